@@ -17,7 +17,7 @@ from .command_line.console import (
     print_mistake,
     sentence_for_command,
 )
-from .files import INTERRUPTED, interruptible, sentence_for
+from .files import INTERRUPTED, interruptible, user_message
 
 NOBODY_READS = 141  # exit status of a command whose output pipe is closed, as in shells
 _HELP = {"-h", "--help", "--help_all", "--help-all"}
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return NOBODY_READS
     except OSError as error:
         drop_output()
-        print_mistake(f"mybert: standard output cannot be written: {sentence_for(error)}")
+        print_mistake(f"mybert: standard output cannot be written: {user_message(error)}")
         return 2
     return status
 
@@ -85,7 +85,7 @@ def _run_command(name: str, command: Command, flags: list[str], debug: bool) -> 
     except BrokenPipeError:
         raise
     except Exception as error:
-        if debug or not (sentence := sentence_for(error)):
+        if debug or not (sentence := user_message(error)):
             raise
         print_mistake(f"mybert {name}: {sentence_for_command(sentence, arguments_class)}")
         return 2

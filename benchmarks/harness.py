@@ -25,7 +25,7 @@ from ..files import (
     only_errors,
     open_text,
     own_process,
-    sentence_for,
+    user_message,
 )
 from ..files.machine import describe_waiting
 from ..modeling_mybert.configuration_mybert import fields_of_size
@@ -78,9 +78,9 @@ def script(*flags: Flag) -> Callable[[Callable[[argparse.Namespace], None]], Cal
                 print(f"{name}: interrupted.", file=sys.stderr)
                 sys.exit(INTERRUPTED)
             except Exception as error:
-                if not (sentence := sentence_for(error)):
+                if not (message := user_message(error)):
                     raise
-                print(f"{name}: {sentence}", file=sys.stderr)
+                print(f"{name}: {message}", file=sys.stderr)
                 sys.exit(2)
 
         return main

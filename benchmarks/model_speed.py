@@ -22,7 +22,7 @@ from tqdm import tqdm
 from ..files import check_not_read, check_output_files, own_process, read_rows, refuse_address, write_text
 from ..files.machine import bfloat16_features
 from ..files.settings import AT_LEAST_1, check_settings
-from ..modeling_mybert import IGNORED_LABEL, linear_kernels, set_linear_kernel
+from ..modeling_mybert import IGNORE_INDEX, linear_kernels, set_linear_kernel
 from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..modeling_mybert.linear_mybert import gradient_of_states, gradient_of_weight, multiply
 from ..pretraining import MODEL_SIZES
@@ -275,7 +275,7 @@ def training_batch(size: int, half_full: bool) -> Batch:
     is_masked = (torch.rand(batch["input_ids"].shape, generator=generator) < 0.15) & batch["attention_mask"].bool()
     return {
         **batch,
-        "labels": batch["input_ids"].where(is_masked, IGNORED_LABEL),
+        "labels": batch["input_ids"].where(is_masked, IGNORE_INDEX),
         "next_sentence_label": torch.randint(0, 2, (size,), generator=generator),
     }
 

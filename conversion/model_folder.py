@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,14 +13,8 @@ from ..files import (
     COMPANIONS,
     FIELDS_OF_A_HEAD,
     MODEL_FOLDER,
-    check_model_folder,
-    check_not_read,
-    check_output_folder,
-    folder_written_beside,
-    locked,
-    refuse_quantized_weights,
-    stays_in_place,
-    weight_files,
+    Checkpoint,
+    output_to,
 )
 from ..modeling_mybert import MyBertConfig
 from .errors import ConfigurationError, ModelFolderError
@@ -40,23 +34,22 @@ class ModelFolder:
     def __init__(self, path: str | os.PathLike[str], head: str | None = None) -> None:
         self.path = Path(path)
         try:
-            self.config = check_model_folder(self.path)
-            files = weight_files(self.path)
+            self._checkpoint = Checkpoint(self.path).check_folder()
         except (OSError, ValueError) as error:
             raise ModelFolderError(problem=str(error)) from None
+        self.config = self._checkpoint.fields
         if self.config.get("model_type") not in _MODEL_TYPES:
             found = self.config.get("model_type")
             raise self._wrong(f"config.json has model_type {found!r}, expected 'mybert' or 'bert'")
         try:
-            refuse_quantized_weights(self.config, self.path)
+            self._checkpoint.refuse_quantized_weights()
         except ValueError as error:
             raise ModelFolderError(problem=str(error)) from None
         named = self._named_head()
         self.head = head or named or self._no_head()
         if named not in (None, self.head):
             self.config = {name: value for name, value in self.config.items() if name not in FIELDS_OF_A_HEAD}
-        self._files = {name: file for file in files for name in _names_in(file)}
-        self._names = {_parameter(name): name for name in self._files}
+        self._names = {_parameter(name): name for name in self._checkpoint.tensor_files}
 
     def __contains__(self, parameter: str) -> bool:
         return parameter in self._names
@@ -67,7 +60,7 @@ class ModelFolder:
     def read(self, parameter: str) -> torch.Tensor:
         # Reopened every time: a mapped page counts as memory for as long as its file stays mapped.
         name = self._names[parameter]
-        with safe_open(self._files[name], framework="pt") as weights:
+        with safe_open(self._checkpoint.tensor_files[name], framework="pt") as weights:
             return weights.get_tensor(name)  # in its stored dtype
 
     def rows(self) -> list[WeightRow]:
@@ -92,7 +85,7 @@ class ModelFolder:
 
     def configuration(self) -> MyBertConfig:
         try:
-            return MyBertConfig.from_pretrained(self.path)
+            return MyBertConfig.from_dict(self._checkpoint.fields | {"model_type": MyBertConfig.model_type})
         except ValueError as error:
             raise ConfigurationError(path=self.path / "config.json", problem=str(error)) from error
 
@@ -124,11 +117,6 @@ class ModelFolder:
         return ModelFolderError(problem=f"{self.path}: {problem}")
 
 
-def _names_in(file: Path) -> list[str]:
-    with safe_open(file, framework="pt") as weights:
-        return list(weights.keys())
-
-
 def _parameter(name: str) -> str:
     for old, new in _OLD_NAMES.items():
         name = name.replace(old, new)
@@ -139,13 +127,9 @@ def state_dict_names(parameters: Iterable[tuple[str, Any]], head: str) -> dict[s
     return {name_in_model(parameter, head): value for parameter, value in parameters}
 
 
-@contextmanager
 def new_model_folder(
     output_dir: str | os.PathLike[str], overwrite: bool, source: str | os.PathLike[str]
-) -> Iterator[Path]:
+) -> AbstractContextManager[Path]:
     """Yield an empty folder, which replaces `output_dir` on success; other processes are locked out."""
-    output, owned = Path(output_dir), (*MODEL_FOLDER, *COMPANIONS, *_OWN_FILES)
-    check_not_read(output, [os.fspath(source)])
-    check_output_folder(output, owned, overwrite)
-    with locked(output, within=stays_in_place(output)), folder_written_beside(output, owned, overwrite) as folder:
-        yield folder
+    owned = (*MODEL_FOLDER, *COMPANIONS, *_OWN_FILES)
+    return output_to(output_dir, owned, overwrite=overwrite, read=[os.fspath(source)])

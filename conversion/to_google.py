@@ -3,22 +3,13 @@
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..files import (
-    check_output_files,
-    companion_files,
-    files_written_beside,
-    folder_written_beside,
-    locked,
-    write_json,
-    write_lines,
-)
+from ..files import companion_files, output_to, write_json, write_lines
 from ..metrics import google_row_order, has_unnamed_labels
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
@@ -79,7 +70,8 @@ def export_google_checkpoint(
         decisions.append("bert/pooler is written as zeros: Google's graph has a pooler, this head does not")
     if vocabulary is None:
         decisions.append("no vocab.txt: the model folder has no tokenizer")
-    with _files_beside(prefix, settings.overwrite) as beside:
+    names = [*(file.name for file in bundle_files(prefix)), _CONFIG_FILE, _VOCAB_FILE]
+    with output_to(prefix.parent, files=names, overwrite=settings.overwrite) as beside:
         write_tensor_bundle(beside / prefix.name, tensors)
         write_json(beside / _CONFIG_FILE, fields, sort_keys=True)
         if vocabulary is not None:
@@ -103,20 +95,6 @@ def export_google_checkpoint(
 def _whole_prefix(prefix: str | os.PathLike[str]) -> Path:
     is_folder = os.fspath(prefix).endswith(("/", os.sep)) or Path(prefix).is_dir()
     return Path(prefix, "bert_model.ckpt") if is_folder else Path(prefix)
-
-
-@contextmanager
-def _files_beside(prefix: Path, overwrite: bool) -> Iterator[Path]:
-    """Yield a folder whose files move next to the prefix on success; other processes are locked out."""
-    names = (*bundle_files(prefix), prefix.with_name(_CONFIG_FILE), prefix.with_name(_VOCAB_FILE))
-    check_output_files(names, overwrite)
-    if not prefix.parent.exists():
-        with locked(prefix.parent), folder_written_beside(prefix.parent) as beside:
-            yield beside
-        return
-    with locked(prefix.parent, within=True), files_written_beside(prefix.parent) as beside:
-        yield beside
-        check_output_files(names, overwrite)  # something may have appeared there meanwhile
 
 
 def _label_order(folder: ModelFolder) -> tuple[list[int] | None, list[str]]:

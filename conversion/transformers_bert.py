@@ -11,8 +11,15 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from ..files import COMPANIONS, WEIGHTS_FILE, copy_companions, read_json_object, write_json
-from ..files.hub_names import check_available, check_path, local_folder
+from ..files import (
+    COMPANIONS,
+    WEIGHTS_FILE,
+    Checkpoint,
+    check_available,
+    copy_companions,
+    read_json_object,
+    write_json,
+)
 from ..hub_card.examples import IMPORT
 from ..tokenization import MyBertTokenizer
 from .conversion_report import MODEL_CARD, ConversionReport, write_conversion_report
@@ -86,7 +93,7 @@ def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
     if Path(model).exists():
         return model
     try:
-        check_path(model)
+        check_available(model, ask_hub=False)
     except FileNotFoundError:  # not a valid name on the Hub
         return model
     try:
@@ -94,7 +101,7 @@ def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
     except OSError as error:
         raise ModelFolderError(problem=str(error).rstrip(".")) from error
     try:
-        return local_folder(model, _HUB_FILES)
+        return Checkpoint(model).local_folder(_HUB_FILES)
     except OSError as error:
         cause = " ".join(str(error).split())[:200]
         raise ModelFolderError(

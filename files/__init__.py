@@ -1,38 +1,52 @@
 """Files and the machine: what every room needs to read, to write without loss, and to use all cores."""
 
-from .addresses import refuse_address
-from .companions import COMPANIONS, companion_files, copy_companions, refuse_link_outside
-from .disk_errors import disk_trouble_in_words
-from .durations import duration
-from .hidden_names import PARTIAL
-from .locking import BusyError, locked
-from .logs import leave_standard_output, no_warnings, only_errors
-from .machine import Environment, describe_environment, usable_cores
-from .mistakes import sentence_for
-from .model_files import (
+from .checkpoint import (
+    COMPANIONS,
     FIELDS_OF_A_HEAD,
     TASK_RECORD,
     WEIGHTS_FILE,
-    check_model_folder,
-    deciding_files,
-    has_weights,
+    Checkpoint,
+    check_available,
+    companion_files,
+    copy_companions,
+    head_name,
     read_json_object,
-    refuse_quantized_weights,
-    tensor_shapes,
-    weight_files,
+    refuse_link_outside,
     without_foreign_code,
 )
-from .overwriting import (
+from .errors import refuse_address, user_message
+from .machine import Environment, describe_environment, duration, usable_cores
+from .output import (
     MODEL_FOLDER,
+    PARTIAL,
+    BusyError,
     check_can_be_folder,
     check_not_read,
     check_output_files,
     check_output_folder,
     clear_folder,
+    files_written_beside,
+    folder_written_beside,
+    locked,
+    output_to,
+    readable_disk_errors,
     remove,
+    reserved,
     stays_in_place,
+    write_json,
+    write_lines,
+    write_text,
+    written_beside,
 )
-from .signals import INTERRUPTED, interruptible
+from .processes import (
+    INTERRUPTED,
+    interruptible,
+    leave_standard_output,
+    no_warnings,
+    only_errors,
+    own_process,
+    worker_processes,
+)
 from .tables import (
     is_table,
     json_line,
@@ -44,15 +58,6 @@ from .tables import (
     write_separated,
 )
 from .text import content_suffix, expand_paths, open_text, read_blocks
-from .workers import own_process, worker_processes
-from .writing import (
-    files_written_beside,
-    folder_written_beside,
-    write_json,
-    write_lines,
-    write_text,
-    written_beside,
-)
 
 __all__ = [
     "COMPANIONS",
@@ -63,9 +68,10 @@ __all__ = [
     "TASK_RECORD",
     "WEIGHTS_FILE",
     "BusyError",
+    "Checkpoint",
     "Environment",
+    "check_available",
     "check_can_be_folder",
-    "check_model_folder",
     "check_not_read",
     "check_output_files",
     "check_output_folder",
@@ -73,14 +79,12 @@ __all__ = [
     "companion_files",
     "content_suffix",
     "copy_companions",
-    "deciding_files",
     "describe_environment",
-    "disk_trouble_in_words",
     "duration",
     "expand_paths",
     "files_written_beside",
     "folder_written_beside",
-    "has_weights",
+    "head_name",
     "interruptible",
     "is_table",
     "json_line",
@@ -89,23 +93,23 @@ __all__ = [
     "no_warnings",
     "only_errors",
     "open_text",
+    "output_to",
     "own_process",
     "parse_json",
     "read_blocks",
     "read_conll",
     "read_json_object",
     "read_rows",
+    "readable_disk_errors",
     "refuse_address",
     "refuse_link_outside",
-    "refuse_quantized_weights",
     "remove",
-    "sentence_for",
+    "reserved",
     "separated_line",
     "stays_in_place",
     "stream_rows",
-    "tensor_shapes",
     "usable_cores",
-    "weight_files",
+    "user_message",
     "without_foreign_code",
     "worker_processes",
     "write_json",

@@ -117,3 +117,12 @@ def _read(path: Path) -> str:
 def _processor() -> str:
     match = re.search(r"model name\s*:\s*(.+)", _read(_CPU_INFO))
     return match[1].strip() if match else platform.processor() or platform.machine()
+
+
+def duration(seconds: float) -> str:
+    """Format a duration in seconds in suitable units: `3.14 s`, `4 min 12 s`, `1 h 23 min`."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minute} min"
+    return f"{minute} min {second} s" if minute else f"{seconds:.3g} s"

@@ -5,16 +5,24 @@ import json
 import logging
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import StringIO
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from .addresses import refuse_address
-from .parquet import read_parquet, refuse_doubled
-from .text import LINE_BREAKS, PARQUET_SUFFIX, SEPARATED_SUFFIXES, TABLE_SUFFIXES, content_suffix, open_text
-from .writing import write_lines
+from .errors import refuse_address
+from .output import write_lines
+from .text import (
+    JSON_SUFFIXES,
+    LINE_BREAKS,
+    PARQUET_SUFFIX,
+    SEPARATED_SUFFIXES,
+    TABLE_SUFFIXES,
+    content_suffix,
+    open_text,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -361,3 +369,82 @@ def _object(path: Path, number: int, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{path}, entry {number}: a JSON {type(value).__name__}; expected an object.")
     return value
+
+
+_ROWS_AT_A_TIME = 256
+
+
+def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Read a Parquet file row by row; error messages name file and row."""
+    refuse_address(path)
+    try:
+        import pyarrow
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise ImportError(f"Reading {path} needs the pyarrow package: pip install pyarrow.") from error
+    row = 0
+    try:
+        # Buffered: pages are read one by one, not whole row groups.
+        with ParquetFile(path, buffer_size=1 << 20) as file:
+            names = file.schema_arrow.names
+            for name in columns or ():
+                if name not in names:
+                    raise ValueError(f"{path} {lacks_column(name, names)}")
+            refuse_doubled(str(path), [name for name in names if columns is None or name in columns])
+            for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=columns, use_threads=False):
+                rows = batch.to_pylist()
+                row += len(rows)
+                yield from rows
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"{path} is not a Parquet file, or broken after row {row} ({first_line(error)}).") from error
+    except UnicodeDecodeError as error:
+        what = ", ".join(map(repr, columns)) if columns else "a column"
+        raise ValueError(f"{path}: {what} holds bytes that are not UTF-8, after row {row}.") from error
+    except OSError as error:
+        raise OSError(f"{path} cannot be read as Parquet, after row {row} ({first_line(error)}).") from error
+
+
+def refuse_doubled(what: str, names: Iterable[str]) -> None:
+    """Reject columns with the same name: a row could hold only the last one."""
+    # Unnamed columns may repeat, as they cannot be requested.
+    for name, count in Counter(filter(None, names)).items():
+        if count > 1:
+            raise ValueError(f"{what} has {count} columns named {name[:60]!r}; expected a name for each column.")
+
+
+def lacks_column(column: str, names: Sequence[str] | dict[str, Any]) -> str:
+    """The message that a column is missing, with the existing ones."""
+    return f"has no {column!r}, only {', '.join(map(repr, names)) or 'nothing'}; name it with --text_column."
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, without the full stop."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def read_column(
+    path: str, column: str, encoding: str = "utf-8", digests: dict[str, str] | None = None
+) -> Iterator[Any]:
+    """Read one column of a table row by row; all formats but Parquet may be compressed. None is an empty line."""
+    if content_suffix(path) == PARQUET_SUFFIX:
+        for row in read_parquet(path, [column]):
+            yield row[column]
+        return
+    if content_suffix(path) in SEPARATED_SUFFIXES:
+        for row in read_separated(path, encoding=encoding, digests=digests):
+            if column not in row:
+                raise ValueError(f"{path} {lacks_column(column, row)}")
+            yield row[column]
+        return
+    assert content_suffix(path) in JSON_SUFFIXES
+    for number, line in enumerate(open_text(path, encoding, digests), start=1):
+        if not line.strip():
+            yield None
+            continue
+        row = parse_json(path, number, line, refuse_halves=False)  # lone surrogates are replaced
+        where = f"{path}, line {number}"
+        if not isinstance(row, dict):
+            raise ValueError(f"{where} is a JSON {type(row).__name__}; expected an object with {column!r}.")
+        if column not in row:
+            raise ValueError(f"{where} {lacks_column(column, row)}")
+        yield row[column]

@@ -13,33 +13,33 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..files import (
     COMPANIONS,
+    Checkpoint,
+    check_available,
     check_can_be_folder,
     check_not_read,
     check_output_files,
     leave_standard_output,
-    locked,
-    written_beside,
+    output_to,
 )
-from ..files.corpus import Corpus, DocumentSettings, SourceSettings
-from ..files.hub_names import check_available, local_folder
+from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.settings import AT_LEAST_1, check_settings, refuse_given
-from ..tokenization import CutTexts, encode_and_cut
+from ..tokenization import TruncatedTexts, encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
-from .data.given_data import files_of, sources_of
-from .data.rows import DataSource
+from .data.rows import DataSource, files_of, sources_of
 from .network.features import (
     FEATURES,
     PAIR_SEPARATOR,
+    SentenceSettings,
     combine,
     hidden_states,
     load_encoder,
+    sentence_settings,
     write_json_lines,
     write_safetensors,
+    write_vectors,
 )
 from .network.heads import check_max_length, check_model, longest_sequence
-from .network.sentence_vectors import SentenceSettings, sentence_settings, write_vectors
-from .prediction.class_report_files import REPORT_FILES
-from .prediction.evaluation import PREDICTION_FILES, Measured, measure_model
+from .prediction.evaluation import PREDICTION_FILES, REPORT_FILES, Measured, measure_model
 from .tasks.registry import TASKS
 from .tasks.task_arguments import (
     BATCH_SIZE_HELP,
@@ -293,7 +293,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     weights = torch.tensor(arguments.weights) if arguments.weights else None
     rows = (combine(torch.from_numpy(row), features, weights).numpy() for row in found)
     output = Path(arguments.output)
-    with locked(output), written_beside(output) as path:
+    with output_to(output, overwrite=arguments.overwrite) as path:
         metadata = {"model": arguments.model, "features": arguments.features}
         if arguments.pooling:
             vectors = (settings.vector(row) for row in rows)
@@ -313,8 +313,8 @@ def _sentence_settings(arguments: FeaturesArguments) -> SentenceSettings:
         return SentenceSettings(max_length=128)
     if arguments.pooling != "own":
         return SentenceSettings(arguments.pooling)
-    return sentence_settings(local_folder(arguments.model, COMPANIONS))
+    return sentence_settings(Checkpoint(arguments.model).local_folder(COMPANIONS))
 
 
-def _encode(tokenizer: PreTrainedTokenizerBase, line: str, max_length: int) -> CutTexts:
-    return encode_and_cut(tokenizer, [line.rsplit(PAIR_SEPARATOR, 1)], max_length, return_offsets_mapping=True)
+def _encode(tokenizer: PreTrainedTokenizerBase, line: str, max_length: int) -> TruncatedTexts:
+    return encode_and_truncate(tokenizer, [line.rsplit(PAIR_SEPARATOR, 1)], max_length, return_offsets_mapping=True)

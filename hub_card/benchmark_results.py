@@ -11,7 +11,7 @@ import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml, parse_eval_result_entries
 from huggingface_hub.utils import validate_repo_id
 
-from ..files import check_output_files, files_written_beside, locked, write_text
+from ..files import check_output_files, output_to, write_text
 from .card import is_finite_number
 
 FOLDER = ".eval_results"
@@ -38,7 +38,7 @@ def write_benchmark_results(
     place = Path(model_dir) / FOLDER
     if not by_file:
         return []
-    with locked(place, within=True), files_written_beside(place) as folder:
+    with output_to(place, files=[path.name for path in by_file], overwrite=overwrite) as folder:
         for path, results in by_file.items():
             text = yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False, allow_unicode=True)
             write_text(folder / path.name, text)

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import jinja2
 from huggingface_hub import EvalResult, ModelCardData
 
-from ..files import check_model_folder, duration, tensor_shapes, write_text
+from ..files import Checkpoint, duration, write_text
 
 TRAINING_CURVES = "training_curves.png"
 
@@ -173,7 +173,7 @@ class CardContent:
     tags: Sequence[str] = ()
 
 
-def describe_model(model_dir: str | Path) -> ModelDescription:
+def describe_model(model_dir: str | Path | Checkpoint) -> ModelDescription:
     """Read facts about a model from its folder: `config.json` and the headers of its safetensors files.
 
     Args:
@@ -183,14 +183,15 @@ def describe_model(model_dir: str | Path) -> ModelDescription:
         The description; values missing in the configuration are `None`.
 
     Raises:
-        FileNotFoundError, ValueError: See `check_model_folder`.
+        FileNotFoundError, ValueError: If the folder is incomplete or broken.
     """
-    config = check_model_folder(model_dir)
+    checkpoint = model_dir if isinstance(model_dir, Checkpoint) else Checkpoint(model_dir)
+    config = checkpoint.check_folder().fields
     labels = config.get("id2label") or {}
     return ModelDescription(
         architecture=next(iter(config.get("architectures") or []), None),
         model_type=config.get("model_type"),
-        parameters=sum(math.prod(shape) for shape in tensor_shapes(model_dir).values()),
+        parameters=sum(math.prod(shape) for shape in checkpoint.tensor_shapes.values()),
         layers=config.get("num_hidden_layers"),
         hidden_size=config.get("hidden_size"),
         attention_heads=config.get("num_attention_heads"),

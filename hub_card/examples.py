@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..files import check_model_folder, only_errors
+from ..files import Checkpoint, only_errors
 from ..modeling_mybert import MyBertConfig
 from ..pipelines import windowed_pipeline
 from .card import Example
@@ -55,12 +55,12 @@ def run_pipelines(
         The examples for `CardContent.examples`.
 
     Raises:
-        FileNotFoundError, ValueError: See `check_model_folder`.
+        FileNotFoundError, ValueError: If the folder is incomplete or broken.
     """
     from transformers import AutoTokenizer, pipeline
     from transformers.pipelines import check_task
 
-    config = check_model_folder(model_dir)
+    config = Checkpoint(model_dir).check_folder().fields
     model_type = config.get("model_type")
     pipelines: dict[str, Any] = {}
     examples = []

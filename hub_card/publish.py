@@ -26,14 +26,11 @@ from .. import modeling_mybert
 from ..files import (
     COMPANIONS,
     MODEL_FOLDER,
-    check_output_folder,
+    Checkpoint,
     companion_files,
-    folder_written_beside,
-    locked,
+    output_to,
     read_json_object,
     refuse_link_outside,
-    stays_in_place,
-    weight_files,
 )
 from ..modeling_mybert import MyBertConfig, auto_map
 from .benchmark_results import benchmark_result_files
@@ -93,7 +90,8 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
     """
     validate_repo_id(repo_id)
     model_dir = Path(model_dir)
-    description = describe_model(model_dir)
+    checkpoint = Checkpoint(model_dir)
+    description = describe_model(checkpoint)
     if description.model_type != MyBertConfig.model_type:
         hint = (
             "`mybert convert bert` makes a MyBERT folder of it"
@@ -107,7 +105,7 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
     for name in _TOKENIZER:
         if not (model_dir / name).is_file():
             raise FileNotFoundError(f"{model_dir} holds no {name}: save the tokenizer there with save_pretrained.")
-    weights = weight_files(model_dir)
+    weights = list(checkpoint.weight_files)
     if len(weights) > 1:
         weights.append(model_dir / "model.safetensors.index.json")
     companions = companion_files(model_dir)
@@ -128,8 +126,7 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
     tokenizer = read_json_object(model_dir / "tokenizer_config.json")
     if tokenizer.pop("auto_map", None) is not None:  # its code is not published
         files["tokenizer_config.json"] = _json(tokenizer)
-    config = read_json_object(model_dir / _CONFIG)
-    config.pop("custom_pipelines", None)
+    config = {name: value for name, value in checkpoint.fields.items() if name != "custom_pipelines"}
     config["auto_map"] = auto_map()
     return {_CONFIG: _json(config), _CARD: _card(model_dir, description, repo_id, files).encode(), **files}
 
@@ -154,16 +151,14 @@ def write_publishable(
         OSError: If it cannot be written.
     """
     files = publishable_files(model_dir, repo_id)
-    output, owned = Path(output_dir), (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES)
-    check_output_folder(output, owned, overwrite)
-    with locked(output, within=stays_in_place(output)), folder_written_beside(output, owned, overwrite) as folder:
+    with output_to(output_dir, (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES), overwrite=overwrite) as folder:
         for name, content in files.items():
             (folder / name).parent.mkdir(exist_ok=True, parents=True)
             if isinstance(content, bytes):
                 (folder / name).write_bytes(content)
             else:
                 shutil.copyfile(content, folder / name)
-    return output
+    return Path(output_dir)
 
 
 def publish(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .base_mybert import MyBertPreTrainedModel, auto_map
+    from .batch_mybert import flat_indices
     from .configuration_mybert import MODEL_SIZES, MyBertConfig
     from .heads_mybert import (
         MyBertForMultipleChoice,
@@ -16,9 +17,8 @@ if TYPE_CHECKING:
         MyBertForTokenClassification,
     )
     from .kernels_mybert import LinearKernels, linear_kernels, set_linear_kernel
-    from .losses_mybert import IGNORED_LABEL, cross_entropy, mean_of
+    from .losses_mybert import IGNORE_INDEX, cross_entropy, mean_of
     from .modeling_mybert import MyBertModel
-    from .padding_mybert import flat_indices
     from .pretraining_heads_mybert import (
         MyBertForMaskedLM,
         MyBertForNextSentencePrediction,
@@ -36,9 +36,9 @@ _FILES = {
         "MyBertForTokenClassification",
     ),
     "kernels_mybert": ("LinearKernels", "linear_kernels", "set_linear_kernel"),
-    "losses_mybert": ("IGNORED_LABEL", "cross_entropy", "mean_of"),
+    "losses_mybert": ("IGNORE_INDEX", "cross_entropy", "mean_of"),
     "modeling_mybert": ("MyBertModel",),
-    "padding_mybert": ("flat_indices",),
+    "batch_mybert": ("flat_indices",),
     "pretraining_heads_mybert": (
         "MyBertForMaskedLM",
         "MyBertForNextSentencePrediction",
@@ -48,7 +48,7 @@ _FILES = {
 }
 
 __all__ = [
-    "IGNORED_LABEL",
+    "IGNORE_INDEX",
     "MODEL_SIZES",
     "LinearKernels",
     "MyBertConfig",

@@ -7,7 +7,7 @@ Shapes: B sequences of L tokens in a batch.
 
 import torch
 
-from .losses_mybert import IGNORED_LABEL
+from .losses_mybert import IGNORE_INDEX
 
 
 def shape_of(tensor: torch.Tensor) -> str:
@@ -42,7 +42,7 @@ def check_words(
     return batch_size, length
 
 
-def check_longest(longest: int, max_position_embeddings: int) -> None:
+def check_length(longest: int, max_position_embeddings: int) -> None:
     """Check that the longest sequence of a batch is within the model's maximum length.
 
     Args:
@@ -59,7 +59,7 @@ def check_longest(longest: int, max_position_embeddings: int) -> None:
         )
 
 
-def check_borders(shape: tuple[int, int], borders: torch.Tensor) -> None:
+def check_cu_seqlens(shape: tuple[int, int], borders: torch.Tensor) -> None:
     """Check that sequence boundaries increase from 0 to B * L and that each row starts a new sequence.
 
     Args:
@@ -129,7 +129,7 @@ def check_attention_mask(attention_mask: torch.Tensor | None, shape: tuple[int, 
 
 
 def check_labels(name: str, labels: torch.Tensor, shape: torch.Size, num_classes: int, training: bool) -> None:
-    """Check the shape and values of class ids, some of which may be `IGNORED_LABEL`.
+    """Check the shape and values of class ids, some of which may be `IGNORE_INDEX`.
 
     Nothing is checked in a graph that is being compiled or exported.
 
@@ -140,7 +140,7 @@ def check_labels(name: str, labels: torch.Tensor, shape: torch.Size, num_classes
         return
     if labels.shape != shape:
         raise ValueError(f"{name} has shape {shape_of(labels)}; expected {tuple(shape)}.")
-    _check_values(name, labels.masked_fill(labels == IGNORED_LABEL, 0), num_classes, training)
+    _check_values(name, labels.masked_fill(labels == IGNORE_INDEX, 0), num_classes, training)
 
 
 def check_indices(name: str, indices: torch.Tensor, count: int, training: bool) -> None:
@@ -185,11 +185,11 @@ def _check_values(name: str, ids: torch.Tensor, limit: int, training: bool) -> N
 
 __all__ = [
     "check_attention_mask",
-    "check_borders",
+    "check_cu_seqlens",
     "check_ids",
     "check_indices",
     "check_labels",
-    "check_longest",
+    "check_length",
     "check_type",
     "check_words",
     "shape_of",

@@ -18,6 +18,7 @@ from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_tracing
 
 from .base_mybert import MyBertPreTrainedModel
+from .batch_mybert import sequence_lengths, unmask_empty_rows
 from .checks_mybert import check_labels, check_type, shape_of
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import is_changed
@@ -29,7 +30,6 @@ from .losses_mybert import (
     squared_error,
 )
 from .modeling_mybert import MyBertModel, encoder_arguments, no_tokens
-from .padding_mybert import see_all_of_empty_rows, sequence_lengths
 
 
 class MyBertForSequenceClassification(MyBertPreTrainedModel):
@@ -282,7 +282,7 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
         padding = None  # True at padding, if answers cannot be there
         unpad_inputs = kwargs.pop("unpad_inputs", None)
         if unpad_inputs and attention_mask is not None and len(attention_mask.shape) == 2:
-            padding = see_all_of_empty_rows(attention_mask) == 0
+            padding = unmask_empty_rows(attention_mask) == 0
         if unpad_inputs is None:
             unpad_inputs = start_positions is None or attention_mask is None
         outputs = self.bert(

@@ -19,12 +19,12 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
-from .attention_mybert import eager_attention_forward, is_faster_written_out
+from .attention_mybert import eager_attention_forward, prefers_eager
+from .batch_mybert import Packing
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import is_changed
 from .linear_mybert import linear
-from .padding_mybert import Packing
-from .quantization_mybert import product_of_each, takes_integers
+from .quantization_mybert import product_of_each, supports_int8
 
 _ROWS_AT_ONCE = 512  # in a feed-forward network with int8 weights
 
@@ -103,7 +103,7 @@ class MyBertSelfAttention(nn.Module):
         query, key, value = (states.transpose(1, 2) for states in (query, key, value))
         implementation = self.config._attn_implementation
         if implementation == "sdpa" and attention_mask is None:
-            implementation = "eager" if is_faster_written_out(query, dropout, self.is_causal) else implementation
+            implementation = "eager" if prefers_eager(query, dropout, self.is_causal) else implementation
         attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         context, weights = attention(
             self,
@@ -118,7 +118,7 @@ class MyBertSelfAttention(nn.Module):
         return context.reshape(shape).contiguous(), weights
 
 
-class MyBertResidual(nn.Module):
+class MyBertOutput(nn.Module):
     """End of a sub-layer: linear layer, dropout, residual connection, layer normalisation (post-LN)."""
 
     def __init__(self, input_size: int, config: MyBertConfig) -> None:
@@ -133,25 +133,25 @@ class MyBertResidual(nn.Module):
 
 
 class MyBertAttention(nn.Module):
-    """First sub-layer: self-attention and its `MyBertResidual`."""
+    """First sub-layer: self-attention and its `MyBertOutput`."""
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__()
         self.self = MyBertSelfAttention(config)
-        self.output = MyBertResidual(config.num_attention_heads * config.head_size, config)
+        self.output = MyBertOutput(config.num_attention_heads * config.head_size, config)
 
     def forward(
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
-        needed_tokens: torch.Tensor | None = None,
+        output_tokens: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Hidden states (B, L, D) to those after the sub-layer and attention weights; see `MyBertLayer.forward`."""
         context, weights = self.self(hidden_states, attention_mask=attention_mask, **kwargs)
-        if needed_tokens is not None:
-            context = context.flatten(0, 1).index_select(0, needed_tokens)[None]
-            hidden_states = hidden_states.flatten(0, 1).index_select(0, needed_tokens)[None]
+        if output_tokens is not None:
+            context = context.flatten(0, 1).index_select(0, output_tokens)[None]
+            hidden_states = hidden_states.flatten(0, 1).index_select(0, output_tokens)[None]
         return self.output(context, hidden_states), weights
 
 
@@ -169,14 +169,14 @@ class MyBertIntermediate(nn.Module):
 
 
 class MyBertLayer(GradientCheckpointingLayer):
-    """One layer: self-attention and a feed-forward network, each followed by `MyBertResidual`."""
+    """One layer: self-attention and a feed-forward network, each followed by `MyBertOutput`."""
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__()
         self.chunk_size_feed_forward = config.chunk_size_feed_forward
         self.attention = MyBertAttention(config)
         self.intermediate = MyBertIntermediate(config)
-        self.output = MyBertResidual(config.intermediate_size, config)
+        self.output = MyBertOutput(config.intermediate_size, config)
 
     def forward(
         self,
@@ -186,7 +186,7 @@ class MyBertLayer(GradientCheckpointingLayer):
     ) -> torch.Tensor:
         """Hidden states (B, L, D) of the layer below to those of this layer, of the same shape.
 
-        With `needed_tokens`, indices into the flattened batch (n,), only to those of these tokens, (1, n, D): all that
+        With `output_tokens`, indices into the flattened batch (n,), only to those of these tokens, (1, n, D): all that
         follows attention is computed token by token.
         """
         hidden_states, _ = self.attention(hidden_states, attention_mask, **kwargs)
@@ -207,7 +207,7 @@ class MyBertLayer(GradientCheckpointingLayer):
         """Whether int8 weights multiply more rows than keep their wide states in the CPU's caches."""
         return (
             hidden_states.numel() > _ROWS_AT_ONCE * hidden_states.shape[-1]
-            and takes_integers(getattr(self.intermediate, "dense", None), hidden_states)
+            and supports_int8(getattr(self.intermediate, "dense", None), hidden_states)
             and not is_changed(self.intermediate, self.output)
         )
 
@@ -223,15 +223,15 @@ class MyBertEncoder(nn.Module):
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
-        needed_tokens: torch.Tensor | None = None,
+        output_tokens: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Embeddings (B, L, D) to the hidden states of the last layer; `needed_tokens`: see `MyBertLayer.forward`."""
+        """Embeddings (B, L, D) to the hidden states of the last layer; `output_tokens`: see `MyBertLayer.forward`."""
         last = len(self.layer) - 1
         for number, layer in enumerate(self.layer):
             needed: dict[str, Any] = {}
-            if needed_tokens is not None and number == last:
-                needed["needed_tokens"] = needed_tokens
+            if output_tokens is not None and number == last:
+                needed["output_tokens"] = output_tokens
             hidden_states = layer(hidden_states, attention_mask, **needed, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
@@ -255,7 +255,7 @@ __all__ = [
     "MyBertEncoder",
     "MyBertIntermediate",
     "MyBertLayer",
+    "MyBertOutput",
     "MyBertPooler",
-    "MyBertResidual",
     "MyBertSelfAttention",
 ]

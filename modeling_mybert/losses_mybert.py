@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from transformers.utils.import_utils import is_tracing
 
-IGNORED_LABEL = -100  # positions with this label are ignored in the loss
+IGNORE_INDEX = -100  # positions with this label are ignored in the loss
 
 
 def cross_entropy(
@@ -27,10 +27,10 @@ def cross_entropy(
         A scalar; over no labels see `mean_of`.
     """
     total = F.cross_entropy(
-        logits.flatten(0, -2).float(), labels.flatten().long(), ignore_index=IGNORED_LABEL, reduction="sum"
+        logits.flatten(0, -2).float(), labels.flatten().long(), ignore_index=IGNORE_INDEX, reduction="sum"
     )
     if num_items_in_batch is None:
-        num_items_in_batch = (labels != IGNORED_LABEL).sum()
+        num_items_in_batch = (labels != IGNORE_INDEX).sum()
     return mean_of(total, num_items_in_batch)
 
 
@@ -87,7 +87,7 @@ def position_loss(
     length = scores.shape[1]
     positions = positions.long().clamp(min=0)
     scores_there = scores.gather(1, positions.clamp(max=length - 1)[:, None]).squeeze(1)
-    labels = positions.masked_fill((positions >= length) | (scores_there == -torch.inf), IGNORED_LABEL)
+    labels = positions.masked_fill((positions >= length) | (scores_there == -torch.inf), IGNORE_INDEX)
     return cross_entropy(scores, labels, num_items_in_batch)
 
 
@@ -111,11 +111,11 @@ def padding_is_ignored(
         return unpad_inputs is not False
     if labels is None or attention_mask is None or attention_mask.shape != labels.shape or is_tracing(labels):
         return True
-    return not ((labels != IGNORED_LABEL) & (attention_mask == 0)).any()
+    return not ((labels != IGNORE_INDEX) & (attention_mask == 0)).any()
 
 
 __all__ = [
-    "IGNORED_LABEL",
+    "IGNORE_INDEX",
     "binary_cross_entropy",
     "cross_entropy",
     "mean_of",

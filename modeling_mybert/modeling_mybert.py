@@ -4,7 +4,7 @@ Parameter names are those of transformers' BERT, so checkpoints load unchanged i
 `pretraining_heads_mybert.py`) calls the trunk, which calls embeddings, encoder and pooler (`layers_mybert.py`).
 
 Padding is not computed: `MyBertModel.forward` packs the tokens of a padded batch once, before the embeddings, and
-unpacks the hidden states once, after the last layer (`padding_mybert.py`), unless a user has hooked, replaced or
+unpacks the hidden states once, after the last layer (`batch_mybert.py`), unless a user has hooked, replaced or
 patched a module, whose code may depend on the rows of the batch (`hooks_mybert.py`).
 
 Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = hidden_size, H heads, V = vocab_size. In
@@ -33,14 +33,9 @@ from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
 from .base_mybert import MyBertPreTrainedModel
-from .checks_mybert import check_attention_mask, check_borders, check_ids, check_indices, check_longest, check_words
-from .configuration_mybert import MyBertConfig
-from .hooks_mybert import has_hook_from_outside, is_changed, is_known_class, runs_known_forward
-from .layers_mybert import MyBertEmbeddings, MyBertEncoder, MyBertPooler
-from .linear_mybert import filled_up
-from .padding_mybert import (
+from .batch_mybert import (
     Packing,
-    any_length_kernel,
+    bidirectional_mask,
     flash_limits,
     has_padding,
     last_tokens,
@@ -50,10 +45,15 @@ from .padding_mybert import (
     pack_sequences,
     pooled_places,
     restarting_positions,
-    see_all_of_empty_rows,
-    seen_by_all,
     sequence_lengths,
+    supports_varlen,
+    unmask_empty_rows,
 )
+from .checks_mybert import check_attention_mask, check_cu_seqlens, check_ids, check_indices, check_length, check_words
+from .configuration_mybert import MyBertConfig
+from .hooks_mybert import has_hook_from_outside, is_changed, is_known_class, runs_known_forward
+from .layers_mybert import MyBertEmbeddings, MyBertEncoder, MyBertPooler
+from .linear_mybert import filled_up
 
 # Raised by a compiled model, whose branches must not depend on tensor values.
 _NOT_KEPT_APART = (
@@ -102,7 +102,7 @@ class MyBertModel(MyBertPreTrainedModel):
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         token_indices: torch.Tensor | None = None,
-        needed_indices: torch.Tensor | None = None,
+        output_indices: torch.Tensor | None = None,
         unpad_inputs: bool = True,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling | tuple[torch.Tensor, ...]:
@@ -121,13 +121,13 @@ class MyBertModel(MyBertPreTrainedModel):
             token_indices: Indices into the flattened batch where `attention_mask` (B, L) is 1 (S,), for a batch with
                 all padding at the end of rows and no labels at it. Passing them avoids a synchronization with an
                 accelerator.
-            needed_indices: Indices into the flattened batch of the tokens whose last hidden states the caller reads
+            output_indices: Indices into the flattened batch of the tokens whose last hidden states the caller reads
                 (P,), besides those of the pooled output; (0,) for that alone. None: all. See "Returns".
             unpad_inputs: False if the hidden states of padding are needed. Padding is also kept if somebody has put
                 hooks on submodules, or has replaced or patched some.
             **kwargs: `output_hidden_states`, `output_attentions` (eager attention only), `return_dict`;
                 `cu_seq_lens_q`, the offset of each sequence in the flattened batch, and B L at the end (N + 1,);
-                `max_length_q`, the length of the longest of these sequences; and other arguments of the attention
+                `max_length_q`, the length of the max_seqlen of these sequences; and other arguments of the attention
                 function.
 
         Returns:
@@ -135,7 +135,7 @@ class MyBertModel(MyBertPreTrainedModel):
             without a pooler; and, if requested, `hidden_states` (embeddings and each layer, each (B, L, D)) and
             `attentions` (one for each layer, each (B, H, L, L)). Hidden states of removed padding are 0.
 
-            With `needed_indices`, the last layer computes what follows its attention for needed tokens only, and
+            With `output_indices`, the last layer computes what follows its attention for needed tokens only, and
             `last_hidden_state` is (P, D), undefined at removed padding. It remains (B, L, D) if all tokens are
             computed anyway: if hidden states are requested, submodules have hooks or have been replaced or patched, or
             dropout has to draw the random numbers of transformers' BERT.
@@ -145,23 +145,23 @@ class MyBertModel(MyBertPreTrainedModel):
                 are not checked in training, where reading them would synchronize with the device; nothing is checked
                 in a graph that is being compiled or exported.
         """
-        config, borders, longest = self.config, kwargs.get("cu_seq_lens_q"), kwargs.get("max_length_q")
+        config, cu_seqlens, max_seqlen = self.config, kwargs.get("cu_seq_lens_q"), kwargs.get("max_length_q")
         if not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
             inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-            self._check_inputs(*inputs, borders, longest)
+            self._check_inputs(*inputs, cu_seqlens, max_seqlen)
         words = input_ids if inputs_embeds is None else inputs_embeds
         assert words is not None
         shape = (words.shape[0], words.shape[1])
         if attention_mask is not None and len(attention_mask.shape) == 2:
-            attention_mask = see_all_of_empty_rows(attention_mask)
+            attention_mask = unmask_empty_rows(attention_mask)
         if token_type_ids is not None:
             token_type_ids = token_type_ids.expand(shape)
         if position_ids is not None:
             position_ids = position_ids.expand(shape)
-        elif borders is not None:
-            position_ids = restarting_positions(shape, borders)
+        elif cu_seqlens is not None:
+            position_ids = restarting_positions(shape, cu_seqlens)
         # With a mask, positions do not mark sequence boundaries.
-        lengths = sequence_lengths(shape, None if attention_mask is not None else position_ids, borders)
+        lengths = sequence_lengths(shape, None if attention_mask is not None else position_ids, cu_seqlens)
         if token_indices is not None:
             check_indices("token_indices", token_indices, shape[0] * shape[1], self.training)
             if attention_mask is None or len(attention_mask.shape) != 2:
@@ -170,23 +170,23 @@ class MyBertModel(MyBertPreTrainedModel):
                 )
             if token_indices.shape[0] == shape[0] * shape[1]:
                 attention_mask = token_indices = None  # no padding
-        if needed_indices is not None:
-            check_indices("needed_indices", needed_indices, shape[0] * shape[1], self.training)
+        if output_indices is not None:
+            check_indices("output_indices", output_indices, shape[0] * shape[1], self.training)
         packing, is_changed_inside = None, self.keeps_rows or self._is_changed_inside()
         if config.unpad_inputs and unpad_inputs and not is_changed_inside:
-            packing = self._pack(words, attention_mask, lengths, longest, token_indices)
-        if needed_indices is not None and (is_changed_inside or self._computes_all_tokens(packing, **kwargs)):
-            needed_indices = None
+            packing = self._pack(words, attention_mask, lengths, max_seqlen, token_indices)
+        if output_indices is not None and (is_changed_inside or self._computes_all_tokens(packing, **kwargs)):
+            output_indices = None
         if packing is None:
-            sequences = self._boundary_arguments(words, attention_mask, position_ids, lengths, longest)
+            sequences = self._boundary_arguments(words, attention_mask, position_ids, lengths, max_seqlen)
             if token_indices is not None and attention_mask is not None:  # transformers would read its values
                 if config.is_decoder:
                     attention_mask = None  # no token attends to the padding after it
                 elif config._attn_implementation in ("sdpa", "eager"):
-                    attention_mask = seen_by_all(attention_mask)
+                    attention_mask = bidirectional_mask(attention_mask)
             return self._encode(
                 *(input_ids, token_type_ids, position_ids, inputs_embeds, attention_mask),
-                needed_indices=needed_indices,
+                output_indices=output_indices,
                 **{**kwargs, **sequences, "return_dict": True},
             )
         if inputs_embeds is None and is_changed(self.embeddings.word_embeddings):
@@ -194,17 +194,17 @@ class MyBertModel(MyBertPreTrainedModel):
             input_ids, inputs_embeds = None, self.embeddings.word_embeddings(input_ids)
         if position_ids is None:
             position_ids = torch.arange(shape[1], device=words.device).expand(shape)
-        limits = flash_limits(packing.borders, packing.longest) if self._is_flash() else {}
+        limits = flash_limits(packing.cu_seqlens, packing.max_seqlen) if self._is_flash() else {}
         outputs = self._encode(
             *(
                 None if tensor is None else packing.pack(tensor)
                 for tensor in (input_ids, token_type_ids, position_ids, inputs_embeds)
             ),
             pooled_tokens=packing.pooled_tokens,
-            needed_indices=None if needed_indices is None else packing.places(needed_indices),
+            output_indices=None if output_indices is None else packing.places(output_indices),
             **{**kwargs, **(limits or {"packing": packing}), "return_dict": True},
         )
-        if needed_indices is not None:
+        if output_indices is not None:
             return outputs
         outputs.last_hidden_state = packing.unpack(outputs.last_hidden_state)
         if outputs.hidden_states is not None:
@@ -220,18 +220,18 @@ class MyBertModel(MyBertPreTrainedModel):
         token_type_ids: torch.Tensor | None,
         position_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
-        borders: torch.Tensor | None,
-        longest: int | None,
+        cu_seqlens: torch.Tensor | None,
+        max_seqlen: int | None,
     ) -> None:
         config = self.config
         shape = check_words(input_ids, inputs_embeds, config.hidden_size)
-        if borders is None:
-            longest = shape[1]
-        elif borders.device.type == "cpu":
-            check_borders(shape, borders)
-            longest = int(borders.diff().max())
-        if position_ids is None and longest is not None:
-            check_longest(longest, config.max_position_embeddings)
+        if cu_seqlens is None:
+            max_seqlen = shape[1]
+        elif cu_seqlens.device.type == "cpu":
+            check_cu_seqlens(shape, cu_seqlens)
+            max_seqlen = int(cu_seqlens.diff().max())
+        if position_ids is None and max_seqlen is not None:
+            check_length(max_seqlen, config.max_position_embeddings)
         # An adapter or a user's module in their place may lack these attributes.
         words = getattr(self.embeddings, "word_embeddings", None)
         num_words = getattr(words, "num_embeddings", config.vocab_size)
@@ -245,33 +245,32 @@ class MyBertModel(MyBertPreTrainedModel):
         words: torch.Tensor,
         attention_mask: torch.Tensor | None,
         lengths: torch.Tensor | None,
-        longest: int | None,
+        max_seqlen: int | None,
         token_indices: torch.Tensor | None,
     ) -> Packing | None:
         """Remove the padding of a batch or separate its sequences; None if it runs as it is.
 
-        `lengths` is the result of `sequence_lengths`, and `longest` the greatest of them, or more, if the caller knows
-        it.
+        `lengths` is the result of `sequence_lengths`; `max_seqlen` is the greatest of them, or more, if known.
         """
         config, shape = self.config, (words.shape[0], words.shape[1])
         is_flash = self._is_flash()
         if not (is_flash or config._attn_implementation == "sdpa"):
             return None
-        any_length = is_flash or self._takes_any_length(words)
-        if is_tracing(words) and not (any_length and lengths is not None and longest is not None):
+        varlen = is_flash or self._supports_varlen(words)
+        if is_tracing(words) and not (varlen and lengths is not None and max_seqlen is not None):
             return None  # shapes and branches must not depend on tensor values
         if lengths is not None:
-            if not (any_length or words.device.type == "cpu") and shape[1] <= config.max_position_embeddings:
+            if not (varlen or words.device.type == "cpu") and shape[1] <= config.max_position_embeddings:
                 return None  # an accelerator runs one masked call faster than one call for each length
-            return pack_sequences(shape, lengths, any_length, longest, config.is_decoder)
+            return pack_sequences(shape, lengths, varlen, max_seqlen, config.is_decoder)
         is_prepared = attention_mask is not None and len(attention_mask.shape) != 2
-        if is_prepared or not (any_length or words.device.type == "cpu"):
+        if is_prepared or not (varlen or words.device.type == "cpu"):
             return None
         packing = None
         if attention_mask is not None:
-            packing = pack_padded(attention_mask, any_length, config.is_decoder, token_indices)
+            packing = pack_padded(attention_mask, varlen, config.is_decoder, token_indices)
         # In training without padding, dropout draws the same random numbers as transformers' BERT.
-        if packing is None and not any_length and not self.training and not has_padding(attention_mask):
+        if packing is None and not varlen and not self.training and not has_padding(attention_mask):
             packing = pack_full(shape, config.is_decoder)
         return packing
 
@@ -302,7 +301,7 @@ class MyBertModel(MyBertPreTrainedModel):
         attention_mask: torch.Tensor | None,
         position_ids: torch.Tensor | None,
         lengths: torch.Tensor | None,
-        longest: int | None,
+        max_seqlen: int | None,
     ) -> dict[str, Any]:
         """Arguments of `_encode` for the sequence boundaries of an unpacked batch.
 
@@ -322,12 +321,12 @@ class MyBertModel(MyBertPreTrainedModel):
                 elif is_tracing(words):
                     sequences["numbers"] = number_sequences(position_ids)
             return sequences
-        borders = F.pad(lengths.cumsum(0), (1, 0))
-        numbers = torch.bucketize(torch.arange(shape[0] * shape[1], device=words.device), borders[1:], right=True)
-        sequences = {"numbers": numbers.view(shape), "pooled_tokens": pooled_places(borders, is_causal)}
+        cu_seqlens = F.pad(lengths.cumsum(0), (1, 0))
+        numbers = torch.bucketize(torch.arange(shape[0] * shape[1], device=words.device), cu_seqlens[1:], right=True)
+        sequences = {"numbers": numbers.view(shape), "pooled_tokens": pooled_places(cu_seqlens, is_causal)}
         if self._is_flash():
-            longest = longest or (shape[1] if is_tracing(words) else int(lengths.max()))
-            sequences.update(flash_limits(borders.int(), longest))
+            max_seqlen = max_seqlen or (shape[1] if is_tracing(words) else int(lengths.max()))
+            sequences.update(flash_limits(cu_seqlens.int(), max_seqlen))
         return sequences
 
     def _is_flash(self) -> bool:
@@ -335,14 +334,14 @@ class MyBertModel(MyBertPreTrainedModel):
         masks = ALL_MASK_ATTENTION_FUNCTIONS._global_mapping  # transformers' own lookup, compiles too
         return masks.get(self.config._attn_implementation) is flash_attention_mask
 
-    def _takes_any_length(self, words: torch.Tensor) -> bool:
+    def _supports_varlen(self, words: torch.Tensor) -> bool:
         """Whether attention can run in the variable-length kernel."""
         if not words.is_cuda:
             return False
         dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else self.dtype
         layers: Any = self.encoder.layer
         has_dropout = self.training and any(layer.attention.self.dropout.p for layer in layers)
-        return any_length_kernel(words.device, dtype, self.config.head_size, has_dropout)
+        return supports_varlen(words.device, dtype, self.config.head_size, has_dropout)
 
     @capture_outputs
     def _encode(
@@ -354,12 +353,12 @@ class MyBertModel(MyBertPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         numbers: torch.Tensor | None = None,
         pooled_tokens: torch.Tensor | None = None,
-        needed_indices: torch.Tensor | None = None,
+        output_indices: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
         """Run a batch, packed if there is a `packing`, through the network; see `_boundary_arguments`.
 
-        The last layer computes all tokens, or those that are pooled and `needed_indices`; `last_hidden_state` is
+        The last layer computes all tokens, or those that are pooled and `output_indices`; `last_hidden_state` is
         (B, L, D) or (P, D).
         """
         hidden_states: torch.Tensor = self.embeddings(
@@ -374,19 +373,19 @@ class MyBertModel(MyBertPreTrainedModel):
                 past_key_values=None,
                 and_mask_function=None if numbers is None else packed_sequence_mask_function(numbers),
             )
-        if needed_indices is None:
+        if output_indices is None:
             hidden_states = self.encoder(hidden_states, attention_mask=attention_mask, **kwargs).last_hidden_state
             pooled_states = hidden_states
             if self.pooler is not None and pooled_tokens is not None:
                 pooled_states = hidden_states.flatten(0, 1).index_select(0, pooled_tokens)[:, None]
         else:
             if self.pooler is None:
-                pooled_tokens = needed_indices[:0]
+                pooled_tokens = output_indices[:0]
             elif pooled_tokens is None:  # the first of each row
                 batch_size, length = hidden_states.shape[:2]
-                pooled_tokens = torch.arange(batch_size, device=needed_indices.device) * length
-            num_pooled, tokens = pooled_tokens.shape[0], torch.cat([pooled_tokens, needed_indices])
-            kwargs["needed_tokens"] = filled_up(tokens, multiple=16)
+                pooled_tokens = torch.arange(batch_size, device=output_indices.device) * length
+            num_pooled, tokens = pooled_tokens.shape[0], torch.cat([pooled_tokens, output_indices])
+            kwargs["output_tokens"] = filled_up(tokens, multiple=16)
             states = self.encoder(hidden_states, attention_mask=attention_mask, **kwargs).last_hidden_state[0]
             pooled_states, hidden_states = states[:num_pooled, None], states[num_pooled : tokens.shape[0]]
         pooled = None if self.pooler is None else self.pooler(pooled_states)
@@ -399,7 +398,7 @@ _FORWARD = MyBertModel.forward
 def encoder_arguments(
     encoder: Any,
     arguments: dict[str, Any],
-    needed_indices: torch.Tensor | None = None,
+    output_indices: torch.Tensor | None = None,
     unpad_inputs: bool | None = None,
 ) -> dict[str, Any]:
     """Keyword arguments of a head's call of its encoder: those of the head's caller, and ours where it takes them.
@@ -410,7 +409,7 @@ def encoder_arguments(
     Args:
         encoder: The `bert` of the head.
         arguments: Those of the head's caller.
-        needed_indices, unpad_inputs: See `MyBertModel.forward`; None for its defaults.
+        output_indices, unpad_inputs: See `MyBertModel.forward`; None for its defaults.
     """
     arguments = {**arguments, "return_dict": True}
     is_ours = type(encoder).forward is _FORWARD and runs_known_forward(encoder)
@@ -423,8 +422,8 @@ def encoder_arguments(
         return {name: value for name, value in arguments.items() if name not in ("token_indices", "unpad_inputs")}
     if unpad_inputs is not None:
         arguments["unpad_inputs"] = unpad_inputs
-    if needed_indices is not None and is_ours and not has_hook_from_outside(encoder):
-        arguments["needed_indices"] = needed_indices
+    if output_indices is not None and is_ours and not has_hook_from_outside(encoder):
+        arguments["output_indices"] = output_indices
     return arguments
 
 
@@ -437,7 +436,7 @@ def _passes_arguments_on(encoder: nn.Module) -> bool:
 
 
 def no_tokens(*inputs: torch.Tensor | None) -> torch.Tensor | None:
-    """`needed_indices` of a head that reads only the pooled output, on the device of the first input that is given."""
+    """`output_indices` of a head that reads only the pooled output, on the device of the first input that is given."""
     given = next((tensor for tensor in inputs if tensor is not None), None)  # the encoder refuses a call without input
     return None if given is None else given.new_empty(0, dtype=torch.long)
 

@@ -17,13 +17,13 @@ from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
 from .base_mybert import MyBertPreTrainedModel
+from .batch_mybert import flat_indices
 from .checks_mybert import check_indices, check_labels
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import is_changed
 from .linear_mybert import filled_up, linear
-from .losses_mybert import IGNORED_LABEL, cross_entropy, mean_of, padding_is_ignored
+from .losses_mybert import IGNORE_INDEX, cross_entropy, mean_of, padding_is_ignored
 from .modeling_mybert import MyBertModel, encoder_arguments, no_tokens
-from .padding_mybert import flat_indices
 from .vocabulary_loss_mybert import linear_cross_entropy
 
 
@@ -129,7 +129,7 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
         if not (is_known and (self.training or self.config.sparse_prediction)):
             return None
         if prediction_indices is None:
-            prediction_indices = flat_indices(labels != IGNORED_LABEL)
+            prediction_indices = flat_indices(labels != IGNORE_INDEX)
         check_indices("prediction_indices", prediction_indices, labels.numel(), self.training)
         return prediction_indices
 
@@ -138,7 +138,7 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
         states: Sequence[torch.Tensor],
         labels: torch.Tensor | None,
         indices: torch.Tensor | None,
-        needed_indices: torch.Tensor | None,
+        output_indices: torch.Tensor | None,
         num_items_in_batch: torch.Tensor | int | None,
     ) -> tuple[Any, ...]:
         """Masked-LM loss and logits, (B, L, V) or (P, V), and those of next sentence prediction with that head.
@@ -147,15 +147,15 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
             states: Hidden states (B, L, D), or (P, D) of the positions to predict; and the pooled output (B, D).
             labels: (B, L), or None.
             indices: The result of `_indices_to_predict`.
-            needed_indices: The same; None if code of others in the head expects all tokens.
+            output_indices: The same; None if code of others in the head expects all tokens.
             num_items_in_batch: See `MyBertForPreTraining`.
         """
         if labels is not None and indices is not None:
             labels = labels.flatten().index_select(0, indices)
-        if labels is not None and needed_indices is not None:
+        if labels is not None and output_indices is not None:
             hidden_states, *pooled = states
             if hidden_states.dim() == 3:
-                hidden_states = hidden_states.flatten(0, 1).index_select(0, needed_indices)
+                hidden_states = hidden_states.flatten(0, 1).index_select(0, output_indices)
             logits, loss = self.cls.predictions.with_loss(hidden_states, labels, num_items_in_batch)
             return loss, logits, *(self.cls.seq_relationship(output) for output in pooled)
         logits, *others = self.cls(*states) if len(states) > 1 else (self.cls(*states),)
@@ -238,7 +238,7 @@ class MyBertForPreTraining(_MyBertWithPredictions):
         """
         words = input_ids if inputs_embeds is None else inputs_embeds
         indices = self._indices_to_predict(words, labels, prediction_indices)
-        needed_indices = None if (has_changes := is_changed(self.cls)) else indices
+        output_indices = None if (has_changes := is_changed(self.cls)) else indices
         unpad_inputs = not has_changes and padding_is_ignored(labels, attention_mask, **kwargs)
         outputs = self.bert(
             input_ids,
@@ -246,11 +246,11 @@ class MyBertForPreTraining(_MyBertWithPredictions):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            **encoder_arguments(self.bert, kwargs, needed_indices, unpad_inputs),
+            **encoder_arguments(self.bert, kwargs, output_indices, unpad_inputs),
         )
         states = outputs.last_hidden_state, outputs.pooler_output
         mlm_loss, prediction_logits, seq_relationship_logits = self._predict(
-            states, labels, indices, needed_indices, num_items_in_batch
+            states, labels, indices, output_indices, num_items_in_batch
         )
         nsp_loss = None
         if next_sentence_label is not None:
@@ -259,7 +259,7 @@ class MyBertForPreTraining(_MyBertWithPredictions):
             check_labels("next_sentence_label", next_sentence_label, rows, 2, self.training)
             nsp_loss = cross_entropy(seq_relationship_logits, next_sentence_label, num_sequences_in_batch)
             if num_items_in_batch is not None and num_sequences_in_batch is None and labels is not None:
-                nsp_loss = mean_of(nsp_loss * (labels != IGNORED_LABEL).sum(), num_items_in_batch)
+                nsp_loss = mean_of(nsp_loss * (labels != IGNORE_INDEX).sum(), num_items_in_batch)
         losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
         return MyBertForPreTrainingOutput(
             loss=sum(losses, losses[0].new_zeros(())) if losses else None,
@@ -308,7 +308,7 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
         """
         words = input_ids if inputs_embeds is None else inputs_embeds
         indices = self._indices_to_predict(words, labels, prediction_indices)
-        needed_indices = None if (has_changes := is_changed(self.cls)) else indices
+        output_indices = None if (has_changes := is_changed(self.cls)) else indices
         unpad_inputs = not has_changes and padding_is_ignored(labels, attention_mask, **kwargs)
         outputs = self.bert(
             input_ids,
@@ -316,10 +316,10 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            **encoder_arguments(self.bert, kwargs, needed_indices, unpad_inputs),
+            **encoder_arguments(self.bert, kwargs, output_indices, unpad_inputs),
         )
         states = (outputs.last_hidden_state,)
-        loss, logits = self._predict(states, labels, indices, needed_indices, num_items_in_batch)
+        loss, logits = self._predict(states, labels, indices, output_indices, num_items_in_batch)
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )

@@ -117,7 +117,7 @@ def product_of_each(layers: Sequence[nn.Module], hidden_states: torch.Tensor) ->
     return packed_product(layers, hidden_states)
 
 
-def takes_integers(layer: nn.Module | None, hidden_states: torch.Tensor) -> bool:
+def supports_int8(layer: nn.Module | None, hidden_states: torch.Tensor) -> bool:
     """Whether a layer multiplies these hidden states as integers."""
     return type(layer) is MyBertInt8Linear and _can_be_quantized(hidden_states)
 
@@ -266,5 +266,5 @@ __all__ = [
     "MyBertInt8Quantizer",
     "product_of_each",
     "quantize_layers",
-    "takes_integers",
+    "supports_int8",
 ]

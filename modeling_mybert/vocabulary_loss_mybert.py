@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .linear_mybert import gradient_of_states, gradient_of_weight, is_plain, linear, multiply
-from .losses_mybert import IGNORED_LABEL, cross_entropy
+from .losses_mybert import IGNORE_INDEX, cross_entropy
 
 _CHUNK = 7_500_000  # probabilities, 30 MB: above 32 MB each allocation gets new pages from Linux
 _TYPES = (torch.float32, torch.bfloat16)  # dtypes of the products
@@ -39,7 +39,7 @@ def linear_cross_entropy(
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
     if (
         not (torch.is_grad_enabled() and dtype in _TYPES and _is_simple(layer, hidden_states))
-        or (labels == IGNORED_LABEL).any()  # cheap: this branch runs only on a CPU
+        or (labels == IGNORE_INDEX).any()  # cheap: this branch runs only on a CPU
     ):
         logits = linear(layer, hidden_states)[: len(labels)]
         return logits, cross_entropy(logits, labels, num_items_in_batch)

@@ -7,16 +7,19 @@ from transformers import (
     pipelines,
 )
 
-from .multiple_choice_pipeline import MultipleChoicePipeline
-from .next_sentence_prediction_pipeline import NextSentencePredictionPipeline
-from .question_answering_pipeline import QuestionAnsweringPipeline
+from .pairs import MultipleChoicePipeline, NextSentencePredictionPipeline
+from .question_answering import QuestionAnsweringPipeline
 from .spans import Answer, QuestionError, Window, WindowedQuestion, answer_positions, best_answers, make_windows
-from .windowed_pipelines import (
+from .windows import (
     WindowedTextClassificationPipeline,
     WindowedTokenClassificationPipeline,
+    WindowPooling,
+    own_tokens,
+    pool_windows,
+    window_places,
+    window_starts,
     windowed_pipeline,
 )
-from .windows import WindowPooling, own_tokens, pool_windows, window_places, window_starts
 
 __all__ = [
     "Answer",

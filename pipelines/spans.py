@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from .batching import check_at_least_one
 from .windows import default_stride
 
 if TYPE_CHECKING:
@@ -252,13 +253,6 @@ def answer_positions(question: WindowedQuestion, start: int, end: int) -> list[t
         else:
             positions.append((window.null_position, window.null_position))
     return positions
-
-
-def check_at_least_one(**numbers: int) -> None:
-    """Raise a ValueError that names the first number that is not an integer or is below 1."""
-    for name, number in numbers.items():
-        if not isinstance(number, Integral) or isinstance(number, bool) or number < 1:
-            raise ValueError(f"{name} is {number!r:.80}: expected at least 1 (a whole number)")
 
 
 def _cut_questions(tokenizer: PreTrainedTokenizerFast, questions: Sequence[str], max_tokens: int) -> list[str]:

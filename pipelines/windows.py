@@ -1,4 +1,4 @@
-"""Texts that are longer than the model's input: overlapping windows, and combining their outputs.
+"""Texts that are longer than the model's input: overlapping windows, and the pipelines that read them.
 
 Where windows start, which window decides about a token, and how the logits of windows become those of the text. Shared
 by fine-tuning and pipelines. (The windows of question answering follow Google's code, see `spans`.)
@@ -6,13 +6,23 @@ by fine-tuning and pipelines. (The windows of question answering follow Google's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import torch
+from transformers import TextClassificationPipeline, TokenClassificationPipeline
+from transformers.pipelines.base import Pipeline
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
+
+from ..files import TASK_RECORD
+from .batching import batches_by_length, longest_input
 
 WindowPooling = Literal["mean", "max"]
+
+_SIDES = "window_sides"  # for each token: 1 in the first text, 2 in the second, 0 for special tokens and padding
 
 
 def default_stride(room: int) -> int:
@@ -108,3 +118,168 @@ def pool_windows(logits: np.ndarray, owners: Sequence[int], pooling: WindowPooli
     highest = np.full(shape, -np.inf)
     np.maximum.at(highest, texts, logits)
     return highest
+
+
+def _recorded(pipeline: Pipeline, setting: str) -> dict[str, Any]:
+    """A window setting with which the model was fine-tuned, if its configuration has it."""
+    record = getattr(pipeline.model.config, TASK_RECORD, None)
+    return record if isinstance(record, dict) and record.get(setting) is not None else {}
+
+
+def windowed_pipeline(task: str, config: Mapping[str, Any]) -> type[Pipeline] | None:
+    """The pipeline class that reads a model's texts in windows, if its configuration says that it was trained so.
+
+    Args:
+        task: Name of transformers' pipeline.
+        config: Content of the model's `config.json`.
+    """
+    setting, pipeline_class = {
+        "text-classification": ("window_pooling", WindowedTextClassificationPipeline),
+        "token-classification": ("doc_stride", WindowedTokenClassificationPipeline),
+    }.get(task, ("", None))
+    record = config.get(TASK_RECORD)
+    return pipeline_class if isinstance(record, dict) and record.get(setting) is not None else None
+
+
+def _window_logits(
+    pipeline: Pipeline, inputs: dict[str, torch.Tensor], windows: Sequence[tuple[int, Sequence[int]]]
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Run windows, (text, indices of its tokens), in batches of similar length; yields their indices and logits."""
+    padding = {"input_ids": pipeline.tokenizer.pad_token_id or 0}
+    for numbers in batches_by_length([len(places) for _, places in windows], pipeline.device):
+        length = len(windows[numbers[0]][1])
+        batch = {}
+        for name, values in inputs.items():
+            batch[name] = values.new_full((len(numbers), length), padding.get(name, 0))
+            for row, number in enumerate(numbers):
+                text, places = windows[number]
+                batch[name][row, : len(places)] = values[text, list(places)]
+        logits = pipeline.model(**batch).logits.float().cpu().numpy()
+        for row, number in enumerate(numbers):
+            is_for_tokens = logits.ndim == 3
+            yield number, logits[row, : len(windows[number][1])] if is_for_tokens else logits[row]
+
+
+class WindowedTextClassificationPipeline(TextClassificationPipeline):
+    """`pipeline("text-classification")` that can read long texts in windows and pool their logits.
+
+    Example:
+        >>> from mybert.pipelines import WindowedTextClassificationPipeline
+        >>> from transformers import pipeline
+        >>> classify = pipeline(
+        ...     "text-classification", model="path/to/model", pipeline_class=WindowedTextClassificationPipeline
+        ... )
+
+    Args:
+        window_pooling: `"mean"` or `"max"`; by default as in fine-tuning, or no windows.
+        max_length: Maximum length of a window in tokens; by default as in fine-tuning, or the model's maximum.
+        doc_stride: Number of tokens that neighbouring windows share.
+        truncation: True truncates texts, even if the model was fine-tuned with windows.
+    """
+
+    def _sanitize_parameters(self, *args: Any, **parameters: Any) -> tuple[dict[str, Any], ...]:
+        names = ("window_pooling", "doc_stride")
+        given = {name: parameters.pop(name) for name in names if name in parameters}
+        for_preprocess, for_forward, for_postprocess = super()._sanitize_parameters(*args, **parameters)
+        if given.get("window_pooling") not in (None, "mean", "max"):
+            raise ValueError(f"window_pooling is {given['window_pooling']!r:.60}; expected 'mean' or 'max'.")
+        return for_preprocess | given, for_forward, for_postprocess
+
+    def preprocess(
+        self,
+        inputs: Any,
+        window_pooling: WindowPooling | None = None,
+        doc_stride: int | None = None,
+        **tokenizer_kwargs: Any,
+    ) -> Any:
+        """Tokenize a text or a pair, without truncation if windows are used."""
+        record = _recorded(self, "window_pooling")
+        pooling = window_pooling or record.get("window_pooling")
+        if pooling is None or tokenizer_kwargs.get("truncation"):
+            if doc_stride is not None:
+                raise ValueError("doc_stride is set without windows; expected window_pooling 'mean' or 'max'.")
+            return super().preprocess(inputs, **tokenizer_kwargs)
+        max_length = tokenizer_kwargs.pop("max_length", None) or record.get("max_length") or longest_input(self)
+        doc_stride = record.get("doc_stride") if doc_stride is None else doc_stride
+        encoded = super().preprocess(inputs, **tokenizer_kwargs | {"truncation": False, "verbose": False})
+        sides = [0 if side is None else side + 1 for side in encoded.sequence_ids(0)]
+        # Settings are passed as tensors, which batches of texts can contain.
+        return {
+            **encoded,
+            _SIDES: torch.tensor([sides]),
+            "windows": torch.tensor([[max_length, -1 if doc_stride is None else doc_stride, pooling == "max"]]),
+        }
+
+    def _forward(self, model_inputs: Any) -> Any:
+        if _SIDES not in model_inputs:
+            return super()._forward(model_inputs)
+        inputs = dict(model_inputs)
+        all_sides = inputs.pop(_SIDES).tolist()
+        max_length, doc_stride, is_max = inputs.pop("windows")[0].tolist()
+        windows: list[tuple[int, Sequence[int]]] = []
+        for text, mask in enumerate(inputs["attention_mask"].tolist()):
+            there = [place for place, value in enumerate(mask) if value]
+            sides = [(side - 1 if side else None) for side in (all_sides[text][place] for place in there)]
+            if len(there) <= max_length:
+                windows.append((text, there))
+                continue
+            cut = window_places(sides, max_length, None if doc_stride < 0 else doc_stride)
+            windows += [(text, [there[place] for place in places]) for places in cut]
+        found = dict(_window_logits(self, inputs, windows))
+        logits = np.stack([found[number] for number in range(len(windows))])
+        pooled = pool_windows(logits, [text for text, _ in windows], "max" if is_max else "mean")
+        return {"logits": torch.from_numpy(pooled)}
+
+
+class WindowedTokenClassificationPipeline(TokenClassificationPipeline):
+    """`pipeline("token-classification")` for models that were fine-tuned with windows (`--doc_stride`).
+
+    A text of any length is read in windows as by `mybert predict`: a token has the scores of the window in which it
+    has most context, and words and entities follow from these as for a short text. `stride` replaces the number of
+    shared tokens used in fine-tuning. For any other model this is transformers' own pipeline.
+    """
+
+    tokenizer: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if _recorded(self, "doc_stride"):  # transformers truncates at the tokenizer's maximum length
+            self.tokenizer = copy.deepcopy(self.tokenizer)
+            self.tokenizer.model_max_length = VERY_LARGE_INTEGER
+
+    def _sanitize_parameters(self, stride: int | None = None, **parameters: Any) -> tuple[dict[str, Any], ...]:
+        if stride is None or not _recorded(self, "doc_stride"):
+            return super()._sanitize_parameters(stride=stride, **parameters)
+        for_preprocess, for_forward, for_postprocess = super()._sanitize_parameters(**parameters)
+        return for_preprocess, for_forward | {"stride": stride}, for_postprocess
+
+    def _forward(self, model_inputs: Any, stride: int | None = None) -> Any:
+        record = _recorded(self, "doc_stride")
+        if not record:
+            return super()._forward(model_inputs)
+        own = ("special_tokens_mask", "offset_mapping", "sentence", "is_last", "word_ids", "word_to_chars_map")
+        kept = {name: model_inputs.pop(name, None) for name in own}
+        stride = record["doc_stride"] if stride is None else stride
+        max_length = record.get("max_length") or longest_input(self)
+        windows: list[tuple[int, Sequence[int]]] = []
+        # for each window: its text, its own tokens' indices there, and in the window
+        taken: list[tuple[int, list[int], slice]] = []
+        masks = (kept["special_tokens_mask"].tolist(), model_inputs["attention_mask"].tolist())
+        for text, (is_special, is_token) in enumerate(zip(*masks, strict=True)):
+            there = [place for place, value in enumerate(is_token) if value]  # padding may be on either side
+            length = len(there)
+            inside = [number for number, place in enumerate(there) if not is_special[place]] or [0]
+            first, tokens = inside[0], inside[-1] + 1 - inside[0]
+            room = max_length - (length - tokens)
+            starts = window_starts(tokens, room, stride)
+            for start, (begin, end) in zip(starts, own_tokens(starts, room, tokens), strict=True):
+                held = range(first + start, first + start + min(room, tokens))
+                numbers = [*range(first), *held, *range(first + tokens, length)]
+                windows.append((text, [there[number] for number in numbers]))
+                in_window = slice(first + begin - start, first + end - start)
+                taken.append((text, there[first + begin : first + end], in_window))
+        logits = torch.zeros(*kept["special_tokens_mask"].shape, self.model.config.num_labels)
+        for number, values in _window_logits(self, model_inputs, windows):
+            text, in_text, in_window = taken[number]
+            logits[text, in_text] = torch.from_numpy(values[in_window])
+        return {"logits": logits, **kept, **model_inputs}

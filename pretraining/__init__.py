@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..files.sentences import split_sentences
+    from ..files.text import split_sentences
     from .adaptation import AdaptArguments, adapt
     from .commands import DataArguments, prepare_data
     from .examples.collator import PretrainingCollator
@@ -49,7 +49,7 @@ _MODULES = {
     "prepare_data": "commands",
     "pretrain": "training.pretraining_run",
     "read_documents": "store.documents",
-    "split_sentences": ".files.sentences",
+    "split_sentences": ".files.text",
 }
 
 __all__ = [

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from ..files import check_not_read, check_output_files, json_line, locked, written_beside
-from ..files.corpus import expand_sources
-from ..files.hub_names import check_available
+from ..files import check_available, check_not_read, check_output_files, json_line, output_to
+from ..files.documents import expand_sources
 from ..files.settings import AT_LEAST_1, settings_of
 from ..tokenization import MyBertTokenizer
 from .examples.example_settings import ExampleSettings, MaskingRates
@@ -159,7 +158,10 @@ def _show(arguments: DataArguments, store: TokenStore, tokenizer: MyBertTokenize
     logger.info("  %s", tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
     if arguments.export:
         path = Path(arguments.export)
-        with locked(path), written_beside(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        with (
+            output_to(path, overwrite=arguments.overwrite) as temporary,
+            temporary.open("w", encoding="utf-8") as file,
+        ):
             for example in _readable(dataset, collator, tokenizer, min(arguments.export_count, len(dataset))):
                 file.write(json_line(example) + "\n")
         logger.info("Examples: %s.", path)
@@ -169,19 +171,19 @@ def _readable(
     dataset: "PretrainingDataset", collator: "PretrainingCollator", tokenizer: MyBertTokenizer, count: int
 ) -> Iterator[dict[str, Any]]:
     """Yield examples of epoch 0 with the fields of Google's `TrainingInstance`; a packed row has a list of labels."""
-    from ..modeling_mybert import IGNORED_LABEL
+    from ..modeling_mybert import IGNORE_INDEX
 
     name = {"mlm+nsp": "is_random_next", "mlm+sop": "is_swapped"}.get(dataset.settings.objective)
     for index in range(count):
         batch = collator([dataset[index]])
         labels = batch["labels"][0]
-        positions = (labels != IGNORED_LABEL).nonzero()[:, 0]
+        positions = (labels != IGNORE_INDEX).nonzero()[:, 0]
         example: dict[str, Any] = {
             "tokens": tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist()),
             "segment_ids": batch["token_type_ids"][0].tolist(),
         }
         if name:
-            values = [label == 1 for label in batch["next_sentence_label"].tolist() if label != IGNORED_LABEL]
+            values = [label == 1 for label in batch["next_sentence_label"].tolist() if label != IGNORE_INDEX]
             example[name] = values if dataset.settings.pack else values[0]
         yield example | {
             "masked_lm_positions": positions.tolist(),

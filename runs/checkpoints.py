@@ -8,7 +8,7 @@ from pathlib import Path
 
 from transformers.trainer_utils import sort_checkpoints
 
-from ..files import disk_trouble_in_words, write_json
+from ..files import readable_disk_errors, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -96,5 +96,5 @@ def trouble_names_checkpoint(path: str | Path, needs: Needs = TO_GO_ON) -> Itera
     kept = f"{checkpoint} is complete" if checkpoint else "no checkpoint is there"
     if checkpoint and needs is not FOR_ITS_WEIGHTS:
         kept += ": the same command continues from there"
-    with disk_trouble_in_words(path, kept):
+    with readable_disk_errors(path, kept):
         yield

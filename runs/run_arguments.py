@@ -10,9 +10,9 @@ import torch
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
 
-from ..files.frames import GivenData
 from ..files.machine import bfloat16_features, usable_cores
 from ..files.settings import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE_BELOW_1, Range, check_number, check_settings
+from ..files.source import GivenData
 from .library_settings import check_libraries, check_objects
 
 logger = logging.getLogger(__name__)

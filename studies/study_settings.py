@@ -13,7 +13,7 @@ from transformers import HfArgumentParser
 from ..files import refuse_address
 from ..files.settings import may_be_none
 from ..finetuning import FEATURES, TASKS, FinetuningArguments
-from ..finetuning.data.given_data import files_of
+from ..finetuning.data.rows import files_of
 
 Arguments = TypeVar("Arguments")
 

@@ -2,25 +2,24 @@
 
 from .bulk_encoding import BulkEncoder, encode_words
 from .commands import VocabArguments, train_vocabulary
-from .cutting import CutTexts, encode_and_cut
 from .extension import Extension, count_corpus_words, extend_vocabulary, spell
+from .learning import VocabularyReport
 from .tokenization_mybert import MyBertTokenizer, train_wordpiece
-from .unknown_tokens import unknown_warning
-from .vocab import load_vocab, save_vocab
-from .vocabulary_report import VocabularyReport
+from .truncation import TruncatedTexts, encode_and_truncate
+from .vocab import load_vocab, save_vocab, unknown_warning
 from .vocabulary_settings import VocabularyBasics, VocabularySettings
 
 __all__ = [
     "BulkEncoder",
-    "CutTexts",
     "Extension",
     "MyBertTokenizer",
+    "TruncatedTexts",
     "VocabArguments",
     "VocabularyBasics",
     "VocabularyReport",
     "VocabularySettings",
     "count_corpus_words",
-    "encode_and_cut",
+    "encode_and_truncate",
     "encode_words",
     "extend_vocabulary",
     "load_vocab",

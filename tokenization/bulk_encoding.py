@@ -13,10 +13,10 @@ from tokenizers import Tokenizer
 
 from ..files import worker_processes
 from .characters import PUNCTUATION, replace_lone_surrogates
-from .string_memo import KEY_BYTES, IdRows, StringMemo, joined_ranges
+from .string_cache import KEY_BYTES, IdRows, StringCache, joined_ranges
 from .tokenization_mybert import MyBertTokenizer
 from .vocab import MAX_WORD_LENGTH
-from .word_splitting import END_OF_CHUNK, WordSplitter
+from .words import END_OF_CHUNK, WordSplitter
 
 # Texts are processed in slices of about this many characters: enough for numpy, little memory.
 _SLICE_CHARACTERS = 1 << 18
@@ -171,7 +171,7 @@ class _MemoEncoder:
 
     def _forget(self) -> None:
         self._ids = IdRows(self.dtype)
-        self._words, self._chunks = StringMemo(self._learn_words), StringMemo(self._learn_chunks)
+        self._words, self._chunks = StringCache(self._learn_words), StringCache(self._learn_chunks)
         self._remembered = 0
 
     def encode(self, texts: Sequence[str]) -> Encoded:

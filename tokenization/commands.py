@@ -8,13 +8,11 @@ from typing import Annotated
 from ..files import (
     check_not_read,
     check_output_files,
-    check_output_folder,
-    folder_written_beside,
-    locked,
+    reserved,
     write_json,
 )
-from ..files.corpus import expand_sources
-from .text_source import read_files
+from ..files.documents import expand_sources
+from .learning import read_files
 from .tokenization_mybert import MyBertTokenizer, learn_tokenizer
 from .vocabulary_settings import UP_TO_HALF, VocabularySettings
 
@@ -65,14 +63,13 @@ def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
     if report is not None and report.resolve().parent == folder.resolve():
         owned = (*owned, report.name)
     blocks = read_files(arguments.text, arguments)
-    check_output_folder(folder, owned, arguments.overwrite)
     if report is not None:
         check_not_read(report, expand_sources(arguments.text))
         check_output_files([report], arguments.overwrite)
-    with locked(folder):
+    with reserved(folder, owned, overwrite=arguments.overwrite) as write:
         tokenizer = learn_tokenizer(blocks, arguments, show_progress=not arguments.quiet)
         assert tokenizer.training_report is not None
-        with folder_written_beside(folder, owned, arguments.overwrite) as beside:
+        with write() as beside:
             tokenizer.save_pretrained(beside)
         if report is not None:
             write_json(report, tokenizer.training_report.to_dict())

@@ -10,12 +10,10 @@ from heapq import heapify, heappop, heappush
 
 from tokenizers import Tokenizer
 
-from .text_source import read_texts
+from .learning import count_pieces, read_texts
 from .tokenization_mybert import MyBertTokenizer
 from .vocab import CONTINUATION_PREFIX, MAX_WORD_LENGTH, UNK_TOKEN, build_model
-from .vocabulary_report import count_pieces
-from .word_counting import count_words
-from .word_splitting import WordSplitter
+from .words import WordSplitter, count_words
 
 _UNUSED = re.compile(r"\[unused\d+\]")
 _LOOK_AHEAD = 3  # characters after a piece that index the words

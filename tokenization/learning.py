@@ -1,36 +1,168 @@
 """Learning the pieces of a vocabulary from text: the same text gives the same pieces."""
 
+import errno
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from itertools import islice
+from pathlib import Path
+from typing import Any, cast
 
+from tokenizers import Tokenizer
 from tqdm.auto import tqdm
 
+from ..files.documents import Corpus, DocumentSettings, TextSettings
+from ..files.source import GivenData, is_frame
 from .pair_merging import learn_pieces
-from .vocab import CONTINUATION_PREFIX, MAX_WORD_LENGTH, reserved_tokens
-from .vocabulary_report import VocabularyReport, report_on
+from .vocab import CONTINUATION_PREFIX, MAX_WORD_LENGTH, UNK_TOKEN, build_model, index_pieces, reserved_tokens
 from .vocabulary_settings import VocabularySettings
-from .word_counting import count_words
-from .word_splitting import WordSplitter
+from .words import WordSplitter, count_words
 
 logger = logging.getLogger(__name__)
 
+_LONGEST_PIECES = 20
+_WORDS_AT_A_TIME = 10_000
 
-@dataclass(frozen=True)
-class LearnedVocabulary:
-    """The pieces in the order of their ids, and the report on learning them."""
+# Text that one process counts at a time, in characters; smaller texts are counted in the main process.
+BLOCK_CHARACTERS = 8 << 20
 
-    pieces: list[str]
-    report: VocabularyReport
+Texts = Iterable[str | Sequence[str]]  # texts, or lists of texts
+FilesOrTexts = str | Path | Collection[str | Path] | Texts
+
+
+def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: TextSettings) -> Iterator[str]:
+    """Read the text given to `train_wordpiece`; names in a list are files, other iterables hold texts."""
+    if (source is None) == (texts is None):
+        found = "Neither files nor" if texts is None else "Both files and"
+        raise TypeError(f"{found} texts are given; expected one of them.")
+    if isinstance(texts, (str, Path)):
+        raise ValueError(f"texts is a single {type(texts).__name__}, expected an iterable of texts.")
+    if is_frame(given := texts if source is None else source):
+        return _lines_of_corpus(GivenData(type(given).__name__, given), settings)
+    names = [source] if isinstance(source, (str, Path)) else source
+    if not isinstance(names, (list, tuple, set, frozenset)):
+        return read_texts(cast(Texts, texts if source is None else source))
+    for number, name in enumerate(names):
+        if not isinstance(name, (str, Path)):
+            raise ValueError(
+                f"Item {number} of the files is a {type(name).__name__}, expected a path; pass texts as texts=[...]."
+            )
+    try:
+        return read_files(names, settings)
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError) and error.errno != errno.ENAMETOOLONG:
+            raise
+        raise FileNotFoundError(f"{str(error)[:400]} Texts are passed as texts=[...].") from error
+
+
+def read_files(files: str | Path | Iterable[str | Path], settings: TextSettings) -> Iterator[str]:
+    """Read the sources that `Corpus` accepts, a block of whole lines at a time."""
+    if not isinstance(files, (str, Path)):
+        files = list(files)
+        if not files:
+            raise ValueError("No file is given, expected at least one.")
+    return _lines_of_corpus(files, settings)
+
+
+def _lines_of_corpus(files: Any, settings: TextSettings) -> Iterator[str]:
+    known = {option.name: getattr(settings, option.name) for option in fields(TextSettings)}
+    return read_texts(Corpus(files, DocumentSettings(**known)).lines())
+
+
+def read_texts(texts: Texts) -> Iterator[str]:
+    """Join texts, or lists of texts, of one or more whole lines each, into blocks of whole lines."""
+    lines: list[str] = []
+    size = 0
+    for number, item in enumerate(texts):
+        for text in [item] if isinstance(item, str) else item if isinstance(item, (list, tuple)) else [None]:
+            if not isinstance(text, str):
+                found = type(item if text is None else text).__name__
+                raise ValueError(f"Item {number} of the texts is a {found}, expected str or list of str.")
+            lines.append(text)
+            size += len(text)
+        if size >= BLOCK_CHARACTERS:
+            yield "\n".join(lines)
+            lines, size = [], 0
+    if lines:
+        yield "\n".join(lines)
+
+
+@dataclass
+class VocabularyReport:
+    """What vocabulary training found; `MyBertTokenizer.training_report` after `train_wordpiece`.
+
+    Attributes:
+        requested_size: Number of pieces requested.
+        size: Number of pieces in the vocabulary; smaller only if no pair of pieces was left to merge.
+        reserved: Number of special and unused tokens among them.
+        alphabet: Number of characters kept; each is two pieces.
+        learned: Number of pieces longer than a character.
+        algorithm: As in `train_wordpiece`, like the following four.
+        layout: See above.
+        lower_case: See above.
+        strip_accents: See above.
+        min_frequency: See above.
+        characters: Length of the text, in characters.
+        words: Number of words trained on.
+        distinct_words: Number of distinct words among them.
+        character_coverage: Share of the characters of all words that the alphabet covers, 0 to 1.
+        dropped_characters: Number of distinct characters that it does not cover.
+        measured_on: `"held-out text"`, or `"training text"` if nothing was held out.
+        measured_words: Number of words in that text.
+        unk_rate: Share of these words that become [UNK], 0 to 1.
+        tokens_per_word: Mean number of tokens per word in that text.
+        longest_pieces: The longest pieces, longest first.
+        counting_seconds: Time to read the text and count words.
+        learning_seconds: Time to learn pieces.
+    """
+
+    requested_size: int
+    size: int
+    reserved: int
+    alphabet: int
+    learned: int
+    algorithm: str
+    layout: str
+    lower_case: bool
+    strip_accents: bool
+    min_frequency: int
+    characters: int
+    words: int
+    distinct_words: int
+    character_coverage: float
+    dropped_characters: int
+    measured_on: str
+    measured_words: int
+    unk_rate: float
+    tokens_per_word: float
+    longest_pieces: list[str]
+    counting_seconds: float
+    learning_seconds: float
+
+    def summary(self) -> str:
+        """Return the report as a few lines of text."""
+        return (
+            f"Vocabulary: {self.size} pieces ({self.reserved} reserved, {self.alphabet} characters with and without "
+            f"##, {self.learned} learned), algorithm {self.algorithm}, "
+            f"{self.counting_seconds + self.learning_seconds:.1f} s\n"
+            f"Text: {self.words} words, {self.distinct_words} different ones; the alphabet covers "
+            f"{self.character_coverage:.4%} of the characters\n"
+            f"On {self.measured_on} ({self.measured_words} words): {self.tokens_per_word:.3f} tokens per word, "
+            f"{self.unk_rate:.3%} [UNK]\n"
+            f"Longest pieces: {' '.join(self.longest_pieces)}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data for JSON."""
+        return asdict(self)
 
 
 def learn_vocabulary(
     blocks: Iterator[str], settings: VocabularySettings, show_progress: bool = True
-) -> LearnedVocabulary:
-    """Learn a vocabulary from text in blocks of whole lines; `train_wordpiece` describes the algorithm."""
+) -> tuple[list[str], VocabularyReport]:
+    """Learn pieces, in the order of their ids, from text in blocks of whole lines; see `train_wordpiece`."""
     start = time.perf_counter()
     splitter = WordSplitter(settings.lower_case, settings.strip_accents)
     counts = count_words(blocks, splitter, settings.held_out_fraction, settings.num_processes, show_progress)
@@ -40,12 +172,44 @@ def learn_vocabulary(
 
     characters = count_characters(counts.words)
     alphabet = choose_alphabet(characters, settings.character_coverage)
-    pieces = _pieces_before_learning(alphabet, settings)
-    pieces += _learn(counts.words, alphabet, settings, settings.vocab_size - len(pieces), show_progress)
-    learned = time.perf_counter()
+    reserved = reserved_tokens(settings.layout)
+    pieces = [*reserved, *alphabet, *(CONTINUATION_PREFIX + character for character in alphabet)]
+    if len(pieces) > settings.vocab_size:
+        raise ValueError(
+            f"vocab_size is {settings.vocab_size}, but {len(reserved)} reserved tokens and {len(alphabet)} "
+            f"characters, with and without {CONTINUATION_PREFIX}, need {len(pieces)}; raise vocab_size, lower "
+            f"character_coverage ({settings.character_coverage}) or use layout='compact'."
+        )
+    learned = _learn(counts.words, alphabet, settings, settings.vocab_size - len(pieces), show_progress)
+    pieces += learned
+    done = time.perf_counter()
 
-    seconds = (counted - start, learned - counted)
-    return LearnedVocabulary(pieces, report_on(pieces, alphabet, characters, counts, settings, seconds))
+    measured = counts.held_out or counts.words
+    unk_rate, tokens_per_word = count_pieces(index_pieces(pieces), measured)
+    return pieces, VocabularyReport(
+        requested_size=settings.vocab_size,
+        size=len(pieces),
+        reserved=len(reserved),
+        alphabet=len(alphabet),
+        learned=len(learned),
+        algorithm=settings.algorithm,
+        layout=settings.layout,
+        lower_case=settings.lower_case,
+        strip_accents=settings.strip_accents,
+        min_frequency=settings.min_frequency,
+        characters=counts.characters,
+        words=counts.words.total(),
+        distinct_words=len(counts.words),
+        character_coverage=sum(characters[character] for character in alphabet) / characters.total(),
+        dropped_characters=len(characters) - len(alphabet),
+        measured_on="held-out text" if counts.held_out else "training text",
+        measured_words=measured.total(),
+        unk_rate=unk_rate,
+        tokens_per_word=tokens_per_word,
+        longest_pieces=sorted(pieces[len(reserved) :], key=lambda piece: (-len(piece), piece))[:_LONGEST_PIECES],
+        counting_seconds=round(counted - start, 3),
+        learning_seconds=round(done - counted, 3),
+    )
 
 
 def count_characters(words: Counter[str]) -> Counter[str]:
@@ -68,18 +232,6 @@ def choose_alphabet(characters: Counter[str], coverage: float) -> list[str]:
     return sorted(alphabet)
 
 
-def _pieces_before_learning(alphabet: list[str], settings: VocabularySettings) -> list[str]:
-    reserved = reserved_tokens(settings.layout)
-    pieces = [*reserved, *alphabet, *(CONTINUATION_PREFIX + character for character in alphabet)]
-    if len(pieces) > settings.vocab_size:
-        raise ValueError(
-            f"vocab_size is {settings.vocab_size}, but {len(reserved)} reserved tokens and {len(alphabet)} "
-            f"characters, with and without {CONTINUATION_PREFIX}, need {len(pieces)}; raise vocab_size, lower "
-            f"character_coverage ({settings.character_coverage}) or use layout='compact'."
-        )
-    return pieces
-
-
 def _learn(
     words: Counter[str], alphabet: list[str], settings: VocabularySettings, wanted: int, show_progress: bool
 ) -> list[str]:
@@ -99,3 +251,16 @@ def _learn(
             settings.min_frequency,
         )
     return pieces
+
+
+def count_pieces(vocab: dict[str, int], words: Counter[str]) -> tuple[float, float]:
+    """Return the fraction of words (at least one) that become [UNK], and the tokens per word."""
+    unknown = tokens = 0
+    model = Tokenizer(build_model(vocab))
+    items = iter(words.items())
+    while batch := list(islice(items, _WORDS_AT_A_TIME)):
+        encodings = model.encode_batch_fast([word for word, _ in batch], add_special_tokens=False)
+        for encoding, (_, count) in zip(encodings, batch, strict=True):
+            tokens += count * len(encoding.ids)
+            unknown += count * (vocab[UNK_TOKEN] in encoding.ids)
+    return unknown / words.total(), tokens / words.total()

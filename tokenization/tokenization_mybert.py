@@ -11,8 +11,7 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 from ..files import read_json_object, write_json
 from .characters import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
-from .learning import learn_vocabulary
-from .text_source import FilesOrTexts, Texts, read_source
+from .learning import FilesOrTexts, Texts, VocabularyReport, learn_vocabulary, read_source
 from .vocab import (
     CONTINUATION_PREFIX,
     build_model,
@@ -22,7 +21,6 @@ from .vocab import (
     looks_cased,
     save_vocab,
 )
-from .vocabulary_report import VocabularyReport
 from .vocabulary_settings import VocabularySettings
 
 logger = logging.getLogger(__name__)
@@ -322,11 +320,9 @@ def learn_tokenizer(
     blocks: Iterator[str], settings: VocabularySettings, show_progress: bool = True
 ) -> MyBertTokenizer:
     """`train_wordpiece` for a settings object and text in blocks of whole lines."""
-    vocabulary = learn_vocabulary(blocks, settings, show_progress)
-    tokenizer = MyBertTokenizer(
-        vocabulary.pieces, do_lower_case=settings.lower_case, strip_accents=settings.strip_accents
-    )
-    tokenizer.training_report = vocabulary.report
+    pieces, report = learn_vocabulary(blocks, settings, show_progress)
+    tokenizer = MyBertTokenizer(pieces, do_lower_case=settings.lower_case, strip_accents=settings.strip_accents)
+    tokenizer.training_report = report
     return tokenizer
 
 

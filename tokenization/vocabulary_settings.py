@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from ..files.corpus import TextSettings
+from ..files.documents import TextSettings
 from ..files.settings import AT_LEAST_1, SHARE_ABOVE_0, Range, check_settings
 from .pair_merging import Algorithm
 from .vocab import Layout, reserved_tokens

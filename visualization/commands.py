@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..files import check_model_folder, check_output_files, locked, only_errors
-from ..files.hub_names import check_available
+from ..files import Checkpoint, check_output_files, only_errors, reserved
 from .attention import attention_map
 from .curves import plot_run
 from .input_and_confusion import input_picture
@@ -47,21 +46,19 @@ def draw_attention(arguments: AttentionArguments) -> Path:
     check_output_files([path], arguments.overwrite)
     if not 1 <= len(arguments.text) <= 2:
         raise ValueError(f"There are {len(arguments.text)} texts; expected one, or the two of a pair.")
-    check_available(arguments.model)
-    if Path(arguments.model).is_dir():
-        check_model_folder(arguments.model)
+    Checkpoint(arguments.model).check()
     if arguments.view == "input":
         if arguments.layer is not None or arguments.head is not None:
             raise ValueError("The view input shows what goes into the model: it has no layer and no head to choose.")
         tokenizer = _load(AutoTokenizer, arguments.model)
         text, text_pair = (*arguments.text, None)[:2]
         picture = input_picture(tokenizer, str(text), text_pair)
-        with locked(path):
+        with reserved(path, overwrite=arguments.overwrite):
             picture.save(path)
     else:
         model = _load(AutoModel, arguments.model, use_safetensors=True)
         attention = attention_map(model, _load(AutoTokenizer, arguments.model), *arguments.text)
-        with locked(path):
+        with reserved(path, overwrite=arguments.overwrite):
             attention.save(path, arguments.layer, arguments.head, arguments.view)
     return path
 

@@ -31,7 +31,7 @@ from accelerate.utils import send_to_device
 from torch import nn
 
 from ...files import read_json_object, write_text
-from ...modeling_mybert import IGNORED_LABEL
+from ...modeling_mybert import IGNORE_INDEX
 from ...modeling_mybert.configuration_mybert import fields_of_size
 from ...modeling_mybert.vocabulary_loss_mybert import linear_cross_entropy
 from ...pretraining import MODEL_SIZES, build_token_store, pretrain
@@ -133,14 +133,14 @@ def make_batches(lengths: list[int], length: int, vocabulary: int) -> tuple[dict
     """Batches of the same sequences, padded and in full rows."""
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(min(1000, vocabulary // 2), vocabulary, (sum(lengths),), generator=generator)
-    labels = ids.where(torch.rand(ids.shape, generator=generator) < MASKED, IGNORED_LABEL)
+    labels = ids.where(torch.rand(ids.shape, generator=generator) < MASKED, IGNORE_INDEX)
     next_sentence = torch.randint(0, 2, (len(lengths),), generator=generator)
     is_token = torch.arange(length) < torch.tensor(lengths)[:, None]
 
     def pad(tensor: torch.Tensor, value: int) -> torch.Tensor:
         return torch.full(is_token.shape, value).masked_scatter(is_token, tensor)
 
-    padded = {"input_ids": pad(ids, 0), "labels": pad(labels, IGNORED_LABEL), "next_sentence_label": next_sentence}
+    padded = {"input_ids": pad(ids, 0), "labels": pad(labels, IGNORE_INDEX), "next_sentence_label": next_sentence}
     if not is_token.all():
         padded["attention_mask"] = is_token.long()
     cu_seqlens = torch.tensor([0, *lengths]).cumsum(0).int()
@@ -149,7 +149,7 @@ def make_batches(lengths: list[int], length: int, vocabulary: int) -> tuple[dict
         "position_ids": torch.cat([torch.arange(each) for each in lengths]).view(-1, length),
         "labels": labels.view(-1, length),
         "next_sentence_label": next_sentence,
-        "prediction_indices": (labels != IGNORED_LABEL).nonzero().squeeze(1),
+        "prediction_indices": (labels != IGNORE_INDEX).nonzero().squeeze(1),
         "cu_seq_lens_q": cu_seqlens,
         "cu_seq_lens_k": cu_seqlens,
         "max_length_q": length,
@@ -187,7 +187,7 @@ class _Theirs:
 def _both_losses(
     words: torch.Tensor, pairs: torch.Tensor, labels: torch.Tensor, next_sentence_label: torch.Tensor
 ) -> torch.Tensor:
-    of_words = F.cross_entropy(words.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED_LABEL)
+    of_words = F.cross_entropy(words.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORE_INDEX)
     return of_words + F.cross_entropy(pairs.float(), next_sentence_label)
 
 
@@ -257,7 +257,7 @@ def _training_rows(size: str, settings: GpuSettings, rate: float) -> Section:
             lengths = draw_lengths(settings.tokens // length, length, round(1 / fill), generator)
             batches = make_batches(lengths, length, settings.vocabulary)
             batch = send_to_device(batches[place], settings.device)
-            labels = int((batch["labels"] != IGNORED_LABEL).sum())
+            labels = int((batch["labels"] != IGNORE_INDEX).sum())
             work, tokens = needed_work(size, torch.tensor(lengths), labels, settings.vocabulary), sum(lengths)
             cells = (size, length, f"{tokens / batches[0]['input_ids'].numel():.0%}", name)
             try:
@@ -294,7 +294,7 @@ def torch_in_chunks(layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor
     return F.linear_cross_entropy(
         *(states.bfloat16(), layer.weight.bfloat16(), labels),
         linear_bias=layer.bias.bfloat16(),
-        ignore_index=IGNORED_LABEL,
+        ignore_index=IGNORE_INDEX,
         options=nn.LinearCrossEntropyOptions(),
     ).float()
 
@@ -302,7 +302,7 @@ def torch_in_chunks(layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor
 def liger(layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss  # type: ignore[import-not-found]
 
-    loss = LigerFusedLinearCrossEntropyLoss(ignore_index=IGNORED_LABEL)
+    loss = LigerFusedLinearCrossEntropyLoss(ignore_index=IGNORE_INDEX)
     return loss(layer.weight.bfloat16(), states.bfloat16(), labels, layer.bias.bfloat16()).float()
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ...finetuning.prediction.finetuned_model import FinetunedModel, load_finetuned_model
-from ...finetuning.tasks.inference import network_outputs
+from ...finetuning.prediction.predictor import FinetunedModel, load_finetuned_model
+from ...finetuning.tasks.task import network_outputs
 from ...finetuning.tasks.task_arguments import FinetunedModelArguments
 from ..harness import REPEATS, flag, heading, in_turns, ratio, row, script, seconds
 

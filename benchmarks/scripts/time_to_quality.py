@@ -38,7 +38,7 @@ from transformers import (
 )
 
 from ...files import read_json_object, write_json
-from ...files.corpus import Corpus, DocumentSettings
+from ...files.documents import Corpus, DocumentSettings
 from ...metrics import hidden_words, word_loss
 from ...pretraining import PretrainingArguments, pretrain, read_documents
 from ..harness import count, describe_setting, flag, heading, pretraining_settings, row, script

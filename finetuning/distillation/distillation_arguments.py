@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from ...files.hub_names import check_available
+from ...files import check_available
 from ...files.settings import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, check_settings, refuse_given
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
 from ...modeling_mybert.configuration_mybert import fields_of_size, is_size
-from ..data.given_data import data_name, files_of, sources_of
+from ..data.rows import data_name, files_of, sources_of
 from ..network.heads import check_model, check_start
 from ..tasks.registry import TASKS
 from ..tasks.task import Task

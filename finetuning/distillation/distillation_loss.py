@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from ...modeling_mybert import IGNORED_LABEL
+from ...modeling_mybert import IGNORE_INDEX
 from ..tasks.task import Objective
 from .layer_losses import LAYER_LOSSES
 
@@ -107,7 +107,7 @@ class DistillationLoss:
         labels = lesson.labels["start_positions" if self.objective == "span" else "labels"]
         if self.objective == "labels":
             return ~labels.isnan().any(-1)
-        return ~labels.isnan() if labels.is_floating_point() else labels != IGNORED_LABEL
+        return ~labels.isnan() if labels.is_floating_point() else labels != IGNORE_INDEX
 
     def _taught(self, targets: torch.Tensor) -> torch.Tensor:
         """Which items have the teacher's logits."""
@@ -125,5 +125,5 @@ class DistillationLoss:
 
 def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Cross-entropy of each item (...), with logits (..., C)."""
-    flat = cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none", ignore_index=IGNORED_LABEL)
+    flat = cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none", ignore_index=IGNORE_INDEX)
     return flat.view(labels.shape)

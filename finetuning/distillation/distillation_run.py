@@ -11,17 +11,15 @@ from typing import Any
 import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from ...files import write_json
-from ...files.frames import GivenData
-from ...files.hub_names import check_available
+from ...files import check_available, write_json
+from ...files.source import GivenData
 from ...hub_card import Comparison, plain_text
 from ...modeling_mybert import MyBertConfig
 from ...modeling_mybert.configuration_mybert import fields_of_size
 from ...runs import arguments_by_name
-from ..data.given_data import rows_of
 from ..data.labels import Labels
-from ..data.rows import DataSource
-from ..prediction.prediction_rows import rows_to_predict, task_for_columns
+from ..data.rows import DataSource, rows_of
+from ..prediction.predictor import rows_to_predict, task_for_columns
 from ..tasks import MultipleChoiceTask
 from ..tasks.task import Task, TaskData
 from ..training.finetuning_arguments import FinetuningArguments

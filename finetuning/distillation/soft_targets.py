@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...modeling_mybert import IGNORED_LABEL
+from ...modeling_mybert import IGNORE_INDEX
 from ...pipelines import pool_windows
 from ..tasks import (
     ClassificationTask,
@@ -114,8 +114,8 @@ def _no_labels(label: Any, data: TaskData) -> list[Any]:
     if isinstance(label, list) and isinstance(label[0], float):
         return [[np.nan] * len(label)] * len(data)
     if isinstance(label, list):
-        return [[IGNORED_LABEL] * len(ids) for ids in data.inputs["input_ids"]]
-    return [IGNORED_LABEL] * len(data)
+        return [[IGNORE_INDEX] * len(ids) for ids in data.inputs["input_ids"]]
+    return [IGNORE_INDEX] * len(data)
 
 
 def collate_soft_targets(

@@ -17,13 +17,12 @@ from safetensors.numpy import load_file, save_file
 from tqdm.auto import tqdm
 from transformers import AutoConfig
 
-from ...files import PARTIAL, deciding_files, written_beside
+from ...files import PARTIAL, Checkpoint, written_beside
 from ...files.text import new_digest
 from ..data.labels import Labels
 from ..network.tagger import FeatureTaggerConfig
-from ..prediction.finetuned_model import FinetunedModel, load_finetuned_model
-from ..tasks.inference import network_outputs
-from ..tasks.task import Task, TaskData
+from ..prediction.predictor import FinetunedModel, load_finetuned_model
+from ..tasks.task import Task, TaskData, network_outputs
 from .soft_targets import rows_of_outputs
 
 logger = logging.getLogger(__name__)
@@ -58,7 +57,7 @@ class Teacher:
     @property
     def files(self) -> list[str]:
         """The files of its folder that determine its outputs."""
-        return deciding_files(self.name)
+        return Checkpoint(self.name).deciding_files
 
     @property
     def parameters(self) -> int:

@@ -1,7 +1,6 @@
 """Loading a model for a task, to train or evaluate it: an encoder with the task's head."""
 
 import logging
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import Any
 import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-from ...files import check_model_folder, has_weights, only_errors, refuse_quantized_weights, without_foreign_code
-from ...files.hub_names import check_available, check_path
+from ...files import Checkpoint, head_name, only_errors, without_foreign_code
+from ...files.checkpoint import PRETRAINING_HEAD
 from ...modeling_mybert import MyBertConfig
 from ..data.labels import Labels, listed
 from .bilstm import MyBertBiLstmConfig
@@ -22,8 +21,6 @@ logger = logging.getLogger(__name__)
 
 # Parts of a trunk that a checkpoint may lack.
 _OPTIONAL = ("pooler.", "bilstm.", "position_ids")
-PRETRAINING_HEAD = "PreTraining"
-_HEAD = re.compile("For([A-Z].*)")  # not the "Former" of RoFormer
 _SAFELY = {"trust_remote_code": False, "use_safetensors": True}
 # `Trainer` treats all outputs as predictions, so extra outputs that a checkpoint enables are disabled.
 _LOGITS_ONLY = {"output_hidden_states": False, "output_attentions": False}
@@ -150,16 +147,12 @@ def load_finetuned(name: str, auto_class: Any, pipeline: str) -> PreTrainedModel
 
 def check_model(name: str | Path, from_scratch: bool = False, ask_hub: bool = True) -> None:
     """Check a model folder before anything is loaded; "name" and "owner/name" can be Hub names."""
-    path = Path(name)
-    (check_available if ask_hub else check_path)(path)
-    if path.is_dir() and (not from_scratch or has_weights(path)):
-        check_model_folder(path)
+    Checkpoint(name).check(ask_hub=ask_hub, needs_weights=not from_scratch)
 
 
 def check_start(name: str, from_scratch: bool = False) -> None:
     """Check an initial model as `check_model` does, and that its weights can be trained (are not quantized)."""
-    check_model(name, from_scratch)
-    refuse_quantized_weights(PreTrainedConfig.get_config_dict(name)[0], name)
+    Checkpoint(name).check(needs_weights=not from_scratch).refuse_quantized_weights()
 
 
 def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreTrainedConfig:
@@ -188,12 +181,6 @@ def longest_sequence(config: PreTrainedConfig) -> int | None:
     if longest is not None and config.model_type in _POSITIONS_BEHIND_PADDING:
         return longest - config.pad_token_id - 1
     return longest
-
-
-def head_name(class_name: str) -> str:
-    """The kind of head of a class: the part of its name after "For"; "" for none."""
-    found = _HEAD.search(class_name)
-    return found[1] if found else ""
 
 
 def heads_of(config: PreTrainedConfig) -> set[str]:

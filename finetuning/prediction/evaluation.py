@@ -8,16 +8,30 @@ from typing import Any, NamedTuple
 
 from accelerate import PartialState
 
-from ...files import files_written_beside, locked, write_json
+from ...files import output_to, write_json, write_lines
 from ...metrics import ClassReport
+from ...visualization import confusion_picture
 from ..data.rows import DataSource
 from ..tasks.data_report import long_text_lines
-from ..tasks.inference import network_outputs
-from ..tasks.task import Task
-from .class_report_files import write_class_report
-from .finetuned_model import load_finetuned_model
+from ..tasks.task import Task, network_outputs
+from .predictor import load_finetuned_model
 
 logger = logging.getLogger(__name__)
+
+REPORT_FILES = ("class_report*.json", "class_report*.txt", "confusion_matrix*.png")
+
+
+def write_class_report(report: ClassReport, folder: Path, suffix: str = "") -> None:
+    """Write `class_report.json`, `.txt`, and `confusion_matrix.png` if each text or word has one class."""
+    write_json(folder / f"class_report{suffix}.json", report.as_json())
+    write_lines(folder / f"class_report{suffix}.txt", report.lines())
+    if report.confusion:
+        picture = folder / f"confusion_matrix{suffix}.png"
+        try:
+            confusion_picture(report.confusion, report.confused_classes, picture, report.confused)
+        except ImportError as error:
+            logger.warning(str(error))
+
 
 # The files that `Task.write_predictions` writes.
 PREDICTION_FILES = ("predictions*", "nbest_predictions*.json", "null_odds*.json")
@@ -39,14 +53,14 @@ class Measured(NamedTuple):
     ) -> None:
         """Write all requested files, or none; a report needs a task with classes."""
         with ExitStack() as folders:
-            for place in {Path(name).resolve() for name in (report_dir, predictions_dir) if name}:
-                folders.enter_context(locked(place, within=True))
+            places = {Path(name).resolve() for name in (report_dir, predictions_dir) if name}
+            opened = {place: folders.enter_context(output_to(place, files=(), overwrite=True)) for place in places}
             if report_dir:
-                folder = folders.enter_context(files_written_beside(report_dir))
+                folder = opened[Path(report_dir).resolve()]
                 for suffix, predictions, examples in self.parts:
                     write_class_report(class_report_of(self.task, predictions, examples), folder, suffix)
             if predictions_dir:
-                folder = folders.enter_context(files_written_beside(predictions_dir))
+                folder = opened[Path(predictions_dir).resolve()]
                 for suffix, predictions, examples in self.parts:
                     self.task.write_predictions(predictions, examples, folder, suffix)
             if output:

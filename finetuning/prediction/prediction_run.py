@@ -17,9 +17,9 @@ from tqdm.auto import tqdm
 
 from ...files import (
     PARTIAL,
+    Checkpoint,
     check_not_read,
     check_output_files,
-    deciding_files,
     json_line,
     leave_standard_output,
     locked,
@@ -29,7 +29,7 @@ from ...files.text import STDIN
 from ...runs import RunFolder, prepare_once
 from ..data.rows import DataRow
 from ..tasks.data_report import long_text_lines
-from ..tasks.task_record import task_record
+from ..tasks.registry import task_record
 from .prediction_files import (
     OUTPUT_ENDINGS,
     PartHead,
@@ -40,8 +40,7 @@ from .prediction_files import (
     part_head,
     write_part,
 )
-from .prediction_rows import rows_to_predict
-from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
+from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings, rows_to_predict
 
 logger = logging.getLogger(__name__)
 
@@ -254,7 +253,9 @@ class _Prediction:
             if arguments.overwrite:
                 (place / _MAY_REPLACE).touch()
 
-        folder.begin(settings, deciding_files(model), prepare=prepare)  # each part records a digest of its rows
+        folder.begin(
+            settings, Checkpoint(model).deciding_files, prepare=prepare
+        )  # each part records a digest of its rows
 
     def _write_parts(self, folder: Path, output: Path) -> list[int]:
         """Predict the missing parts of this process's rows; returns the number of rows of each part."""

@@ -9,8 +9,8 @@ from torch import nn
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ...modeling_mybert import IGNORED_LABEL, MyBertPreTrainedModel
-from ...pipelines.batched_pipeline import batches_by_length
+from ...modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
+from ...pipelines.batching import batches_by_length
 from ..network.encoder_parts import encoder_layers
 from ..tasks.task import WINDOW_WEIGHT, Task, TaskData
 
@@ -67,7 +67,7 @@ def _shares_of_loss(batch: Mapping[str, Any], count: int) -> torch.Tensor:
     labels = batch.get("labels")
     if labels is None or labels.dim() < 2 or labels.is_floating_point():  # one label each, or equally many
         return torch.full((count, 1), 1 / count)
-    of_examples = (labels != IGNORED_LABEL).sum(1, keepdim=True).clamp(min=1)
+    of_examples = (labels != IGNORE_INDEX).sum(1, keepdim=True).clamp(min=1)
     return of_examples / of_examples.sum()
 
 

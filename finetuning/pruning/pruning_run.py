@@ -13,31 +13,26 @@ import torch
 from accelerate import PartialState
 from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import PreTrainedConfig
 
 from ...files import (
     COMPANIONS,
     MODEL_FOLDER,
     WEIGHTS_FILE,
-    check_not_read,
-    check_output_folder,
+    Checkpoint,
+    check_available,
     copy_companions,
-    folder_written_beside,
-    locked,
     read_json_object,
     refuse_link_outside,
-    stays_in_place,
-    weight_files,
+    reserved,
     write_json,
 )
-from ...files.hub_names import check_available, local_folder
 from ...hub_card import CardContent, Comparison, write_card
-from ..data.given_data import files_of, sources_of
+from ..data.rows import files_of, sources_of
 from ..network.encoder_parts import encoder_layers, set_encoder_layers
 from ..network.heads import check_model
-from ..prediction.finetuned_model import load_finetuned_model
-from ..tasks.inference import network_outputs
-from ..tasks.task import TaskData
+from ..prediction.predictor import load_finetuned_model
+from ..tasks.task import TaskData, network_outputs
 from ..tasks.task_arguments import FinetunedModelArguments, evaluation_names
 from .attention_heads import PrunableHeads, head_importance, most_important
 
@@ -203,8 +198,9 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
         OSError: If a file cannot be read or written.
     """
     model = str(arguments.model)
+    checkpoint = Checkpoint(model)
     check_available(model)
-    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+    config = checkpoint.config
     layers = getattr(config, "num_hidden_layers", None)
     if not isinstance(layers, int):
         raise ValueError(
@@ -216,9 +212,9 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
     with ExitStack() as held:
         if arguments.output_dir:
             output = Path(arguments.output_dir)
-            check_not_read(output, [model, *files_of(arguments.data)])
-            check_output_folder(output, owned, arguments.overwrite)
-            held.enter_context(locked(output, within=stays_in_place(output)))  # before measuring, which takes time
+            read = [model, *files_of(arguments.data)]
+            # Before measuring, which takes time.
+            write = held.enter_context(reserved(output, owned, overwrite=arguments.overwrite, read=read))
         found = None
         if arguments.data:
             found = _Measuring(arguments)
@@ -227,8 +223,8 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
             rows = [{"layers": kept} for kept in choices]
         metric = found.model.task.main_metric if found else None
         if arguments.output_dir:
-            with folder_written_beside(output, owned, arguments.overwrite) as folder:
-                source = local_folder(model, (*_COPIED, *_WEIGHTS, "config.json", *COMPANIONS))
+            with write() as folder:
+                source = checkpoint.local_folder((*_COPIED, *_WEIGHTS, "config.json", *COMPANIONS))
                 _copy_what_goes_along(source, folder)
                 if arguments.keep_heads:
                     assert found is not None
@@ -306,7 +302,7 @@ def _write_without_layers(source: Path, folder: Path, config: PreTrainedConfig, 
     places = {number: place for place, number in enumerate(kept)}
     tensors: dict[str, torch.Tensor] = {}
     found = set()
-    for file in weight_files(source):
+    for file in Checkpoint(source).weight_files:
         with safe_open(file, framework="pt") as weights:
             for name in weights.keys():  # noqa: SIM118 -- no dictionary
                 if layer := _LAYER.fullmatch(name):

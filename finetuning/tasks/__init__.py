@@ -1,14 +1,11 @@
 """Tasks: their definition, a file for each kind, the registry, and the settings that they share."""
 
-from .classification_task import ClassificationTask
-from .feature_task import FeatureTask, feature_tasks
-from .fill_mask_task import FillMaskTask
-from .multiple_choice_task import MultipleChoiceTask
-from .next_sentence_task import NextSentenceTask
-from .question_answering_task import QuestionAnsweringTask
+from .classification import ClassificationTask, NextSentenceTask
+from .fill_mask import FillMaskTask
+from .multiple_choice import MultipleChoiceTask
+from .question_answering import QuestionAnsweringTask
 from .registry import TASKS
-from .tagged_sentences import TaggedSentence
-from .tagging_task import TaggingTask
+from .tagging import FeatureTask, TaggedSentence, TaggingTask, feature_tasks
 from .task import Task
 
 __all__ = [

@@ -8,14 +8,17 @@ A kind of task (classification, tagging, ...) is a subclass in `tasks/`; a task 
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import torch
+from accelerate import PartialState
+from accelerate.utils import gather_object, send_to_device
 from torch.utils.data import Dataset
+from tqdm.auto import tqdm
 from transformers import (
     AutoConfig,
     DataCollatorWithPadding,
@@ -25,12 +28,131 @@ from transformers import (
 )
 from typing_extensions import Self
 
+from ...files.source import GivenData
 from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport
-from ..data.labels import Labels, listed
-from ..data.rows import DataSource
+from ...pipelines.batching import batches_by_length
+from ..data.labels import LABEL_ARGUMENTS, Labels, listed
+from ..data.rows import DataRow, DataSource, check_columns, given_rows, read_data
 from ..network.heads import Beginning, check_max_length, keeps_head, load_finetuned, load_with_head
-from .example_reader import E, ExampleReader
+
+E = TypeVar("E")  # an example from the data
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleReader(ABC, Generic[E]):
+    """The files and columns of a task, and how their rows become examples."""
+
+    encoding: str = "utf-8"
+    text_column: str = "text"
+    text_pair_column: str | None = None  # of a second text, in tasks that read two
+    label_column: str = "label"
+    file_columns: tuple[str, ...] | None = None  # names of the columns of files without header
+    skip_broken_rows: bool = False  # in published files, rows with a wrong number of fields
+    # For each split, name patterns of its files in the benchmark's folder; the first match is used.
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    evaluations: tuple[str, ...] = ()  # names for several validation (or test) files, in order
+    # Whether a model's record says if texts are pairs; otherwise `text_pair` is read if there is one.
+    is_recorded: bool = False
+    # Fields with other values for the same data on the Hub, whose columns and classes differ.
+    hub: Mapping[str, Any] = field(default_factory=dict)
+
+    options: ClassVar[tuple[str, ...]] = ("encoding", "text_column", "label_column")
+    """The fields that a user may set."""
+    reads_conll: ClassVar[bool] = False
+
+    def read(self, source: DataSource) -> list[E]:
+        """Read labelled examples to be measured on, with the settings that they imply, see `settled`."""
+        rows = self.rows(source, labelled=True)
+        return self.settled(rows).examples(rows, labelled=True)
+
+    def rows(self, source: DataSource, labelled: bool) -> list[DataRow]:
+        """Read the rows of a file; columns may be missing in some rows."""
+        if isinstance(source, GivenData):
+            rows = given_rows(source, self)
+        else:
+            rows = read_data(
+                source,
+                self.file_columns,
+                self.encoding,
+                self.skip_broken_rows,
+                conll=self.reads_conll,
+                class_names=not self.has_class_numbers,
+                literal_quotes=self.is_published(source),
+            )
+        check_columns(rows, self.columns(labelled))
+        return rows
+
+    def is_published(self, source: DataSource) -> bool:
+        """Whether a file has the name of one of the benchmark's; quotes in those are part of the text."""
+        names = [f"{pattern}{ending}" for group in self.files.values() for pattern in group for ending in ("", ".gz")]
+        return isinstance(source, (str, Path)) and any(map(Path(source).match, names))
+
+    @property
+    def may_read_pairs(self) -> bool:
+        """Whether it reads pairs of texts, or reads them if the data has them: no model says which."""
+        by_data = not self.is_recorded and self.text_column == "text" and "text_pair_column" in self.options
+        return self.text_pair_column is not None or by_data
+
+    @property
+    def text_columns(self) -> list[str]:
+        """The columns of its texts: one, or two for pairs."""
+        return [self.text_column, *([self.text_pair_column] if self.text_pair_column else [])]
+
+    def columns(self, labelled: bool) -> dict[str, str]:
+        """The columns to read, with the setting that names each; label columns only for labelled data."""
+        found: dict[str, str] = {}
+        for option in self.options:
+            if option.endswith(("_column", "_columns")) and (labelled or not option.startswith("label_")):
+                names = getattr(self, option) or ()
+                found |= dict.fromkeys([names] if isinstance(names, str) else names, option)
+        return found
+
+    @property
+    def has_class_numbers(self) -> bool:
+        """Whether classes are numbers in the data files; class names on the Hub are then not used."""
+        return False
+
+    def has_label(self, row: DataRow) -> bool:
+        return row.has(self.label_column)
+
+    def is_empty(self, row: DataRow) -> bool:
+        """Whether a row of labelled data has no text, or no label."""
+        text = row.values.get(self.text_column)
+        return not (str(text or "").strip() and self.has_label(row))
+
+    def settled(self, rows: Sequence[DataRow]) -> Self:
+        """The reader, with settings inferred from labelled data; ambiguous data is an error."""
+        return self
+
+    def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[E]:
+        """The examples of a file's rows; error messages name file and row."""
+        return [self.example(row, labelled) for row in rows]
+
+    @abstractmethod
+    def example(self, row: DataRow, labelled: bool) -> E:
+        """The example in a row, see `examples`."""
+
+    def new_examples(self, rows: Sequence[DataRow]) -> list[E]:
+        """The examples in rows of new data, which is not prepared for the task."""
+        return [self.example(row, labelled=False) for row in rows]
+
+    def training_examples(self, examples: Sequence[E], source: DataSource) -> Sequence[E]:
+        """The training examples that can be trained on, at least one."""
+        return examples
+
+    @abstractmethod
+    def texts_of(self, example: E) -> tuple[str, ...]:
+        """The texts of an example."""
+
+    def classes_of(self, example: E) -> tuple[str, ...]:
+        """The classes of a labelled example, one for each of its labels; empty if there are no classes."""
+        return ()
+
+    def group_of(self, example: E) -> Any:
+        """A key shared by examples that must not be separated when data is split: by default their texts."""
+        return self.texts_of(example)
+
 
 WINDOW_WEIGHT = "window_weight"
 """Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
@@ -372,3 +494,45 @@ class Task(ExampleReader[E], Generic[E, P]):
     def named(self, labels: Labels) -> Labels:
         """A model's classes, renamed as in the task's data."""
         return labels
+
+
+_FOR_THE_LOSS = (*LABEL_ARGUMENTS, WINDOW_WEIGHT)
+
+
+def network_outputs(
+    task: Task,
+    data: TaskData,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    batch_size: int | None = None,  # sequences; None to choose it for the device
+    shared: bool = False,  # whether the processes of a run divide the work; each returns all results
+    progress: bool = False,
+) -> Any:
+    """Run data through a model in eval mode: an array for each sequence, the input of `Task.predict`."""
+    collate = task.collator(tokenizer, model)
+    lengths = [_tokens(data[place]) for place in range(len(data))]
+    batches = list(batches_by_length(lengths, model.device, batch_size))
+    if shared:
+        state = PartialState()
+        batches = batches[state.process_index :: state.num_processes]
+    found: list[tuple[int, Any]] = []
+    with torch.inference_mode():
+        for places in tqdm(batches, desc="Batches", delay=2, disable=not progress):
+            rows = [
+                {name: value for name, value in data[place].items() if name not in _FOR_THE_LOSS} for place in places
+            ]
+            batch: Any = send_to_device(collate(rows), model.device)
+            kept = [values.float().cpu().numpy() for values in task.kept_outputs(model(**batch), batch)]
+            found += zip(places, zip(*kept, strict=True), strict=True)
+    if shared:
+        found = gather_object(found)
+    found.sort(key=lambda item: item[0])
+    columns = [list(column) for column in zip(*(values for _, values in found), strict=True)]
+    # A tuple of such lists for several outputs.
+    return columns[0] if len(columns) == 1 else tuple(columns)
+
+
+def _tokens(row: dict[str, Any]) -> int:
+    """Number of tokens of a row, over all its choices."""
+    values = row["input_ids"] if "input_ids" in row else next(iter(row.values()))
+    return sum(map(len, values)) if len(values) and isinstance(values[0], list) else len(values)

@@ -7,15 +7,14 @@ from typing import Annotated, Any, Literal
 
 from transformers import AutoConfig
 
-from ...files.frames import GivenData
-from ...files.hub_names import check_available
+from ...files import check_available
 from ...files.settings import AT_LEAST_1, Range, check_settings
+from ...files.source import GivenData
 from ...runs import started_on_cpus
 from ..data.rows import DataSource, HubSplit
 from ..network.heads import check_model, longest_sequence
-from .registry import TASKS
+from .registry import TASKS, recorded_task, task_of_model
 from .task import Task
-from .task_record import recorded_task, task_of_model
 
 LENGTH = Range("at least 3: [CLS], [SEP] and some text", lambda value: value >= 3)
 BATCH_SIZE_HELP = "Sequences at a time (default: what suits their lengths and the device)."

@@ -9,7 +9,6 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
 from ...files import refuse_address
-from ...files.frames import GivenData
 from ...files.settings import (
     ABOVE_0,
     AT_LEAST_0,
@@ -20,9 +19,9 @@ from ...files.settings import (
     check_settings,
     refuse_given,
 )
+from ...files.source import GivenData
 from ...runs import RunArguments, check_libraries, started_on_cpus
-from ..data.given_data import source_of, sources_of
-from ..data.rows import DataSource, hub_splits
+from ..data.rows import DataSource, hub_splits, source_of, sources_of
 from ..tasks.task import Task
 from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names
 from .learning_rates import rate_for_size
@@ -71,7 +70,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     """Settings of `finetune`: the task's, the fields below, and all of transformers' `TrainingArguments`.
 
     In Python, `train_file`, `validation_file` and `test_file` may also be data in memory: a `pandas.DataFrame`, a
-    `datasets.Dataset` or an iterable, see `given_data.rows_of`; for several validation sets, a dictionary by name.
+    `datasets.Dataset` or an iterable, see `rows.rows_of`; for several validation sets, a dictionary by name.
 
     Raises:
         ValueError: If a setting is missing or out of range.

@@ -8,9 +8,9 @@ from typing import Any
 
 from ...files import write_json
 from ...runs import draw_curves
-from ..prediction.class_report_files import write_class_report
+from ..prediction.evaluation import write_class_report
+from ..tasks.registry import task_record, write_task_record
 from ..tasks.task import Task, TaskData
-from ..tasks.task_record import task_record, write_task_record
 from .task_run import TaskRun
 from .task_trainer import TaskTrainer
 

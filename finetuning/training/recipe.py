@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallba
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
-from ...files import TASK_RECORD, deciding_files, files_written_beside, write_json
+from ...files import TASK_RECORD, Checkpoint, files_written_beside, write_json
 from ...hub_card import Comparison, Example
 from ...runs import (
     RunFolder,
@@ -28,8 +28,8 @@ from ..network.heads import check_start, has_new_head
 from ..network.target_scale import fold_target_scale, learn_standardized
 from ..tasks import feature_tasks
 from ..tasks.data_report import describe_data
+from ..tasks.registry import task_record
 from ..tasks.task import Task
-from ..tasks.task_record import task_record
 from .adapters import ADAPTER_FOLDER, merge_adapter
 from .best_checkpoint import LossBreaksTies
 from .early_stopping import PatientStop
@@ -94,7 +94,7 @@ class Finetuning:
         """Files whose contents determine the result; other names may be included."""
         data = [str(data.source) for data in (run.train, *run.validation.values(), *run.test.values())]
         adapter = [self.arguments.peft_config] if self.arguments.peft_config else []
-        return [*data, *adapter, *deciding_files(self.arguments.model)]
+        return [*data, *adapter, *Checkpoint(self.arguments.model).deciding_files]
 
     def begun(self, run: TaskRun) -> TaskRun:
         """The run with results of long computations, once its folder exists; called in every process."""

@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from ...files.settings import AT_LEAST_1, Range
-from ...modeling_mybert import IGNORED_LABEL, mean_of
+from ...modeling_mybert import IGNORE_INDEX, mean_of
 from ..tasks.task import WINDOW_WEIGHT, Objective, Task, TaskData
 
 E = TypeVar("E")
@@ -155,7 +155,7 @@ def label_counts(data: TaskData, classes: int) -> np.ndarray:
     """The number of labels of each class, one per sequence or per token; windows of a text count as one label."""
     labels = np.concatenate([np.asarray(label).reshape(-1) for label in data.inputs["labels"]])
     shares = np.asarray(data.inputs.get(WINDOW_WEIGHT, np.ones(len(labels))))
-    is_label = labels != IGNORED_LABEL
+    is_label = labels != IGNORE_INDEX
     return np.bincount(labels[is_label], shares[is_label], minlength=classes)
 
 
@@ -188,7 +188,7 @@ def weighted_loss(
             each = cross_entropy(
                 logits.flatten(0, -2), labels, by_class, reduction="none", label_smoothing=label_smoothing
             )
-            counted = by_class[labels.clamp(min=0)] * (labels != IGNORED_LABEL)
+            counted = by_class[labels.clamp(min=0)] * (labels != IGNORE_INDEX)
         if shares is not None:
             shares = shares.reshape(-1, *[1] * (each.ndim - 1))
             each, counted = each * shares, counted * shares

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...files import TASK_RECORD, read_json_object
-from ..prediction.class_report_files import REPORT_FILES
-from ..prediction.evaluation import PREDICTION_FILES
+from ..prediction.evaluation import PREDICTION_FILES, REPORT_FILES
+from ..tasks.registry import read_task_record
 from ..tasks.task import Task
-from ..tasks.task_record import read_task_record
 from .adapters import ADAPTER_FOLDER
 from .best_checkpoint import loss_in
 from .finetuning_arguments import FinetuningArguments

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...modeling_mybert import IGNORED_LABEL, flat_indices
+from ...modeling_mybert import IGNORE_INDEX, flat_indices
 from ...tokenization import MyBertTokenizer
 from .dataset import example_generator
 from .example_settings import MaskingRates, Objective
@@ -99,7 +99,7 @@ class PretrainingCollator:
         batch = {
             "input_ids": np.full(shape, self._pad_token_id, dtype=np.int64),
             "token_type_ids": np.zeros(shape, dtype=np.int64),
-            "labels": np.full(shape, IGNORED_LABEL, dtype=np.int64),
+            "labels": np.full(shape, IGNORE_INDEX, dtype=np.int64),
         }
         for row, example in enumerate(examples):
             tokens = slice(lengths[row])
@@ -116,7 +116,7 @@ class PretrainingCollator:
             if "next_sentence_label" in examples[0]:
                 batch["next_sentence_label"] = np.array([example["next_sentence_label"] for example in examples])
         tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
-        tensors["prediction_indices"] = flat_indices(tensors["labels"] != IGNORED_LABEL)
+        tensors["prediction_indices"] = flat_indices(tensors["labels"] != IGNORE_INDEX)
         if not is_packed and self.fixed_length is None:
             tensors["token_indices"] = flat_indices(tensors["attention_mask"])
         return tensors | numbers
@@ -128,10 +128,10 @@ class PretrainingCollator:
         epoch, index = example["example"]
         generator = example_generator(self.seed, epoch, index, purpose=1)
         if self.objective == "ltr":
-            labels = np.append(input_ids[1:], IGNORED_LABEL)
-            labels[ends - 1] = IGNORED_LABEL
+            labels = np.append(input_ids[1:], IGNORE_INDEX)
+            labels[ends - 1] = IGNORE_INDEX
             if self.rates.ltr_probability < 1:
-                labels[generator.random(len(labels)) >= self.rates.ltr_probability] = IGNORED_LABEL
+                labels[generator.random(len(labels)) >= self.rates.ltr_probability] = IGNORE_INDEX
             return input_ids, labels
         rates = self.rates
         if self.changing_rate is not None:
@@ -170,7 +170,7 @@ def _add_limits(batch: dict[str, np.ndarray], examples: Sequence[dict[str, Any]]
     if "next_sentence_label" in examples[0]:
         batch["next_sentence_label"] = np.concatenate(
             [
-                np.append(example["next_sentence_label"], [IGNORED_LABEL] * len(rest))
+                np.append(example["next_sentence_label"], [IGNORE_INDEX] * len(rest))
                 for example, rest in zip(examples, padding, strict=True)
             ]
         ).astype(np.int64)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ...modeling_mybert import IGNORED_LABEL
+from ...modeling_mybert import IGNORE_INDEX
 from .example_settings import MaskingRates
 
 # Span lengths in words: geometric with p = 0.2, cut off at 10 (SpanBERT, Joshi et al. 2020, section 3.1).
@@ -96,7 +96,7 @@ def mask_tokens(
             draw = np.repeat(generator.random(len(spans)), [len(span) for span in spans])
         else:
             draw = generator.random(len(chosen))
-    labels = np.full(len(input_ids), IGNORED_LABEL, dtype=np.int64)
+    labels = np.full(len(input_ids), IGNORE_INDEX, dtype=np.int64)
     labels[chosen] = input_ids[chosen]
     masked = input_ids.astype(np.int64)
     masked[chosen[draw < rates.mask_replace_prob]] = mask_token_id

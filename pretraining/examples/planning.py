@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...modeling_mybert import IGNORED_LABEL
+from ...modeling_mybert import IGNORE_INDEX
 from ..store.store_format import TokenStore
 from .example_settings import MINIMAL_TOKENS, Objective
 
@@ -92,7 +92,7 @@ def _plan_single(text: _Text, targets: np.ndarray) -> ExamplePlan:
     document, begin, end = (np.concatenate(column) for column in zip(*rows, strict=True))
     a_end = end + text.shift[document]
     return ExamplePlan(
-        document, begin + text.shift[document], a_end, a_end, a_end, np.full(len(document), IGNORED_LABEL)
+        document, begin + text.shift[document], a_end, a_end, a_end, np.full(len(document), IGNORE_INDEX)
     )
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...files.corpus import Corpus, DocumentSettings
-from ...files.frames import GivenData, has_items
-from ...files.sentences import split_sentences
+from ...files.documents import Corpus, DocumentSettings
+from ...files.source import GivenData, has_items
+from ...files.text import split_sentences
 
 
 def read_documents(
@@ -16,7 +16,7 @@ def read_documents(
 
     Plain text has one sentence a line and a blank line between documents, unless its lines look wrapped or the
     settings say otherwise. In tables (`.csv`, `.tsv`, JSON lines, Parquet) and on the Hub, a row is a document. See
-    `mybert.files.corpus.Corpus`.
+    `mybert.files.documents.Corpus`.
 
     Args:
         files: Files, folders or patterns; "-" is standard input; `hf:owner/name` is a data set of the Hub.

@@ -20,16 +20,16 @@ from tqdm.auto import tqdm
 from ...files import (
     check_output_files,
     clear_folder,
-    locked,
+    reserved,
     usable_cores,
     worker_processes,
     write_text,
     written_beside,
 )
-from ...files.corpus import Corpus, expand_sources
-from ...files.frames import GivenData, is_frame
-from ...files.sentences import split_sentences
+from ...files.documents import Corpus, expand_sources
 from ...files.settings import settings_of
+from ...files.source import GivenData, is_frame
+from ...files.text import split_sentences
 from ...tokenization import BulkEncoder, MyBertTokenizer
 from .documents import lines_of_documents
 from .filter_report import FilterReport
@@ -109,8 +109,7 @@ def build_token_store(
     fingerprint = tokenizer_fingerprint(tokenizer)
     check_output_files([path], overwrite or store.append)
     lines = _read(documents, store)  # errors in its files are reported before a folder is made
-    with locked(path):
-        check_output_files([path], overwrite or store.append)  # again, now that it is locked
+    with reserved(path, overwrite=overwrite or store.append) as write:
         earlier = [path] if path.exists() else []
         if earlier and store.append:
             check_store(path, fingerprint)
@@ -141,7 +140,7 @@ def build_token_store(
             logger.info("%s already holds this text: an earlier call appended it before it was ended.", path)
             summary = check_store(path, fingerprint)
         else:
-            with written_beside(path) as temporary:
+            with write() as temporary:
                 summary = _join(parts, fingerprint, temporary, _recorded_filters(store, kept.report, parts[0]))
                 write_text(joined, _in_words(files, temporary))
         clear_folder(folder, ("*",), last=_JOINED)

@@ -6,7 +6,7 @@ Commands inherit these classes; library functions take their fields by name (see
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from ...files.corpus import DocumentSettings
+from ...files.documents import DocumentSettings
 from ...files.settings import ABOVE_0, AT_LEAST_1, SHARE_ABOVE_0, SHARE_BELOW_1, check_settings
 from .unicode_scripts import script_names
 

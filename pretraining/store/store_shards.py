@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...files.frames import rows_of_batch, with_columns
+from ...files.source import rows_of_batch, with_columns
 from ...tokenization import MyBertTokenizer
 from .store_builder import build_token_store
 from .store_format import StoreSummary

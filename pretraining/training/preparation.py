@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import IntervalStrategy, PreTrainedConfig
+from transformers import IntervalStrategy
 
-from ...files import check_model_folder, files_written_beside, refuse_quantized_weights
-from ...files.corpus import Corpus, DocumentSettings
-from ...files.frames import GivenData
-from ...files.hub_names import check_available
+from ...files import Checkpoint, check_available, files_written_beside
+from ...files.documents import Corpus, DocumentSettings
 from ...files.settings import settings_of
+from ...files.source import GivenData
 from ...modeling_mybert import MyBertConfig
 from ...runs import RunFolder, last_complete_checkpoint
 from ...tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
@@ -105,16 +104,13 @@ def _files(sources: Iterable[str]) -> list[str]:
 
 def _check_start(model: str) -> None:
     """Reject an unsuitable initial model before the text is processed."""
-    check_available(model)
-    if Path(model).is_dir():
-        check_model_folder(model)
-    config = PreTrainedConfig.get_config_dict(model)[0]
-    model_type = config.get("model_type", "bert")  # Google's have no type
+    checkpoint = Checkpoint(model).check()
+    model_type = checkpoint.fields.get("model_type", "bert")  # Google's have no type
     if model_type not in _TYPES:
         raise ValueError(
             f"model is {model!r}, of type {model_type!r}; pretraining can continue with {' or '.join(_TYPES)} only."
         )
-    refuse_quantized_weights(config, model)
+    checkpoint.refuse_quantized_weights()
 
 
 def _tokenizer(

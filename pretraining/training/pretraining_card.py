@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...files import describe_environment
-from ...files.frames import GivenData
+from ...files.source import GivenData
 from ...hub_card import CardContent, Example, PipelineCall, TrainingDescription, plain_text, run_pipelines, write_card
 from ...tokenization import MyBertTokenizer
 from ..store.store_format import TokenStore

@@ -13,7 +13,7 @@ from torch.utils.data import Subset
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 
-from ...files import files_written_beside, has_weights, only_errors, written_beside
+from ...files import Checkpoint, files_written_beside, only_errors, written_beside
 from ...files.settings import settings_of
 from ...modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
 from ...runs import (
@@ -141,7 +141,7 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
 
 def _read_finished(output_dir: Path) -> dict[str, Any]:
     """Return what `_train` returned for a finished run, or nothing."""
-    if not (output_dir / TRAINER_STATE_NAME).is_file() or not has_weights(output_dir):
+    if not (output_dir / TRAINER_STATE_NAME).is_file() or not Checkpoint(output_dir).has_weights:
         return {}
     logger.info("%s is finished; it is not trained again.", output_dir)
     history = TrainerState.load_from_json(str(output_dir / TRAINER_STATE_NAME)).log_history

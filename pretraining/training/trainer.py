@@ -9,7 +9,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Subset
 from transformers.trainer_utils import EvalLoopOutput, has_length
 
-from ...modeling_mybert import IGNORED_LABEL, flat_indices
+from ...modeling_mybert import IGNORE_INDEX, flat_indices
 from ...runs import (
     Lamb,
     MuonWithAdamW,
@@ -202,19 +202,19 @@ class PretrainingTrainer(ResumableTrainer):
         sums["mlm_loss"] += _sum_over_labels(loss, labels, num_items_in_batch)
         indices = inputs.get("prediction_indices")
         if indices is None:
-            indices = flat_indices(labels != IGNORED_LABEL)
+            indices = flat_indices(labels != IGNORE_INDEX)
         labels = labels.flatten().index_select(0, indices)
         if logits.dim() == 3:
             logits = logits.flatten(0, 1).index_select(0, indices)
         sums["mlm_correct"] += (logits.argmax(-1) == labels).sum()
-        sums["mlm_count"] += (labels != IGNORED_LABEL).sum()
+        sums["mlm_count"] += (labels != IGNORE_INDEX).sum()
         if _has_nsp(inputs):
             labels = inputs["next_sentence_label"]
             logits = outputs["seq_relationship_logits"]
             items = self._num_sequences_in_batch if num_items_in_batch is not None else None
             sums["nsp_loss"] += _sum_over_labels(outputs["nsp_loss"], labels, items)
             sums["nsp_correct"] += (logits.argmax(-1) == labels).sum()
-            sums["nsp_count"] += (labels != IGNORED_LABEL).sum()
+            sums["nsp_count"] += (labels != IGNORE_INDEX).sum()
             sums["nsp_random"] += (labels == 1).sum()
         mask = inputs.get("attention_mask")
         if mask is None:  # packed rows, which end in padding
@@ -265,7 +265,7 @@ class PretrainingTrainer(ResumableTrainer):
             own = max(0, state.remainder - self.args.process_index * rows)
             for name in ("labels", "next_sentence_label"):
                 if name in inputs:
-                    inputs[name][own:] = IGNORED_LABEL
+                    inputs[name][own:] = IGNORE_INDEX
         return super().prediction_step(model, inputs, *args, **kwargs)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
@@ -298,7 +298,7 @@ def _sum_over_labels(
     """Recover the sum over labels from a loss that is a batch's mean or its share of an optimizer step's mean."""
     if num_items_in_batch is None:
         # Several GPUs in one process return one loss each, for their part of the rows.
-        counts = torch.stack([(part != IGNORED_LABEL).sum() for part in labels.chunk(loss.numel())])
+        counts = torch.stack([(part != IGNORE_INDEX).sum() for part in labels.chunk(loss.numel())])
     else:
         loss, counts = loss.sum(), torch.as_tensor(num_items_in_batch, device=loss.device).flatten()[:1]
     return (loss.flatten() * counts).masked_fill(counts == 0, 0).sum()  # the mean over none may be NaN

@@ -8,7 +8,7 @@ from torch._dynamo.utils import counters
 from mybert import MyBertModel
 from mybert.benchmarks.scripts import gpu_report
 from mybert.benchmarks.scripts.gpu_report import GpuSettings
-from mybert.modeling_mybert import padding_mybert
+from mybert.modeling_mybert import batch_mybert
 
 TINY = "--sizes tiny --lengths 32 --tokens 256 --steps 1 --backend eager --vocabulary 200 --recipe_steps 2".split()
 RECIPE = (
@@ -99,8 +99,8 @@ def test_what_is_cut_off_is_kept(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kernel", [False, True], ids=["as on a CPU", "as on a GPU"])
 def test_layers_are_one_graph(kernel, monkeypatch):
     """For any number of layers: compiling each again would take minutes, and torch gives up after eight."""
-    monkeypatch.setattr(MyBertModel, "_takes_any_length", lambda model, words: kernel)
-    monkeypatch.setattr(padding_mybert, "varlen_attn", attend_by_borders, raising=False)
+    monkeypatch.setattr(MyBertModel, "_supports_varlen", lambda model, words: kernel)
+    monkeypatch.setattr(batch_mybert, "varlen_attn", attend_by_borders, raising=False)
     settings = GpuSettings(
         sizes=("tiny",), lengths=(16,), fills=(0.5,), tokens=64, steps=1, backend="eager", vocabulary=99
     )

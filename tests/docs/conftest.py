@@ -21,7 +21,7 @@ from mybert import (
 )
 from mybert.conversion import export_google_checkpoint
 from mybert.finetuning import TASKS
-from mybert.finetuning.tasks.task_record import task_record
+from mybert.finetuning.tasks.registry import task_record
 from mybert.hub_card import CardContent, write_card
 from mybert.pretraining import build_token_store, read_documents
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mybert.files.frames import frame_column, frame_rows, rows_of_batch
+from mybert.files.source import frame_column, frame_rows, rows_of_batch
 
 pandas = pytest.importorskip("pandas", reason="data frames are pandas'")
 

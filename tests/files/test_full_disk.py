@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from mybert.files import (
-    disk_trouble_in_words,
     files_written_beside,
     folder_written_beside,
+    readable_disk_errors,
     write_json,
     write_text,
     written_beside,
@@ -58,7 +58,7 @@ def test_every_way_to_write(disk, size):
         fill(folder)
     with pytest.raises(OSError, match=FULL), folder_written_beside(disk / "new") as folder:
         fill(folder)
-    with pytest.raises(OSError, match=FULL), disk_trouble_in_words(disk / "weights.pt"):
+    with pytest.raises(OSError, match=FULL), readable_disk_errors(disk / "weights.pt"):
         torch.save(torch.zeros(size), disk / "weights.pt")
     (disk / "weights.pt").unlink()
     assert files_of(disk) == {"old"}

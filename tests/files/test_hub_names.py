@@ -2,12 +2,13 @@
 
 import sys
 import time
+from functools import partial
 
 import huggingface_hub
 import pytest
 from huggingface_hub.errors import EntryNotFoundError, HTTPError, RepositoryNotFoundError
 
-from mybert.files.hub_names import check_available, check_path
+from mybert.files.checkpoint import check_available
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def hub(monkeypatch):
 def test_a_path_is_not_asked_for(name, hub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
-    for check in (check_path, check_available):
+    for check in (partial(check_available, ask_hub=False), check_available):
         with pytest.raises(FileNotFoundError, match=rf"^There is no model folder {name}\.$"):
             check(name)
     assert hub[0] == []
@@ -42,7 +43,7 @@ def test_what_is_here_is_not_asked_for(hub, tmp_path):
     assert hub[0] == []
 
 
-@pytest.mark.parametrize("check", [check_path, check_available])
+@pytest.mark.parametrize("check", [partial(check_available, ask_hub=False), check_available])
 def test_a_model_is_a_folder_and_no_file_of_it(check, hub, tmp_path):
     """transformers takes a config.json for a configuration, and unpickles the file as weights."""
     (tmp_path / "config.json").write_text("{}")
@@ -52,7 +53,7 @@ def test_a_model_is_a_folder_and_no_file_of_it(check, hub, tmp_path):
 
 def test_a_name_is_asked_for_once(hub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    check_path("owner/name")
+    check_available("owner/name", ask_hub=False)
     assert hub[0] == []
     check_available("owner/name")
     assert hub[0] == ["https://huggingface.co/owner/name/resolve/main/config.json"]

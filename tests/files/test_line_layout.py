@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mybert.files.corpus import Corpus, DocumentSettings
-from mybert.files.line_layout import wrapped_at
-from mybert.files.sentences import split_sentences
+from mybert.files.documents import Corpus, DocumentSettings, wrapped_at
+from mybert.files.text import split_sentences
 from mybert.pretraining import read_documents
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

@@ -9,7 +9,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import mybert
-from mybert.files import check_model_folder, tensor_shapes
+from mybert.files import Checkpoint
 
 SIZES = {
     "vocab_size": 11,
@@ -55,7 +55,7 @@ def change(folder, **fields) -> None:
 
 def complaint(folder, kind=ValueError) -> str:
     with pytest.raises(kind) as caught:
-        check_model_folder(folder)
+        Checkpoint(folder).check_folder()
     assert len(str(caught.value)) < 500
     return str(caught.value)
 
@@ -69,16 +69,16 @@ def test_what_save_pretrained_writes_is_accepted(family, head, tmp_path):
         config_class(**SIZES, num_labels=labels)
     )
     model.save_pretrained(tmp_path)
-    assert check_model_folder(tmp_path) == json.loads((tmp_path / "config.json").read_text())
+    assert Checkpoint(tmp_path).check_folder().fields == json.loads((tmp_path / "config.json").read_text())
     stored = {name: tuple(value.shape) for name, value in load_file(tmp_path / "model.safetensors").items()}
-    assert tensor_shapes(tmp_path) == stored
+    assert Checkpoint(tmp_path).tensor_shapes == stored
 
 
 def test_parts_half_precision_a_bare_trunk_and_old_names_are_accepted(folder, tmp_path):
     model = mybert.MyBertForSequenceClassification.from_pretrained(folder)
     model.half().save_pretrained(tmp_path / "parts", max_shard_size="1KB")
     assert len(list((tmp_path / "parts").glob("model-*.safetensors"))) > 1
-    check_model_folder(tmp_path / "parts")
+    Checkpoint(tmp_path / "parts").check_folder()
     old = {
         name.removeprefix("bert.")
         .replace("LayerNorm.weight", "LayerNorm.gamma")
@@ -87,14 +87,14 @@ def test_parts_half_precision_a_bare_trunk_and_old_names_are_accepted(folder, tm
     }
     save_file(old, folder / "model.safetensors")
     change(folder, model_type=None)
-    check_model_folder(folder)
+    Checkpoint(folder).check_folder()
 
 
 def test_other_model_types_are_not_compared(folder):
     change(folder, model_type="distilbert", vocab_size=10**12)
-    assert check_model_folder(folder)["vocab_size"] == 10**12
+    assert Checkpoint(folder).check_folder().fields["vocab_size"] == 10**12
     change(folder, model_type="bert", vocab_size=12, quantization_config={"bits": 8})
-    check_model_folder(folder)
+    Checkpoint(folder).check_folder()
 
 
 @pytest.mark.parametrize(

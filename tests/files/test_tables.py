@@ -5,8 +5,7 @@ import json
 import pytest
 
 from mybert.files import text
-from mybert.files.columns import read_column
-from mybert.files.tables import json_line, read_conll, read_rows, stream_rows, write_separated
+from mybert.files.tables import json_line, read_column, read_conll, read_rows, stream_rows, write_separated
 from mybert.finetuning import TASKS
 from mybert.finetuning.data.rows import DataRow
 

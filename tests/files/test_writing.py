@@ -13,11 +13,13 @@ from mybert.files import (
     BusyError,
     check_output_files,
     check_output_folder,
-    disk_trouble_in_words,
     files_written_beside,
     folder_written_beside,
     locked,
+    output_to,
+    readable_disk_errors,
     refuse_address,
+    reserved,
     write_text,
     written_beside,
 )
@@ -54,7 +56,7 @@ def test_a_full_disk_is_called_that_whichever_library_meets_it(tmp_path, error):
         pytest.raises(
             OSError, match=rf"^{tmp_path}/x could not be written \(the disk is full; [\d,]+ MB are free\); y\.$"
         ),
-        disk_trouble_in_words(tmp_path / "x", kept="y"),
+        readable_disk_errors(tmp_path / "x", kept="y"),
     ):
         raise error
 
@@ -68,7 +70,7 @@ def test_a_full_disk_is_called_that_whichever_library_meets_it(tmp_path, error):
     ],
 )
 def test_what_could_not_be_written_is_named_by_its_final_place(tmp_path, written, named):
-    with pytest.raises(OSError, match=rf"^{tmp_path}/{named} could not"), disk_trouble_in_words(tmp_path / written):
+    with pytest.raises(OSError, match=rf"^{tmp_path}/{named} could not"), readable_disk_errors(tmp_path / written):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -77,7 +79,7 @@ def test_what_could_not_be_written_is_named_by_its_final_place(tmp_path, written
     [ValueError("os error"), Exception("other things"), RuntimeError("shape"), BusyError("busy"), KeyError(28)],
 )
 def test_other_errors_stay_as_they_are(tmp_path, error):
-    with pytest.raises(type(error)) as caught, disk_trouble_in_words(tmp_path):
+    with pytest.raises(type(error)) as caught, readable_disk_errors(tmp_path):
         raise error
     assert caught.value is error
 
@@ -161,3 +163,42 @@ def test_addresses_are_no_files(tmp_path, monkeypatch):
         refuse_address(path)
     Path(address).mkdir(parents=True)
     refuse_address(address)
+
+
+@pytest.mark.parametrize("settings", [{}, {"owned": ("a",)}, {"files": ("a",)}, {"files": ("a",), "new": True}])
+def test_output_is_checked_locked_and_written_as_a_whole(tmp_path, settings):
+    is_new = settings.pop("new", False)
+    place = tmp_path / "place"
+    if settings and not is_new:
+        place.mkdir()
+    target = place / "a" if settings else place
+    file_in = lambda temporary: temporary / "a" if settings else temporary  # noqa: E731
+    with pytest.raises(ValueError, match="later"), output_to(place, **settings) as temporary:
+        file_in(temporary).write_text("half")
+        raise ValueError("later")
+    assert [path.name for path in tmp_path.rglob("*")] == (["place"] if settings and not is_new else [])
+    with reserved(place, **settings) as write:
+        with pytest.raises(BusyError), output_to(place, **settings):
+            pass
+        with write() as temporary:
+            file_in(temporary).write_text("whole")
+            assert not target.exists()
+        assert target.read_text() == "whole"
+    for wrong in ({}, {"overwrite": True, "read": [target]}):
+        with pytest.raises(ValueError, match="place"), output_to(place, **settings, **wrong):
+            raise AssertionError("it was checked")
+    with output_to(place, **settings, overwrite=True) as temporary:
+        file_in(temporary).write_text("new")
+    assert [path.name for path in tmp_path.rglob("*")] == (["place", "a"] if settings else ["place"])
+    assert target.read_text() == "new"
+
+
+@pytest.mark.parametrize("settings", [{}, {"owned": ("a",)}, {"files": ("a",)}])
+def test_output_that_appears_meanwhile_stays(tmp_path, settings):
+    target = tmp_path / "place" / "a" if settings else tmp_path / "place"
+    with pytest.raises(ValueError, match="exists"), output_to(tmp_path / "place", **settings) as temporary:
+        (temporary / "a" if settings else temporary).write_text("mine")
+        target.parent.mkdir(exist_ok=True)
+        target.write_text("another's")
+    assert target.read_text() == "another's"
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]

@@ -9,7 +9,7 @@ import pytest
 from mybert.cli import main
 from mybert.conversion import to_transformers_bert
 from mybert.finetuning import EvaluateArguments, FinetuningArguments, evaluate_model, finetune, predict
-from mybert.finetuning.prediction import class_report_files, evaluation
+from mybert.finetuning.prediction import evaluation
 
 ROWS = [(f"the {noun} sat", "animal" if noun in ("cat", "dog") else "thing") for noun in ("cat", "dog", "mat", "tree")]
 
@@ -73,7 +73,7 @@ def test_a_report_is_written_whole_or_not_at_all(run, data, tmp_path, monkeypatc
             with pytest.raises(OSError, match=r"could not be written \(the disk is full"):
                 evaluate_model(wanted)
             assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(class_report_files, "confusion_picture", lambda report, classes, path, what: full(path.parent))
+    monkeypatch.setattr(evaluation, "confusion_picture", lambda report, classes, path, what: full(path.parent))
     flags = ["evaluate", str(data), "--predictions", str(run / "predictions.tsv"), "--report_dir"]
     assert main([*flags, str(tmp_path / "new" / "report")]) == 2
     assert "report could not be written (the disk is full" in capsys.readouterr().err

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import mybert
-from mybert.files.frames import GivenData, frame_rows
+from mybert.files.source import GivenData, frame_rows
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model
 
 ROWS = [

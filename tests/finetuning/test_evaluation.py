@@ -12,11 +12,11 @@ import mybert
 from mybert import MyBertForSequenceClassification
 from mybert.cli import main
 from mybert.conversion import to_transformers_bert
-from mybert.files import TASK_RECORD
+from mybert.files import TASK_RECORD, head_name
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
 from mybert.finetuning.data.labels import Labels
-from mybert.finetuning.network.heads import Beginning, head_name
-from mybert.finetuning.tasks.task_record import task_of_model
+from mybert.finetuning.network.heads import Beginning
+from mybert.finetuning.tasks.registry import task_of_model
 
 PAIRS = [("the cat sat", "a cat", "entailment"), ("a dog ate", "a tree", "not_entailment")] * 6
 

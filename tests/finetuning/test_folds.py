@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from mybert.finetuning import TASKS, FinetuningArguments, finetune, predict
-from mybert.finetuning.tasks.classification_task import TextExample
-from mybert.finetuning.tasks.question_answering_task import QuestionExample
-from mybert.finetuning.tasks.tagged_sentences import TaggedSentence
+from mybert.finetuning.tasks.classification import TextExample
+from mybert.finetuning.tasks.question_answering import QuestionExample
+from mybert.finetuning.tasks.tagging import TaggedSentence
 from mybert.finetuning.training import recipe
 from mybert.finetuning.training.samples import fold_numbers
 

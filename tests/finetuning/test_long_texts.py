@@ -14,10 +14,10 @@ import mybert
 from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertForTokenClassification, MyBertModel
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
 from mybert.finetuning.data.labels import Labels
-from mybert.finetuning.tasks.classification_task import TextExample
-from mybert.finetuning.tasks.inference import network_outputs
-from mybert.finetuning.tasks.tagged_sentences import TaggedSentence
-from mybert.finetuning.tasks.task_record import task_record
+from mybert.finetuning.tasks.classification import TextExample
+from mybert.finetuning.tasks.registry import task_record
+from mybert.finetuning.tasks.tagging import TaggedSentence
+from mybert.finetuning.tasks.task import network_outputs
 from mybert.finetuning.training.samples import balanced_weights, weighted_loss
 from mybert.pipelines import WindowedTextClassificationPipeline, WindowedTokenClassificationPipeline
 

@@ -30,8 +30,8 @@ from mybert.cli import main
 from mybert.finetuning import TASKS, Predictor
 from mybert.finetuning.data.rows import DataRow
 from mybert.finetuning.prediction import prediction_files, prediction_run, predictor
-from mybert.finetuning.prediction.prediction_rows import task_for_columns
-from mybert.finetuning.tasks.task_record import task_record
+from mybert.finetuning.prediction.predictor import task_for_columns
+from mybert.finetuning.tasks.registry import task_record
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
 TEXTS = [" ".join(WORDS[(3 * row + 5 * word) % len(WORDS)] for word in range(1 + row % 7)) for row in range(30)]

@@ -9,7 +9,7 @@ from transformers import pipeline
 import mybert
 from mybert import MyBertConfig, MyBertForMaskedLM, MyBertForNextSentencePrediction, MyBertForPreTraining
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
-from mybert.finetuning.tasks.fill_mask_task import MaskedText
+from mybert.finetuning.tasks.fill_mask import MaskedText
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
 TEXTS = ["the [MASK] sat on the mat", "A happy [MASK] ate [MASK] today .", "it was [MASK]"]

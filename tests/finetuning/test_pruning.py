@@ -35,7 +35,7 @@ from mybert.files import locked
 from mybert.finetuning import TASKS, PruneArguments, evaluate, prune
 from mybert.finetuning.pruning.attention_heads import head_importance, most_important
 from mybert.finetuning.pruning.pruning_run import alternate_dropped, top_dropped
-from mybert.finetuning.tasks.task_record import task_record
+from mybert.finetuning.tasks.registry import task_record
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 24}
 ROWS = [("the cat sat on the mat", "1"), ("a dog ate the bread", "0"), ("it was a happy fish", "1")] * 4

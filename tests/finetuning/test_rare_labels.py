@@ -12,7 +12,7 @@ from mybert import metrics
 from mybert.finetuning import FinetuningArguments, finetune
 from mybert.finetuning.data.labels import Labels
 from mybert.finetuning.tasks import TASKS
-from mybert.finetuning.tasks.classification_task import LabelPrediction, TextExample
+from mybert.finetuning.tasks.classification import LabelPrediction, TextExample
 from mybert.finetuning.training.best_checkpoint import LossBreaksTies
 from mybert.finetuning.training.several_trainings import Training, together
 

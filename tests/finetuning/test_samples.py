@@ -8,9 +8,9 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from mybert.finetuning import TASKS, FinetuningArguments, finetune
 from mybert.finetuning.data.rows import DataRow
-from mybert.finetuning.tasks.classification_task import TextExample
+from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.data_report import data_lines, data_warnings, unknown_share_warning
-from mybert.finetuning.tasks.question_answering_task import QuestionExample
+from mybert.finetuning.tasks.question_answering import QuestionExample
 from mybert.finetuning.tasks.task import TaskData
 from mybert.finetuning.training.samples import balanced_weights, sample, split_off, weighted_loss
 from mybert.finetuning.training.task_run import read_run

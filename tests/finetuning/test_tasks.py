@@ -17,10 +17,10 @@ from mybert import MyBertForQuestionAnswering
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
 from mybert.finetuning.data.labels import Labels
 from mybert.finetuning.data.rows import DataRow
-from mybert.finetuning.tasks.classification_task import LabelPrediction, TextExample
-from mybert.finetuning.tasks.multiple_choice_task import ChoicePrediction
-from mybert.finetuning.tasks.question_answering_task import AnswerPrediction, QuestionExample
-from mybert.finetuning.tasks.tagged_sentences import TaggedSentence, TagWindow, WordPieces, tag_windows
+from mybert.finetuning.tasks.classification import LabelPrediction, TextExample
+from mybert.finetuning.tasks.multiple_choice import ChoicePrediction
+from mybert.finetuning.tasks.question_answering import AnswerPrediction, QuestionExample
+from mybert.finetuning.tasks.tagging import TaggedSentence, TagWindow, WordPieces, tag_windows
 from mybert.finetuning.tasks.task import TaskData
 
 

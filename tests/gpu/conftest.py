@@ -105,13 +105,13 @@ def batch_for() -> Callable[..., dict[str, torch.Tensor]]:
 @pytest.fixture
 def kernel_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The tokens of each call of the flash kernel for sequences of any length."""
-    from mybert.modeling_mybert import padding_mybert
+    from mybert.modeling_mybert import batch_mybert
 
     calls: list[int] = []
-    kernel = getattr(padding_mybert, "varlen_attn", None)
+    kernel = getattr(batch_mybert, "varlen_attn", None)
     monkeypatch.setattr(
         *(
-            padding_mybert,
+            batch_mybert,
             "varlen_attn",
             lambda query, *args, **kwargs: calls.append(len(query)) or kernel(query, *args, **kwargs),
         ),

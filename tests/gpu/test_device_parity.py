@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from mybert.modeling_mybert import flat_indices
-from mybert.modeling_mybert.padding_mybert import any_length_kernel
+from mybert.modeling_mybert.batch_mybert import supports_varlen
 
 LAYERS = 2
 
 
 def has_kernel(device: str) -> bool:
     """Whether the models of these tests run in the flash kernel for sequences of any length in bfloat16."""
-    return any_length_kernel(torch.device(device), torch.bfloat16, head_size=16, dropout=0.0)
+    return supports_varlen(torch.device(device), torch.bfloat16, head_size=16, dropout=0.0)
 
 
 def loss_and_gradient(model, batch, dtype=None) -> tuple[float, torch.Tensor]:

@@ -10,7 +10,7 @@ from torch._dynamo.utils import counters
 from transformers import TrainerCallback
 
 from mybert.modeling_mybert import flat_indices
-from mybert.modeling_mybert.padding_mybert import any_length_kernel
+from mybert.modeling_mybert.batch_mybert import supports_varlen
 from mybert.pretraining import PretrainingTrainer, pretrain
 from mybert.runs import Lamb, MuonWithAdamW, MyBertAdamW, matrix_groups, parameter_groups
 
@@ -154,7 +154,7 @@ def deterministic():
 @pytest.mark.filterwarnings("ignore:.*does not have a deterministic implementation")
 def test_a_run_goes_on_exactly(device, tmp_path, text_file, kernel_calls):
     run(tmp_path / "whole", text_file, device, save_steps=3)
-    has_kernel = any_length_kernel(torch.device(device), torch.bfloat16, head_size=16, dropout=0.0)
+    has_kernel = supports_varlen(torch.device(device), torch.bfloat16, head_size=16, dropout=0.0)
     assert bool(kernel_calls) == has_kernel
     shutil.copytree(tmp_path / "whole", tmp_path / "again")
     shutil.rmtree(tmp_path / "again" / "checkpoint-6")

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mybert.modeling_mybert import IGNORED_LABEL, cross_entropy
+from mybert.modeling_mybert import IGNORE_INDEX, cross_entropy
 from mybert.modeling_mybert.losses_mybert import (
     binary_cross_entropy,
     padding_is_ignored,
@@ -62,15 +62,15 @@ def test_a_head_under_autocast_has_the_loss_of_its_own_logits(heads, problem, la
 
 def test_cross_entropy_leaves_out_what_does_not_count():
     logits = torch.tensor([[1.0, 2.0, 0.0], [5.0, -1.0, 0.5], [0.0, 0.0, 0.0]], dtype=torch.bfloat16)
-    labels = torch.tensor([1, IGNORED_LABEL, 2], dtype=torch.int32)
+    labels = torch.tensor([1, IGNORE_INDEX, 2], dtype=torch.int32)
     terms = -logits.double().log_softmax(-1)
     total = (terms[0, 1] + terms[2, 2]).item()
     assert cross_entropy(logits, labels).item() == pytest.approx(total / 2, rel=1e-6)
     assert cross_entropy(logits, labels, 5).item() == pytest.approx(total / 5, rel=1e-6)
     for none in (None, 0, torch.tensor(0), torch.tensor([0])):
-        assert cross_entropy(logits, torch.full((3,), IGNORED_LABEL), none).isnan()
+        assert cross_entropy(logits, torch.full((3,), IGNORE_INDEX), none).isnan()
         learnt = logits.float().requires_grad_()
-        loss = cross_entropy(learnt, torch.full((3,), IGNORED_LABEL), none)
+        loss = cross_entropy(learnt, torch.full((3,), IGNORE_INDEX), none)
         loss.backward()
         assert loss == 0 and not learnt.grad.any()
     assert cross_entropy(logits[None], labels[None]) == cross_entropy(logits, labels)

@@ -6,8 +6,8 @@ from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import mybert
-from mybert.modeling_mybert import padding_mybert
-from mybert.modeling_mybert.padding_mybert import flat_indices
+from mybert.modeling_mybert import batch_mybert
+from mybert.modeling_mybert.batch_mybert import flat_indices
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 VOCABULARY_HEADS = ("ForPreTraining", "ForMaskedLM")
@@ -104,9 +104,9 @@ def flash(module, query, *args, **kwargs):
 
 def as_on_a_gpu(model, kernel: str | None, monkeypatch) -> None:
     """Make the meta device take a GPU's code path: a fake variable-length kernel, or none."""
-    monkeypatch.setattr(mybert.MyBertModel, "_takes_any_length", lambda model, words: kernel == "varlen")
+    monkeypatch.setattr(mybert.MyBertModel, "_supports_varlen", lambda model, words: kernel == "varlen")
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "flash_attention_2", flash)
-    monkeypatch.setattr(padding_mybert, "varlen_attn", lambda query, *args, **kwargs: query.clone(), raising=False)
+    monkeypatch.setattr(batch_mybert, "varlen_attn", lambda query, *args, **kwargs: query.clone(), raising=False)
     if kernel == "flash":
         monkeypatch.setattr(model.config, "_attn_implementation_internal", "flash_attention_2")
 

@@ -14,15 +14,15 @@ from transformers.integrations import hub_kernels
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import mybert
-from mybert.modeling_mybert import padding_mybert
-from mybert.modeling_mybert.linear_mybert import linear
-from mybert.modeling_mybert.padding_mybert import (
+from mybert.modeling_mybert import batch_mybert
+from mybert.modeling_mybert.batch_mybert import (
     flat_indices,
     number_sequences,
     pack_padded,
     pack_sequences,
-    see_all_of_empty_rows,
+    unmask_empty_rows,
 )
+from mybert.modeling_mybert.linear_mybert import linear
 
 LENGTHS = (11, 1, 4, 4, 7)
 
@@ -44,7 +44,7 @@ def test_tokens_that_fill_up_change_nothing(heads, watch, agree, monkeypatch, na
     ours, theirs = heads(name).twins(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     batch = heads(name).batch(padding, labels=True)
     mask, seen = batch["attention_mask"], watch(ours.base_model.encoder.layer[0], num_tokens)
-    monkeypatch.setattr(padding_mybert, "rounded_rows", lambda count: count + 3)
+    monkeypatch.setattr(batch_mybert, "rounded_rows", lambda count: count + 3)
     for is_training in (False, True):
         agree(ours.train(is_training), theirs.train(is_training), batch)
     tokens = int(mask.sum() + (mask[:, 0] == 0).sum())
@@ -58,7 +58,7 @@ def test_a_batch_without_padding_is_filled_up_in_inference(heads, watch, agree, 
     batch, seen = heads("Model").batch(None), watch(ours.base_model.encoder.layer[0], num_tokens)
     if padding == "full":
         batch["attention_mask"] = torch.ones_like(batch["input_ids"])
-    monkeypatch.setattr(padding_mybert, "rounded_rows", lambda count: count + 3)
+    monkeypatch.setattr(batch_mybert, "rounded_rows", lambda count: count + 3)
     outputs, expected = (model(**batch, output_hidden_states=True) for model in (ours, theirs))
     torch.testing.assert_close(outputs.hidden_states, expected.hidden_states, rtol=0, atol=1e-5)
     torch.testing.assert_close(outputs.last_hidden_state, expected.last_hidden_state, rtol=0, atol=1e-5)
@@ -608,9 +608,9 @@ def test_borders_on_an_accelerator(heads):
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=7))
 def test_packing_and_back(rows):
-    mask = see_all_of_empty_rows(torch.tensor(rows))
+    mask = unmask_empty_rows(torch.tensor(rows))
     rows = mask.tolist()
-    packing = pack_padded(mask.long(), any_length=False, is_causal=False)
+    packing = pack_padded(mask.long(), varlen=False, is_causal=False)
     if mask.all():
         assert packing is None
         return
@@ -622,7 +622,7 @@ def test_packing_and_back(rows):
     first = [row.index(True) for row in rows]
     starts = torch.where(mask[:, 0], torch.tensor(first), 0)
     assert torch.equal(packed[0, packing.pooled_tokens, 0], batch[torch.arange(len(rows)), starts, 0])
-    causal = pack_padded(mask.long(), any_length=False, is_causal=True)
+    causal = pack_padded(mask.long(), varlen=False, is_causal=True)
     assert (causal is None) == (not mask[:, 0].all())
     if causal is not None:
         last = [len(row) - 1 - row[::-1].index(True) for row in rows]
@@ -636,7 +636,7 @@ def test_attention_of_packed_sequences(lengths, is_causal):
     total = sum(lengths)
     generator = torch.Generator().manual_seed(total)
     query, key, value = torch.randn(3, total, 2, 4, generator=generator)
-    packing = pack_sequences((1, total), torch.tensor(lengths), any_length=False, longest=None, is_causal=False)
+    packing = pack_sequences((1, total), torch.tensor(lengths), varlen=False, max_seqlen=None, is_causal=False)
     context = packing.attend(*(packing.pack(tensor[None])[0] for tensor in (query, key, value)), 0.0, 0.5, is_causal)
     context = packing.unpack(context.flatten(1)[None]).view(total, 2, 4)
     owner = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
@@ -659,7 +659,7 @@ def test_kernel_for_sequences_of_any_length(heads, sequences, monkeypatch):
         assert longest == longest_key >= int(borders.diff().max())
         calls.append(window_size)
         lengths = borders.long().diff()
-        packing = pack_sequences((1, len(query)), lengths, any_length=False, longest=None, is_causal=False)
+        packing = pack_sequences((1, len(query)), lengths, varlen=False, max_seqlen=None, is_causal=False)
         packed = (packing.pack(tensor[None])[0] for tensor in (query, key, value))
         context = packing.attend(*packed, 0.0, scale, window_size == (-1, 0))
         return packing.unpack(context.flatten(1)[None]).view(query.shape)
@@ -668,8 +668,8 @@ def test_kernel_for_sequences_of_any_length(heads, sequences, monkeypatch):
     batch, model = head.batch(), head.model()
     causal = head.model(is_decoder=True)
     expected = [model(**batch), model(**flattened(sequences)), causal(**batch)]
-    monkeypatch.setattr(padding_mybert, "varlen_attn", varlen_attn, raising=False)
-    monkeypatch.setattr(mybert.MyBertModel, "_takes_any_length", lambda model, words: True)
+    monkeypatch.setattr(batch_mybert, "varlen_attn", varlen_attn, raising=False)
+    monkeypatch.setattr(mybert.MyBertModel, "_supports_varlen", lambda model, words: True)
     outputs = [model(**batch), model(**flattened(sequences, **BOTH)), causal(**batch)]
     assert calls == [(-1, -1)] * 4 + [(-1, 0)] * 2
     for output, reference in zip(outputs, expected, strict=True):
@@ -681,16 +681,16 @@ def test_what_the_kernel_takes(monkeypatch):
     def takes(device="cuda", dtype=torch.bfloat16, head_size=64, dropout=0.0, capability=(8, 0), cuda="12.8"):
         monkeypatch.setattr(torch.version, "cuda", cuda)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-        return padding_mybert.any_length_kernel(torch.device(device), dtype, head_size, dropout)
+        return batch_mybert.supports_varlen(torch.device(device), dtype, head_size, dropout)
 
-    monkeypatch.setattr(padding_mybert, "HAS_ANY_LENGTH_KERNEL", True)
+    monkeypatch.setattr(batch_mybert, "HAS_VARLEN_KERNEL", True)
     assert takes() and takes(dtype=torch.float16) and takes(head_size=256) and takes(capability=(9, 0))
     assert not takes("cpu")
     assert not takes(dtype=torch.float32)
     assert not takes(head_size=63) and not takes(head_size=264)
     assert not takes(dropout=0.1)  # the kernel has no dropout
     assert not takes(capability=(7, 5)) and not takes(cuda=None)
-    monkeypatch.setattr(padding_mybert, "HAS_ANY_LENGTH_KERNEL", False)
+    monkeypatch.setattr(batch_mybert, "HAS_VARLEN_KERNEL", False)
     assert not takes()
 
 
@@ -706,10 +706,10 @@ def test_the_kernel_of_older_torch(kernel, exists, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", module)
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    spec = importlib.util.spec_from_file_location(padding_mybert.__name__, padding_mybert.__file__)
+    spec = importlib.util.spec_from_file_location(batch_mybert.__name__, batch_mybert.__file__)
     loaded_again = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded_again)
-    assert loaded_again.any_length_kernel(torch.device("cuda"), torch.bfloat16, 64, 0.0) is exists
+    assert loaded_again.supports_varlen(torch.device("cuda"), torch.bfloat16, 64, 0.0) is exists
 
 
 # Few rows--------

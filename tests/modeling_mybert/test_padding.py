@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from mybert.modeling_mybert.linear_mybert import rounded_rows
-from mybert.modeling_mybert.padding_mybert import (
+from mybert.modeling_mybert.batch_mybert import (
     has_padding,
     last_tokens,
     pack_full,
@@ -12,9 +11,10 @@ from mybert.modeling_mybert.padding_mybert import (
     pack_sequences,
     pooled_places,
     restarting_positions,
-    see_all_of_empty_rows,
     sequence_lengths,
+    unmask_empty_rows,
 )
+from mybert.modeling_mybert.linear_mybert import rounded_rows
 
 CPU = torch.device("cpu")
 
@@ -27,9 +27,9 @@ def test_last_tokens():
 
 
 def test_pooled_places():
-    borders = torch.tensor([0, 3, 4, 9])
-    assert pooled_places(borders, is_causal=False).tolist() == [0, 3, 4]
-    assert pooled_places(borders, is_causal=True).tolist() == [2, 3, 8]
+    cu_seqlens = torch.tensor([0, 3, 4, 9])
+    assert pooled_places(cu_seqlens, is_causal=False).tolist() == [0, 3, 4]
+    assert pooled_places(cu_seqlens, is_causal=True).tolist() == [2, 3, 8]
 
 
 def test_restarting_positions():
@@ -57,8 +57,8 @@ def test_sequence_lengths(positions, lengths):
 
 
 def test_borders_come_before_positions():
-    borders = torch.tensor([0, 4, 6], dtype=torch.int32)
-    found = sequence_lengths((1, 6), torch.tensor([[0, 1, 2, 0, 1, 2]]), borders)
+    cu_seqlens = torch.tensor([0, 4, 6], dtype=torch.int32)
+    found = sequence_lengths((1, 6), torch.tensor([[0, 1, 2, 0, 1, 2]]), cu_seqlens)
     assert found.tolist() == [4, 2] and found.dtype == torch.int64
     assert sequence_lengths((1, 6), None, None) is None
 
@@ -66,25 +66,25 @@ def test_borders_come_before_positions():
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float32])
 def test_rows_of_padding_only_see_everything(dtype):
     mask = torch.tensor([[1, 0, 0], [0, 0, 0], [0, 0, 1]]).to(dtype)
-    seen = see_all_of_empty_rows(mask)
+    seen = unmask_empty_rows(mask)
     assert seen.dtype == dtype and seen.tolist() == torch.tensor([[1, 0, 0], [1, 1, 1], [0, 0, 1]]).to(dtype).tolist()
 
 
 def test_a_padded_batch_is_packed_by_length():
     """Rows that start with padding keep that position, which the pooler reads, and form their own groups."""
     mask = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 1, 1]])
-    packing = pack_padded(mask, any_length=False, is_causal=False)
+    packing = pack_padded(mask, varlen=False, is_causal=False)
     assert packing.groups == [(1, 2, 0), (1, 3, 0), (2, 3, 1), (1, 4, 0)]
     assert packing.index.tolist() == [8, 10, 12, 13, 15, 4, 5, 6, 16, 18, 19, 0, 1, 2, 3]
     assert packing.pooled_tokens.tolist() == [11, 5, 0, 2, 8]
-    assert packing.borders is None and packing.longest is None
+    assert packing.cu_seqlens is None and packing.max_seqlen is None
     states = torch.arange(20.0).view(5, 4, 1) + 1
     assert torch.equal(packing.unpack(packing.pack(states)), states * mask[..., None])
-    assert pack_padded(mask, any_length=False, is_causal=True) is None
-    assert pack_padded(mask, any_length=True, is_causal=False) is None
-    assert pack_padded(torch.ones_like(mask), any_length=False, is_causal=False) is None
+    assert pack_padded(mask, varlen=False, is_causal=True) is None
+    assert pack_padded(mask, varlen=True, is_causal=False) is None
+    assert pack_padded(torch.ones_like(mask), varlen=False, is_causal=False) is None
     right = torch.tensor([[1, 1, 1, 0], [1, 0, 1, 1], [1, 0, 0, 0]])
-    causal = pack_padded(right, any_length=False, is_causal=True)
+    causal = pack_padded(right, varlen=False, is_causal=True)
     assert causal.groups == [(1, 1, 0), (2, 3, 0)] and causal.pooled_tokens.tolist() == [3, 6, 0]
     assert causal.index.tolist() == [8, 0, 1, 2, 4, 6, 7] and causal.padding is None
 
@@ -92,16 +92,17 @@ def test_a_padded_batch_is_packed_by_length():
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_for_the_kernel_of_any_length_nothing_moves(is_causal):
     mask = torch.tensor([[1, 1, 1, 0], [1, 0, 1, 0]])
-    padded = pack_padded(mask, any_length=True, is_causal=is_causal)
+    padded = pack_padded(mask, varlen=True, is_causal=is_causal)
     assert padded.groups is None and padded.index.tolist() == [0, 1, 2, 4, 6]
-    assert padded.borders.tolist() == [0, 3, 5] and padded.borders.dtype == torch.int32 and padded.longest == 4
+    assert padded.cu_seqlens.tolist() == [0, 3, 5] and padded.cu_seqlens.dtype == torch.int32
+    assert padded.max_seqlen == 4
     assert padded.pooled_tokens.tolist() == ([2, 4] if is_causal else [0, 3])
-    rows = pack_sequences((2, 4), torch.tensor([4, 1, 3]), any_length=True, longest=None, is_causal=is_causal)
-    assert rows.index is None and rows.groups is None and rows.longest == 4
-    assert rows.borders.tolist() == [0, 4, 5, 8]
+    rows = pack_sequences((2, 4), torch.tensor([4, 1, 3]), varlen=True, max_seqlen=None, is_causal=is_causal)
+    assert rows.index is None and rows.groups is None and rows.max_seqlen == 4
+    assert rows.cu_seqlens.tolist() == [0, 4, 5, 8]
     assert rows.pooled_tokens.tolist() == ([3, 4, 7] if is_causal else [0, 4, 5])
-    known = pack_sequences((2, 4), torch.tensor([4, 1, 3]), any_length=True, longest=9, is_causal=is_causal)
-    assert known.longest == 9
+    known = pack_sequences((2, 4), torch.tensor([4, 1, 3]), varlen=True, max_seqlen=9, is_causal=is_causal)
+    assert known.max_seqlen == 9
     states = torch.arange(16.0).view(2, 4, 2)
     assert rows.pack(states).shape == (1, 8, 2) and torch.equal(rows.unpack(rows.pack(states)), states)
 
@@ -110,7 +111,7 @@ def test_many_tokens_are_filled_up():
     """With copies of the first token, which attend only to each other and are dropped afterwards."""
     mask = torch.ones(9, 11, dtype=torch.long)
     mask[1:, 8:] = 0  # 75 tokens
-    packing = pack_padded(mask, any_length=False, is_causal=False)
+    packing = pack_padded(mask, varlen=False, is_causal=False)
     assert packing.fill == 1 and packing.groups == [(8, 8, 0), (1, 11, 0), (1, 1, 0)]
     assert len(packing.index) == 76 and packing.index[-1] == 0
     states = torch.arange(1.0, 100).view(9, 11, 1)
@@ -123,8 +124,8 @@ def test_many_tokens_are_filled_up():
     for tensor in (query, key, value):
         tensor[-1] = 100.0
     assert torch.equal(packing.attend(query, key, value, 0.0, 0.5, False)[:-1], context[:-1])
-    assert pack_padded(mask, any_length=True, is_causal=False).fill == 0
-    assert pack_sequences((1, 75), torch.tensor([70, 5]), any_length=False, longest=None, is_causal=True).fill == 1
+    assert pack_padded(mask, varlen=True, is_causal=False).fill == 0
+    assert pack_sequences((1, 75), torch.tensor([70, 5]), varlen=False, max_seqlen=None, is_causal=True).fill == 1
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -150,7 +151,7 @@ def test_rounded_rows():
 
 
 def test_sequences_in_a_row_are_packed_by_length():
-    packing = pack_sequences((1, 8), torch.tensor([3, 1, 3, 1]), any_length=False, longest=None, is_causal=False)
+    packing = pack_sequences((1, 8), torch.tensor([3, 1, 3, 1]), varlen=False, max_seqlen=None, is_causal=False)
     assert packing.groups == [(2, 1, 0), (2, 3, 0)]
     assert packing.index.tolist() == [3, 7, 0, 1, 2, 4, 5, 6] and packing.pooled_tokens.tolist() == [2, 0, 5, 1]
     states = torch.arange(8.0).view(1, 8, 1)

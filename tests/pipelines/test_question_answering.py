@@ -149,7 +149,7 @@ def test_forms_of_input(answerer):
 
 
 def test_generators_are_read_as_they_are_needed(answerer, monkeypatch):
-    monkeypatch.setattr("mybert.pipelines.batched_pipeline.EXAMPLES_AT_ONCE", 2)
+    monkeypatch.setattr("mybert.pipelines.batching.EXAMPLES_AT_ONCE", 2)
     read = []
 
     def rows():

@@ -6,7 +6,7 @@ from torch._dynamo.utils import counters
 from transformers import TrainingArguments
 
 from mybert import MyBertConfig, MyBertForPreTraining, MyBertModel
-from mybert.modeling_mybert import padding_mybert
+from mybert.modeling_mybert import batch_mybert
 from mybert.pretraining import (
     PretrainingCollator,
     PretrainingDataset,
@@ -106,8 +106,8 @@ def test_the_kernel_of_a_gpu_is_in_the_graph(store, tokenizer, tmp_path, monkeyp
     def varlen_attn(query, key, value, borders, key_borders, longest, longest_key, *, scale, window_size):
         return query * (longest + 0 * borders.sum())
 
-    monkeypatch.setattr(MyBertModel, "_takes_any_length", lambda model, words: True)
-    monkeypatch.setattr(padding_mybert, "varlen_attn", varlen_attn, raising=False)
+    monkeypatch.setattr(MyBertModel, "_supports_varlen", lambda model, words: True)
+    monkeypatch.setattr(batch_mybert, "varlen_attn", varlen_attn, raising=False)
     train(store, tokenizer, tmp_path, True, 5, torch_compile=True, torch_compile_backend="eager")
     assert graphs() == (1, 0)
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from mybert.files.corpus import expand_sources
+from mybert.files.documents import expand_sources
 from mybert.pretraining import build_token_store, read_documents, split_sentences
 
 TEXTS = ["One. Two.\nThree.\n\nFour.", None, "", ["Five.", " Six\n\nor so. "], "Seven\u2028still."]

@@ -11,7 +11,7 @@ from torch.utils.data import Subset
 from transformers import Trainer, TrainingArguments
 
 from mybert import MyBertConfig, MyBertForPreTraining
-from mybert.modeling_mybert import IGNORED_LABEL
+from mybert.modeling_mybert import IGNORE_INDEX
 from mybert.pretraining import PretrainingDataset, PretrainingTrainer, TokenStore, build_token_store
 
 RANKS = 256
@@ -134,7 +134,7 @@ def test_an_evaluation_counts_each_example_once(as_rank, dataset, monkeypatch):
     counted = []
 
     def count(trainer, model, inputs, *args):
-        counted.extend(label for label in inputs["labels"].flatten().tolist() if label != IGNORED_LABEL)
+        counted.extend(label for label in inputs["labels"].flatten().tolist() if label != IGNORE_INDEX)
 
     def numbers(rows):
         return {"labels": torch.tensor([[row["example"][1]] for row in rows])}

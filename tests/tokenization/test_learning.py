@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from mybert.files import read_rows
 from mybert.pretraining import build_token_store
 from mybert.tokenization import MyBertTokenizer, VocabularySettings, train_wordpiece
-from mybert.tokenization.text_source import read_texts
+from mybert.tokenization.learning import read_texts
 from mybert.tokenization.vocab import reserved_tokens
 
 LINES = [
@@ -55,7 +55,7 @@ class TestDeterminism:
             assert pieces(train(iter(lines), algorithm=algorithm, held_out_fraction=0.1)) == expected
 
     def test_files_processes_and_forms(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("mybert.tokenization.text_source.BLOCK_CHARACTERS", 1000)
+        monkeypatch.setattr("mybert.tokenization.learning.BLOCK_CHARACTERS", 1000)
         lines = corpus()
         expected = pieces(train(lines))
         (tmp_path / "a").mkdir()
@@ -70,7 +70,7 @@ class TestDeterminism:
         assert pieces(train_files(iter(lines))) == expected
         for processes in (2, 3):
             assert pieces(train_files(files, num_processes=processes)) == expected
-        monkeypatch.setattr("mybert.tokenization.word_counting._MAX_CHUNKS", 20)
+        monkeypatch.setattr("mybert.tokenization.words._MAX_CHUNKS", 20)
         assert pieces(train_files(files)) == expected
 
     def test_hash_seed(self, tmp_path):
@@ -221,7 +221,7 @@ class TestInput:
                 train_files(frame, 100)
 
     def test_texts_come_in_blocks_of_whole_lines(self, monkeypatch):
-        monkeypatch.setattr("mybert.tokenization.text_source.BLOCK_CHARACTERS", 4)
+        monkeypatch.setattr("mybert.tokenization.learning.BLOCK_CHARACTERS", 4)
         assert list(read_texts(["ab", "cd", ["e", "f", "gh"], "i"])) == ["ab\ncd", "e\nf\ngh", "i"]
 
     def test_other_items(self):

@@ -185,8 +185,8 @@ def test_a_folder_is_written_by_one_process_at_a_time(text_file, tmp_path):
 def test_workers_end_with_the_command(tmp_path, how):
     """While it waits for more text; the workers then release their handles, such as standard output."""
     script = (
-        "import sys\nfrom mybert import cli\nfrom mybert.tokenization import text_source\n"
-        "text_source.BLOCK_CHARACTERS = 1000\nsys.exit(cli.main(sys.argv[1:]))\n"
+        "import sys\nfrom mybert import cli\nfrom mybert.tokenization import learning\n"
+        "learning.BLOCK_CHARACTERS = 1000\nsys.exit(cli.main(sys.argv[1:]))\n"
     )
     flags = ["vocab", "-", "--output_dir", tmp_path / "out", "--num_processes", "2"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

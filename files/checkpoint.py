@@ -1,0 +1,436 @@
+"""Model folders as `save_pretrained` writes them, checked without loading them; every fault raises one sentence.
+
+Only `config.json`, the tokenizer's JSON files and the headers of the safetensors files are read. Weights and sizes in
+`config.json` are compared before anything is built from them: a file that claims 10^9 layers must not cost anything.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError, safe_open
+
+from .errors import refuse_address
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+WEIGHTS_FILE = "model.safetensors"
+TASK_RECORD = "finetuned_for"  # the field of a configuration that records the task of `finetune`
+# Configuration fields about the fine-tuned head; they are dropped for a model with another head.
+FIELDS_OF_A_HEAD = ("id2label", "label2id", "num_labels", "problem_type", TASK_RECORD)
+PRETRAINING_HEAD = "PreTraining"
+_HEAD = re.compile("For([A-Z].*)")  # not the "Former" of RoFormer
+_INDEX = f"{WEIGHTS_FILE}.index.json"
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+_READ_BESIDE_WEIGHTS = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+_LONGEST_ANSWER = 5  # timeout of a request to the Hub, in seconds
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+# Model types with the parameter names of transformers' BERT; Google's releases have no type.
+_BERT_TYPES = (None, "bert", "mybert", "mybert-bilstm")
+_BERT_BASE = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+}
+# Configuration fields for the letters of the shapes below; "C" is the number of labels, "2" is two.
+_LETTERS = {
+    "V": "vocab_size",
+    "H": "hidden_size",
+    "I": "intermediate_size",
+    "P": "max_position_embeddings",
+    "T": "type_vocab_size",
+    "A": "attention_width",
+}
+_EMBEDDINGS = {
+    "word_embeddings.weight": "VH",
+    "position_embeddings.weight": "PH",
+    "token_type_embeddings.weight": "TH",
+    "LayerNorm.weight": "H",
+    "LayerNorm.bias": "H",
+}
+_LAYER = {
+    **{f"attention.self.{name}.weight": "AH" for name in ("query", "key", "value")},
+    **{f"attention.self.{name}.bias": "A" for name in ("query", "key", "value")},
+    "attention.output.dense.weight": "HA",
+    "attention.output.dense.bias": "H",
+    "attention.output.LayerNorm.weight": "H",
+    "attention.output.LayerNorm.bias": "H",
+    "intermediate.dense.weight": "IH",
+    "intermediate.dense.bias": "I",
+    "output.dense.weight": "HI",
+    "output.dense.bias": "H",
+    "output.LayerNorm.weight": "H",
+    "output.LayerNorm.bias": "H",
+}
+# Optional parameters.
+_HEADS = {
+    "cls.predictions.bias": "V",
+    "cls.predictions.decoder.weight": "VH",
+    "cls.predictions.decoder.bias": "V",
+    "cls.predictions.transform.dense.weight": "HH",
+    "cls.predictions.transform.dense.bias": "H",
+    "cls.predictions.transform.LayerNorm.weight": "H",
+    "cls.predictions.transform.LayerNorm.bias": "H",
+    "cls.seq_relationship.weight": "2H",
+    "cls.seq_relationship.bias": "2",
+    "qa_outputs.weight": "2H",
+    "qa_outputs.bias": "2",
+}
+
+
+class Checkpoint:
+    """A model in a folder, or on the Hub by its name. Each part is read when it is first asked for, and only once."""
+
+    def __init__(self, name: str | os.PathLike[str]) -> None:
+        self.name = os.fspath(name)
+        self.path = Path(name)
+
+    def check(self, argument: str = "model", ask_hub: bool = True, needs_weights: bool = True) -> "Checkpoint":
+        """Check the name and, if it is a folder, what is in it; returns the checkpoint itself."""
+        check_available(self.name, argument, ask_hub)
+        if self.path.is_dir() and (needs_weights or self.has_weights):
+            self.check_folder()
+        return self
+
+    def check_folder(self) -> "Checkpoint":
+        """Check files, types and weights of a folder before anything is loaded; returns the checkpoint itself."""
+        refuse_address(self.path, "a model folder: copy or mount what an object store has")
+        if not self.path.is_dir():
+            raise FileNotFoundError(f"There is no folder {self.path}; expected a model folder.")
+        path, fields = self.path / "config.json", self.fields
+        for file in map(self.path.joinpath, _TOKENIZER_FILES):
+            if file.is_file():
+                content = read_json_object(file)
+                if file.name == "tokenizer.json" and not {"model", "added_tokens"} <= content.keys():
+                    raise ValueError(
+                        f"{file} has no model and added_tokens; expected a file of the tokenizers library."
+                    )
+        _check_fields(path, fields)
+        if fields.get("auto_map"):
+            from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # this import takes seconds
+
+            if (model_type := fields.get("model_type")) not in CONFIG_MAPPING:
+                raise ValueError(
+                    f"{path}: model_type is {_shown(model_type)}, which is defined only by code in its folder; such "
+                    "code is never run."
+                )
+        shapes = self.tensor_shapes
+        # Every tensor has the shape that the sizes imply; quantized weights have others.
+        if fields.get("model_type") in _BERT_TYPES:
+            sizes = _bert_sizes(path, fields)
+            if not fields.get("quantization_config"):
+                _compare(self.path, fields, sizes, shapes)
+        return self
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """The content of `config.json`."""
+        if self.path.is_dir():
+            return read_json_object(self.path / "config.json")
+        from transformers import PreTrainedConfig
+
+        fields: dict[str, Any] = PreTrainedConfig.get_config_dict(self.name)[0]
+        return fields
+
+    @cached_property
+    def config(self) -> "PreTrainedConfig":
+        """The configuration, without references to code in its folder, for `from_pretrained(..., config=config)`."""
+        from transformers import AutoConfig
+
+        return without_foreign_code(AutoConfig.from_pretrained(self.name, trust_remote_code=False))
+
+    @property
+    def heads(self) -> set[str]:
+        """The kinds of its heads (see `head_name`); a pretraining checkpoint has those of both objectives."""
+        heads = set(map(head_name, self.fields.get("architectures") or []))
+        return heads | ({"MaskedLM", "NextSentencePrediction"} if PRETRAINING_HEAD in heads else set())
+
+    @property
+    def task_record(self) -> Any:
+        """The record of the task that it was fine-tuned for, not to be trusted; None if there is none."""
+        return self.fields.get(TASK_RECORD)
+
+    def refuse_quantized_weights(self) -> None:
+        """Reject a quantized model where floating-point weights are needed: for training and for other formats."""
+        if quantized := self.fields.get("quantization_config"):
+            method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
+            raise ValueError(f"{self.name}: its weights are quantized ({method!r}); expected floating-point weights.")
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether a folder has weights of a model; a token store, or an adapter, is something else."""
+        return any(self.path.glob("model*.safetensors"))
+
+    @cached_property
+    def weight_files(self) -> list[Path]:
+        """The safetensors files of a folder: one, or the parts in its index; pickled weights are an error."""
+        # Weights in one file win, as in transformers: `save_pretrained` does not delete the index of an earlier save.
+        if (self.path / WEIGHTS_FILE).is_file():
+            return [self.path / WEIGHTS_FILE]
+        if (self.path / _INDEX).is_file():
+            parts = read_json_object(self.path / _INDEX).get("weight_map")
+            names = sorted(set(map(str, parts.values()))) if isinstance(parts, dict) else []
+            if not names or any(Path(name).name != name for name in names):
+                raise ValueError(f"{self.path / _INDEX} has no weight_map that names files of its folder.")
+            for name in names:
+                if not (self.path / name).is_file():
+                    raise FileNotFoundError(f"There is no {name} in {self.path}, which {_INDEX} names.")
+            return [self.path / name for name in names]
+        pickled = next((path for path in self.path.glob("*.bin") if path.name != "training_args.bin"), None)
+        if pickled is not None:
+            raise FileNotFoundError(
+                f"{self.path} holds only pickled weights ({pickled.name}), which are not read; expected "
+                f"{WEIGHTS_FILE}, as transformers' save_pretrained writes it."
+            )
+        raise FileNotFoundError(f"There is no {WEIGHTS_FILE} in {self.path}.")
+
+    @cached_property
+    def tensor_files(self) -> dict[str, Path]:
+        """Name of each tensor -> its file."""
+        return {name: file for name, (file, _) in self._tensors.items()}
+
+    @cached_property
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name of each tensor of a folder -> its shape, from the headers alone."""
+        return {name: shape for name, (_, shape) in self._tensors.items()}
+
+    @cached_property
+    def _tensors(self) -> dict[str, tuple[Path, tuple[int, ...]]]:
+        tensors: dict[str, tuple[Path, tuple[int, ...]]] = {}
+        for file in self.weight_files:
+            try:
+                with safe_open(file, framework="np") as weights:
+                    for name in weights.keys():  # noqa: SIM118 -- no dictionary
+                        tensors[name] = file, tuple(weights.get_slice(name).get_shape())
+            except SafetensorError as error:
+                raise ValueError(
+                    f"{file} cannot be read ({str(error)[:150]}); expected a complete safetensors file."
+                ) from None
+        return tensors
+
+    @property
+    def deciding_files(self) -> list[str]:
+        """The files that determine a model's outputs: configuration, tokenizer, weights; empty if it is no folder."""
+        weights = self.weight_files if self.has_weights else []
+        return [str(path) for path in (*weights, *map(self.path.joinpath, _READ_BESIDE_WEIGHTS)) if path.is_file()]
+
+    def local_folder(self, patterns: Iterable[str]) -> Path:
+        """The folder itself, or the cached copy of the files whose names match, if the model is on the Hub."""
+        if self.path.is_dir():
+            return self.path
+        from huggingface_hub import snapshot_download
+
+        return Path(snapshot_download(self.name, allow_patterns=list(patterns)))
+
+
+def head_name(class_name: str) -> str:
+    """The kind of head of a model class: the part of its name after "For"; "" for none."""
+    found = _HEAD.search(class_name)
+    return found[1] if found else ""
+
+
+def check_available(name: str | os.PathLike[str], argument: str = "model", ask_hub: bool = True) -> None:
+    """Reject a model that is neither local nor on the Hub, at once: transformers retries for 20 seconds."""
+    refuse_address(name, "a model folder, or a name on the Hub")
+    path, name = Path(name), os.fspath(name)
+    if path.is_file() and argument != "tokenizer":  # which may be a file
+        raise NotADirectoryError(f"{argument} is {name!r}, which is a file; expected the folder of a model.")
+    # Hub names are not absolute, do not start with a dot or `~`, and have one slash at most. A name whose first part
+    # is an existing folder is also treated as a path.
+    is_in_a_folder = len(path.parts) == 2 and path.parent.is_dir()
+    is_path = path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2 or is_in_a_folder
+    if path.exists() or not (is_path or ask_hub):
+        return
+    missing = FileNotFoundError(f"There is no model folder {name}.")
+    if is_path:
+        raise missing
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, HFValidationError, HTTPError, RepositoryNotFoundError
+
+    what = f"{argument} is {name!r}; there is no such folder here, and"
+    try:
+        # The Hub is not asked about names in the cache.
+        if not any(isinstance(try_to_load_from_cache(name, file), str) for file in _READ_BESIDE_WEIGHTS):
+            get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=_LONGEST_ANSWER)
+    except EntryNotFoundError:
+        return  # it exists; missing files are reported on loading
+    except HFValidationError:
+        raise missing from None
+    except RepositoryNotFoundError as error:
+        raise OSError(f"{what} the Hub has none of that name, or it is private.") from error
+    except (HTTPError, OSError) as error:
+        raise OSError(f"{what} the Hub could not be reached to look for it.") from error
+
+
+def without_foreign_code(config: Any) -> Any:
+    """Remove references to code in the model folder from its configuration: such code is never run or copied."""
+    for name in ("auto_map", "custom_pipelines"):
+        vars(config).pop(name, None)
+    return config
+
+
+def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no {path.name} in {path.parent}.")
+    try:
+        content = json.loads(path.read_bytes())
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply; expected a JSON object.") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON ({str(error)[:150]}); expected a JSON object.") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds a JSON {type(content).__name__}; expected an object.")
+    return content
+
+
+def _check_fields(path: Path, config: dict[str, Any]) -> None:
+    """Check fields that transformers reads for every model, where a wrong type would raise unclear errors."""
+    model_type = config.get("model_type")
+    if model_type is not None and not isinstance(model_type, str):
+        raise ValueError(f"{path}: model_type is {_shown(model_type)}; expected a string.")
+    architectures = config.get("architectures")
+    if architectures is not None and not (
+        isinstance(architectures, list) and all(isinstance(name, str) for name in architectures)
+    ):
+        raise ValueError(f"{path}: architectures is {_shown(architectures)}; expected a list of class names.")
+    for name in ("dtype", "torch_dtype"):
+        dtype = config.get(name)
+        if dtype is not None and (not isinstance(dtype, str) or dtype not in _DTYPES):
+            raise ValueError(f"{path}: {name} is {_shown(dtype)}; expected one of {', '.join(_DTYPES)}.")
+    for name, example in (("id2label", '{"0": "no", "1": "yes"}'), ("label2id", '{"no": 0, "yes": 1}')):
+        labels = config.get(name)
+        if labels is not None and not (
+            isinstance(labels, dict) and all(isinstance(value, (str, int)) for value in labels.values())
+        ):
+            raise ValueError(f"{path}: {name} is {_shown(labels)}; expected an object such as {example}.")
+    numbers = config.get("id2label") or {}
+    if set(numbers) != set(map(str, range(len(numbers)))):
+        raise ValueError(f"{path}: id2label is {_shown(numbers)}; expected 0, 1, 2, ... as names, without gaps.")
+
+
+def _bert_sizes(path: Path, config: dict[str, Any]) -> dict[str, int]:
+    """The sizes of a BERT model, by configuration field."""
+    sizes = {name: config.get(name, default) for name, default in _BERT_BASE.items()}
+    for name, size in sizes.items():
+        lowest = 0 if name == "num_hidden_layers" else 1
+        if not isinstance(size, int) or isinstance(size, bool) or size < lowest:
+            raise ValueError(f"{path}: {name} is {_shown(size)}; expected a whole number of at least {lowest}.")
+    # The width of all attention heads together; `head_dim` is set if heads were pruned.
+    own = config.get("head_dim") if config.get("model_type") != "bert" else None
+    is_number = isinstance(own, int) and not isinstance(own, bool)
+    width = own * sizes["num_attention_heads"] if is_number else sizes["hidden_size"]
+    return sizes | {"attention_width": width}
+
+
+def _compare(
+    model_dir: Path, config: dict[str, Any], sizes: dict[str, int], shapes: dict[str, tuple[int, ...]]
+) -> None:
+    """Compare the tensors of a BERT model with the sizes in its configuration."""
+    # Names before 2020 had gamma and beta; a model without a head may be saved without the prefix.
+    found = {
+        re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)): shape
+        for name, shape in shapes.items()
+    }
+    prefix = "bert." if any(name.startswith("bert.") for name in found) else ""
+    layer = re.compile(re.escape(prefix) + r"encoder\.layer\.(\d{1,9})\.")
+    layers = {int(match[1]) for match in map(layer.match, found) if match}
+    if layers != set(range(min(sizes["num_hidden_layers"], len(found) + 1))):
+        raise ValueError(
+            f"{model_dir / 'config.json'}: num_hidden_layers is {_shown(sizes['num_hidden_layers'])}, but the weights "
+            f"have {len(layers)} layers; expected the same number."
+        )
+    expected = {f"{prefix}embeddings.{name}": letters for name, letters in _EMBEDDINGS.items()}
+    for number in layers:
+        expected |= {f"{prefix}encoder.layer.{number}.{name}": letters for name, letters in _LAYER.items()}
+    optional = {f"{prefix}pooler.dense.weight": "HH", f"{prefix}pooler.dense.bias": "H", **_HEADS}
+    numbers = {letter: sizes[name] for letter, name in _LETTERS.items()} | {"2": 2}
+    if config.get("model_type") != "mybert-bilstm":  # whose classifier follows the LSTM
+        numbers["C"] = _labels(config)
+        optional |= {"classifier.weight": "CH", "classifier.bias": "C"}
+    for name, letters in (expected | optional).items():
+        shape = tuple(numbers[letter] for letter in letters)
+        if name in expected and name not in found:
+            raise ValueError(f"The weights in {model_dir} lack {name}; expected it with shape {shape}.")
+        if name in found and found[name] != shape:
+            raise ValueError(
+                f"{name} in {model_dir} has shape {found[name]}; expected {shape}, given the sizes in its config.json."
+            )
+
+
+def _labels(config: dict[str, Any]) -> int:
+    """Number of outputs of the classifier."""
+    if any(name.endswith("ForMultipleChoice") for name in config.get("architectures") or ()):
+        return 1
+    labels = config.get("id2label")
+    count = config.get("num_labels", 2) if labels is None else len(labels)
+    return count if isinstance(count, int) else 2
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+_MODULES = "modules.json"
+_SETTINGS = (_MODULES, "config_sentence_transformers.json", "sentence_bert_config.json")
+# The same as patterns for `check_output_folder` and the Hub; modules lie in folders such as 1_Pooling.
+COMPANIONS = (*_SETTINGS, "[1-9]_*/**", "[1-9][0-9]_*/**")
+
+
+def companion_files(model_dir: str | Path) -> list[str]:
+    """The files of sentence-transformers in a model folder, relative and sorted: settings, and those of modules."""
+    model_dir = Path(model_dir)
+    found = [model_dir / name for name in _SETTINGS if (model_dir / name).is_file()]
+    for module in _module_folders(model_dir):
+        found += [path for path in (model_dir / module).rglob("*") if path.is_file()]
+    for path in found:
+        # Error messages name the file; a module's folder must be in this one.
+        refuse_link_outside(path, model_dir)
+    return sorted({path.relative_to(model_dir).as_posix() for path in found})
+
+
+def copy_companions(source: str | Path, target: str | Path) -> list[str]:
+    """Copy what `companion_files` lists into another model folder, byte by byte; returns the relative paths."""
+    names = companion_files(source)
+    for name in names:
+        copy = Path(target) / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(Path(source) / name, copy)
+    return names
+
+
+def _module_folders(model_dir: Path) -> list[str]:
+    """The folders of modules; the model itself is not in one."""
+    file = model_dir / _MODULES
+    if not file.is_file():
+        return []
+    try:
+        modules = json.loads(file.read_bytes())
+        paths = [module["path"] for module in modules if module["path"]]
+        parts = {path: PurePosixPath(path).parts for path in paths}
+        unsafe = [path for path, names in parts.items() if not names or names[0] == "/" or ".." in names]
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        found = f"{type(error).__name__}: {str(error)[:100]}"
+        raise ValueError(f"{file} is not a list of sentence-transformers modules ({found}).") from None
+    if unsafe:
+        raise ValueError(f"{file} names {unsafe[0][:100]!r}; expected folders within {model_dir}.")
+    return paths
+
+
+def refuse_link_outside(path: Path, model_dir: Path) -> None:
+    """Reject a file of a model folder that is a link to somewhere outside; the Hub's cache is allowed."""
+    # Otherwise a downloaded folder could leak private files when published or copied.
+    folder = model_dir.resolve()
+    if not any(path.resolve().is_relative_to(place) for place in (folder, folder.parent.parent / "blobs")):
+        raise ValueError(f"{path} is a link that leads out of {model_dir}; expected a file.")

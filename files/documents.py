@@ -1,0 +1,450 @@
+"""The text of a corpus: files, folders, tables and data sets of the Hub, read as documents of sentences.
+
+Everything is streamed; nothing holds a whole file.
+"""
+
+import logging
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, groupby, pairwise
+from pathlib import Path
+from typing import Literal
+
+from .settings import check_settings
+from .source import GivenData, frame_column, is_frame, items_of
+from .tables import first_line, is_table, lacks_column, read_column
+from .text import (
+    COMPRESSED_SUFFIXES,
+    JSON_SUFFIXES,
+    TABLE_SUFFIXES,
+    content_suffix,
+    ends_sentence,
+    expand_paths,
+    open_text,
+    split_sentences,
+)
+
+logger = logging.getLogger(__name__)
+
+DocumentEnd = Literal["auto", "blank_line", "blank_lines", "form_feed", "file"]
+
+_WIDTHS = range(40, 201)  # columns at which text is wrapped
+_FEWEST_BREAKS = 8  # within paragraphs, needed for a guess
+_TOLERANCE = 0.1  # of the width: text wrapped by hand is ragged
+_SHORT = 0.2  # of the width: a line this much shorter ends a paragraph
+_WORD_HYPHEN = re.compile(r"[^\W\d_]-$")
+_WIDE = "WF"  # classes of Unicode's East Asian width that take two columns
+
+
+@dataclass(frozen=True)
+class LineLayout:
+    """How lines become sentences and documents."""
+
+    joined: bool  # into paragraphs, which are then split into sentences
+    width: int | None  # columns at which lines are wrapped; None if unknown or not wrapped
+    document_end: DocumentEnd  # apart from the end of a file or row
+
+
+def guess_layout(
+    lines: Sequence[str | None], join_lines: bool | None, document_end: DocumentEnd, in_rows: bool
+) -> LineLayout:
+    """Guess the layout of a text by its first lines; settings other than None and "auto" stay."""
+    parts = [part for line in lines for part in (line or "").split("\f")]
+    width = None if join_lines is False else wrapped_at(parts)
+    joined = width is not None if join_lines is None else join_lines
+    if document_end == "auto":
+        if in_rows:
+            document_end = "file"
+        elif not joined:
+            document_end = "blank_line"
+        else:
+            # Blank lines separate paragraphs here, and several of them documents if the text has them.
+            gaps = [len(list(run)) for is_blank, run in groupby(parts, lambda part: not part.strip()) if is_blank]
+            document_end = "blank_lines" if sum(gap > 1 for gap in gaps) > 1 else "file"
+    return LineLayout(joined, width, document_end)
+
+
+def wrapped_at(lines: Sequence[str]) -> int | None:
+    """The column at which lines are wrapped, None if they are not."""
+    # Wrapped lines are as long as possible: the first word of the next line would not have fitted. Lines of one
+    # sentence each are of any length, and most of them end as sentences do.
+    breaks = [
+        (line.rstrip(), following.strip())
+        for line, following in pairwise(lines)
+        if line.strip() and following.strip() and _indent(following) <= _indent(line)
+    ]
+    if len(breaks) < _FEWEST_BREAKS:
+        return None
+    if sum(ends_sentence(line) for line, _ in breaks) > len(breaks) / 2:
+        return None
+    if sum(" " in line.strip() or _breaks_anywhere(line[-1]) for line, _ in breaks) < 0.8 * len(breaks):
+        return None
+    measures: tuple[Callable[[str], int], ...] = (len, _columns)
+    for measure in measures:
+        lengths = sorted(measure(line) for line, _ in breaks)
+        width = lengths[int(0.98 * len(lengths))]
+        least = width - _TOLERANCE * width
+        full = sum(measure(line) + 1 + measure(_first_word(following)) > least for line, following in breaks)
+        long = sum(length > 0.6 * width for length in lengths)
+        if width in _WIDTHS and min(full, long) >= 0.8 * len(breaks):
+            return width
+    return None
+
+
+def marked_documents(
+    lines: Iterable[str | None], document_end: DocumentEnd, heading: re.Pattern[str] | None
+) -> Iterator[str | None]:
+    """Put None where documents end; None in `lines` already marks a certain end."""
+    blank = 0
+    needed = {"blank_line": 1, "blank_lines": 2}.get(document_end, 0)
+    for line in lines:
+        if line is None:
+            blank = 0
+            yield None
+            continue
+        if heading is not None and heading.search(line):
+            yield None
+        if "\f" in line and document_end == "form_feed":
+            first, *others = line.split("\f")
+            yield first
+            for other in others:
+                yield None
+                yield other
+            continue
+        blank = 0 if line.strip() else blank + 1
+        yield None if needed and blank == needed else line
+
+
+def sentences_of_lines(lines: Iterable[str | None], width: int | None) -> Iterator[str | None]:
+    """Join lines into paragraphs and split these into sentences; None is the end of a document."""
+    # A paragraph ends at a blank line, at a line much shorter than the others although the next word would have
+    # fitted, and, after the end of a sentence, before an indented line. Without a width everything between blank lines
+    # is joined.
+    paragraph, last = "", ""
+    for line in lines:
+        text = (line or "").replace("\f", " ").strip()
+        if paragraph and (not text or _ends_paragraph(last, line or "", width)):
+            yield from split_sentences(paragraph)
+            paragraph = ""
+        if line is None:
+            yield None
+        elif text:
+            paragraph = _joined(paragraph, text) if paragraph else text
+            last = line
+    if paragraph:
+        yield from split_sentences(paragraph)
+
+
+def _ends_paragraph(line: str, following: str, width: int | None) -> bool:
+    if _indent(following) > _indent(line) and ends_sentence(line.rstrip()):
+        return True
+    if width is None:
+        return False
+    least = width - _SHORT * width
+    line, word = line.rstrip(), _first_word(following.strip())
+    return len(line) + 1 + len(word) < least and (line.isascii() or _columns(line) + 1 + len(word) < least)
+
+
+def _joined(line: str, following: str) -> str:
+    if _breaks_anywhere(line[-1]) and _breaks_anywhere(following[0]):
+        return line + following
+    if line.endswith("\u00ad"):
+        return line[:-1] + following
+    return line + following if _WORD_HYPHEN.search(line) else f"{line} {following}"
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _columns(text: str) -> int:
+    """Number of columns of a text in a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(1 + (unicodedata.east_asian_width(character) in _WIDE) for character in text)
+
+
+def _breaks_anywhere(character: str) -> bool:
+    """Whether lines may break next to a character that is not a space: Chinese, kana and their punctuation."""
+    return unicodedata.east_asian_width(character) in _WIDE and not "가" <= character <= "힣"
+
+
+def _first_word(text: str) -> str:
+    """The part of a line that a line break may not divide."""
+    word = text.split(None, 1)[0]
+    return word[:1] if _breaks_anywhere(word[0]) else word
+
+
+HUB = "hf:"
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_FILE_SUFFIXES = (*TABLE_SUFFIXES, *COMPRESSED_SUFFIXES, ".txt")
+_SAMPLE_LINES, _SAMPLE_CHARACTERS = 2000, 1 << 18  # at the start of a file, to guess its layout
+_SHOWN_LINES, _SHOWN_CHARACTERS = 3, 90
+
+
+@dataclass(kw_only=True)
+class SourceSettings:
+    """The location of text in a file."""
+
+    encoding: str = field(default="utf-8", metadata={"help": "Encoding of plain text, tables and JSON."})
+    text_column: str = field(
+        default="text", metadata={"help": "Column of the text in CSV, TSV, JSON, Parquet and on the Hub."}
+    )
+
+
+@dataclass(kw_only=True)
+class TextSettings(SourceSettings):
+    """Settings for reading text."""
+
+    join_lines: bool | None = field(
+        default=None,
+        metadata={
+            "help": "Join lines into paragraphs and split these into sentences (default: if lines look wrapped at "
+            "some column, which is logged)."
+        },
+    )
+
+
+@dataclass(kw_only=True)
+class DocumentSettings(TextSettings):
+    """Settings for reading text as documents of sentences."""
+
+    split_sentences: bool = field(default=False, metadata={"help": "Split each line of running text into sentences."})
+    document_end: DocumentEnd = field(
+        default="auto",
+        metadata={
+            "help": "Where documents end: blank_line, blank_lines (two or more), form_feed, or file (only at its "
+            "end). Default: at a blank line; where lines are joined, at two or more if the text has them, else at "
+            "its end."
+        },
+    )
+    heading_pattern: str | None = field(
+        default=None,
+        metadata={"help": r"Regular expression for the line that begins a document, such as '^CHAPTER \d+'."},
+    )
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_settings(self)
+        self.heading()
+
+    def heading(self) -> re.Pattern[str] | None:
+        """The pattern of headings, if there is one."""
+        try:
+            return None if self.heading_pattern is None else re.compile(self.heading_pattern)
+        except re.error as error:
+            raise ValueError(
+                f"heading_pattern is {self.heading_pattern!r}, which is not a regular expression ({error})."
+            ) from error
+
+
+def expand_sources(files: str | Path | Iterable[str | Path]) -> list[str]:
+    """List files, as `expand_paths`, and Hub data sets (`hf:...`) of a corpus, in the order given, each once."""
+    sources: dict[str, None] = {}
+    for item in [files] if isinstance(files, (str, Path)) else files:
+        name = str(item)
+        # `hf:owner/name`, `hf:owner/name:configuration` or `hf:owner/name:configuration:split`, by default the split
+        # `train`; the configuration may be empty. `owner/name` alone is accepted, too, if there is no file or folder
+        # `owner` and the name does not have a file's ending.
+        if name.startswith(HUB):
+            sources[name] = None
+        elif _is_hub_name(name):
+            sources[HUB + name] = None
+        else:
+            sources.update(dict.fromkeys(expand_paths(item)))
+    return list(sources)
+
+
+class Corpus:
+    """Files and data sets, read as lines; can be read repeatedly."""
+
+    # The format of a file follows from its name, before `.gz`, `.xz`, `.bz2` or `.zst` of compressed files: `.jsonl`,
+    # `.json` and `.ndjson` have one document per line, a JSON object; `.csv`, `.tsv` and `.parquet` one per row; all
+    # others are plain text. In rows, and on the Hub, `text_column` contains a document: text, whose lines are its
+    # sentences, or a list of sentences, in which line breaks count as spaces. Null and empty documents are skipped.
+    def __init__(
+        self, files: str | Path | GivenData | Iterable[str | Path | GivenData], settings: DocumentSettings
+    ) -> None:
+        items = [files] if isinstance(files, (str, Path, GivenData)) else list(files)
+        self._given = {str(item): item.data for item in items if isinstance(item, GivenData)}
+        self.sources = [*self._given, *expand_sources(item for item in items if not isinstance(item, GivenData))]
+        self._settings = settings
+        self._said: set[object] = set()
+        for source in self.sources:
+            if source in self._given or _is_table(source):
+                next(self._values(source, None), None)
+
+    def lines(self, digests: dict[str, str] | None = None) -> Iterator[str]:
+        """Read all sources as lines without surrounding white space, and `""` after each document."""
+        for source in self.sources:
+            yield from self._shown(source, self._lines_of(source, digests))
+
+    def texts(self) -> Iterator[str]:
+        """Read texts: the lines of plain text, the rows of tables; empty ones are skipped, with a warning."""
+        for source in self.sources:
+            in_rows, empty = self._in_rows(source), 0
+            found = self._rows(source) if in_rows else open_text(source, self._settings.encoding)
+            for text in found:
+                value = " ".join(text) if isinstance(text, list) else text
+                if value.strip():
+                    yield value
+                else:
+                    empty += 1
+            if empty:
+                what = "rows without text" if in_rows else "empty lines"
+                logger.warning("%s: %s %s are left out.", source, f"{empty:,}", what)
+
+    def _lines_of(self, source: str, digests: dict[str, str] | None) -> Iterator[str]:
+        settings = self._settings
+        in_rows = self._in_rows(source)
+        lines: Iterator[str | None]
+        if in_rows:
+            lines = _lines_of_rows(self._rows(source, digests))
+        else:
+            lines = open_text(source, settings.encoding, digests)
+        sample, rest = _beginning(lines)
+        document_end = settings.document_end
+        if document_end == "auto" and settings.heading_pattern is not None:
+            document_end = "file"
+        layout = guess_layout(sample, settings.join_lines, document_end, in_rows)
+        self._say_layout(source, layout)
+        parts = marked_documents(chain(sample, rest), layout.document_end, settings.heading())
+        if layout.joined:
+            parts = sentences_of_lines(parts, layout.width)
+        return _ended(parts)
+
+    def _rows(self, source: str, digests: dict[str, str] | None = None) -> Iterator[str | list[str]]:
+        """The documents in rows, each a text or a list of sentences."""
+        is_lines = source not in self._given and content_suffix(source) in JSON_SUFFIXES
+        where = f"{source}, {'line' if is_lines else 'row'}"
+        return _texts_of_values(self._values(source, digests), where, self._settings.text_column)
+
+    def _in_rows(self, source: str) -> bool:
+        return source in self._given or source.startswith(HUB) or _is_table(source)
+
+    def _values(self, source: str, digests: dict[str, str] | None) -> Iterator[object]:
+        column = self._settings.text_column
+        if source in self._given:
+            data = self._given[source]
+            return frame_column(data, column) if is_frame(data) else items_of(data)
+        if source.startswith(HUB):
+            return _hub_column(source, column)
+        return read_column(source, column, self._settings.encoding, digests)
+
+    def _say_layout(self, source: str, layout: LineLayout) -> None:
+        key = (layout.joined, layout.document_end)
+        if not layout.joined or key in self._said:
+            return
+        self._said.add(key)
+        ends = {
+            "blank_line": "a blank line ends a document",
+            "blank_lines": "two or more blank lines end a document",
+            "form_feed": "a form feed ends a document",
+            "file": "a document ends with its file or row",
+        }[layout.document_end]
+        wrapped = f"lines look wrapped at {layout.width} columns; joined" if layout.width else "lines are joined"
+        logger.info(
+            "%s: %s into paragraphs and split into sentences; %s (--join_lines, --document_end).",
+            source,
+            wrapped,
+            ends,
+        )
+
+    def _shown(self, source: str, lines: Iterator[str]) -> Iterator[str]:
+        """Pass on lines, and log the beginning of the text once."""
+        if "first" not in self._said:
+            first = []
+            for line in lines:
+                first.append(line)
+                if not line or len(first) == _SHOWN_LINES:
+                    break
+            if first:
+                self._said.add("first")
+                logger.info("%s begins:", source)
+                for line in filter(None, first):
+                    logger.info("  %s", line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}...")
+            yield from first
+        yield from lines
+
+
+def _beginning(lines: Iterator[str | None]) -> tuple[list[str | None], Iterator[str | None]]:
+    """The first lines, and an iterator over the rest; errors are raised in their place."""
+    sample: list[str | None] = []
+    characters = 0
+    try:
+        for line in lines:
+            sample.append(line)
+            characters += len(line or "")
+            if len(sample) >= _SAMPLE_LINES or characters >= _SAMPLE_CHARACTERS:
+                break
+    except (OSError, ValueError, ImportError) as error:
+        return sample, _raising(error)
+    return sample, lines
+
+
+def _raising(error: Exception) -> Iterator[None]:
+    raise error
+    yield
+
+
+def _is_table(source: str) -> bool:
+    return not source.startswith(HUB) and is_table(source)
+
+
+def _is_hub_name(name: str) -> bool:
+    path = Path(name)
+    is_file_like = path.suffix.lower() in _FILE_SUFFIXES or path.exists() or path.parent.exists()
+    return bool(_HUB_NAME.fullmatch(name)) and not is_file_like
+
+
+def _ended(parts: Iterable[str | None]) -> Iterator[str]:
+    """Lines without white space around them, and "" after each document that has some."""
+    is_open = False
+    for part in parts:
+        if part is None:
+            if is_open:
+                yield ""
+            is_open = False
+        elif line := part.strip():
+            yield line
+            is_open = True
+    if is_open:
+        yield ""
+
+
+def _lines_of_rows(rows: Iterable[str | list[str]]) -> Iterator[str | None]:
+    for row in rows:
+        yield from row.split("\n") if isinstance(row, str) else row
+        yield None
+
+
+def _texts_of_values(values: Iterable[object], where: str, column: str) -> Iterator[str | list[str]]:
+    """Check documents, each a text, a list of texts or None for no text."""
+    for number, text in enumerate(values, start=1):
+        if text is None or isinstance(text, str):
+            yield text or ""
+        elif isinstance(text, list) and all(isinstance(sentence, str) for sentence in text):
+            yield [sentence.replace("\n", " ") for sentence in text]
+        else:
+            raise ValueError(
+                f"{where} {number}: {column!r} is {type(text).__name__}, expected text or a list of texts."
+            )
+
+
+def _hub_column(source: str, column: str) -> Iterator[object]:
+    try:
+        import datasets
+    except ImportError as error:
+        raise ImportError(f"Reading {source} needs the datasets package: pip install datasets.") from error
+    name, configuration, split = [*source.removeprefix(HUB).split(":", 2), "", ""][:3]
+    try:
+        rows = datasets.load_dataset(name, configuration or None, split=split or "train", streaming=True)
+    except (OSError, ValueError) as error:
+        kind = OSError if isinstance(error, OSError) else ValueError
+        raise kind(f"{source} cannot be read from the Hub ({first_line(error)}).") from error
+    for number, row in enumerate(rows, start=1):
+        if column not in row:
+            raise ValueError(f"{source}, row {number} {lacks_column(column, row)}")
+        yield row[column]

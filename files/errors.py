@@ -1,0 +1,42 @@
+"""Error messages for users, in one sentence."""
+
+import errno
+import os
+import re
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+LONGEST_SENTENCE = 500  # characters; the middle of a longer message is cut out
+_NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)  # torch's words
+
+
+def user_message(error: Exception) -> str:
+    """The message for a user error or a lack of resources; "" for any other error."""
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(text)):
+        text = f"not enough memory ({text or 'an allocation failed'})."
+    elif isinstance(error, RecursionError):
+        text = "the input is nested too deeply."
+    elif isinstance(error, SafetensorError):
+        text = f"the weights are not a complete safetensors file: {text}."
+    elif isinstance(error, OSError) and error.strerror:
+        cause = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+        text = f"{error.filename}: {cause}." if error.filename else f"{cause}."
+    elif not isinstance(error, ValueError | OSError | ImportError):
+        return ""
+    half = (LONGEST_SENTENCE - 5) // 2
+    return text if len(text) <= LONGEST_SENTENCE else f"{text[:half]} ... {text[-half:]}"
+
+
+# A scheme has at least two letters (one letter is a drive); `Path` reduces its slashes to one.
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/+")
+
+
+def refuse_address(
+    path: str | os.PathLike[str], expected: str = "a file or folder: copy or mount what an object store has"
+) -> None:
+    """Reject `s3://bucket/name` and the like, unless a file has that name, where a file or folder is expected."""
+    if _SCHEME.match(name := os.fspath(path)) and not Path(path).exists():
+        address = _SCHEME.sub(r"\1://", name)
+        raise FileNotFoundError(f"{address} is an address; expected {expected}.")

@@ -1,0 +1,483 @@
+"""Safe writing: results are checked, locked, written under a temporary name and renamed when complete.
+
+Whatever ends the process leaves either the old or the new one.
+"""
+
+import errno
+import fnmatch
+import json
+import os
+import re
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+
+from .errors import refuse_address
+
+PARTIAL = ".partial"  # suffix of incomplete files and folders
+OLD = ".old"  # follows it for a folder that is being replaced
+LOCK = ".lock"  # suffix of lock files
+_OF_MKDTEMP = r"\w{8}"
+# other incomplete folders are reused
+_MADE_BESIDE = re.compile(rf"\.(?:(.+)\.)?{_OF_MKDTEMP}{re.escape(PARTIAL)}")
+
+
+def is_bookkeeping(entry: Path) -> bool:
+    """Whether a file or folder is a lock, or incomplete."""
+    return entry.name.startswith(".") and (PARTIAL in entry.name or entry.name.endswith(LOCK))
+
+
+def is_incomplete(entry: Path, path: Path) -> bool:
+    """Whether a file or folder is what a writer of `path` has not completed, next to `path` or in it."""
+    # The writer's process, or mkdtemp's letters: an ending (.NAME.csv.partial) is of what another command resumes.
+    writer = rf"(\d+|{_OF_MKDTEMP})"
+    if re.fullmatch(rf"\.{re.escape(path.name)}\.{writer}{re.escape(PARTIAL)}({re.escape(OLD)})?", entry.name):
+        return True
+    made = _MADE_BESIDE.fullmatch(entry.name)
+    return made is not None and made[1] is None and entry.parent == path
+
+
+def final_place(path: Path) -> Path:
+    """The final path of a file written within `folder_written_beside` or `files_written_beside`."""
+    for folder in path.parents:
+        if match := _MADE_BESIDE.fullmatch(folder.name):
+            return folder.parent / (match[1] or "") / path.relative_to(folder)
+    return path
+
+
+# torch.save reports a full disk as a RuntimeError of its writer.
+_MARKS_OF_TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error")
+# safetensors and tokenizers, which raises bare `Exception`s, report errors of the operating system as text.
+_MARKS_OF_RUST = ("os error", "I/O error")
+_NO_SPACE = "No space left"
+_TORCHS_TROUBLE = "torch could not write to the disk"
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def readable_disk_errors(path: str | Path, kept: str = "") -> Iterator[None]:
+    """Report write errors, whichever library raised them, in one sentence; `kept` says what is still there."""
+    try:
+        yield
+    except Exception as error:
+        if not (cause := _disk_trouble(error)):
+            raise
+        folder = next(parent for parent in (Path(path), *Path(path).absolute().parents) if parent.is_dir())
+        free = shutil.disk_usage(folder).free
+        if cause == _TORCHS_TROUBLE and free < 1 << 20:  # torch does not report the cause
+            cause = "the disk is full"
+        what = f"{final_place(Path(path))} could not be written ({cause}; {free / 1e6:,.0f} MB are free)"
+        raise OSError(f"{what}; {kept}." if kept else f"{what}.") from error
+
+
+def _disk_trouble(error: Exception) -> str:
+    """The cause of a write error; empty if it is another error, or explains itself."""
+    cause = " ".join(str(error).split())
+    if isinstance(error, OSError):
+        if error.errno is None:
+            return ""
+        if error.strerror:
+            cause = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    elif isinstance(error, RuntimeError):
+        if not any(mark in cause for mark in _MARKS_OF_TORCH_SAVE):
+            return ""
+        cause = cause if _NO_SPACE in cause else _TORCHS_TROUBLE
+    elif type(error) not in (SafetensorError, Exception) or not any(mark in cause for mark in _MARKS_OF_RUST):
+        return ""
+    is_full = _NO_SPACE in cause or (isinstance(error, OSError) and error.errno in _DISK_FULL)
+    return "the disk is full" if is_full else cause
+
+
+# The files of a model folder, as name patterns.
+MODEL_FOLDER = (
+    *("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
+    *("README.md", ".eval_results/**", "*_mybert.py", "adapter_config.json", "adapter_model.safetensors"),
+)
+
+
+def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: bool = False) -> None:
+    """Reject an output folder with files other than `owned` ones, or any files unless `overwrite` is set."""
+    # `owned` are name patterns (as in `fnmatch`) of what commands write into such a folder: files; with a slash at the
+    # end, folders that contain only such files; with `/**`, folders with any content. Nothing else is ever replaced:
+    # no folder with other files, working directory or parent of it, home folder, mount point, or target of a symbolic
+    # link.
+    path = Path(path)
+    check_can_be_folder(path)
+    entries = sorted(entry.name for entry in path.iterdir() if not is_bookkeeping(entry)) if path.is_dir() else []
+    if not entries:
+        return
+    others = _foreign(path, owned)
+    if not overwrite:
+        raise ValueError(
+            f"{path} exists and holds other things ({_listed(others or entries)}); "
+            f"name another folder{'' if others or not owned else ' or pass --overwrite'}."
+        )
+    if others:
+        raise ValueError(
+            f"{path} holds files that no run wrote ({_listed(others)}), so it is not overwritten; name another "
+            "folder, or delete it yourself."
+        )
+    if reason := _reason_to_keep(path):
+        raise ValueError(f"{path} is {reason}, so it is not overwritten; name another folder.")
+
+
+def check_can_be_folder(path: str | Path) -> None:
+    """Reject an output path, which need not exist, that cannot be a folder."""
+    path = place_to_write(path)
+    if "\n" in str(path) or "\0" in str(path):
+        raise ValueError(f"The name of the output folder, {str(path)!r}, contains a line break or zero byte.")
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file; expected a folder to write to.")
+
+
+def check_not_read(path: str | Path, read: Iterable[str | Path]) -> None:
+    """Reject an output that is an input or has one in its folder; names on the Hub are not paths."""
+    if any(Path(source).resolve().is_relative_to(Path(path).resolve()) for source in read):
+        raise ValueError(f"{path} would be both read and written; name another place.")
+
+
+def check_output_files(paths: Iterable[str | Path], overwrite: bool = False) -> None:
+    """Reject output files that exist, unless `overwrite` is set; links and folders are never replaced."""
+    for path in map(place_to_write, paths):
+        if "\n" in str(path) or "\0" in str(path):
+            raise ValueError(f"The name of the output file, {str(path)!r}, contains a line break or zero byte.")
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise ValueError(f"{path} is a link or folder, so it is not overwritten; name another place.")
+        if path.exists() and not overwrite:
+            raise ValueError(f"{path} exists; name another place or pass --overwrite.")
+
+
+def place_to_write(path: str | Path) -> Path:
+    """The path as a `Path`; a URL is an error."""
+    refuse_address(path, "a file or folder to write to; copy what is made to an object store afterwards")
+    return Path(path)
+
+
+def clear_folder(path: str | Path, owned: Sequence[str], keep: str = "", last: str = "") -> None:
+    """Delete the contents of a folder, after `check_output_folder`; locks stay, and `last` is deleted last."""
+    check_output_folder(path, owned, overwrite=True)
+    if Path(path).is_dir():
+        for entry in sorted(Path(path).iterdir(), key=lambda entry: (entry.name == last, entry.name)):
+            if entry.name != keep and not entry.name.endswith(LOCK):
+                remove(entry)
+
+
+def _foreign(folder: Path, owned: Sequence[str]) -> list[str]:
+    """The relative paths in a folder that are neither bookkeeping nor owned."""
+    whole = [pattern.removesuffix("/**") for pattern in owned if pattern.endswith("/**")]
+    folders = [pattern.removesuffix("/") for pattern in owned if pattern.endswith("/")]
+    files = [pattern for pattern in owned if not pattern.endswith(("/**", "/"))]
+    found: list[str] = []
+    for entry in sorted(folder.iterdir()):
+        is_folder = entry.is_dir() and not entry.is_symlink()
+        if is_bookkeeping(entry) or _is_named(entry, whole if is_folder else files):
+            continue
+        if is_folder and _is_named(entry, folders):
+            found += [f"{entry.name}/{name}" for name in _foreign(entry, owned)]
+        else:
+            found.append(entry.name)
+    return found
+
+
+def _is_named(entry: Path, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(entry.name, pattern) for pattern in patterns)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a link (not its target) or a folder with all its contents."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def stays_in_place(path: str | Path) -> bool:
+    """Whether a folder must not be renamed: a link, mount point, working directory or home folder."""
+    return Path(path).is_dir() and bool(_reason_to_keep(Path(path)))
+
+
+def _reason_to_keep(path: Path) -> str:
+    resolved = path.resolve()
+    if path.is_symlink():
+        return "a symbolic link"
+    if Path.cwd().is_relative_to(resolved):
+        return "the working directory or above it"
+    with suppress(RuntimeError):  # no home folder is known
+        if Path.home().resolve().is_relative_to(resolved):
+            return "a home folder or above it"
+    if path.is_mount():
+        return "a mount point"
+    return ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+_NOT_TO_BE_RENAMED = (errno.EBUSY, errno.EXDEV, errno.EPERM, errno.EACCES)  # such as a mount point
+
+
+@contextmanager
+def written_beside(path: str | Path) -> Iterator[Path]:
+    """Write a file completely or not at all: yields a temporary path in the same folder, renamed at the end."""
+    path = place_to_write(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
+    with emptied_again() as made:
+        try:
+            with readable_disk_errors(path):
+                make_folder(path.parent, made)
+                yield temporary
+                temporary.replace(path)
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path, made: list[Path]) -> None:
+    """Make a folder and its parents; the new ones are added to `made`, the deepest first."""
+    made[:0] = takewhile(lambda place: not place.exists(), (folder, *folder.parents))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
+
+
+@contextmanager
+def emptied_again() -> Iterator[list[Path]]:
+    """Yield a list for new folders; those that are empty when the block ends are removed."""
+    made: list[Path] = []
+    try:
+        yield made
+    finally:
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file (UTF-8) completely or not at all; lone surrogates become "?"."""
+    with written_beside(path) as temporary:
+        temporary.write_bytes(text.encode("utf-8", errors="replace"))
+
+
+def write_lines(path: str | Path, lines: Iterable[str]) -> None:
+    """Write lines as a text file, completely or not at all; see `write_text`."""
+    write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def write_json(path: str | Path, value: Any, sort_keys: bool = False) -> None:
+    """Write a JSON file, indented by two, completely or not at all."""
+    write_text(path, json.dumps(value, indent=2, sort_keys=sort_keys, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def folder_written_beside(path: str | Path, owned: Sequence[str] = (), overwrite: bool = False) -> Iterator[Path]:
+    """Write a folder completely or not at all: yields an empty one next to it, which replaces it at the end."""
+    path = Path(path)
+    check_output_folder(path, owned, overwrite)
+    parent = path if stays_in_place(path) else path.parent
+    with _temporary_folder(path, parent, f".{path.name}.") as beside:
+        yield beside
+        check_output_folder(path, owned, overwrite)  # something may have appeared there meanwhile
+        _move_folder(beside, path)
+
+
+@contextmanager
+def files_written_beside(path: str | Path) -> Iterator[Path]:
+    """Yield an empty folder inside another, whose files are moved there when all are complete, by name."""
+    path = Path(path)
+    with _temporary_folder(path, path, ".") as beside:
+        yield beside
+        for file in sorted(beside.iterdir()):
+            file.replace(path / file.name)
+
+
+@contextmanager
+def _temporary_folder(path: Path, parent: Path, prefix: str) -> Iterator[Path]:
+    with emptied_again() as made, readable_disk_errors(path):
+        make_folder(parent, made)
+        beside = Path(tempfile.mkdtemp(prefix=prefix, suffix=PARTIAL, dir=parent))
+        try:
+            beside.chmod(0o777 & ~_umask())  # mkdtemp makes private folders
+            yield beside
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+def _move_folder(beside: Path, path: Path) -> None:
+    """Replace a folder by another, by renaming, or file by file if the target cannot be renamed."""
+    old = beside.with_name(f"{beside.name}{OLD}")
+    try:
+        if beside.parent == path:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        if path.exists() and any(path.iterdir()):
+            path.rename(old)
+            try:
+                beside.rename(path)
+            except OSError:
+                old.rename(path)
+                raise
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            beside.rename(path)
+    except OSError as error:
+        if error.errno not in _NOT_TO_BE_RENAMED or not path.is_dir():
+            raise
+        for entry in [entry for entry in path.iterdir() if not (beside / entry.name).exists()]:
+            if not is_bookkeeping(entry):
+                remove(entry)
+        for entry in sorted(beside.iterdir(), key=lambda entry: (entry.name == "config.json", entry.name)):
+            if (path / entry.name).is_dir():
+                shutil.rmtree(path / entry.name)
+            entry.replace(path / entry.name)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+class BusyError(OSError):
+    """Another process is writing to the same place; the message names it."""
+
+
+@contextmanager
+def locked(path: str | Path, within: bool = False) -> Iterator[None]:
+    """Keep other processes of this package from writing to the same place; a BusyError names the holder."""
+    # It is a lock of the operating system and ends with the process in any case. A file `.NAME.lock` next to the place
+    # holds it, or `within` a folder that stays in place and whose parent may not be writable.
+    path = Path(path).resolve()
+    file = path / LOCK if within else path.with_name(f".{path.name}{LOCK}")
+    lock = FileLock(file, blocking=False)
+    with emptied_again() as made:
+        with readable_disk_errors(path):
+            for is_last in (False, True):
+                make_folder(file.parent, made)
+                try:
+                    lock.acquire()
+                    break
+                except FileNotFoundError:  # its holder has just removed the folder
+                    if is_last:
+                        raise
+                except Timeout:
+                    raise BusyError(
+                        f"{path} is being written by {_holder(file) or 'another process'}; wait until it ends, or "
+                        "name another place."
+                    ) from None
+        try:
+            with readable_disk_errors(path):
+                file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
+                _clear_away(file.parent, path)
+            yield
+        finally:
+            file.unlink(missing_ok=True)  # still locked: a process that has opened it notices, and opens it again
+            lock.release()
+
+
+def _clear_away(folder: Path, path: Path) -> None:
+    """Remove incomplete files that killed processes left; the place must be locked."""
+    for entry in [entry for entry in folder.iterdir() if is_incomplete(entry, path)]:
+        with suppress(OSError):  # such as files of another user
+            # A folder that one of them had moved away but not yet replaced.
+            if entry.name.endswith(OLD) and not path.exists():
+                entry.rename(path)
+            else:
+                remove(entry)
+
+
+def _holder(lock_file: Path) -> str:
+    """The holder of a lock, from its lock file."""
+    for _ in range(20):
+        with suppress(OSError, UnicodeDecodeError):
+            if words := lock_file.read_text(encoding="utf-8").strip():
+                return words
+        time.sleep(0.01)
+    return ""
+
+
+@contextmanager
+def reserved(
+    path: str | Path,
+    owned: Sequence[str] | None = None,
+    files: Sequence[str] | None = None,
+    overwrite: bool = False,
+    read: Iterable[str | Path] = (),
+) -> Iterator[Callable[[], AbstractContextManager[Path]]]:
+    """Check and lock an output, before work that takes long; yields what `output_to` does, to write it later.
+
+        with reserved(path, owned=MODEL_FOLDER, overwrite=overwrite, read=[model]) as write:
+            ...  # no other process writes there
+            with write() as folder:
+                model.save_pretrained(folder)
+
+    Args:
+        path: A file; with `owned` a folder, which is written as a whole; with `files` a folder that stays, in which
+            these files are written.
+        owned: Name patterns of what the folder may hold if it is overwritten, see `check_output_folder`.
+        files: Names of the files; with none, any are replaced.
+        overwrite: Whether what is there may be replaced.
+        read: Files and folders that are read meanwhile, which can be no output; names on the Hub are ignored.
+
+    Raises:
+        ValueError: If something is there that must not be overwritten, or is read.
+        BusyError: If another process is writing to the same place.
+        OSError: If nothing can be written there.
+    """
+    path = Path(path)
+    if files and not path.exists():
+        owned = ()  # then the folder is new, and appears as a whole
+    paths = [path] if files is None else [path / name for name in files]
+
+    def check() -> None:
+        if owned is None:
+            check_output_files(paths, overwrite)
+        else:
+            check_output_folder(path, owned, overwrite)
+
+    for place in paths if owned is None else [path]:
+        check_not_read(place, read)
+    check()
+    stays = files is not None if owned is None else stays_in_place(path)
+
+    @contextmanager
+    def write() -> Iterator[Path]:
+        if owned is not None:
+            writing = folder_written_beside(path, owned, overwrite)
+        else:
+            writing = written_beside(path) if files is None else files_written_beside(path)
+        with writing as temporary:
+            yield temporary
+            if owned is None:
+                check()  # something may have appeared there meanwhile
+
+    with locked(path, within=stays):
+        check()  # again, now that no other process writes
+        yield write
+
+
+@contextmanager
+def output_to(
+    path: str | Path,
+    owned: Sequence[str] | None = None,
+    files: Sequence[str] | None = None,
+    overwrite: bool = False,
+    read: Iterable[str | Path] = (),
+) -> Iterator[Path]:
+    """Write a file, a folder or files of a folder completely or not at all; see `reserved`.
+
+    The place is checked and locked; what is written to the temporary path that this yields, a folder unless it is for
+    a file, is moved there at the end of the block, and removed if an error ends it.
+    """
+    with reserved(path, owned, files, overwrite, read) as write, write() as temporary:
+        yield temporary

@@ -1,0 +1,230 @@
+"""Processes: signals, worker processes that end with their parent, and silencing other libraries."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, get_context, parent_process, resource_tracker
+from types import FrameType
+from typing import Any
+
+INTERRUPTED = 130  # exit status after Ctrl-C, as in shells
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_UNTIL_REPEATED = (0.1, 1.0)  # seconds
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C and SIGTERM raise `KeyboardInterrupt`; a second one ends the process at once, with one line."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread can handle signals
+        return
+    owner = os.getpid()
+    was_interrupted = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal was_interrupted
+        if os.getpid() != owner:
+            # A child process forked meanwhile.
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        elif was_interrupted:
+            os.write(2, b"mybert: interrupted again, ended at once.\n")
+            os._exit(INTERRUPTED)
+        else:
+            was_interrupted = True
+            raise KeyboardInterrupt
+
+    previous = {number: signal.signal(number, interrupt) for number in _SIGNALS}
+    try:
+        with _heard_while_waiting():
+            yield
+    finally:
+        # After a signal the handler remains, so that the process's whole shutdown is covered.
+        if not was_interrupted:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+
+@contextmanager
+def interrupts_held_back() -> Iterator[None]:
+    """Delay Ctrl-C and SIGTERM to the end of the block; processes started in it ignore Ctrl-C."""
+    came: list[int] = []
+    heard_here = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
+    previous = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in heard_here}
+    can_be_masked = hasattr(signal, "pthread_sigmask")  # not on Windows
+    if can_be_masked:
+        resource_tracker.ensure_running()  # multiprocessing's tracker, whose start would lift the mask
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        if can_be_masked:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in previous.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+        if came:
+            signal.raise_signal(came[0])
+
+
+@contextmanager
+def _heard_while_waiting() -> Iterator[None]:
+    """Interrupts the system call that the main thread waits in when one of `_SIGNALS` has arrived."""
+    # Python runs handlers between its own instructions. A signal that arrives after the last of them but before the
+    # call, such as `read` of a terminal, would be handled only when the call returns, if ever. Another signal, SIGURG,
+    # which no other code handles, follows a moment later: the call returns at once, and Python runs both handlers.
+    if not hasattr(signal, "SIGURG"):  # Windows has neither it nor system calls that signals interrupt
+        yield
+        return
+    main_thread = threading.get_ident()
+    wakeup, told = os.pipe()
+    os.set_blocking(told, False)
+
+    def repeat() -> None:
+        while number := os.read(wakeup, 1)[0]:
+            if number in _SIGNALS:
+                for seconds in _UNTIL_REPEATED:
+                    time.sleep(seconds)
+                    signal.pthread_kill(main_thread, signal.SIGURG)
+        os.close(wakeup)
+
+    handler = signal.signal(signal.SIGURG, lambda number, frame: None)
+    previous = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    threading.Thread(target=repeat, name="mybert-signals", daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(previous)
+        signal.signal(signal.SIGURG, handler)
+        os.write(told, b"\0")
+        os.close(told)
+
+
+_PATIENCE = 5.0  # seconds to wait for a process to exit
+
+
+@contextmanager
+def worker_processes(
+    count: int, initializer: Callable[..., None] | None = None, initargs: tuple[Any, ...] = ()
+) -> Iterator[ProcessPoolExecutor]:
+    """A pool of processes, none of which outlives this process, even if it is killed (SIGKILL)."""
+    pool = ProcessPoolExecutor(count, initializer=_start_worker, initargs=(initializer, initargs))
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)  # after an error, tasks that have not started
+
+
+def _start_worker(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent ends its workers itself
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if initializer is not None:
+        initializer(*initargs)
+
+
+@contextmanager
+def own_process(what: str, make: Callable[..., Any], *arguments: Any) -> Iterator[Callable[..., Any]]:
+    """Start a process that makes an object; yields a function that calls its methods by name, one at a time."""
+    # The process starts empty: only what the object needs is loaded there, and it has its own threads. It ends with
+    # the block, during a call if necessary, and with this process in any case. Arguments and results are pickled;
+    # `make` can be imported by name.
+    context = get_context("spawn")
+    pipe, its_end = context.Pipe()
+    process = context.Process(target=_serve, args=(its_end, make, arguments))
+
+    def answer(*request: Any) -> Any:
+        try:
+            if request:
+                pipe.send(request)
+            is_result, value, where = pipe.recv()
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            process.join()
+            raise OSError(
+                f"The process of {what} has ended unexpectedly (exit status {process.exitcode}); the system may "
+                "have killed it for lack of memory."
+            ) from None
+        if not is_result:
+            raise value from RuntimeError(f"in the process of {what}:\n{where}")
+        return value
+
+    try:
+        with interrupts_held_back():
+            process.start()
+        its_end.close()
+        answer()  # raises an error if the object could not be created
+        yield lambda method, *arguments: answer(method, arguments)
+    finally:
+        if process.pid is not None:
+            process.terminate()
+            process.join(_PATIENCE)
+            process.kill()
+            process.join()
+        pipe.close()
+
+
+def _serve(pipe: connection.Connection, call: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Make the object by a first call; then call its methods."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # so that libraries can clean up
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    held = None
+    with suppress(EOFError, BrokenPipeError):  # until no more calls come
+        while True:
+            try:
+                result = call(*arguments)
+                if held is None:
+                    held, result = result, None
+                pipe.send((True, result, ""))
+            except Exception as error:
+                pipe.send((False, error, traceback.format_exc()))
+            method, arguments = pipe.recv()
+            call = getattr(held, method)
+
+
+def _end_with_parent() -> None:
+    """End this process with its parent: otherwise workers of a killed parent would wait forever."""
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+@contextmanager
+def only_errors() -> Iterator[None]:
+    """Silence transformers' warnings and reports; the caller logs those that matter."""
+    # Imported here: other users of this package do not need transformers.
+    from transformers.utils import logging as hf_logging
+
+    verbosity = hf_logging.get_verbosity()
+    hf_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(verbosity)
+
+
+def leave_standard_output() -> None:
+    """Log to standard error from now on: standard output is for results that programs read."""
+    for handler in logging.getLogger(__package__.partition(".")[0]).handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(sys.stderr)
+
+
+@contextmanager
+def no_warnings() -> Iterator[None]:
+    """Silence all warnings, Python's and logged ones: exporters issue many that users cannot act on."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)

@@ -1,0 +1,523 @@
+"""Classification and regression of sentences and pairs (paper, section 4.1), and next sentence prediction (3.1)."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import compress
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from transformers import (
+    AutoModelForNextSentencePrediction,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+)
+from typing_extensions import Self
+
+from ...files import write_separated
+from ...hub_card import PipelineCall
+from ...metrics import (
+    HUB_LABELS,
+    ClassReport,
+    accuracy,
+    class_report,
+    errors_of_values,
+    expected_calibration_error,
+    f1,
+    fit_temperature,
+    fit_thresholds,
+    glue_metrics,
+    held_out_labels,
+    held_out_temperatures,
+    pearson_spearman,
+    require_named_labels,
+    several_labels_report,
+    with_temperature,
+)
+from ...pipelines import WindowPooling, pool_windows, window_places
+from ...pipelines.pairs import LABELS
+from ...tokenization import encode_and_truncate
+from ..data.labels import Labels, label_name, quoted
+from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
+from .task import WINDOW_WEIGHT, Objective, Task, TaskData, check_stride, rounded
+
+
+@dataclass(frozen=True)
+class TextExample:
+    """A sentence or a pair, and its label: a name, several names, a number, or None if unknown."""
+
+    texts: tuple[str, ...]
+    label: str | frozenset[str] | float | None
+
+
+@dataclass(frozen=True)
+class LabelPrediction:
+    """A predicted label, of the same type as an example's, and the probability of each class."""
+
+    label: str | frozenset[str] | float
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+
+
+def class_probabilities(
+    predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities (examples, classes) and ids of the true classes (examples,)."""
+    number = {name: place for place, name in enumerate(predictions[0].probabilities)}
+    references = [number[str(example.label)] for example in examples]
+    return np.array([list(prediction.probabilities.values()) for prediction in predictions]), np.array(references)
+
+
+def label_probabilities(
+    predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities of several labels (examples, labels), and whether each is true, of the same shape."""
+    names = tuple(predictions[0].probabilities)
+    holds = [[name in example.label for name in names] for example in examples]  # type: ignore[operator]
+    return np.array([list(prediction.probabilities.values()) for prediction in predictions]), np.array(holds)
+
+
+logger = logging.getLogger(__name__)
+
+_OBJECTIVES: dict[str, Objective] = {
+    "single_label_classification": "classes",
+    "multi_label_classification": "labels",
+    "regression": "value",
+}
+_THRESHOLD = 0.5  # default threshold of a label's probability in multi-label tasks
+_SEPARATORS = (",", ";", "|")  # separators of several labels in a text column
+_INDICATORS = {"0": False, "1": True, "False": False, "True": True}  # values of 0/1 columns in tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationTask(Task[TextExample, LabelPrediction]):
+    """Classification or regression of single sentences or pairs."""
+
+    label_columns: tuple[str, ...] = ()  # for multi-label tasks, columns of 0 and 1, one for each label
+    label_separator: str | None = None  # of several labels of a text; a comma until the data is read
+    # The kind of label, as in transformers' `problem_type`.
+    problem: Literal["single_label_classification", "multi_label_classification", "regression"] = (
+        "single_label_classification"
+    )
+    classes: tuple[str, ...] = ()  # in the order of their ids; by default they follow from the data
+    # None truncates texts longer than `max_length`; "mean" or "max" reads them in windows and pools their logits.
+    window_pooling: WindowPooling | None = None
+    # Number of tokens that neighboring windows share; None for 128, or half of a text's tokens in a window if that is
+    # less.
+    doc_stride: int | None = None
+    unlabelled: float | None = None  # for regression, the value that means "no label"
+    glue: str | None = None  # name of the GLUE task, which determines the metrics
+    # For multi-label tasks, the probability above which each label is predicted; 1/2 for labels without one. Like the
+    # temperature, which divides a single-label task's logits, fitted to the validation data.
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    temperature: float = 1.0
+
+    options: ClassVar[tuple[str, ...]] = (
+        *Task.options,
+        *("text_pair_column", "label_columns", "label_separator", "window_pooling", "doc_stride"),
+    )
+    fitted_fields: ClassVar[tuple[str, ...]] = ("thresholds", "temperature")
+    auto_class: ClassVar[Any] = AutoModelForSequenceClassification
+    pipeline: ClassVar[str] = "text-classification"
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise ValueError(f"temperature is {self.temperature}; expected a number above 0.")
+        if self.label_columns and self.problem != "multi_label_classification":
+            raise ValueError("label_columns are for the task multilabel; this one has a label_column.")
+        if self.label_separator and (self.label_columns or self.problem != "multi_label_classification"):
+            raise ValueError("label_separator is for the task multilabel with a label_column.")
+        if self.doc_stride is not None and self.window_pooling is None:
+            raise ValueError("doc_stride is set without window_pooling (mean or max); without windows, texts are cut.")
+        check_stride(self.doc_stride, self.max_length)
+
+    def has_label(self, row: DataRow) -> bool:
+        if self.label_columns:
+            return all(map(row.has, self.label_columns))
+        if self.problem == "multi_label_classification":  # an empty list of labels is a label
+            return self.label_column in row.values
+        return row.has(self.label_column) and row.value(self.label_column) != self.unlabelled
+
+    def example(self, row: DataRow, labelled: bool) -> TextExample:
+        names = self.text_columns
+        texts = tuple(row.text(name, may_be_empty=len(names) > 1) for name in names)
+        if not any(map(str.strip, texts)):
+            raise row.mistake(f"an empty {' and an empty '.join(names)}; expected a text in one of them")
+        return TextExample(texts, self._label(row) if labelled else None)
+
+    def is_empty(self, row: DataRow) -> bool:
+        """Whether a row has no text (for a pair, neither text), or no label."""
+        has_text = any(str(row.values.get(name) or "").strip() for name in self.text_columns)
+        has_label = self.has_label(row) and bool(self.label_columns or str(row.value(self.label_column)).strip())
+        return not (has_text and has_label)
+
+    def columns(self, labelled: bool) -> dict[str, str]:
+        found = super().columns(labelled)
+        return {name: option for name, option in found.items() if option != "label_column" or not self.label_columns}
+
+    @property
+    def objective(self) -> Objective:
+        """What the network learns, by the kind of label."""
+        return _OBJECTIVES[self.problem]
+
+    @property
+    def has_classes(self) -> bool:
+        return self.problem != "regression"
+
+    def texts_of(self, example: TextExample) -> tuple[str, ...]:
+        return example.texts
+
+    def classes_of(self, example: TextExample) -> tuple[str, ...]:
+        """The label or labels; none for regression."""
+        if isinstance(example.label, str):
+            return (example.label,)
+        return tuple(sorted(example.label)) if isinstance(example.label, frozenset) else ()
+
+    def settled(self, rows: Sequence[DataRow]) -> Self:
+        """The task, with pairs if the data has `text_pair`, and whichever of , ; | separates labels there."""
+        if self.text_pair_column is None and self.may_read_pairs and "text_pair" in rows[0].values:
+            return replace(self, text_pair_column="text_pair").settled(rows)
+        if self.problem != "multi_label_classification" or self.label_columns or self.label_separator:
+            return self
+        values = [row.values.get(self.label_column) for row in rows]
+        there = [mark for mark in _SEPARATORS if any(isinstance(value, str) and mark in value for value in values)]
+        if len(there) > 1:
+            raise ValueError(
+                f"{rows[0].source} has {' and '.join(map(repr, there))} in {self.label_column!r}; set "
+                "label_separator to the one between labels."
+            )
+        return replace(self, label_separator=there[0] if there else _SEPARATORS[0])
+
+    def _label(self, row: DataRow) -> str | frozenset[str] | float:
+        if self.problem == "multi_label_classification":
+            return self._several_labels(row)
+        value = row.value(self.label_column)
+        if value is None or str(value).strip() == "":
+            raise ValueError(f"{row.source} has no label in row {row.number}.")
+        if self.problem == "single_label_classification":
+            return self._class_name(row, self.label_column)
+        return row.finite_number(self.label_column)
+
+    def _class_name(self, row: DataRow, column: str) -> str:
+        value = row.value(column)
+        if isinstance(value, (list, dict, bytes)):
+            raise row.mistake(f"{str(value)[:40]!r} as {column}; expected one label (several: --task multilabel)")
+        name = label_name(value)
+        if self.glue in HUB_LABELS and name in _numbers(len(self.classes)):
+            raise row.mistake(
+                f"{quoted(name)} as {column}; expected {', '.join(self.classes)}, since a number means one class in "
+                "Google's order and another in the Hub's"
+            )
+        return name
+
+    def _several_labels(self, row: DataRow) -> frozenset[str]:
+        if not self.label_columns:
+            row.refuse_written_list(self.label_column)
+            return _label_names(row.value(self.label_column), self.label_separator)
+        values = {name: label_name(row.value(name)) for name in self.label_columns}
+        for name, value in values.items():
+            if value not in _INDICATORS:
+                found = quoted(value) if row.has(name) else "an empty value"
+                raise row.mistake(f"{found} as {name}; expected 0 or 1")
+        return frozenset(name for name, value in values.items() if _INDICATORS[value])
+
+    def labels(self, examples: Sequence[TextExample], source: DataSource) -> Labels | None:
+        """The classes of the benchmark or of the training data; None for regression."""
+        if self.problem == "regression":
+            return None
+        if self.problem == "multi_label_classification":
+            names = [name for example in examples for name in example.label]  # type: ignore[union-attr]
+            return Labels(self.label_columns) if self.label_columns else Labels.from_data(names, source)
+        found = Labels.from_data([str(example.label) for example in examples], source)
+        return Labels(self.classes) if self.classes else found
+
+    def config_fields(self, labels: Labels | None) -> dict[str, Any]:
+        """Classes and `problem_type`; regression has one output called "value"."""
+        names = labels if self.problem != "regression" else Labels(("value",))
+        return super().config_fields(names) | {"problem_type": self.problem}
+
+    @property
+    def has_class_numbers(self) -> bool:
+        return bool(self.classes) and self.classes == _numbers(len(self.classes))
+
+    def check_labels(self, name: str, config: PreTrainedConfig) -> None:
+        """Reject unnamed classes if published models order them differently (MNLI)."""
+        names = Labels.from_config(config).names
+        if names == _numbers(len(names)):  # LABEL_0 or 0
+            require_named_labels(name, self.glue, {number: f"LABEL_{number}" for number in range(len(names))})
+
+    def named(self, labels: Labels) -> Labels:
+        """The benchmark's names of the classes, if the data or the model only numbers them."""
+        if len(labels.names) != len(self.classes) or set(labels.names) == set(self.classes):
+            return labels
+        is_numbered = self.has_class_numbers or labels.names == _numbers(len(self.classes))
+        return Labels(self.classes) if is_numbered else labels
+
+    def encode(
+        self,
+        examples: Sequence[TextExample],
+        labels: Labels | None,
+        tokenizer: PreTrainedTokenizerBase,
+        source: DataSource,
+    ) -> TaskData[TextExample]:
+        """Tokenize sentences or pairs, truncated as by Google's code: the longer sentence of a pair first."""
+        texts = [example.texts for example in examples]
+        windows = None if self.window_pooling is None else partial(window_places, stride=self.doc_stride)
+        encoded = encode_and_truncate(tokenizer, texts, self.max_length, windows)
+        inputs: dict[str, list[Any]] = encoded.inputs
+        owners = np.array(encoded.owners)
+        if examples[0].label is not None:
+            targets, examples = self._targets(examples, labels, source)
+            # The windows of an example share its weight in the loss; `layout` has the example of each sequence.
+            inputs["labels"] = [targets[owner] for owner in owners]
+            if len(owners) > len(examples):
+                inputs[WINDOW_WEIGHT] = (1 / np.bincount(owners))[owners].tolist()
+        if windows is None:
+            return TaskData(examples, inputs, source, cut=encoded.cut)
+        return TaskData(examples, inputs, source, owners, windowed=encoded.cut)
+
+    def _targets(
+        self, examples: Sequence[TextExample], labels: Labels | None, source: DataSource
+    ) -> tuple[list[Any], Sequence[TextExample]]:
+        """The target of each example, and the examples with class names if the data has numbers."""
+        values: list[Any] = [example.label for example in examples]
+        if labels is None or self.problem == "regression":
+            return values, examples
+        several = self.problem == "multi_label_classification"
+        found = [sorted(value) if several else [value] for value in values]
+        names = [name for row in found for name in row]
+        number = dict(zip(names, labels.ids(names, source), strict=True))
+        ids = [[number[name] for name in row] for row in found]
+        named: list[Any] = [[labels.names[place] for place in row] for row in ids]
+        examples = [
+            replace(example, label=frozenset(row) if several else row[0])
+            for example, row in zip(examples, named, strict=True)
+        ]
+        places = range(len(labels.names))
+        return [[float(place in row) for place in places] if several else row[0] for row in ids], examples
+
+    def predict(self, outputs: Any, data: TaskData[TextExample], labels: Labels | None) -> list[LabelPrediction]:
+        """The most probable class, all labels with a probability above their threshold, or the value."""
+        logits = np.asarray(outputs, dtype=np.float64)
+        if self.window_pooling is not None:
+            logits = pool_windows(logits, data.layout, self.window_pooling)
+        if self.problem == "regression":
+            return [LabelPrediction(float(value)) for value in logits[:, 0]]
+        assert labels is not None
+        if self.problem == "single_label_classification":
+            probabilities = with_temperature(torch.from_numpy(logits).softmax(-1).numpy(), self.temperature)
+            tables = [dict(zip(labels.names, row, strict=True)) for row in probabilities.tolist()]
+            return [LabelPrediction(max(table, key=table.__getitem__), table) for table in tables]
+        tables = [dict(zip(labels.names, row, strict=True)) for row in torch.from_numpy(logits).sigmoid().tolist()]
+        least = {name: self.thresholds.get(name, _THRESHOLD) for name in labels.names}
+        return [
+            LabelPrediction(frozenset(name for name, value in table.items() if value > least[name]), table)
+            for table in tables
+        ]
+
+    def check_answers(self, top_k: int, probabilities: bool) -> None:
+        super().check_answers(top_k, probabilities)
+        if self.problem == "regression" and (top_k > 1 or probabilities):
+            raise ValueError(
+                "top_k or probabilities is set, but this task predicts one number per text; leave it out."
+            )
+
+    def answer(
+        self, prediction: LabelPrediction, example: TextExample, top_k: int, probabilities: bool
+    ) -> dict[str, Any]:
+        """Label and probability, several labels with theirs, or the predicted value as `score`."""
+        label, table = prediction.label, prediction.probabilities
+        if isinstance(label, float):
+            return {"score": rounded(label)}
+        ranked = sorted(table, key=lambda name: -table[name])
+        if isinstance(label, frozenset):
+            held = [name for name in ranked if name in label]
+            found: dict[str, Any] = {"label": held, "score": [rounded(table[name]) for name in held]}
+        else:
+            found = {"label": label, "score": rounded(table[label])}
+        if top_k > 1:
+            found["best"] = [{"label": name, "score": rounded(table[name])} for name in ranked[:top_k]]
+        if probabilities:
+            found |= {f"probability_{name}": rounded(value) for name, value in table.items()}
+        return found
+
+    def adapted(self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]) -> Self:
+        """The task with the temperature or the thresholds fitted to the predictions, see `fit_thresholds`."""
+        if self.problem == "single_label_classification" and len(examples) > 1:
+            return replace(self, temperature=fit_temperature(*class_probabilities(predictions, examples)))
+        if self.problem != "multi_label_classification":
+            return self
+        thresholds = fit_thresholds(*label_probabilities(predictions, examples))
+        logger.info(
+            "Labels are predicted above a probability of %.3g (median; %.3g to %.3g), which gives the best F1 on the "
+            "validation data; the rarer a label, the nearer to the threshold that suits all labels.",
+            *np.quantile(thresholds, (0.5, 0.0, 1.0)),
+        )
+        return replace(self, thresholds=dict(zip(predictions[0].probabilities, thresholds.tolist(), strict=True)))
+
+    def cross_fitted(
+        self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]
+    ) -> Sequence[LabelPrediction]:
+        """Predictions by thresholds that are fitted to the other examples, unless the task has thresholds."""
+        if self.problem != "multi_label_classification" or self.thresholds:
+            return predictions
+        names = tuple(predictions[0].probabilities)
+        rows = held_out_labels(*label_probabilities(predictions, examples))
+        return [
+            replace(prediction, label=frozenset(compress(names, row)))
+            for prediction, row in zip(predictions, rows, strict=True)
+        ]
+
+    def score(self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]) -> dict[str, float]:
+        """GLUE's metrics; otherwise accuracy and F1; for regression correlations, and errors in the data's unit."""
+        predicted: list[Any] = [prediction.label for prediction in predictions]
+        wanted: list[Any] = [example.label for example in examples]
+        if self.problem == "regression":
+            return pearson_spearman(predicted, wanted) | errors_of_values(predicted, wanted)
+        if self.problem == "multi_label_classification":
+            names = sorted(frozenset().union(*predicted, *wanted)) or [""]  # if no label is true or predicted
+            rows = [
+                np.array([[int(name in label) for name in names] for label in side]) for side in (predicted, wanted)
+            ]
+            return {
+                "accuracy": accuracy(rows[0], rows[1]),
+                "micro_f1": f1(rows[0], rows[1], average="micro"),
+                "macro_f1": f1(rows[0], rows[1], average="macro"),
+            }
+        _, ids = self._class_ids(predicted, wanted)
+        if self.glue:
+            return glue_metrics(self.glue, *ids)
+        return {"accuracy": accuracy(*ids), "macro_f1": f1(*ids, average="macro")}
+
+    def _class_ids(
+        self, predicted: Sequence[str], wanted: Sequence[str]
+    ) -> tuple[Labels, tuple[list[int], list[int]]]:
+        """The classes of predictions and data, and the ids in both, given names or numbers."""
+        labels = Labels(self.classes or tuple(sorted({*predicted, *wanted})))
+        return labels, (labels.ids(predicted, "The prediction file"), labels.ids(wanted, "The data"))
+
+    def calibration(
+        self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample], fitted_to_them: bool = False
+    ) -> dict[str, float]:
+        """The calibration error of the most probable class, for single-label tasks."""
+        if self.problem != "single_label_classification" or len(examples) < 2 or not predictions[0].probabilities:
+            return {}
+        probabilities, references = class_probabilities(predictions, examples)
+        if fitted_to_them:
+            probabilities = held_out_temperatures(probabilities, references)
+        return {"expected_calibration_error": expected_calibration_error(probabilities, references)}
+
+    def report_by_class(
+        self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]
+    ) -> ClassReport | None:
+        """The report by class or label; None for regression."""
+        predicted: list[Any] = [prediction.label for prediction in predictions]
+        wanted: list[Any] = [example.label for example in examples]
+        if self.problem == "regression":
+            return None
+        if self.problem == "multi_label_classification":
+            return several_labels_report(predicted, wanted, sorted(frozenset().union(*predicted, *wanted)))
+        labels, ids = self._class_ids(predicted, wanted)
+        predicted, wanted = ([labels.names[number] for number in side] for side in ids)
+        return class_report(predicted, wanted, labels.names)
+
+    def majority_scores(self, examples: Sequence[TextExample]) -> dict[str, float]:
+        if self.problem in ("regression", "multi_label_classification") or not examples:
+            return {}
+        counts = Counter(str(example.label) for example in examples)
+        majority = min(counts, key=lambda name: (-counts[name], name))
+        return self.score([LabelPrediction(majority)] * len(examples), examples)
+
+    def right_prediction(self, example: TextExample) -> LabelPrediction:
+        assert example.label is not None
+        return LabelPrediction(example.label)
+
+    def write_predictions(
+        self,
+        predictions: Sequence[LabelPrediction],
+        examples: Sequence[TextExample],
+        folder: Path,
+        suffix: str = "",
+    ) -> None:
+        """Write `predictions.tsv`: index and prediction as in GLUE's format; for other data also probabilities."""
+        names = () if self.glue else tuple(predictions[0].probabilities)
+        mark = _mark_between(names)
+        rows = [prediction_columns(names)]
+        for index, prediction in enumerate(predictions):
+            label = prediction.label
+            text = mark.join(sorted(label)) if isinstance(label, frozenset) else label
+            text = f"{text:.6f}" if isinstance(text, float) else text
+            rows.append([str(index), text, *(f"{prediction.probabilities[name]:.6f}" for name in names)])
+        write_separated(folder / f"predictions{suffix}.tsv", rows)
+
+    def read_predictions(self, path: Path, examples: Sequence[TextExample]) -> list[LabelPrediction]:
+        """Read a table with the column `prediction`; see `read_prediction_rows`."""
+        rows = read_prediction_rows(path, len(examples))
+        # The data may have only some of the classes; a table written by us has columns for all.
+        mark = _mark_between([*rows[0].values, *(name for example in examples for name in self.classes_of(example))])
+        return [LabelPrediction(self._predicted(row, mark)) for row in rows]
+
+    def _predicted(self, row: DataRow, mark: str) -> Any:
+        value = row.value("prediction")
+        if self.problem == "multi_label_classification":
+            return _label_names(value, mark)  # as written by `write_predictions`
+        if not row.has("prediction"):
+            raise row.mistake("an empty prediction; expected one for each example")
+        if self.problem == "single_label_classification":
+            return self._class_name(row, "prediction")
+        return row.finite_number("prediction")
+
+    def pipeline_call(self, example: TextExample) -> PipelineCall:
+        parts = dict(zip(("text", "text_pair"), example.texts, strict=False))
+        settings = "" if self.window_pooling else f", truncation=True, max_length={self.max_length}"
+        code = f"text = {parts if len(parts) > 1 else [parts['text']]!r}\nprint(run(text{settings}))"
+        label = ", ".join(sorted(example.label)) if isinstance(example.label, frozenset) else example.label
+        return PipelineCall(f"Text classification (the data says: {label})", self.pipeline, code)
+
+
+def _numbers(count: int) -> tuple[str, ...]:
+    """The names of unnamed classes."""
+    return tuple(str(number) for number in range(count))
+
+
+def _mark_between(names: Iterable[str]) -> str:
+    """The separator of several labels in a prediction file: a comma, unless a label contains one."""
+    there = "".join(names)
+    return next((mark for mark in _SEPARATORS if mark not in there), _SEPARATORS[0])
+
+
+def _label_names(value: Any, separator: str | None = None) -> frozenset[str]:
+    """Several labels, from a list or from text with a separator."""
+    separator = separator or _SEPARATORS[0]
+    names = value if isinstance(value, (list, tuple)) else str("" if value is None else value).split(separator)
+    return frozenset(label_name(name) for name in names if label_name(name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextSentenceTask(ClassificationTask):
+    """Classification of pairs with the pretraining head; its classes are those of the pipeline."""
+
+    text_pair_column: str | None = "text_pair"
+    classes: tuple[str, ...] = LABELS
+
+    options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column")
+    auto_class: ClassVar[Any] = AutoModelForNextSentencePrediction
+    pipeline: ClassVar[str] = "next-sentence-prediction"
+
+    def named(self, labels: Labels) -> Labels:
+        """The two classes, whatever the model's configuration says: checkpoints with this head do not name them."""
+        return Labels(self.classes)
+
+    def pipeline_call(self, example: TextExample) -> PipelineCall:
+        first, second = example.texts
+        return PipelineCall(
+            f"Next sentence prediction (the data says: {example.label})",
+            self.pipeline,
+            f"print(run({first!r}, {second!r}))",
+        )

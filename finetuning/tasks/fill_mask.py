@@ -1,0 +1,240 @@
+"""Predicting the words at the masks of a text: the masked language model of pretraining (paper, section 3.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from ...files import write_separated
+from ...metrics import accuracy
+from ...modeling_mybert import IGNORE_INDEX
+from ..data.labels import Labels
+from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
+from .tagging import add_sequence, tag_windows
+from .task import Objective, Task, TaskData, rounded
+
+_MOST_LISTED = 100
+"""Number of most probable tokens kept for each mask."""
+
+
+@dataclass(frozen=True)
+class MaskedText:
+    text: str
+    row: int  # its number in the data, from 1
+    hidden: tuple[str, ...] | None = None  # the word at each mask, or None if unknown
+    # The same as a model predicts it: an uncased one in lower case. None before tokenizing.
+    tokens: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class FilledMasks:
+    # For each mask the most probable tokens with their probabilities, the best first.
+    best: tuple[tuple[tuple[str, float], ...], ...]
+    filled: str = ""  # the text with the best tokens; "" if unknown
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The best token for each mask."""
+        return tuple(found[0][0] for found in self.best)
+
+
+class _Masks(NamedTuple):
+    """Content of `TaskData.layout` in this task."""
+
+    # For each sequence its example, and which of its masks are predicted from this sequence.
+    sequences: list[tuple[int, range]]
+    mask_token: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillMaskTask(Task[MaskedText, FilledMasks]):
+    """The words at the masks of texts; a text of any length is read in windows, see `tag_windows`."""
+
+    main_metric: str = "accuracy"
+
+    auto_class: ClassVar[Any] = AutoModelForMaskedLM
+    pipeline: ClassVar[str] = "fill-mask"
+    objective: ClassVar[Objective] = "classes"
+    most_listed: ClassVar[int | None] = _MOST_LISTED
+    has_probabilities: ClassVar[bool] = False
+
+    def example(self, row: DataRow, labelled: bool) -> MaskedText:
+        hidden = tuple(row.words(self.label_column)) if labelled else None
+        return MaskedText(row.text(self.text_column), row.number, hidden)
+
+    def texts_of(self, example: MaskedText) -> tuple[str, ...]:
+        return (example.text,)
+
+    def training_examples(self, examples: Sequence[MaskedText], source: DataSource) -> Sequence[MaskedText]:
+        """Always an error: this task is not fine-tuned."""
+        raise ValueError("fill_mask is only for predict and evaluate; mybert pretrain is what trains a model for it.")
+
+    def load_finetuned(self, name: str) -> tuple[PreTrainedModel, Labels]:
+        """Load a model; its classes are the vocabulary's tokens as text."""
+        model, _ = super().load_finetuned(name)
+        if model.config.model_type == "mybert":
+            model.config.sparse_prediction = True  # logits at masks only
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        return model, Labels(tuple(tokenizer.batch_decode([[number] for number in range(model.config.vocab_size)])))
+
+    def config_fields(self, labels: Labels | None) -> dict[str, Any]:
+        """None: the vocabulary is in the tokenizer."""
+        return {}
+
+    def encode(
+        self,
+        examples: Sequence[MaskedText],
+        labels: Labels | None,
+        tokenizer: PreTrainedTokenizerBase,
+        source: DataSource,
+    ) -> TaskData[MaskedText]:
+        """Tokenize texts; the word at a mask becomes the tokenizer's token for it, if it is a single token."""
+        if tokenizer.mask_token_id is None:
+            raise ValueError(
+                f"The tokenizer {type(tokenizer).__name__} has no mask token; expected that of a masked language "
+                "model."
+            )
+        texts = [example.text for example in examples]
+        encoded = tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
+        inputs: dict[str, list[Any]] = {name: [] for name in tokenizer.model_input_names}
+        sequences: list[tuple[int, range]] = []
+        known: list[MaskedText] = []
+        windowed = 0
+        for number, (example, ids) in enumerate(zip(examples, encoded, strict=True)):
+            masks = [place for place, token in enumerate(ids) if token == tokenizer.mask_token_id]
+            _check_masks(example, len(masks), tokenizer.mask_token, source)
+            windows = tag_windows(0, len(ids), 0, len(ids), self.max_length - 2)
+            windowed += len(windows) > 1
+            for window in windows:
+                before = sum(window.start <= place < window.own_start for place in masks)
+                own = sum(window.own_start <= place < window.own_end for place in masks)
+                if own:
+                    add_sequence(inputs, tokenizer, ids[window.start : window.end])
+                    sequences.append((number, range(before, before + own)))
+            tokens = example.hidden and tuple(_as_token(word, tokenizer) for word in example.hidden)
+            known.append(replace(example, tokens=tokens))
+        return TaskData(known, inputs, source, _Masks(sequences, tokenizer.mask_token), windowed=windowed)
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
+        """A collator whose labels mark the masks, so that logits are computed only there."""
+        pad = super().collator(tokenizer)
+
+        def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+            batch = pad(rows)
+            is_mask = batch["input_ids"] == tokenizer.mask_token_id
+            return {**batch, "labels": torch.where(is_mask, 0, IGNORE_INDEX)}
+
+        return collate
+
+    def kept_outputs(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+        """Probabilities and ids of the best tokens at the masks of each sequence, both (sequences, masks, tokens)."""
+        is_mask = batch["labels"] != IGNORE_INDEX
+        logits = outputs["logits"]
+        logits = logits[is_mask] if logits.ndim == 3 else logits
+        found = logits.float().softmax(-1).topk(min(_MOST_LISTED, logits.shape[-1]))
+        rows, counts = is_mask.nonzero()[:, 0], is_mask.sum(1)
+        places = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
+        kept = []
+        for values in (found.values, found.indices):
+            padded = values.new_zeros(len(is_mask), int(counts.max()), values.shape[-1])
+            padded[rows, places] = values
+            kept.append(padded)
+        return tuple(kept)
+
+    def predict(self, outputs: Any, data: TaskData[MaskedText], labels: Labels | None) -> list[FilledMasks]:
+        """The most probable tokens at every mask."""
+        assert labels is not None
+        found: list[list[tuple[tuple[str, float], ...]]] = [[] for _ in data.examples]
+        for (example, own), scores, ids in zip(data.layout.sequences, *outputs, strict=True):
+            for mask in own:
+                names = [labels.names[int(token)].strip() for token in ids[mask]]
+                found[example].append(tuple(zip(names, scores[mask].tolist(), strict=True)))
+        return [
+            FilledMasks(tuple(best), _filled(example.text, data.layout.mask_token, [tokens[0][0] for tokens in best]))
+            for example, best in zip(data.examples, found, strict=True)
+        ]
+
+    def answer(self, prediction: FilledMasks, example: MaskedText, top_k: int, probabilities: bool) -> dict[str, Any]:
+        """The best token for each mask with its score, and the text with these; with `top_k` also others."""
+        found: dict[str, Any] = {
+            "label": list(prediction.tokens),
+            "score": [rounded(best[0][1]) for best in prediction.best],
+            "filled": prediction.filled,
+        }
+        if top_k > 1:
+            found["best"] = [
+                [{"label": name, "score": rounded(score)} for name, score in best[:top_k]] for best in prediction.best
+            ]
+        return found
+
+    def score(self, predictions: Sequence[FilledMasks], examples: Sequence[MaskedText]) -> dict[str, float]:
+        """Accuracy: the share of masks whose best token is right."""
+        pairs = [
+            pair
+            for prediction, example in zip(predictions, examples, strict=True)
+            for pair in zip(prediction.tokens, example.tokens or example.hidden or (), strict=True)
+        ]
+        return {"accuracy": accuracy([found for found, _ in pairs], [wanted for _, wanted in pairs])}
+
+    def right_prediction(self, example: MaskedText) -> FilledMasks:
+        return FilledMasks(tuple(((word, 1.0),) for word in example.tokens or example.hidden or ()))
+
+    def write_predictions(
+        self, predictions: Sequence[FilledMasks], examples: Sequence[MaskedText], folder: Path, suffix: str = ""
+    ) -> None:
+        """Write `predictions.tsv`: index, and the best token for each mask, separated by spaces."""
+        # A token that is right is written as the data's own word, so that `read_predictions` needs no tokenizer.
+        rows = [
+            (str(index), " ".join(_in_words_of_the_data(prediction.tokens, example)))
+            for index, (prediction, example) in enumerate(zip(predictions, examples, strict=True))
+        ]
+        write_separated(folder / f"predictions{suffix}.tsv", [prediction_columns(()), *rows])
+
+    def read_predictions(self, path: Path, examples: Sequence[MaskedText]) -> list[FilledMasks]:
+        """Read a table with the column `prediction`; see `read_prediction_rows`."""
+        found = []
+        for row, example in zip(read_prediction_rows(path, len(examples)), examples, strict=True):
+            words = row.words("prediction")
+            if len(words) != len(example.hidden or ()):
+                raise row.mistake(f"{len(words)} words; expected {len(example.hidden or ())}, one for each mask")
+            found.append(FilledMasks(tuple(((word, 1.0),) for word in words)))
+        return found
+
+
+def _check_masks(example: MaskedText, masks: int, mask_token: str, source: DataSource) -> None:
+    if not masks:
+        raise ValueError(
+            f"{source}, row {example.row}: a text without {mask_token}; expected at least one to be filled."
+        )
+    if example.hidden is not None and len(example.hidden) != masks:
+        raise ValueError(
+            f"{source}, row {example.row}: {masks} masks and {len(example.hidden)} hidden words; expected one word "
+            "for each mask."
+        )
+
+
+def _as_token(word: str, tokenizer: PreTrainedTokenizerBase) -> str:
+    ids = tokenizer(word, add_special_tokens=False, verbose=False)["input_ids"]
+    return tokenizer.decode(ids).strip() if len(ids) == 1 else word
+
+
+def _in_words_of_the_data(tokens: Sequence[str], example: MaskedText) -> list[str]:
+    """Predicted tokens, with the example's words for those that are right."""
+    if example.hidden is None or example.tokens is None:
+        return list(tokens)
+    known = zip(tokens, example.tokens, example.hidden, strict=True)
+    return [word if token == wanted else token for token, wanted, word in known]
+
+
+def _filled(text: str, mask_token: str, tokens: Sequence[str]) -> str:
+    """Replace the masks of a text by tokens; a continuation (`##`) follows its word without a space."""
+    first, *rest = text.split(mask_token)
+    for token, after in zip(tokens, rest, strict=True):
+        first = f"{first.rstrip()}{token[2:]}{after}" if re.match("##.", token) else f"{first}{token}{after}"
+    return first

@@ -1,0 +1,185 @@
+"""Multiple choice: the ending that continues a text (SWAG; paper, section 4.4), or the answer to a question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from transformers import AutoModelForMultipleChoice, PreTrainedModel, PreTrainedTokenizerBase
+
+from ...files import write_separated
+from ...hub_card import PipelineCall
+from ...metrics import accuracy
+from ...tokenization import encode_and_truncate
+from ..data.labels import Labels, label_name, quoted
+from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
+from .task import Objective, Task, TaskData, rounded
+
+
+@dataclass(frozen=True)
+class ChoiceExample:
+    """A text, its choices, and the index of the right one (from 0), or None if unknown."""
+
+    text: str
+    choices: tuple[str, ...]
+    label: int | None
+
+
+@dataclass(frozen=True)
+class ChoicePrediction:
+    """The index of the predicted choice, from 0, and the probability of each."""
+
+    choice: int
+    probabilities: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
+    """Choosing between texts; each is read after the same first text, as a pair."""
+
+    # A single column contains lists of choices.
+    choice_columns: tuple[str, ...] = ("choices",)
+
+    options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column", "choice_columns")
+    auto_class: ClassVar[Any] = AutoModelForMultipleChoice
+    pipeline: ClassVar[str] = "multiple-choice"
+    objective: ClassVar[Objective] = "classes"
+
+    def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[ChoiceExample]:
+        """The examples of a file's rows; all have the same number of choices."""
+        examples = super().examples(rows, labelled)
+        for row, example in zip(rows, examples, strict=True):
+            if len(example.choices) != len(examples[0].choices):
+                raise row.mistake(
+                    f"{len(example.choices)} choices; expected {len(examples[0].choices)} as in row {rows[0].number}"
+                )
+        return examples
+
+    def new_examples(self, rows: Sequence[DataRow]) -> list[ChoiceExample]:
+        """The examples in rows of new data; all have the same number of choices."""
+        return self.examples(rows, labelled=False)
+
+    def example(self, row: DataRow, labelled: bool) -> ChoiceExample:
+        if len(self.choice_columns) == 1:
+            choices = row.value(self.choice_columns[0])
+            is_list = isinstance(choices, (list, tuple))
+            if not is_list or not all(isinstance(choice, (str, int, float)) for choice in choices):
+                raise row.mistake(f"{str(choices)[:40]!r} as {self.choice_columns[0]}; expected a list of texts")
+            choices = [str(choice) for choice in choices]
+        else:
+            choices = [row.text(name, may_be_empty=True) for name in self.choice_columns]
+        if len(choices) < 2:
+            raise row.mistake(f"{len(choices)} choices; expected at least two")
+        beginning = str(row.value(self.text_pair_column) or "") if self.text_pair_column else ""
+        choices = [f"{beginning} {choice}".strip() for choice in choices]
+        return ChoiceExample(
+            row.text(self.text_column), tuple(choices), self._label(row, choices) if labelled else None
+        )
+
+    def texts_of(self, example: ChoiceExample) -> tuple[str, ...]:
+        return (example.text, *example.choices)
+
+    def classes_of(self, example: ChoiceExample) -> tuple[str, ...]:
+        """The index of the right choice, from 0, as text."""
+        return () if example.label is None else (str(example.label),)
+
+    def _label(self, row: DataRow, choices: Sequence[str]) -> int:
+        label = label_name(row.value(self.label_column))
+        if label not in map(str, range(len(choices))):
+            raise row.mistake(
+                f"{quoted(label)} as {self.label_column}; expected a number from 0 to {len(choices) - 1}"
+            )
+        return int(label)
+
+    def encode(
+        self,
+        examples: Sequence[ChoiceExample],
+        labels: Labels | None,
+        tokenizer: PreTrainedTokenizerBase,
+        source: DataSource,
+    ) -> TaskData[ChoiceExample]:
+        """Tokenize each choice after its text; the longer of the two is truncated first, as in Google's code."""
+        pairs = [(example.text, choice) for example in examples for choice in example.choices]
+        encoded = encode_and_truncate(tokenizer, pairs, self.max_length)
+        count = len(examples[0].choices)
+        inputs: dict[str, list[Any]] = {
+            name: [values[start : start + count] for start in range(0, len(pairs), count)]
+            for name, values in encoded.inputs.items()
+        }
+        if examples[0].label is not None:
+            inputs["labels"] = [example.label for example in examples]
+        return TaskData(examples, inputs, source, cut=len({place // count for place in encoded.too_long}))
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
+        """A collator for batches of shape (questions, choices, tokens)."""
+
+        def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+            count = len(rows[0]["input_ids"])
+            names = [name for name in rows[0] if name != "labels"]
+            flat = [{name: row[name][choice] for name in names} for row in rows for choice in range(count)]
+            padded = tokenizer.pad(flat, return_tensors="pt")
+            batch = {name: values.view(len(rows), count, -1) for name, values in padded.items()}
+            if "labels" in rows[0]:
+                batch["labels"] = torch.tensor([row["labels"] for row in rows])
+            return batch
+
+        return collate
+
+    def predict(self, outputs: Any, data: TaskData[ChoiceExample], labels: Labels | None) -> list[ChoicePrediction]:
+        probabilities = torch.from_numpy(np.asarray(outputs, dtype=np.float64)).softmax(-1)
+        return [ChoicePrediction(int(row.argmax()), tuple(row.tolist())) for row in probabilities]
+
+    def answer(
+        self, prediction: ChoicePrediction, example: ChoiceExample, top_k: int, probabilities: bool
+    ) -> dict[str, Any]:
+        """Index (from 0), text and probability of the predicted choice."""
+        scores = prediction.probabilities
+        ranked = [
+            {"label": place, "answer": example.choices[place], "score": rounded(scores[place])}
+            for place in sorted(range(len(scores)), key=lambda place: -scores[place])
+        ]
+        found: dict[str, Any] = ranked[0] | ({"best": ranked[:top_k]} if top_k > 1 else {})
+        if probabilities:
+            found |= {f"probability_{place}": rounded(value) for place, value in enumerate(scores)}
+        return found
+
+    def score(self, predictions: Sequence[ChoicePrediction], examples: Sequence[ChoiceExample]) -> dict[str, float]:
+        wanted: list[Any] = [example.label for example in examples]
+        return {"accuracy": accuracy([item.choice for item in predictions], wanted)}
+
+    def right_prediction(self, example: ChoiceExample) -> ChoicePrediction:
+        assert example.label is not None
+        return ChoicePrediction(example.label)
+
+    def write_predictions(
+        self,
+        predictions: Sequence[ChoicePrediction],
+        examples: Sequence[ChoiceExample],
+        folder: Path,
+        suffix: str = "",
+    ) -> None:
+        """Write `predictions.csv`: index, prediction (from 0), and the probability of each choice."""
+        rows = [prediction_columns([f"probability{n}" for n in range(len(predictions[0].probabilities))])]
+        for index, item in enumerate(predictions):
+            rows.append([str(index), str(item.choice), *(f"{value:.6f}" for value in item.probabilities)])
+        write_separated(folder / f"predictions{suffix}.csv", rows)
+
+    def read_predictions(self, path: Path, examples: Sequence[ChoiceExample]) -> list[ChoicePrediction]:
+        """Read a table with the column `prediction`; see `read_prediction_rows`."""
+        predictions = []
+        for row, example in zip(read_prediction_rows(path, len(examples)), examples, strict=True):
+            choice = label_name(row.value("prediction"))
+            if choice not in map(str, range(len(example.choices))):
+                raise row.mistake(
+                    f"{quoted(choice)} as prediction; expected a number from 0 to {len(example.choices) - 1}"
+                )
+            predictions.append(ChoicePrediction(int(choice)))
+        return predictions
+
+    def pipeline_call(self, example: ChoiceExample) -> PipelineCall:
+        code = f"answer = run(prompt={example.text!r}, choices={list(example.choices)!r})\nprint(answer)"
+        return PipelineCall(f"Multiple choice (the data says: {example.label})", self.pipeline, code)

@@ -1,0 +1,142 @@
+"""Batches of similar length, and the base class of the pipelines that use them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+from transformers.pipelines.base import Pipeline
+
+EXAMPLES_AT_ONCE = 512
+"""Number of examples tokenized and sorted together: enough for little padding, few enough for memory."""
+
+
+TOKENS_AT_ONCE = {"cpu": 1024, "accelerator": 16384}
+"""Tokens in a batch if no batch size is given: fits a CPU's cache, or keeps an accelerator busy."""
+
+
+def batches_by_length(
+    lengths: Sequence[int], device: torch.device, batch_size: int | None = None
+) -> Iterator[list[int]]:
+    """Yield the indices of rows in batches of similar length, the longest first, so that memory errors come early."""
+    budget = TOKENS_AT_ONCE["cpu" if device.type == "cpu" else "accelerator"]
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    start = 0
+    while start < len(order):
+        # Without a batch size, at most `TOKENS_AT_ONCE` tokens, padding included, or one longer row.
+        size = batch_size or max(1, budget // max(1, lengths[order[start]]))
+        yield order[start : start + size]
+        start += size
+
+
+def check_at_least_one(**numbers: int) -> None:
+    """Raise a ValueError that names the first number that is not an integer or is below 1."""
+    for name, number in numbers.items():
+        if not isinstance(number, Integral) or isinstance(number, bool) or number < 1:
+            raise ValueError(f"{name} is {number!r:.80}: expected at least 1 (a whole number)")
+
+
+class BatchedPipeline(Pipeline):
+    """A pipeline whose `preprocess`, `_forward` and `postprocess` take a list of examples at once."""
+
+    # One example may have several rows of model input (windows of a context, choices). Rows of all examples share
+    # batches, so that long and short examples run in full batches with little padding.
+    _load_tokenizer = True
+    _load_processor = False
+    _load_image_processor = False
+    _load_video_processor = False
+    _load_feature_extractor = False
+
+    supported_models: dict[str, str]
+    """The model classes of the task's Auto class, by model type."""
+
+    expected_example: str
+    """Description of an example, for messages."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.check_model_type(self.supported_models)
+        self.model.eval()  # a model just trained or built from a configuration may be in training mode
+
+    def is_example(self, inputs: Any) -> bool:
+        """Whether the input is one example and not a collection of them."""
+        raise NotImplementedError
+
+    def run_examples(
+        self, inputs: Any, batch_size: int | None = None, num_workers: int | None = None, **parameters: Any
+    ) -> Any:
+        """Run one example, a list, or any other iterable or data set of them, which gives a generator."""
+        # `num_workers` is accepted for compatibility; fast tokenizers have their own threads.
+        batch_size = self._batch_size if batch_size is None else batch_size
+        if batch_size is not None:
+            check_at_least_one(batch_size=batch_size)
+        if isinstance(inputs, Dataset) and not isinstance(inputs, Iterable):
+            inputs = map(inputs.__getitem__, range(len(inputs)))  # type: ignore[arg-type]
+        if not self.is_example(inputs) and (isinstance(inputs, (str, bytes)) or not isinstance(inputs, Iterable)):
+            raise self.unexpected(inputs)
+        for_preprocess, for_forward, for_postprocess = (
+            {**fixed, **given}
+            for fixed, given in zip(
+                (self._preprocess_params, self._forward_params, self._postprocess_params),
+                self._sanitize_parameters(**parameters),
+                strict=True,
+            )
+        )
+        for_forward["batch_size"] = batch_size
+
+        def run(examples: Iterable[Any]) -> Iterator[Any]:
+            remaining = iter(examples)
+            while chunk := list(islice(remaining, EXAMPLES_AT_ONCE)):
+                yield from self.run_single(chunk, for_preprocess, for_forward, for_postprocess)
+
+        if self.is_example(inputs):
+            return next(run([inputs]))
+        if isinstance(inputs, (list, tuple)):
+            return list(run(inputs))
+        return run(inputs)
+
+    def unexpected(self, found: Any) -> ValueError:
+        """The error for an input or an example of the wrong kind."""
+        return ValueError(f"found {str(found)[:80]!r}: expected {self.expected_example}")
+
+    def batches(
+        self, rows: Sequence[dict[str, np.ndarray]], batch_size: int | None
+    ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
+        """Yield padded batches (rows, tokens) on the pipeline's device, with the indices of their rows."""
+        padding = {"input_ids": self.tokenizer.pad_token_id or 0, "token_type_ids": self.tokenizer.pad_token_type_id}
+        for places in batches_by_length([len(row["input_ids"]) for row in rows], self.device, batch_size):
+            inputs = {}
+            for name in rows[places[0]]:
+                shape = (len(places), len(rows[places[0]][name]))
+                padded = np.full(shape, padding.get(name, 0), dtype=np.int64)
+                for target, place in zip(padded, places, strict=True):
+                    target[: len(rows[place][name])] = rows[place][name]
+                inputs[name] = torch.from_numpy(padded).to(self.device)
+            yield places, inputs
+
+    def pair_rows(self, texts: Sequence[str], pairs: Sequence[str]) -> list[dict[str, np.ndarray]]:
+        """Tokenize text pairs, truncated to the model's maximum length, the longer text first."""
+        batch = self.tokenizer(list(texts), list(pairs), truncation=True, max_length=self.max_length, padding=False)
+        names = [name for name in self.tokenizer.model_input_names if name in batch]
+        return [{name: np.array(batch[name][number]) for name in names} for number in range(len(texts))]
+
+    @property
+    def max_length(self) -> int:
+        return longest_input(self)
+
+
+def longest_input(pipeline: Pipeline) -> int:
+    """Maximum input length of tokenizer and model in tokens, special tokens included, or `sys.maxsize`."""
+    positions = getattr(pipeline.model.config, "max_position_embeddings", None)
+    limit = min(pipeline.tokenizer.model_max_length, sys.maxsize)  # its 1e30 for "no limit" fits no integer type
+    for name, module in pipeline.model.named_modules():
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            # RoBERTa's positions start after the padding id
+            positions = module.num_embeddings - module.padding_idx - 1
+    return min(positions, limit) if positions and positions > 0 else limit  # XLNet has -1 for no limit
