@@ -10,10 +10,10 @@ import statistics
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from ..files import check_not_read, check_output_files, own_process, read_rows, refuse_address, write_text
 from ..files.machine import bfloat16_features
-from ..files.settings import AT_LEAST_1, check_settings
+from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..modeling_mybert import IGNORE_INDEX, linear_kernels, set_linear_kernel
 from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..modeling_mybert.linear_mybert import gradient_of_states, gradient_of_weight, multiply
@@ -72,34 +72,23 @@ TOLERANCE = 1e-5
 class BenchArguments:
     """Settings of `run_benchmarks`."""
 
-    workloads: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": f"Which: {', '.join(WORKLOADS)}; by default all, but {', '.join(ON_SENTENCES)} only with --sst2."
-        },
+    group = Group.MEASUREMENT
+    workloads: list[str] | None = option(
+        None, f"Which: {', '.join(WORKLOADS)}; by default all, but {', '.join(ON_SENTENCES)} only with --sst2."
     )
-    model_size: str = field(default="base", metadata={"help": f"Size of the encoder: {', '.join(MODEL_SIZES)}."})
-    training_sizes: list[str] = field(
-        default_factory=lambda: list(TRAINING), metadata={"help": "Sizes for the training workloads."}
+    model_size: str = option("base", f"Size of the encoder: {', '.join(MODEL_SIZES)}.", group=Group.MODEL)
+    training_sizes: list[str] = option(list(TRAINING), "Sizes for the training workloads.")
+    repeats: int = option(
+        7,
+        "Timed calls of each; the medians are reported. Pipeline and embeddings: at most 3, finetuning: 1.",
+        AT_LEAST_1,
     )
-    repeats: Annotated[int, AT_LEAST_1] = field(
-        default=7,
-        metadata={
-            "help": "Timed calls of each; the medians are reported. Pipeline and embeddings: at most 3, finetuning: 1."
-        },
-    )
-    threads: Annotated[int | None, AT_LEAST_1] = field(
-        default=None, metadata={"help": "Threads of PyTorch and the other runtimes."}
-    )
-    sst2: str | None = field(
-        default=None, metadata={"help": f"Folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}."}
-    )
-    sentences: Annotated[int, AT_LEAST_1] = field(
-        default=640, metadata={"help": f"How many for {', '.join(ON_SENTENCES)}."}
-    )
-    compiled: bool = field(default=False, metadata={"help": "Also compiled models (compiling takes minutes)."})
-    output: str | None = field(default=None, metadata={"help": "Markdown file for the tables."})
-    overwrite: bool = field(default=False, metadata={"help": "Replace the file that --output names."})
+    threads: int | None = option(None, "Threads of PyTorch and the other runtimes.", AT_LEAST_1)
+    sst2: str | None = option(None, f"Folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}.")
+    sentences: int = option(640, f"How many for {', '.join(ON_SENTENCES)}.", AT_LEAST_1)
+    compiled: bool = option(False, "Also compiled models (compiling takes minutes).")
+    output: str | None = option(None, "Markdown file for the tables.", group=Group.INPUT, comes_last=True)
+    overwrite: bool = option(False, "Replace the file that --output names.", group=Group.INPUT, comes_last=True)
 
     def __post_init__(self) -> None:
         """Check the settings before hours of measuring."""
@@ -117,7 +106,7 @@ class BenchArguments:
                     raise ValueError(f"{name} has {value!r}; expected {', '.join(known)}.")
         if self.sst2 is not None:
             refuse_address(self.sst2)
-        check_settings(self)
+        check_options(self)
         if self.sst2 is None and set(ON_SENTENCES) & set(self.workloads):
             raise ValueError(
                 f"sst2 is not set; the workloads {', '.join(ON_SENTENCES)} need the folder of SST-2's files."

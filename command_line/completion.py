@@ -4,9 +4,10 @@ It contains all names, so that completion is immediate and imports nothing. It i
 """
 
 from argparse import ArgumentParser
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..files.options import Group, check_options, option
 from .command_table import COMMANDS, Command
 
 _FILES = (
@@ -19,7 +20,9 @@ _FILES = (
 class CompletionArguments:
     """Settings of `print_completion`."""
 
-    shell: Literal["bash", "zsh", "tcsh"] = field(metadata={"help": "The shell."})
+    group = Group.INPUT
+    shell: Literal["bash", "zsh", "tcsh"] = option(help="The shell.")
+    __post_init__ = check_options
 
 
 def print_completion(arguments: CompletionArguments) -> str:

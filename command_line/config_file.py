@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import refuse_address
-from ..files.settings import may_be_none
+from ..files.options import may_be_none
 from .spelling import did_you_mean
 
 _RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"

@@ -7,25 +7,23 @@ import copy
 import shlex
 import shutil
 import textwrap
-from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, ArgumentTypeError, HelpFormatter, Namespace
+from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, ArgumentTypeError, HelpFormatter
 from collections.abc import Callable, Sequence
 from dataclasses import Field, fields
-from inspect import get_annotations
 from itertools import takewhile
+from operator import itemgetter
 from typing import Any, NoReturn
 
 from transformers import HfArgumentParser, TrainingArguments
 from transformers.hf_argparser import string_to_bool
 
+from ..files.options import Group, contradicting
 from .command_table import COMMANDS, Command
 from .config_file import read_settings
 from .console import set_up_output
-from .flag_groups import GROUPS
 from .spelling import did_you_mean
 
 _WIDEST = 100  # maximum width of the help in columns
-_FURTHER_OWN, _FURTHER_TRAINING = "Further flags", "Further flags of transformers' TrainingArguments"
-_GROUP_OF = {name: title for title, names in GROUPS.items() for name in names}
 _KINDS: dict[Any, str] = {int: "INT", float: "NUMBER"}
 # placeholders that do not follow from the flag's name
 _VALUES = {"metric_for_best_model": "METRIC", "report_to": "NAME"}
@@ -74,8 +72,7 @@ class CommandParser(HfArgumentParser):
 
     def __init__(self, name: str, command: Command, arguments_class: Any) -> None:
         self.command = command
-        self._name = name
-        self._of_transformers, self._as_transformers_has_it = _fields_of_transformers(arguments_class)
+        self.arguments_class = arguments_class
         positional = command.positional
         values = f"{positional[0]} ..." if len(positional) == 1 else " ".join(positional)
         super().__init__(
@@ -102,7 +99,7 @@ class CommandParser(HfArgumentParser):
                 help="Show warnings only, and no progress bars.",
             )
         where = "show where an error was found."
-        if self._of_transformers:
+        if issubclass(arguments_class, TrainingArguments):
             debug = next(action for action in self._actions if action.dest == "debug")
             debug.help, debug.metavar = f"Alone, {where} With a value: {debug.help}", "[OPTION]"
             self.add_argument(
@@ -140,27 +137,29 @@ class CommandParser(HfArgumentParser):
 
     def full_help(self, every_flag: bool = False) -> str:
         """Return usage, example and flags by group; `every_flag`: also those of `TrainingArguments` in no group."""
-        groups: dict[str, list[Action]] = {title: [] for title in (*GROUPS, _FURTHER_OWN, _FURTHER_TRAINING)}
+        places = {each.name: place for place, each in enumerate(fields(self.arguments_class))}
+        first = [name.removesuffix("...") for name in self.command.positional]
+        groups: dict[Group, list[tuple[Any, Action]]] = {group: [] for group in Group}
         for action in map(copy.copy, self._actions):
-            if action.dest in self._as_transformers_has_it and not every_flag:
+            each = self.arguments_class.__dataclass_fields__.get(action.dest)
+            if each and not every_flag and is_as_transformers_has_it(each):
                 action.help = _first_sentence(action.help or "")
             action.required = action.required or action.dest in self.command.required
-            further = _FURTHER_TRAINING if action.dest in self._of_transformers else _FURTHER_OWN
-            title = _GROUP_OF.get(f"{self._name}.{action.dest}") or _GROUP_OF.get(action.dest, further)
-            groups[title].append(action)
+            group = Group.COMMON if each is None or action.dest == "debug" else getattr(each, "group", Group.FURTHER)
+            place = (action.dest not in first, getattr(each, "comes_last", False) or False, places.get(action.dest, 0))
+            groups[group].append((place, action))
         if not every_flag:
-            groups[_FURTHER_TRAINING] = []
+            groups[Group.FURTHER] = []
         formatter = self._get_formatter()
         formatter.add_usage(self.usage, (), ())
         formatter.add_text(self.description)
         sections = [formatter.format_help()]
         if self.command.example:
             sections.append(f"Example:\n{shell_lines([self.prog, *_words(self.command.example)])}\n")
-        for title, actions in groups.items():
-            order = GROUPS.get(title, ())
+        for group, actions in groups.items():
             formatter = self._get_formatter()
-            formatter.start_section(title)
-            formatter.add_arguments(sorted(actions, key=lambda action: _place(action.dest, order)))
+            formatter.start_section(group.value)
+            formatter.add_arguments([action for _, action in sorted(actions, key=itemgetter(0))])
             formatter.end_section()
             sections.append(formatter.format_help())
         return "\n".join(section for section in sections if section)
@@ -169,15 +168,10 @@ class CommandParser(HfArgumentParser):
         return self.full_help()
 
 
-def _fields_of_transformers(arguments_class: Any) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the fields that a class inherits from `TrainingArguments`, and those of them that it leaves unchanged."""
-    if not issubclass(arguments_class, TrainingArguments):
-        return frozenset(), frozenset()
-    package = __package__.partition(".")[0]
-    own = [kind for kind in arguments_class.__mro__ if kind.__module__.partition(".")[0] == package]
-    stated = {name for kind in own for name in get_annotations(kind)}
-    inherited = frozenset(field.name for field in fields(TrainingArguments))
-    return inherited, inherited - stated
+def is_as_transformers_has_it(option: Field) -> bool:
+    """Whether `TrainingArguments` has a field with the same help."""
+    inherited = TrainingArguments.__dataclass_fields__.get(option.name)
+    return inherited is not None and inherited.metadata.get("help") == option.metadata.get("help")
 
 
 def _switch_or_word(text: str) -> bool | str:
@@ -190,10 +184,6 @@ def _switch_or_word(text: str) -> bool | str:
 
 def _first_sentence(text: str) -> str:
     return text.partition(". ")[0].rstrip(".") + "."
-
-
-def _place(name: str, order: Sequence[str]) -> int:
-    return order.index(name) if name in order else len(order)
 
 
 def _words(line: str) -> list[str]:
@@ -256,23 +246,14 @@ def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[s
     known, unknown = parser.parse_known_args(flags)
     if unknown:
         parser.error(_unknown(unknown[0], parser))
-    displaced = _displaced(arguments_class, flags, known)
-    parser.set_defaults(**{name: value for name, value in own.items() if name in displaced})
+    replaced = contradicting(
+        arguments_class, {name: getattr(known, name) for name in _given(flags) & vars(known).keys()}
+    )
+    parser.set_defaults(**{name: value for name, value in own.items() if name in replaced})
     set_up_output(known.quiet)
     if known.quiet and "disable_tqdm" in arguments_class.__dataclass_fields__:
         parser.set_defaults(disable_tqdm=True)
     return parser.parse_args_into_dataclasses(flags, look_for_args_file=False)[0]
-
-
-def _displaced(arguments_class: Any, flags: list[str], known: Namespace) -> set[str]:
-    """Return the settings of a file that contradict the given flags; a flag that turns something off replaces none."""
-    places = getattr(arguments_class, "displaces", {})
-    return {
-        name
-        for flag in _given(flags).intersection(places)
-        if getattr(known, flag) not in (None, False, -1)
-        for name in places[flag]
-    }
 
 
 def _parser_of(name: str) -> Callable[[], ArgumentParser] | None:

@@ -1,9 +1,10 @@
 """Arguments of `mybert convert google | to-google | bert | to-bert | onnx`, one dataclass and one function each."""
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ..files.options import Group, option
 from .conversion_report import ConversionReport
 from .from_google import convert_google_checkpoint
 from .onnx_export import OnnxReport, export_onnx
@@ -20,17 +21,19 @@ _PLACES = ("source", "model", "output", "output_dir")
 class ConvertGoogleArguments(FromGoogleOptions):
     """Google's checkpoint to a MyBERT model folder."""
 
-    source: str = field(metadata={"help": "Folder, checkpoint prefix, .zip or .tar.gz archive, or SavedModel folder."})
-    output_dir: str = field(metadata={"help": "Model folder to write."})
+    group = Group.INPUT
+    source: str = option(help="Folder, checkpoint prefix, .zip or .tar.gz archive, or SavedModel folder.")
+    output_dir: str = option(help="Model folder to write.", comes_last=True)
 
 
 @dataclass(kw_only=True)
 class ConvertToGoogleArguments(ToGoogleOptions):
     """A model folder to a checkpoint that Google's TensorFlow 1 code restores."""
 
-    model: str = field(metadata={"help": "MyBERT or BERT model folder."})
-    output: str = field(
-        metadata={"help": "Prefix of the checkpoint to write, such as out/bert_model.ckpt, or a folder (out/)."}
+    group = Group.INPUT
+    model: str = option(help="MyBERT or BERT model folder.")
+    output: str = option(
+        help="Prefix of the checkpoint to write, such as out/bert_model.ckpt, or a folder (out/).", comes_last=True
     )
 
 
@@ -38,24 +41,27 @@ class ConvertToGoogleArguments(ToGoogleOptions):
 class ConvertBertArguments(FromBertOptions):
     """A BERT folder of transformers to a MyBERT model folder."""
 
-    model: str = field(metadata={"help": "BERT model folder, or name on the Hub."})
-    output_dir: str = field(metadata={"help": "Model folder to write."})
+    group = Group.INPUT
+    model: str = option(help="BERT model folder, or name on the Hub.")
+    output_dir: str = option(help="Model folder to write.", comes_last=True)
 
 
 @dataclass(kw_only=True)
 class ConvertToBertArguments(ConversionOptions):
     """A MyBERT model folder to a plain BERT folder that other tools serve."""
 
-    model: str = field(metadata={"help": "MyBERT model folder."})
-    output_dir: str = field(metadata={"help": "BERT folder to write."})
+    group = Group.INPUT
+    model: str = option(help="MyBERT model folder.")
+    output_dir: str = option(help="BERT folder to write.", comes_last=True)
 
 
 @dataclass(kw_only=True)
 class ConvertOnnxArguments(OnnxOptions):
     """A model folder to ONNX, for ONNX Runtime and what is built on it."""
 
-    model: str = field(metadata={"help": "MyBERT or BERT model folder."})
-    output_dir: str = field(metadata={"help": "Folder to write."})
+    group = Group.INPUT
+    model: str = option(help="MyBERT or BERT model folder.")
+    output_dir: str = option(help="Folder to write.", comes_last=True)
 
 
 def convert_google(arguments: ConvertGoogleArguments) -> ConversionReport:

@@ -1,7 +1,8 @@
 """The options of every conversion: defined here, keywords of the functions and flags of the commands."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from ..files.options import Group, option
 from ..metrics import GOOGLE_LABELS
 
 
@@ -9,8 +10,9 @@ from ..metrics import GOOGLE_LABELS
 class OutputOptions:
     """What happens to existing output."""
 
-    overwrite: bool = field(
-        default=False, metadata={"help": "Replace an earlier output; a folder with other things in it is refused."}
+    group = Group.INPUT
+    overwrite: bool = option(
+        False, "Replace an earlier output; a folder with other things in it is refused.", comes_last=True
     )
 
 
@@ -18,11 +20,9 @@ class OutputOptions:
 class ConversionOptions(OutputOptions):
     """Options of every conversion from weights to the same weights."""
 
-    verify: bool = field(
-        default=True,
-        metadata={
-            "help": "Compare the result with the source tensor by tensor and run it once; --no_verify leaves it out."
-        },
+    group = Group.CONVERSION
+    verify: bool = option(
+        True, "Compare the result with the source tensor by tensor and run it once; --no_verify leaves it out."
     )
 
 
@@ -30,14 +30,13 @@ class ConversionOptions(OutputOptions):
 class FromBertOptions(ConversionOptions):
     """Options of `from_transformers_bert`."""
 
-    head: str | None = field(
-        default=None,
-        metadata={
-            "help": "Kind of model: pretraining, masked-lm, next-sentence, sequence-classification (or classifier), "
-            "token-classification, multiple-choice, question-answering (or squad) or encoder. By default the source "
-            "tells; token classification and multiple choice look like a classifier and have to be named. A head "
-            "that Google's checkpoint does not have is newly initialised, and the report says so."
-        },
+    group = Group.CONVERSION
+    head: str | None = option(
+        None,
+        "Kind of model: pretraining, masked-lm, next-sentence, sequence-classification (or classifier), "
+        "token-classification, multiple-choice, question-answering (or squad) or encoder. By default the source "
+        "tells; token classification and multiple choice look like a classifier and have to be named. A head that "
+        "Google's checkpoint does not have is newly initialised, and the report says so.",
     )
 
 
@@ -45,60 +44,45 @@ class FromBertOptions(ConversionOptions):
 class FromGoogleOptions(FromBertOptions):
     """Options of `convert_google_checkpoint`."""
 
-    config_file: str | None = field(
-        default=None,
-        metadata={
-            "help": "bert_config.json, if it is not beside the checkpoint or in the folder above. A TF2 checkpoint "
-            "can do without: its shapes tell everything but dropout."
-        },
+    group = Group.CONVERSION
+    config_file: str | None = option(
+        None,
+        "bert_config.json, if it is not beside the checkpoint or in the folder above. A TF2 checkpoint can do "
+        "without: its shapes tell everything but dropout.",
     )
-    vocab_file: str | None = field(
-        default=None,
-        metadata={
-            "help": "vocab.txt, if it is not beside the checkpoint or in the folder above. Without one the folder "
-            "gets no tokenizer."
-        },
+    vocab_file: str | None = option(
+        None,
+        "vocab.txt, if it is not beside the checkpoint or in the folder above. Without one the folder gets no "
+        "tokenizer.",
     )
-    do_lower_case: bool | None = field(
-        default=None,
-        metadata={
-            "help": "Whether the tokenizer lower-cases; by default the checkpoint, the vocabulary or the name tell."
-        },
+    do_lower_case: bool | None = option(
+        None, "Whether the tokenizer lower-cases; by default the checkpoint, the vocabulary or the name tell."
     )
-    strip_accents: bool | None = field(
-        default=None,
-        metadata={
-            "help": "Whether the tokenizer strips accents and takes Hangul apart; by default if it lower-cases and "
-            "the vocabulary has not kept them."
-        },
+    strip_accents: bool | None = option(
+        None,
+        "Whether the tokenizer strips accents and takes Hangul apart; by default if it lower-cases and the "
+        "vocabulary has not kept them.",
+        group=Group.VOCABULARY,
     )
-    task: str | None = field(
-        default=None,
-        metadata={
-            "help": f"Task of Google's run_classifier.py that made a classifier ({', '.join(GOOGLE_LABELS)}); "
-            "its classes get their names in Google's order."
-        },
+    task: str | None = option(
+        None,
+        f"Task of Google's run_classifier.py that made a classifier ({', '.join(GOOGLE_LABELS)}); "
+        "its classes get their names in Google's order.",
+        group=Group.INPUT,
     )
-    labels: list[str] | None = field(
-        default=None, metadata={"help": "Names of the classifier's labels, in the order of its rows."}
-    )
-    optimizer: bool = field(
-        default=False, metadata={"help": "Take over Adam's moments and the step as well, as optimizer.safetensors."}
-    )
-    ignore: list[str] = field(
-        default_factory=list,
-        metadata={"help": "Regular expressions for unknown variables that may be left out."},
-    )
-    seed: int = field(default=0, metadata={"help": "Seed of newly initialised parameters."})
+    labels: list[str] | None = option(None, "Names of the classifier's labels, in the order of its rows.")
+    optimizer: bool = option(False, "Take over Adam's moments and the step as well, as optimizer.safetensors.")
+    ignore: list[str] = option([], "Regular expressions for unknown variables that may be left out.")
+    seed: int = option(0, "Seed of newly initialised parameters.", group=Group.TRAINING)
 
 
 @dataclass(kw_only=True)
 class ToGoogleOptions(ConversionOptions):
     """Options of `export_google_checkpoint`."""
 
-    allow_other_activation: bool = field(
-        default=False,
-        metadata={"help": "Write a model whose activation Google's code does not compute, with a warning."},
+    group = Group.CONVERSION
+    allow_other_activation: bool = option(
+        False, "Write a model whose activation Google's code does not compute, with a warning."
     )
 
 
@@ -106,13 +90,10 @@ class ToGoogleOptions(ConversionOptions):
 class OnnxOptions(OutputOptions):
     """Options of `export_onnx`."""
 
-    int8: bool = field(
-        default=False,
-        metadata={
-            "help": "Write model_int8.onnx as well: int8 weights in all matrix products with weights, one scale for "
-            "each output; activations are quantized as they come. Embeddings stay float32."
-        },
+    group = Group.CONVERSION
+    int8: bool = option(
+        False,
+        "Write model_int8.onnx as well: int8 weights in all matrix products with weights, one scale for each "
+        "output; activations are quantized as they come. Embeddings stay float32.",
     )
-    opset: int | None = field(
-        default=None, metadata={"help": "Version of ONNX's operators; by default what PyTorch prefers."}
-    )
+    opset: int | None = option(None, "Version of ONNX's operators; by default what PyTorch prefers.")

@@ -5,11 +5,11 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from glob import escape
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ..files import (
     write_lines,
     write_separated,
 )
-from ..files.settings import ABOVE_0, AT_LEAST_1, check_settings
+from ..files.options import ABOVE_0, AT_LEAST_1, Group, check_options, option
 from ..finetuning import FinetuningArguments, finetune
 from ..pretraining import PretrainingArguments, pretrain, read_documents, split_sentences
 from ..runs import RUN_FOLDER
@@ -49,27 +49,31 @@ Sources = dict[str, list[list[str]]]
 class DemoArguments:
     """Settings of `demo`."""
 
-    output_dir: str = field(default="demo_output", metadata={"help": "Folder for everything the demo makes."})
-    text: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": "Your own text instead of the installed documentation: files or folders, one sentence or "
-            "paragraph per line, a blank line between documents. The classifier learns which file a passage is "
-            "from; of a single file, which of its longest documents."
-        },
+    group = Group.TRAINING
+    output_dir: str = option(
+        "demo_output", "Folder for everything the demo makes.", group=Group.INPUT, comes_last=True
     )
-    encoding: str = field(default="utf-8", metadata={"help": "Encoding of your text."})
-    vocab_size: int = field(default=6000, metadata={"help": "Entries of the vocabulary."})
-    pretraining_steps: Annotated[int, AT_LEAST_1] = field(default=2500, metadata={"help": "Steps of pretraining."})
-    finetuning_epochs: Annotated[float, ABOVE_0] = field(default=2.0, metadata={"help": "Epochs of fine-tuning."})
-    seed: int = field(default=42, metadata={"help": "Seed of every random choice."})
-    overwrite: bool = field(default=False, metadata={"help": "Replace an earlier demo in the output folder."})
-    disable_tqdm: bool = field(default=False, metadata={"help": "Show no progress bars."})
+    text: list[str] = option(
+        [],
+        "Your own text instead of the installed documentation: files or folders, one sentence or paragraph per "
+        "line, a blank line between documents. The classifier learns which file a passage is from; of a single "
+        "file, which of its longest documents.",
+        group=Group.INPUT,
+    )
+    encoding: str = option("utf-8", "Encoding of your text.", group=Group.READING)
+    vocab_size: int = option(6000, "Entries of the vocabulary.", group=Group.VOCABULARY)
+    pretraining_steps: int = option(2500, "Steps of pretraining.", AT_LEAST_1)
+    finetuning_epochs: float = option(2.0, "Epochs of fine-tuning.", ABOVE_0)
+    seed: int = option(42, "Seed of every random choice.")
+    overwrite: bool = option(
+        False, "Replace an earlier demo in the output folder.", group=Group.INPUT, comes_last=True
+    )
+    disable_tqdm: bool = option(False, "Show no progress bars.", group=Group.RECORDS)
 
     def __post_init__(self) -> None:
         if isinstance(self.text, str):
             self.text = [self.text]
-        check_settings(self)
+        check_options(self)
 
 
 def demo(arguments: DemoArguments) -> dict[str, Any]:

@@ -7,12 +7,12 @@ import logging
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Literal
 
-from .settings import check_settings
+from .options import Group, check_options, option
 from .source import GivenData, frame_column, is_frame, items_of
 from .tables import first_line, is_table, lacks_column, read_column
 from .text import (
@@ -188,22 +188,22 @@ _SHOWN_LINES, _SHOWN_CHARACTERS = 3, 90
 class SourceSettings:
     """The location of text in a file."""
 
-    encoding: str = field(default="utf-8", metadata={"help": "Encoding of plain text, tables and JSON."})
-    text_column: str = field(
-        default="text", metadata={"help": "Column of the text in CSV, TSV, JSON, Parquet and on the Hub."}
-    )
+    group = Group.READING
+    decides = True
+    encoding: str = option("utf-8", "Encoding of plain text, tables and JSON.")
+    text_column: str = option("text", "Column of the text in CSV, TSV, JSON, Parquet and on the Hub.")
 
 
 @dataclass(kw_only=True)
 class TextSettings(SourceSettings):
     """Settings for reading text."""
 
-    join_lines: bool | None = field(
-        default=None,
-        metadata={
-            "help": "Join lines into paragraphs and split these into sentences (default: if lines look wrapped at "
-            "some column, which is logged)."
-        },
+    group = Group.READING
+    decides = True
+    join_lines: bool | None = option(
+        None,
+        "Join lines into paragraphs and split these into sentences (default: if lines look wrapped at some column, "
+        "which is logged).",
     )
 
 
@@ -211,23 +211,21 @@ class TextSettings(SourceSettings):
 class DocumentSettings(TextSettings):
     """Settings for reading text as documents of sentences."""
 
-    split_sentences: bool = field(default=False, metadata={"help": "Split each line of running text into sentences."})
-    document_end: DocumentEnd = field(
-        default="auto",
-        metadata={
-            "help": "Where documents end: blank_line, blank_lines (two or more), form_feed, or file (only at its "
-            "end). Default: at a blank line; where lines are joined, at two or more if the text has them, else at "
-            "its end."
-        },
+    group = Group.READING
+    decides = True
+    split_sentences: bool = option(False, "Split each line of running text into sentences.")
+    document_end: DocumentEnd = option(
+        "auto",
+        "Where documents end: blank_line, blank_lines (two or more), form_feed, or file (only at its end). Default: "
+        "at a blank line; where lines are joined, at two or more if the text has them, else at its end.",
     )
-    heading_pattern: str | None = field(
-        default=None,
-        metadata={"help": r"Regular expression for the line that begins a document, such as '^CHAPTER \d+'."},
+    heading_pattern: str | None = option(
+        None, r"Regular expression for the line that begins a document, such as '^CHAPTER \d+'."
     )
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        check_settings(self)
+        check_options(self)
         self.heading()
 
     def heading(self) -> re.Pattern[str] | None:

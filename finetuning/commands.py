@@ -3,9 +3,9 @@
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from accelerate import PartialState
@@ -22,13 +22,12 @@ from ..files import (
     output_to,
 )
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
-from ..files.settings import AT_LEAST_1, check_settings, refuse_given
+from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..tokenization import TruncatedTexts, encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
-from .data.rows import DataSource, files_of, sources_of
+from .data.rows import PAIR_SEPARATOR, DataSource, files_of, sources_of
 from .network.features import (
     FEATURES,
-    PAIR_SEPARATOR,
     SentenceSettings,
     combine,
     hidden_states,
@@ -64,40 +63,30 @@ class EvaluateArguments(FinetunedModelArguments):
         OSError: If the model folder does not exist.
     """
 
-    displaces: ClassVar[dict[str, tuple[str, ...]]] = {
-        "model": ("predictions",),
-        "predictions": ("model", "predictions_dir", "batch_size", "dtype"),
-    }
-
-    data: list[str] = field(
-        default_factory=list, metadata={"help": "Task data with labels; several files are reported separately."}
+    group = Group.INPUT
+    data: list[str] = option([], "Task data with labels; several files are reported separately.")
+    predictions: str | None = option(
+        None,
+        "Predictions for the data in the benchmark's format, instead of a model.",
+        excludes="model",
+        why="which need no model",
     )
-    predictions: str | None = field(
-        default=None, metadata={"help": "Predictions for the data in the benchmark's format, instead of a model."}
+    output: str = option(STANDARD_OUTPUT, "JSON file to write the metrics to; - prints them.", comes_last=True)
+    predictions_dir: str | None = option(None, "Folder to write the model's predictions to.", idle_with="predictions")
+    report_dir: str | None = option(
+        None, "Folder to write a report by class to: precision, recall, F1, confusion matrix."
     )
-    output: str = field(
-        default=STANDARD_OUTPUT, metadata={"help": "JSON file to write the metrics to; - prints them."}
-    )
-    predictions_dir: str | None = field(default=None, metadata={"help": "Folder to write the model's predictions to."})
-    report_dir: str | None = field(
-        default=None,
-        metadata={"help": "Folder to write a report by class to: precision, recall, F1, confusion matrix."},
-    )
-    overwrite: bool = field(default=False, metadata={"help": "Replace files written by an earlier call."})
+    overwrite: bool = option(False, "Replace files written by an earlier call.", comes_last=True)
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
         self.data = sources_of(self.data, "data")  # type: ignore[assignment]
         if not self.data:
             raise ValueError("data is not set; expected the files to evaluate on.")
-        if self.model and self.predictions:
-            raise ValueError("model and predictions are both set; expected one of them.")
         if not self.model and not self.predictions:
             raise ValueError("neither model nor predictions is set; expected one of them along with the data.")
-        if self.predictions and (len(self.data) > 1 or self.predictions_dir):
-            raise ValueError("predictions belong to one data file and are written already; expected one file in data.")
-        if self.predictions:
-            refuse_given(self, ("batch_size", "dtype"), "with predictions, which need no model")
+        if self.predictions and len(self.data) > 1:
+            raise ValueError("predictions belong to one data file; expected one file in data.")
         super().__post_init__()
 
     @classmethod
@@ -200,39 +189,38 @@ class FeaturesArguments(SourceSettings):
         OSError: If the model folder does not exist.
     """
 
-    model: str = field(metadata={"help": "Model folder or Hub name."})
-    text: list[str] = field(
-        metadata={
-            "help": f"Text files with one text per line, or tables with one per row; the sentences of a pair are "
-            f"separated by{PAIR_SEPARATOR.rstrip()}."
-        }
+    group = Group.INPUT
+    model: str = option(help="Model folder or Hub name.")
+    text: list[str] = option(
+        help=f"Text files with one text per line, or tables with one per row; the sentences of a pair are "
+        f"separated by{PAIR_SEPARATOR.rstrip()}."
     )
-    output: str = field(metadata={"help": "Where to: .jsonl or .safetensors."})
-    features: str | None = field(
-        default=None,
-        metadata={"help": f"Which features: {', '.join(FEATURES)} (default concat_last_four; pooled: last)."},
+    output: str = option(help="Where to: .jsonl or .safetensors.", comes_last=True)
+    features: str | None = option(
+        None, f"Which features: {', '.join(FEATURES)} (default concat_last_four; pooled: last).", group=Group.FEATURES
     )
-    weights: list[float] | None = field(
-        default=None, metadata={"help": "Weights of a weighted sum, the lowest layer first (default: all equal)."}
+    weights: list[float] | None = option(
+        None, "Weights of a weighted sum, the lowest layer first (default: all equal).", group=Group.FEATURES
     )
-    max_length: Annotated[int | None, LENGTH] = field(
-        default=None,
-        metadata={"help": "Longest sequence in tokens; the rest is cut (default 128; pooled: the model's limit)."},
+    max_length: int | None = option(
+        None,
+        "Longest sequence in tokens; the rest is cut (default 128; pooled: the model's limit).",
+        LENGTH,
+        group=Group.SEQUENCES,
     )
-    batch_size: Annotated[int | None, AT_LEAST_1] = field(default=None, metadata={"help": BATCH_SIZE_HELP})
-    overwrite: bool = field(default=False, metadata={"help": "Replace a file written by an earlier call."})
-    pooling: Literal["mean", "cls", "max", "own"] | None = field(
-        default=None,
-        metadata={
-            "help": "One vector per text: mean or max over its tokens, the first token (cls), or as the model's "
-            "own sentence-transformers files say (default: one vector per token)."
-        },
+    batch_size: int | None = option(None, BATCH_SIZE_HELP, AT_LEAST_1, group=Group.SEQUENCES)
+    overwrite: bool = option(False, "Replace a file written by an earlier call.", comes_last=True)
+    pooling: Literal["mean", "cls", "max", "own"] | None = option(
+        None,
+        "One vector per text: mean or max over its tokens, the first token (cls), or as the model's own "
+        "sentence-transformers files say (default: one vector per token).",
+        group=Group.SEQUENCES,
     )
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
         check_model(self.model, ask_hub=False)
-        check_settings(self)
+        check_options(self)
         self.features = self.features or ("last" if self.pooling else "concat_last_four")
         if self.features not in FEATURES:
             raise ValueError(f"features is {self.features!r}; expected one of {', '.join(FEATURES)}.")

@@ -4,7 +4,7 @@ import json
 import logging
 import shutil
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, fields
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata_save
 
 from ..files import locked, written_beside
+from ..files.options import Group, option
 from .benchmark_results import check_benchmark_results, write_benchmark_results
 from .card import CardContent, Example, ModelDescription, TrainingDescription, describe_model, read_card, write_card
 from .examples import PipelineCall, run_pipelines
@@ -47,43 +48,34 @@ _CALLS = {
 class CardArguments:
     """Information that is not in the model folder; missing parts are left out of the card."""
 
-    model: str = field(metadata={"help": "Model folder; its README.md is written."})
-    name: str | None = field(default=None, metadata={"help": "Name of the model; by default that of the folder."})
-    summary: str | None = field(default=None, metadata={"help": "What the model is and is for."})
-    corpus: str | None = field(default=None, metadata={"help": "What it was trained on."})
-    license: str | None = field(default=None, metadata={"help": "Licence of the weights, such as apache-2.0."})
-    languages: list[str] | None = field(default=None, metadata={"help": "Codes of its languages, such as en ko."})
-    base_model: str | None = field(default=None, metadata={"help": "Hub name of the model it was made from."})
-    datasets: list[str] | None = field(default=None, metadata={"help": "Hub names of its training data."})
-    tags: list[str] | None = field(default=None, metadata={"help": "Further tags for the Hub's search."})
-    limits: list[str] | None = field(
-        default=None, metadata={"help": "What it is not good for, one text for each limit."}
+    group = Group.CARD
+    model: str = option(help="Model folder; its README.md is written.", group=Group.INPUT)
+    name: str | None = option(None, "Name of the model; by default that of the folder.")
+    summary: str | None = option(None, "What the model is and is for.")
+    corpus: str | None = option(None, "What it was trained on.")
+    license: str | None = option(None, "Licence of the weights, such as apache-2.0.")
+    languages: list[str] | None = option(None, "Codes of its languages, such as en ko.")
+    base_model: str | None = option(None, "Hub name of the model it was made from.")
+    datasets: list[str] | None = option(None, "Hub names of its training data.")
+    tags: list[str] | None = option(None, "Further tags for the Hub's search.")
+    limits: list[str] | None = option(None, "What it is not good for, one text for each limit.")
+    results: str | None = option(
+        None,
+        "JSON file of measured results: a list of objects with task_type, dataset_type, dataset_name, metric_type, "
+        "metric_value and other fields of huggingface_hub's EvalResult.",
     )
-    results: str | None = field(
-        default=None,
-        metadata={
-            "help": "JSON file of measured results: a list of objects with task_type, dataset_type, dataset_name, "
-            "metric_type, metric_value and other fields of huggingface_hub's EvalResult."
-        },
+    benchmarks: str | None = option(
+        None,
+        "JSON file of results on benchmarks of the Hub: a list of objects with dataset_id, task_id, value and other "
+        "fields of huggingface_hub's EvalResultEntry; they become .eval_results/*.yaml.",
     )
-    benchmarks: str | None = field(
-        default=None,
-        metadata={
-            "help": "JSON file of results on benchmarks of the Hub: a list of objects with dataset_id, task_id, value "
-            "and other fields of huggingface_hub's EvalResultEntry; they become .eval_results/*.yaml."
-        },
+    texts: list[str] | None = option(
+        None,
+        "Texts for the example: one, with [MASK] for fill-mask; two sentences; question and context; prompt and "
+        "choices. By default an English one.",
     )
-    texts: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "Texts for the example: one, with [MASK] for fill-mask; two sentences; question and context; "
-            "prompt and choices. By default an English one."
-        },
-    )
-    examples: bool = field(
-        default=True, metadata={"help": "Run the head's pipelines and show what they print; --no_examples does not."}
-    )
-    overwrite: bool = field(default=False, metadata={"help": "Replace an existing README.md."})
+    examples: bool = option(True, "Run the head's pipelines and show what they print; --no_examples does not.")
+    overwrite: bool = option(False, "Replace an existing README.md.", group=Group.INPUT, comes_last=True)
 
 
 def make_card(arguments: CardArguments) -> Path:
@@ -208,12 +200,13 @@ def _read_results(path: str, kind: type[R]) -> list[R]:
 class PushArguments(UploadOptions):
     """The model folder to upload, its repository on the Hub, and options."""
 
-    model: str = field(metadata={"help": "MyBERT model folder; it is not changed."})
-    repo_id: str = field(metadata={"help": "Name of the repository: OWNER/NAME, or NAME for one of your own."})
-    output_dir: str | None = field(
-        default=None, metadata={"help": "Write the folder that would be uploaded, and upload nothing."}
+    group = Group.INPUT
+    model: str = option(help="MyBERT model folder; it is not changed.")
+    repo_id: str = option(help="Name of the repository: OWNER/NAME, or NAME for one of your own.")
+    output_dir: str | None = option(
+        None, "Write the folder that would be uploaded, and upload nothing.", comes_last=True
     )
-    overwrite: bool = field(default=False, metadata={"help": "Replace --output_dir, if a push wrote it."})
+    overwrite: bool = option(False, "Replace --output_dir, if a push wrote it.", comes_last=True)
 
 
 def push(arguments: PushArguments) -> str:

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from ..files import (
     read_json_object,
     refuse_link_outside,
 )
+from ..files.options import Group, option
 from ..modeling_mybert import MyBertConfig, auto_map
 from .benchmark_results import benchmark_result_files
 from .card import CardContent, ModelDescription, describe_model, read_card, render_card
@@ -53,23 +54,16 @@ Content = Path | bytes
 class UploadOptions:
     """How a model folder goes to the Hub. The token is that of `hf auth login` or of HF_TOKEN."""
 
-    private: bool | None = field(
-        default=None,
-        metadata={
-            "help": "Make the repository private, or public with false (default: as it is).",
-            "nargs": "?",
-            "const": True,
-        },
+    group = Group.UPLOAD
+    private: bool | None = option(
+        None, "Make the repository private, or public with false (default: as it is).", nargs="?", const=True
     )
-    revision: str | None = field(
-        default=None, metadata={"help": "Branch to commit to, created if needed, or a pull request such as refs/pr/1."}
+    revision: str | None = option(None, "Branch to commit to, created if needed, or a pull request such as refs/pr/1.")
+    branch: str | None = option(None, "Branch to commit to; a new one starts at --revision.")
+    create_pr: bool = option(
+        False, "Open a pull request for main; to continue one that broke off, pass its --revision."
     )
-    branch: str | None = field(default=None, metadata={"help": "Branch to commit to; a new one starts at --revision."})
-    create_pr: bool = field(
-        default=False,
-        metadata={"help": "Open a pull request for main; to continue one that broke off, pass its --revision."},
-    )
-    commit_message: str = field(default="Upload model", metadata={"help": "First line of the commit message."})
+    commit_message: str = option("Upload model", "First line of the commit message.")
 
 
 def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[str, Content]:

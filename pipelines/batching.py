@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from numbers import Integral
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
+from tqdm.auto import tqdm
 from transformers.pipelines.base import Pipeline
 
 EXAMPLES_AT_ONCE = 512
@@ -40,6 +42,56 @@ def check_at_least_one(**numbers: int) -> None:
     for name, number in numbers.items():
         if not isinstance(number, Integral) or isinstance(number, bool) or number < 1:
             raise ValueError(f"{name} is {number!r:.80}: expected at least 1 (a whole number)")
+
+
+def run_sorted(
+    model: Any,
+    rows: Sequence[Any],
+    collate: Callable[[list[Any]], Mapping[str, Any]],
+    keep: Callable[[Any, Mapping[str, Any], list[Any]], Iterable[Any]],
+    batch_size: int | None = None,
+    length: Callable[[Any], int] = lambda row: len(row["input_ids"]),
+    shared: bool = False,
+    progress: bool = False,
+) -> list[Any]:
+    """Run rows through a model in batches of similar length, see `batches_by_length`.
+
+    Args:
+        model: The model, in eval mode.
+        rows: Its inputs, in any form.
+        collate: Makes a batch, the model's arguments, of rows.
+        keep: What to keep for each row of a batch, from the model's outputs, the batch and its rows.
+        batch_size: Rows in a batch; None to choose it for the device.
+        length: Number of tokens of a row.
+        shared: Whether the processes of a run divide the work; each returns all results.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        What was kept for each row, in the rows' order.
+    """
+    batches = list(batches_by_length([length(row) for row in rows], model.device, batch_size))
+    if shared:
+        from accelerate import PartialState
+        from accelerate.utils import gather_object
+
+        state = PartialState()
+        batches = batches[state.process_index :: state.num_processes]
+    found: list[tuple[int, Any]] = []
+    with torch.inference_mode():
+        for places in tqdm(batches, desc="Batches", delay=2, disable=not progress):
+            chosen = [rows[place] for place in places]
+            batch = {
+                name: value.to(model.device) if isinstance(value, torch.Tensor) else value
+                for name, value in collate(chosen).items()
+            }
+            found += zip(places, keep(model(**batch), batch, chosen), strict=True)
+    if shared:
+        found = gather_object(found)
+    return [kept for _, kept in sorted(found, key=itemgetter(0))]
+
+
+def logits_of(outputs: Any) -> np.ndarray:
+    return outputs.logits.float().cpu().numpy()
 
 
 class BatchedPipeline(Pipeline):
@@ -105,20 +157,22 @@ class BatchedPipeline(Pipeline):
         """The error for an input or an example of the wrong kind."""
         return ValueError(f"found {str(found)[:80]!r}: expected {self.expected_example}")
 
-    def batches(
-        self, rows: Sequence[dict[str, np.ndarray]], batch_size: int | None
-    ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
-        """Yield padded batches (rows, tokens) on the pipeline's device, with the indices of their rows."""
+    def run_rows(
+        self, rows: Sequence[dict[str, np.ndarray]], keep: Callable[[Any], Iterable[Any]], batch_size: int | None
+    ) -> list[Any]:
+        """What `keep` keeps of the model's outputs for each row."""
+        return run_sorted(self.model, rows, self.collate, lambda outputs, *_: keep(outputs), batch_size)
+
+    def collate(self, rows: Sequence[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
+        """Pad rows at their end, to the length of the first, which is the longest."""
         padding = {"input_ids": self.tokenizer.pad_token_id or 0, "token_type_ids": self.tokenizer.pad_token_type_id}
-        for places in batches_by_length([len(row["input_ids"]) for row in rows], self.device, batch_size):
-            inputs = {}
-            for name in rows[places[0]]:
-                shape = (len(places), len(rows[places[0]][name]))
-                padded = np.full(shape, padding.get(name, 0), dtype=np.int64)
-                for target, place in zip(padded, places, strict=True):
-                    target[: len(rows[place][name])] = rows[place][name]
-                inputs[name] = torch.from_numpy(padded).to(self.device)
-            yield places, inputs
+        inputs = {}
+        for name in rows[0]:
+            padded = np.full((len(rows), len(rows[0][name])), padding.get(name, 0), dtype=np.int64)
+            for target, row in zip(padded, rows, strict=True):
+                target[: len(row[name])] = row[name]
+            inputs[name] = torch.from_numpy(padded)
+        return inputs
 
     def pair_rows(self, texts: Sequence[str], pairs: Sequence[str]) -> list[dict[str, np.ndarray]]:
         """Tokenize text pairs, truncated to the model's maximum length, the longer text first."""

@@ -12,7 +12,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES,
 )
 
-from .batching import BatchedPipeline, check_at_least_one
+from .batching import BatchedPipeline, check_at_least_one, logits_of
 
 LABELS = ("is_next", "not_next")
 """Names of the two classes in the order of BERT's head (Devlin et al. 2019, section 3.1; 0 is "IsNext")."""
@@ -78,10 +78,7 @@ class NextSentencePredictionPipeline(BatchedPipeline):
         return self.pair_rows([first for first, _ in pairs], [second for _, second in pairs])
 
     def _forward(self, rows: list[dict[str, np.ndarray]], batch_size: int | None) -> np.ndarray:
-        logits = np.empty((len(rows), len(LABELS)))
-        for places, inputs in self.batches(rows, batch_size):
-            logits[places] = self.model(**inputs).logits.float().cpu().numpy()
-        return logits
+        return np.array(self.run_rows(rows, logits_of, batch_size), dtype=np.float64)
 
     def postprocess(self, logits: np.ndarray) -> list[dict[str, Any]]:
         """Label and probability of every pair."""
@@ -166,13 +163,13 @@ class MultipleChoicePipeline(BatchedPipeline):
         rows = self.pair_rows([prompt for prompt, _ in pairs], [choice for _, choice in pairs])
         return {"examples": examples, "rows": rows}
 
+    def collate(self, rows: Sequence[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
+        """Pass every row as a question with a single choice: the model scores each choice separately."""
+        return {name: values.unsqueeze(1) for name, values in super().collate(rows).items()}
+
     def _forward(self, model_inputs: dict[str, Any], batch_size: int | None) -> dict[str, Any]:
-        # The model scores each choice separately, so every row is passed as a question with a single choice.
-        logits = np.empty(len(model_inputs["rows"]))
-        for places, inputs in self.batches(model_inputs["rows"], batch_size):
-            outputs = self.model(**{name: values.unsqueeze(1) for name, values in inputs.items()})
-            logits[places] = outputs.logits.squeeze(1).float().cpu().numpy()
-        return {"examples": model_inputs["examples"], "logits": logits}
+        logits = self.run_rows(model_inputs["rows"], logits_of, batch_size)
+        return {"examples": model_inputs["examples"], "logits": np.array(logits, dtype=np.float64)[:, 0]}
 
     def postprocess(self, model_outputs: dict[str, Any], top_k: int = 1) -> list[Any]:
         """Softmax over the choices of each prompt."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -134,12 +134,7 @@ class QuestionAnsweringPipeline(BatchedPipeline):
 
     def _forward(self, questions: list[WindowedQuestion], batch_size: int | None) -> list[Any]:
         rows = [window.inputs for question in questions for window in question.windows]
-        logits: list[Any] = [None] * len(rows)
-        for places, inputs in self.batches(rows, batch_size):
-            outputs = self.model(**inputs)
-            starts, ends = (values.float().cpu().numpy() for values in (outputs.start_logits, outputs.end_logits))
-            for place, start, end in zip(places, starts, ends, strict=True):
-                logits[place] = (start, end)
+        logits = self.run_rows(rows, _starts_and_ends, batch_size)
         remaining = iter(logits)
         return [(question, *zip(*islice(remaining, len(question.windows)), strict=True)) for question in questions]
 
@@ -163,6 +158,10 @@ class QuestionAnsweringPipeline(BatchedPipeline):
             ]
             results.append(found[0] if top_k == 1 else found)
         return results
+
+
+def _starts_and_ends(outputs: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    return zip(*(values.float().cpu().numpy() for values in (outputs.start_logits, outputs.end_logits)), strict=True)
 
 
 def _given(parameters: dict[str, Any]) -> dict[str, Any]:

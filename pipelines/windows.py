@@ -7,7 +7,7 @@ by fine-tuning and pipelines. (The windows of question answering follow Google's
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from transformers.pipelines.base import Pipeline
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from ..files import TASK_RECORD
-from .batching import batches_by_length, longest_input
+from .batching import logits_of, longest_input, run_sorted
 
 WindowPooling = Literal["mean", "max"]
 
@@ -143,21 +143,24 @@ def windowed_pipeline(task: str, config: Mapping[str, Any]) -> type[Pipeline] | 
 
 def _window_logits(
     pipeline: Pipeline, inputs: dict[str, torch.Tensor], windows: Sequence[tuple[int, Sequence[int]]]
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Run windows, (text, indices of its tokens), in batches of similar length; yields their indices and logits."""
+) -> list[np.ndarray]:
+    """The logits of windows, (text, indices of its tokens): (C,) or (tokens, C) each."""
     padding = {"input_ids": pipeline.tokenizer.pad_token_id or 0}
-    for numbers in batches_by_length([len(places) for _, places in windows], pipeline.device):
-        length = len(windows[numbers[0]][1])
+
+    def collate(chosen: list[tuple[int, Sequence[int]]]) -> dict[str, torch.Tensor]:
         batch = {}
         for name, values in inputs.items():
-            batch[name] = values.new_full((len(numbers), length), padding.get(name, 0))
-            for row, number in enumerate(numbers):
-                text, places = windows[number]
-                batch[name][row, : len(places)] = values[text, list(places)]
-        logits = pipeline.model(**batch).logits.float().cpu().numpy()
-        for row, number in enumerate(numbers):
-            is_for_tokens = logits.ndim == 3
-            yield number, logits[row, : len(windows[number][1])] if is_for_tokens else logits[row]
+            batch[name] = values.new_full((len(chosen), len(chosen[0][1])), padding.get(name, 0))
+            for row, (text, places) in zip(batch[name], chosen, strict=True):
+                row[: len(places)] = values[text, list(places)]
+        return batch
+
+    def keep(outputs: Any, batch: object, chosen: list[tuple[int, Sequence[int]]]) -> list[np.ndarray]:
+        logits = logits_of(outputs)
+        pairs = zip(logits, chosen, strict=True)
+        return [row[: len(places)] for row, (_, places) in pairs] if logits.ndim == 3 else list(logits)
+
+    return run_sorted(pipeline.model, windows, collate, keep, length=lambda window: len(window[1]))
 
 
 class WindowedTextClassificationPipeline(TextClassificationPipeline):
@@ -225,8 +228,7 @@ class WindowedTextClassificationPipeline(TextClassificationPipeline):
                 continue
             cut = window_places(sides, max_length, None if doc_stride < 0 else doc_stride)
             windows += [(text, [there[place] for place in places]) for places in cut]
-        found = dict(_window_logits(self, inputs, windows))
-        logits = np.stack([found[number] for number in range(len(windows))])
+        logits = np.stack(_window_logits(self, inputs, windows))
         pooled = pool_windows(logits, [text for text, _ in windows], "max" if is_max else "mean")
         return {"logits": torch.from_numpy(pooled)}
 
@@ -279,7 +281,7 @@ class WindowedTokenClassificationPipeline(TokenClassificationPipeline):
                 in_window = slice(first + begin - start, first + end - start)
                 taken.append((text, there[first + begin : first + end], in_window))
         logits = torch.zeros(*kept["special_tokens_mask"].shape, self.model.config.num_labels)
-        for number, values in _window_logits(self, model_inputs, windows):
-            text, in_text, in_window = taken[number]
+        found = _window_logits(self, model_inputs, windows)
+        for values, (text, in_text, in_window) in zip(found, taken, strict=True):
             logits[text, in_text] = torch.from_numpy(values[in_window])
         return {"logits": logits, **kept, **model_inputs}

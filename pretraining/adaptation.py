@@ -2,15 +2,15 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from transformers import AutoModelForMaskedLM
 
 from ..files import only_errors, read_json_object, write_json
-from ..files.settings import SHARE_BELOW_1, settings_of
+from ..files.options import Group, option, settings_of
 from ..metrics import HiddenWords, fitting_words, hidden_words, word_loss
 from ..tokenization import MyBertTokenizer
 from .examples.example_settings import Objective
@@ -33,21 +33,16 @@ _FIELDS = PretrainingArguments.__dataclass_fields__
 class AdaptArguments(NewPiecesSettings, PretrainingArguments):
     """Settings of `adapt`: those of new pieces and of `pretrain`, with defaults for an already trained model."""
 
-    model: str | None = field(default=None, metadata={"help": "Model to adapt, folder or Hub name."})
-    tokenizer: str | None = field(
-        default=None,
-        metadata={"help": "Folder or vocab.txt of another tokenizer, with --new_pieces 0; default: the model's own."},
+    group = Group.TRAINING
+    model: str | None = option(None, "Model to adapt, folder or Hub name.", group=Group.INPUT)
+    tokenizer: str | None = option(
+        None,
+        "Folder or vocab.txt of another tokenizer, with --new_pieces 0; default: the model's own.",
+        group=Group.INPUT,
     )
-    objective: Objective = field(default="mlm", metadata=_FIELDS["objective"].metadata)
-    train_embeddings_first: Annotated[float, SHARE_BELOW_1] = field(
-        default=0.0,
-        metadata={
-            "help": "Share of --max_steps, in [0, 1), in which only embeddings and heads are trained, so that new "
-            "pieces find their place before the layers change. 0 for none."
-        },
-    )
-    optim: str = field(default="adamw", metadata=_FIELDS["optim"].metadata)
-    warmup_steps: float = field(default=0.06, metadata=_FIELDS["warmup_steps"].metadata)
+    objective: Objective = option("mlm")
+    optim: str = option("adamw")
+    warmup_steps: float = option(0.06)
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
@@ -59,14 +54,8 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
                 f"{name} is set and new_pieces is {self.new_pieces}; new pieces are learned from text, for the "
                 "model's own tokenizer."
             )
-        if self.train_embeddings_first and self.max_steps <= 0 and self.max_hours is None:
-            raise ValueError("max_steps is not set; train_embeddings_first is a share of them.")
         NewPiecesSettings.__post_init__(self)
         PretrainingArguments.__post_init__(self)
-
-    def steps_of_embeddings(self) -> int:
-        """Number of initial steps in which only embeddings and heads are trained."""
-        return round(self.train_embeddings_first * self.max_steps)
 
     def new_pieces_settings(self) -> NewPiecesSettings | None:
         """Settings for extending the model's vocabulary; None to keep it."""
@@ -74,8 +63,7 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
 
     def decisive(self) -> dict[str, Any]:
         """The settings that determine the result of a run, as JSON values, without the data."""
-        own = {"train_embeddings_first": self.train_embeddings_first} if self.train_embeddings_first else {}
-        return super().decisive() | own | {"command": "adapt"} | settings_of(NewPiecesSettings, self)
+        return super().decisive() | {"command": "adapt"}
 
 
 def adapt(arguments: AdaptArguments) -> dict[str, Any]:

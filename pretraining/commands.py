@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from ..files import check_available, check_not_read, check_output_files, json_line, output_to
 from ..files.documents import expand_sources
-from ..files.settings import AT_LEAST_1, settings_of
+from ..files.options import AT_LEAST_1, Group, option, settings_of
 from ..tokenization import MyBertTokenizer
 from .examples.example_settings import ExampleSettings, MaskingRates
 from .store.filter_report import FilterReport
@@ -27,38 +27,32 @@ logger = logging.getLogger(__name__)
 class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
     """Settings of `prepare_data`: the fields below, those of the store and those of examples."""
 
-    displaces: ClassVar[dict[str, tuple[str, ...]]] = {"append": ("overwrite",), "overwrite": ("append",)}
-
-    output: str = field(
-        default="",
-        metadata={
-            "help": "Token store to write: a file or, with several shards, a folder. Not needed with --dry_run."
-        },
+    group = Group.INPUT
+    output: str = option(
+        "",
+        "Token store to write: a file or, with several shards, a folder. Not needed with --dry_run.",
+        comes_last=True,
     )
-    tokenizer: str = field(
-        default="", metadata={"help": "Folder or vocab.txt of the tokenizer. With --dry_run it may be left out."}
+    tokenizer: str = option("", "Folder or vocab.txt of the tokenizer. With --dry_run it may be left out.")
+    text: list[str] = option(
+        [],
+        "Text files (plain, CSV, TSV, JSON lines, Parquet; compressed too), folders, patterns, - (standard input) "
+        "or data sets of the Hub (hf:owner/name:configuration:split). Without text, an existing store is shown.",
     )
-    text: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": "Text files (plain, CSV, TSV, JSON lines, Parquet; compressed too), folders, patterns, - "
-            "(standard input) or data sets of the Hub (hf:owner/name:configuration:split). Without text, an existing "
-            "store is shown."
-        },
+    dry_run: bool = option(
+        False, "Write nothing; show what --drop leaves out, or could leave out, with examples.", group=Group.FILTERS
     )
-    dry_run: bool = field(
-        default=False,
-        metadata={"help": "Write nothing; show what --drop leaves out, or could leave out, with examples."},
+    overwrite: bool = option(
+        False,
+        "Replace an existing store or existing exported examples.",
+        comes_last=True,
+        excludes="append",
+        why="and a store is either added to or replaced",
     )
-    overwrite: bool = field(
-        default=False, metadata={"help": "Replace an existing store or existing exported examples."}
-    )
-    export: str | None = field(
-        default=None, metadata={"help": "JSON-lines file for examples as a model sees them, to look at."}
-    )
-    export_count: Annotated[int, AT_LEAST_1] = field(default=100, metadata={"help": "How many examples to export."})
-    seed: int = field(default=42, metadata={"help": "Seed of pairs and masks."})
-    quiet: bool = field(default=False, metadata={"help": "Show neither progress nor summary."})
+    export: str | None = option(None, "JSON-lines file for examples as a model sees them, to look at.")
+    export_count: int = option(100, "How many examples to export.", AT_LEAST_1)
+    seed: int = option(42, "Seed of pairs and masks.", group=Group.TRAINING)
+    quiet: bool = option(False, "Show neither progress nor summary.", group=Group.COMMON)
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
@@ -70,10 +64,6 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
         if self.dry_run and (self.export or not self.text):
             found = "export is set" if self.export else "text is not"
             raise ValueError(f"dry_run is set and {found}; a dry run reads text and writes nothing.")
-        if self.drop and not self.text:
-            raise ValueError("drop is set without text; what to leave out is decided when the token store is made.")
-        if self.append and self.overwrite:
-            raise ValueError("append and overwrite are both set; a store is either added to or replaced.")
 
 
 def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport:

@@ -15,25 +15,25 @@ logger = logging.getLogger(__name__)
 # Lists a checkpoint's files and their sizes in bytes; it is written last, so a checkpoint with it is complete.
 COMPLETE_FILE = "complete.json"
 # Required files: one name from each line (plain; FSDP's; DeepSpeed's folder, which contains everything).
-Needs = Sequence[tuple[str, ...]]
+RequiredFiles = Sequence[tuple[str, ...]]
 _IN_PARTS = ("pytorch_model_fsdp*", "global_step*")
-FOR_ITS_WEIGHTS: Needs = (
+FOR_ITS_WEIGHTS: RequiredFiles = (
     ("model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors", *_IN_PARTS),
     ("trainer_state.json",),
 )
-TO_GO_ON: Needs = (
+REQUIRED_TO_RESUME: RequiredFiles = (
     *FOR_ITS_WEIGHTS,
     ("optimizer.pt", "optimizer.bin", "optimizer_*", "global_step*"),
     ("scheduler.pt", "global_step*"),
     ("rng_state*.pth",),
 )
-WITH_FP16: Needs = (*TO_GO_ON, ("scaler.pt", "global_step*"))
+WITH_FP16: RequiredFiles = (*REQUIRED_TO_RESUME, ("scaler.pt", "global_step*"))
 
 
-def seal_checkpoint(checkpoint: str | Path, needs: Needs = TO_GO_ON) -> None:
+def seal_checkpoint(checkpoint: str | Path, needs: RequiredFiles = REQUIRED_TO_RESUME) -> None:
     """Mark a checkpoint whose files are all written as complete: list its files and their sizes."""
     checkpoint = Path(checkpoint)
-    if lacking := lacking_in(checkpoint, needs):
+    if lacking := missing_files(checkpoint, needs):
         raise FileNotFoundError(f"{checkpoint} has {lacking}, which this run needs to continue.")
     sizes = {
         path.relative_to(checkpoint).as_posix(): path.stat().st_size
@@ -43,7 +43,7 @@ def seal_checkpoint(checkpoint: str | Path, needs: Needs = TO_GO_ON) -> None:
     write_json(checkpoint / COMPLETE_FILE, sizes)
 
 
-def last_complete_checkpoint(path: str | Path, needs: Needs = TO_GO_ON) -> str | None:
+def last_complete_checkpoint(path: str | Path, needs: RequiredFiles = REQUIRED_TO_RESUME) -> str | None:
     """Find the newest checkpoint that is complete.
 
     It must have all files that `seal_checkpoint` listed, and all required files.
@@ -63,7 +63,7 @@ def last_complete_checkpoint(path: str | Path, needs: Needs = TO_GO_ON) -> str |
     return None
 
 
-def missing_from_checkpoint(checkpoint: str | Path, needs: Needs = TO_GO_ON) -> str | None:
+def missing_from_checkpoint(checkpoint: str | Path, needs: RequiredFiles = REQUIRED_TO_RESUME) -> str | None:
     """Say which required or sealed files a checkpoint lacks; None if it is complete."""
     checkpoint = Path(checkpoint)
     if not (checkpoint / COMPLETE_FILE).is_file():
@@ -78,10 +78,10 @@ def missing_from_checkpoint(checkpoint: str | Path, needs: Needs = TO_GO_ON) -> 
             return f"no {name}"
         if file.stat().st_size != size:
             return f"{name} has {file.stat().st_size:,} of {size} bytes"
-    return lacking_in(checkpoint, needs)
+    return missing_files(checkpoint, needs)
 
 
-def lacking_in(checkpoint: Path, needs: Needs) -> str | None:
+def missing_files(checkpoint: Path, needs: RequiredFiles) -> str | None:
     """Say which required files a checkpoint, sealed or not, lacks; None if it has all."""
     for names in needs:
         if not any(next(checkpoint.glob(name), None) for name in names):
@@ -90,7 +90,7 @@ def lacking_in(checkpoint: Path, needs: Needs) -> str | None:
 
 
 @contextmanager
-def trouble_names_checkpoint(path: str | Path, needs: Needs = TO_GO_ON) -> Iterator[None]:
+def explain_save_errors(path: str | Path, needs: RequiredFiles = REQUIRED_TO_RESUME) -> Iterator[None]:
     """Report write errors of a run in one sentence that names the last checkpoint."""
     checkpoint = last_complete_checkpoint(Path(path).parent, needs)
     kept = f"{checkpoint} is complete" if checkpoint else "no checkpoint is there"

@@ -3,15 +3,27 @@
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, ClassVar, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
 import torch
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
+from transformers.training_args import OptimizerNames
 
 from ..files.machine import bfloat16_features, usable_cores
-from ..files.settings import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE_BELOW_1, Range, check_number, check_settings
+from ..files.options import (
+    ABOVE_0,
+    AT_LEAST_0,
+    AT_LEAST_1,
+    SHARE_BELOW_1,
+    Group,
+    Range,
+    check_number,
+    check_options,
+    default_of,
+    option,
+)
 from ..files.source import GivenData
 from .library_settings import check_libraries, check_objects
 
@@ -33,25 +45,8 @@ UNHEEDED = {
     "enable_jit_checkpoint": "Ctrl-C and SIGTERM leave a checkpoint in any case",
     "local_rank": "torchrun and accelerate launch tell each process its rank",
 }
-# Of the settings that are transformers' own.
 _SEED = Range(f"a whole number from 0 to {2**32 - 1}", lambda value: 0 <= value < 2**32)
-_RANGES = {
-    "per_device_train_batch_size": AT_LEAST_1,
-    "per_device_eval_batch_size": AT_LEAST_1,
-    "gradient_accumulation_steps": AT_LEAST_1,
-    "eval_accumulation_steps": AT_LEAST_1,
-    "dataloader_num_workers": AT_LEAST_0,
-    "dataloader_prefetch_factor": AT_LEAST_1,
-    "learning_rate": AT_LEAST_0,
-    "warmup_steps": AT_LEAST_0,
-    "weight_decay": AT_LEAST_0,
-    "max_grad_norm": Range("at least 0", lambda value: value >= 0),
-    "adam_beta1": SHARE_BELOW_1,
-    "adam_beta2": SHARE_BELOW_1,
-    "adam_epsilon": AT_LEAST_0,
-    "seed": _SEED,
-    "data_seed": _SEED,
-}
+_NORM = Range("at least 0", lambda value: value >= 0)
 A = TypeVar("A")
 _MOST_WORKERS = 4  # one worker masks about a million tokens per second
 LOGGED_EVERY, FEWEST_POINTS = 50, 20  # steps between log entries, and log entries of a run
@@ -66,92 +61,87 @@ def fitting_workers() -> int:
 
 
 @dataclass
-class RunArguments(TrainingArguments):
+class RecordArguments(TrainingArguments):
+    """When to evaluate, save and log; the fields have another default or clearer help."""
+
+    group = Group.RECORDS
+    eval_strategy: IntervalStrategy | str = option("no", "When to evaluate: no, steps, epoch.")
+    eval_steps: float | None = option(None, "Steps between evaluations; below 1, a share of all steps.")
+    per_device_eval_batch_size: int = option(64, "Sequences per batch in evaluation.", AT_LEAST_1)
+    eval_accumulation_steps: int | None = option(range=AT_LEAST_1, group=Group.FURTHER)
+    metric_for_best_model: str | None = option(
+        None, "The metric that decides which model is best (default: the task's main one, or the loss)."
+    )
+    load_best_model_at_end: bool | None = option(False, "Keep the best checkpoint by that metric, not the last.")
+    save_strategy: SaveStrategy | str = option("steps", "When to save a checkpoint: no, steps, epoch, best.")
+    save_steps: float = option(500, "Steps between checkpoints; below 1, a share of all steps.")
+    save_total_limit: int | None = option()
+    logging_steps: float | None = option(
+        None, "Steps between log entries; below 1, a share of all. Default: 50, or a 20th of a short run."
+    )
+    report_to: None | str | list[str] = option()  # noqa: RUF036  # the order matters to HfArgumentParser
+    run_name: str | None = option(None, "Name of the run in those tools.")
+    disable_tqdm: bool | None = option(None, "Show no progress bars.")
+
+
+@dataclass
+class RunArguments(RecordArguments):
     """`TrainingArguments` of `pretrain` and `finetune`; the fields below have another default or clearer help.
 
     Raises:
         ValueError: If a setting without effect is given, or one of `TrainingArguments` is wrong.
     """
 
-    displaces: ClassVar[dict[str, tuple[str, ...]]] = {
-        "max_steps": ("num_train_epochs",),
-        "num_train_epochs": ("max_steps",),
-        "bf16": ("fp16",),
-        "fp16": ("bf16",),
-    }
-    """Flag -> contradicting settings of a `--config` file, which the flag replaces."""
-
-    output_dir: str = field(  # type: ignore[assignment]  # a subclass requires it
-        default=None, metadata={"help": "Folder of the run: model, checkpoints, curves and card."}
+    group = Group.TRAINING
+    output_dir: str = option(  # type: ignore[assignment]  # a subclass requires it
+        None, "Folder of the run: model, checkpoints, curves and card.", group=Group.INPUT, comes_last=True
     )
-    overwrite: bool = field(default=False, metadata={"help": "Replace an earlier run in the output folder."})
-    do_train: bool = field(default=True, metadata={"help": "Always; mybert evaluate measures without training."})
-    max_steps: int = field(
-        default=-1, metadata={"help": "Optimizer steps, instead of --num_train_epochs; -1 to count epochs."}
+    overwrite: bool = option(False, "Replace an earlier run in the output folder.", group=Group.INPUT, comes_last=True)
+    max_steps: int = option(
+        -1,
+        "Optimizer steps, instead of --num_train_epochs; -1 to count epochs.",
+        decides=True,
+        replaces="num_train_epochs",
     )
-    gradient_accumulation_steps: int = field(
-        default=1, metadata={"help": "Batches per device that make up one optimizer step."}
+    num_train_epochs: float = option(decides=True)
+    per_device_train_batch_size: int = option(range=AT_LEAST_1)
+    gradient_accumulation_steps: int = option(1, "Batches per device that make up one optimizer step.", AT_LEAST_1)
+    learning_rate: float = option(range=AT_LEAST_0, decides=True)
+    warmup_steps: float = option(range=AT_LEAST_0, decides=True)
+    lr_scheduler_type: SchedulerType | str = option(
+        "linear", "Learning-rate schedule after the warm-up.", decides=True
     )
-    lr_scheduler_type: SchedulerType | str = field(
-        default="linear", metadata={"help": "Learning-rate schedule after the warm-up."}
+    lr_scheduler_kwargs: dict[str, Any] | str | None = option(group=Group.FURTHER, decides=True)
+    optim: OptimizerNames | str = option(decides=True)
+    weight_decay: float = option(0.01, "Weight decay; biases and LayerNorm are not decayed.", AT_LEAST_0, decides=True)
+    adam_beta1: float = option(range=SHARE_BELOW_1, group=Group.FURTHER, decides=True)
+    adam_beta2: float = option(range=SHARE_BELOW_1, group=Group.FURTHER, decides=True)
+    adam_epsilon: float = option(1e-6, "Epsilon of Adam.", AT_LEAST_0, decides=True)
+    max_grad_norm: float = option(1.0, "L2 norm to which gradients are clipped; 0 for none.", _NORM, decides=True)
+    seed: int = option(42, "Seed of every random choice.", _SEED, decides=True)
+    data_seed: int | None = option(range=_SEED, group=Group.FURTHER, decides=True)
+    bf16: Literal[True, False, "auto"] = option(  # True or False once it is made
+        False, "Compute in bfloat16; auto: where that is fast.", nargs="?", const=True, decides=True, replaces="fp16"
     )
-    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay; biases and LayerNorm are not decayed."})
-    adam_epsilon: float = field(default=1e-6, metadata={"help": "Epsilon of Adam."})
-    max_grad_norm: float = field(default=1.0, metadata={"help": "L2 norm to which gradients are clipped; 0 for none."})
-    seed: int = field(default=42, metadata={"help": "Seed of every random choice."})
-    bf16: Literal[True, False, "auto"] = field(  # True or False once it is made
-        default=False,
-        metadata={
-            "help": "Compute in bfloat16; auto: where that is fast.",
-            "nargs": "?",
-            "const": True,
-        },
+    fp16: bool = option(group=Group.FURTHER, decides=True)
+    activation_checkpointing: bool | None = option(
+        None, "Recompute activations in the backward pass: less memory, a fifth slower."
     )
-    activation_checkpointing: bool | None = field(
-        default=None,
-        metadata={"help": "Recompute activations in the backward pass: less memory, a fifth slower."},
-    )
-    torch_compile: bool = field(default=False, metadata={"help": "Compile the model (torch.compile)."})
-    use_cpu: bool = field(default=False, metadata={"help": "Use the CPU, even if there is an accelerator."})
-    dataloader_num_workers: int = field(
+    torch_compile: bool = option(False, "Compile the model (torch.compile).")
+    use_cpu: bool = option(False, "Use the CPU, even if there is an accelerator.")
+    dataloader_num_workers: int = option(
         default_factory=fitting_workers,
-        metadata={
-            "help": "Processes that make batches; 0: the main one. If unset 0 on a CPU, with a GPU up to 4 of its "
-            "process's share of the cores."
-        },
+        help="Processes that make batches; 0: the main one. If unset 0 on a CPU, with a GPU up to 4 of its process's "
+        "share of the cores.",
+        range=AT_LEAST_0,
     )
-    dataloader_pin_memory: bool = field(
+    dataloader_prefetch_factor: int | None = option(range=AT_LEAST_1, group=Group.FURTHER)
+    dataloader_pin_memory: bool = option(
         default_factory=torch.cuda.is_available,
-        metadata={"help": "Pin batches in memory, for faster transfer to a GPU."},
+        help="Pin batches in memory, for faster transfer to a GPU.",
+        group=Group.FURTHER,
     )
-    eval_strategy: IntervalStrategy | str = field(
-        default="no", metadata={"help": "When to evaluate: no, steps, epoch."}
-    )
-    eval_steps: float | None = field(
-        default=None, metadata={"help": "Steps between evaluations; below 1, a share of all steps."}
-    )
-    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Sequences per batch in evaluation."})
-    metric_for_best_model: str | None = field(
-        default=None,
-        metadata={"help": "The metric that decides which model is best (default: the task's main one, or the loss)."},
-    )
-    load_best_model_at_end: bool | None = field(
-        default=False, metadata={"help": "Keep the best checkpoint by that metric, not the last."}
-    )
-    save_strategy: SaveStrategy | str = field(
-        default="steps", metadata={"help": "When to save a checkpoint: no, steps, epoch, best."}
-    )
-    save_steps: float = field(
-        default=500, metadata={"help": "Steps between checkpoints; below 1, a share of all steps."}
-    )
-    logging_steps: float | None = field(
-        default=None,
-        metadata={
-            "help": "Steps between log entries; below 1, a share of all. Default: 50, or a 20th of a short run."
-        },
-    )
-    run_name: str | None = field(default=None, metadata={"help": "Name of the run in those tools."})
-    disable_tqdm: bool | None = field(default=None, metadata={"help": "Show no progress bars."})
+    do_train: bool = option(True, "Always; mybert evaluate measures without training.", group=Group.FURTHER)
 
     def __post_init__(self) -> None:
         """Reject settings without effect, then check as `TrainingArguments` does."""
@@ -206,9 +196,7 @@ class RunArguments(TrainingArguments):
             raise ValueError(f"max_steps is {self.max_steps}; expected at least 1, or -1 to count epochs.")
         if self.max_steps == -1:
             check_number("num_train_epochs", self.num_train_epochs, ABOVE_0)
-        for name, limits in _RANGES.items():
-            check_number(name, getattr(self, name), limits)
-        check_settings(self)
+        check_options(self)
 
     def _refuse_unheeded(self) -> None:
         for name, instead in UNHEEDED.items():
@@ -267,5 +255,4 @@ def _multiplies_bfloat16(use_cpu: bool) -> bool:
 
 
 def _default(name: str) -> Any:
-    option = next(option for option in fields(TrainingArguments) if option.name == name)
-    return option.default if option.default_factory is MISSING else option.default_factory()
+    return default_of(TrainingArguments.__dataclass_fields__[name])

@@ -48,7 +48,7 @@ class RunFolder:
     """A run's folder, locked against other processes until the `with` block ends.
 
         with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
-            prepare_once(arguments, lambda: folder.begin(settings, files, folders, prepare))
+            prepare_once(arguments.should_save, lambda: folder.begin(settings, files, folders, prepare))
             ...  # train, from `last_complete_checkpoint`
 
     User errors are found before or in `prepare`; nothing is deleted until it has returned. Settings and digests of the

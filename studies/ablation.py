@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import files_written_beside
+from ..files.options import Group, option
 from ..finetuning import FinetuningArguments
 from ..finetuning.network.heads import check_model
 from ..pretraining import PretrainingArguments, pretrain
@@ -62,33 +63,27 @@ _OF_THE_TOKENS = [option.name for kind in (VocabularyBasics, CorpusSettings) for
 class AblationArguments(StudySettings):
     """Settings of `run_ablation`."""
 
-    text: list[str] = field(default_factory=list, metadata={"help": "Text to pretrain on, as in `mybert pretrain`."})
-    output_dir: str = field(default="", metadata={"help": "Folder for all models and the table."})
-    rows: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": f"Rows of the table: those of --variants, or of the paper's, {', '.join(ROWS)}. Default: all."
-        },
+    group = Group.TABLE
+    text: list[str] = option([], "Text to pretrain on, as in `mybert pretrain`.", group=Group.INPUT)
+    output_dir: str = option("", "Folder for all models and the table.", group=Group.INPUT, comes_last=True)
+    rows: list[str] = option(
+        [], f"Rows of the table: those of --variants, or of the paper's, {', '.join(ROWS)}. Default: all."
     )
     # Maps; on the command line they are JSON.
-    variants: str = field(
-        default="{}",
-        metadata={
-            "help": "Rows of your own instead of the paper's: for each name a `title`, settings of "
-            "`pretraining` and of `finetuning` that go before those of all rows, or a finished `model`, as a map in "
-            'the YAML file or as JSON, e.g. {"wide": {"pretraining": {"hidden_size": 512}}}.'
-        },
+    variants: str = option(
+        "{}",
+        "Rows of your own instead of the paper's: for each name a `title`, settings of `pretraining` and of "
+        "`finetuning` that go before those of all rows, or a finished `model`, as a map in the YAML file or as "
+        'JSON, e.g. {"wide": {"pretraining": {"hidden_size": 512}}}.',
     )
-    tasks: str = field(
-        default="{}",
-        metadata={
-            "help": "Tasks to fine-tune on: name and settings of `mybert finetune` for each, as a map in the YAML "
-            'file or as JSON, e.g. {"sst2": {"data_dir": "glue/SST-2"}}.'
-        },
+    tasks: str = option(
+        "{}",
+        "Tasks to fine-tune on: name and settings of `mybert finetune` for each, as a map in the YAML file or as "
+        'JSON, e.g. {"sst2": {"data_dir": "glue/SST-2"}}.',
+        group=Group.INPUT,
     )
-    pretraining: str = field(
-        default="{}",
-        metadata={"help": "Settings of `mybert pretrain` for every row, as a map in the YAML file or as JSON."},
+    pretraining: str = option(
+        "{}", "Settings of `mybert pretrain` for every row, as a map in the YAML file or as JSON."
     )
 
     def __post_init__(self) -> None:
@@ -282,7 +277,7 @@ def _pretrain_all(arguments: AblationArguments) -> dict[str, dict[str, Any]] | N
 def _write_without_weights(settings: PretrainingArguments) -> None:
     """Write the folder of a pretraining run without its model: what fine-tuning from scratch reads."""
     with RunFolder(settings.output_dir, settings.overwrite) as folder:
-        run = prepare_once(settings, lambda: prepare_run(settings, folder))
+        run = prepare_once(settings.should_save, lambda: prepare_run(settings, folder))
         with files_written_beside(folder.path) as place:
             run.tokenizer.save_pretrained(place)
             run.config.save_pretrained(place)

@@ -5,14 +5,14 @@ import logging
 import re
 from argparse import ArgumentError
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from transformers import HfArgumentParser
 
 from ..files import refuse_address, write_json, write_text
-from ..files.settings import may_be_none
+from ..files.options import Group, contradicting, may_be_none, option
 from ..finetuning import FEATURES, TASKS, FinetuningArguments, finetune
 from ..finetuning.data.rows import files_of
 
@@ -32,11 +32,11 @@ class StudySettings:
     """Settings of all studies that fine-tune on several tasks."""
 
     # A map; on the command line it is JSON.
-    finetuning: str = field(
-        default="{}",
-        metadata={"help": "Settings of `mybert finetune` for every run, as a map in the YAML file or as JSON."},
+    group = Group.TABLE
+    finetuning: str = option(
+        "{}", "Settings of `mybert finetune` for every run, as a map in the YAML file or as JSON."
     )
-    disable_tqdm: bool = field(default=False, metadata={"help": "Show no progress bars."})
+    disable_tqdm: bool = option(False, "Show no progress bars.", group=Group.RECORDS)
 
     def map_of(self, name: str) -> dict[str, Any]:
         return getattr(self, name)
@@ -65,16 +65,15 @@ def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str
     chosen: dict[str, Any] = {}
     parser = HfArgumentParser(kind, add_help=False, exit_on_error=False)
     actions = {action.dest: action for action in parser._actions}
-    nullable, displaces = may_be_none(kind), getattr(kind, "displaces", {})
+    nullable = may_be_none(kind)
     for name, some in settings.items():
         if unknown := sorted(set(some) - set(kind.__dataclass_fields__)):  # type: ignore[attr-defined]
             raise ValueError(f"{name} has unknown settings: {', '.join(unknown)}.")
         if doubled := sorted(set(some) & set(own)):
             raise ValueError(f"{name} sets {', '.join(doubled)}, which {study} decides.")
+        for setting in contradicting(kind, some):
+            chosen.pop(setting, None)
         for setting, value in some.items():
-            for contradicting in displaces.get(setting, ()) if value not in (None, False, -1) else ():
-                if contradicting not in some:
-                    chosen.pop(contradicting, None)
             if value is None and setting not in nullable:
                 chosen.pop(setting, None)
                 continue

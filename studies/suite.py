@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from ..files import refuse_address, written_beside
+from ..files.options import Group, option
 from ..files.yaml_keys import refuse_repeated_keys
 from ..finetuning import TASKS, FinetuningArguments
 from ..finetuning.tasks.task_arguments import evaluation_names
@@ -108,26 +109,23 @@ def _are_numbers(value: Any) -> bool:
 class SuiteArguments(StudySettings):
     """Settings of `run_suite`."""
 
-    model: str = field(default="", metadata={"help": "Model folder or Hub name to start from, for every task."})
-    data_dir: str = field(default="", metadata={"help": "Folder with the benchmark's files as downloaded."})
-    output_dir: str = field(default="", metadata={"help": "Folder for the fine-tuned models and the table."})
-    suite: str = field(
-        default="glue",
-        metadata={
-            "help": "The tasks: glue, laptop (five of GLUE, with settings for small models), ko (Korean), or a YAML "
-            "file of your own (docs/finetuning.md)."
-        },
+    group = Group.TABLE
+    model: str = option("", "Model folder or Hub name to start from, for every task.", group=Group.INPUT)
+    data_dir: str = option("", "Folder with the benchmark's files as downloaded.", group=Group.INPUT)
+    output_dir: str = option("", "Folder for the fine-tuned models and the table.", group=Group.INPUT, comes_last=True)
+    suite: str = option(
+        "glue",
+        "The tasks: glue, laptop (five of GLUE, with settings for small models), ko (Korean), or a YAML file of "
+        "your own (docs/finetuning.md).",
     )
-    only: list[str] = field(default_factory=list, metadata={"help": "Some of the suite's tasks (default: all)."})
-    seeds: int = field(default=1, metadata={"help": "Number of runs, each with another seed; the best is kept."})
+    only: list[str] = option([], "Some of the suite's tasks (default: all).")
+    seeds: int = option(1, "Number of runs, each with another seed; the best is kept.", group=Group.TRAINING)
     # Maps; on the command line they are JSON.
-    grid: str = field(
-        default="{}",
-        metadata={
-            "help": "Settings to try, each with several values, as a map in the YAML file or as JSON, e.g. "
-            '{"learning_rate": [3e-4, 1e-4], "num_train_epochs": [3, 4]}: of all combinations the best on the '
-            "validation data is kept, task by task."
-        },
+    grid: str = option(
+        "{}",
+        'Settings to try, each with several values, as a map in the YAML file or as JSON, e.g. {"learning_rate": '
+        '[3e-4, 1e-4], "num_train_epochs": [3, 4]}: of all combinations the best on the validation data is kept, '
+        "task by task.",
     )
 
     def __post_init__(self) -> None:

@@ -1,9 +1,8 @@
 """`mybert vocab`: text in, tokenizer folder and report out."""
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from ..files import (
     check_not_read,
@@ -12,9 +11,10 @@ from ..files import (
     write_json,
 )
 from ..files.documents import expand_sources
+from ..files.options import Group, option
 from .learning import read_files
 from .tokenization_mybert import MyBertTokenizer, learn_tokenizer
-from .vocabulary_settings import UP_TO_HALF, VocabularySettings
+from .vocabulary_settings import VocabularySettings
 
 logger = logging.getLogger(__name__)
 
@@ -25,20 +25,17 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 class VocabArguments(VocabularySettings):
     """Arguments of `mybert vocab`."""
 
-    text: list[str] = field(
-        metadata={
-            "help": "Text to learn from: files (plain, CSV, TSV, JSON lines, Parquet; compressed too), folders, "
-            "patterns, - (standard input) or data sets of the Hub (hf:owner/name:configuration:split)."
-        }
+    group = Group.INPUT
+    text: list[str] = option(
+        help="Text to learn from: files (plain, CSV, TSV, JSON lines, Parquet; compressed too), folders, patterns, - "
+        "(standard input) or data sets of the Hub (hf:owner/name:configuration:split)."
     )
-    output_dir: str = field(metadata={"help": f"Folder for {', '.join(_TOKENIZER_FILES)}."})
+    output_dir: str = option(help=f"Folder for {', '.join(_TOKENIZER_FILES)}.", comes_last=True)
     # The command prints a report, which should be measured on text that was not used for learning.
-    held_out_fraction: Annotated[float, UP_TO_HALF] = field(
-        default=0.005, metadata=VocabularySettings.__dataclass_fields__["held_out_fraction"].metadata, kw_only=True
-    )
-    report: str | None = field(default=None, metadata={"help": "JSON file for the report."})
-    overwrite: bool = field(default=False, metadata={"help": "Replace the tokenizer in output_dir, and the report."})
-    quiet: bool = field(default=False, metadata={"help": "Show neither progress nor summary."})
+    held_out_fraction: float = option(0.005, kw_only=True)
+    report: str | None = option(None, "JSON file for the report.")
+    overwrite: bool = option(False, "Replace the tokenizer in output_dir, and the report.", comes_last=True)
+    quiet: bool = option(False, "Show neither progress nor summary.", group=Group.COMMON)
 
 
 def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from ..files import Checkpoint, check_output_files, only_errors, reserved
+from ..files.options import Group, check_options, option
 from .attention import attention_map
 from .curves import plot_run
 from .input_and_confusion import input_picture
@@ -17,25 +18,26 @@ from .pictures import picture_path
 class AttentionArguments:
     """Arguments of `mybert attention`."""
 
-    model: str = field(metadata={"help": "Model folder or Hub name, with its tokenizer."})
-    text: list[str] = field(metadata={"help": "The text, or the two of a pair."})
-    output: str = field(
-        default="attention.html", metadata={"help": "File to write: .html is an interactive page, .png a picture."}
+    group = Group.INPUT
+    model: str = option(help="Model folder or Hub name, with its tokenizer.")
+    text: list[str] = option(help="The text, or the two of a pair.")
+    output: str = option(
+        "attention.html", "File to write: .html is an interactive page, .png a picture.", comes_last=True
     )
-    view: Literal["attention", "rollout", "input"] = field(
-        default="attention",
-        metadata={
-            "help": "attention: what every head looks at; rollout: what reaches a position through all layers "
-            "(Abnar & Zuidema 2020); input: tokens, segments, positions and mask."
-        },
+    view: Literal["attention", "rollout", "input"] = option(
+        "attention",
+        "attention: what every head looks at; rollout: what reaches a position through all layers (Abnar & Zuidema "
+        "2020); input: tokens, segments, positions and mask.",
+        group=Group.PICTURE,
     )
-    layer: int | None = field(
-        default=None, metadata={"help": "Layer, counted from 0: for .png only this one, for .html the first to show."}
+    layer: int | None = option(
+        None, "Layer, counted from 0: for .png only this one, for .html the first to show.", group=Group.PICTURE
     )
-    head: int | None = field(
-        default=None, metadata={"help": "Head, counted from 0: for .png only this one, for .html the first to show."}
+    head: int | None = option(
+        None, "Head, counted from 0: for .png only this one, for .html the first to show.", group=Group.PICTURE
     )
-    overwrite: bool = field(default=False, metadata={"help": "Replace the file that an earlier call wrote."})
+    overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
+    __post_init__ = check_options
 
 
 def draw_attention(arguments: AttentionArguments) -> Path:
@@ -77,11 +79,12 @@ def _load(auto_class: Any, name: str, **settings: Any) -> Any:
 class CurvesArguments:
     """Arguments of `mybert curves`."""
 
-    run_dir: str = field(metadata={"help": "Output folder of a training run, also of one that is still running."})
-    output: str | None = field(
-        default=None, metadata={"help": "PNG file to write; by default the run's own training_curves.png, redrawn."}
+    group = Group.INPUT
+    run_dir: str = option(help="Output folder of a training run, also of one that is still running.")
+    output: str | None = option(
+        None, "PNG file to write; by default the run's own training_curves.png, redrawn.", comes_last=True
     )
-    overwrite: bool = field(default=False, metadata={"help": "Replace the file that --output names."})
+    overwrite: bool = option(False, "Replace the file that --output names.", comes_last=True)
 
 
 def draw_run(arguments: CurvesArguments) -> Path:

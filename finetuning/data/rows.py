@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 
-from ...files import is_table, read_conll, read_rows
+from ...files import is_table, parse_json, read_conll, stream_rows
 from ...files.source import GivenData, has_items, items_of
-from ...files.text import LINE_BREAKS
+from ...files.text import LINE_BREAKS, STDIN, content_suffix, open_text
 
+logger = logging.getLogger(__name__)
+
+# between the sentences of a pair; the last occurrence in a line counts: Google's extract_features.py
+PAIR_SEPARATOR = " ||| "
 _MOST_NAMES, _LONGEST_NAME = 12, 40  # columns in messages; without a header they may be long texts
 
 
@@ -148,27 +153,122 @@ class HubSplit:
 DataSource = str | Path | HubSplit | GivenData
 
 
-def read_data(
-    source: str | Path | HubSplit,
-    columns: Sequence[str] | None = None,
-    encoding: str = "utf-8",
-    skip_broken_rows: bool = False,
-    conll: bool = False,  # whether files without the ending of a table are read as CoNLL columns
-    class_names: bool = True,  # whether classes of a Hub data set are given by name or by number
-    literal_quotes: bool = False,
-) -> list[DataRow]:
-    """Read the rows of a file or a split, at least one; other settings are as in `stream_rows`."""
+def rows_of(source: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
+    """Yield the rows of data, one after the other.
+
+    Args:
+        source: A file ("-" is standard input), a split, or data in memory: a `pandas.DataFrame` or a
+            `datasets.Dataset`; or an iterable or `torch.utils.data.Dataset` of dictionaries or of what the task reads:
+            texts, pairs of texts, or lists of words for tagging; unless it is new, of dictionaries or tuples of one of
+            these and its label. None is an empty text.
+        reader: The task, an `ExampleReader`.
+        new: Whether it is data to predict, which is not prepared for the task. Texts without columns then have the
+            columns `text` and `text_pair`, and lines of a file `line`.
+
+    Raises:
+        ValueError: If the data, or an item, is of another kind.
+    """
+    name = str(source)
     if isinstance(source, HubSplit):
         data = _load(source.name, source.config)[source.split]
-        values: Iterator[dict[str, Any]] | list[dict[str, Any]] = with_class_names(data, data.features, class_names)
-    elif conll and not is_table(source):
-        values = read_conll(source, encoding)
+        rows: Iterable[Any] = enumerate(with_class_names(data, data.features, not reader.has_class_numbers), start=1)
+    elif isinstance(source, (str, Path)):
+        name = "standard input" if new and name == STDIN else name
+        rows = _file_rows(source, name, reader, new)
     else:
-        values = read_rows(source, columns, encoding, skip_broken_rows, literal_quotes)
-    rows = [DataRow(row, str(source), number) for number, row in enumerate(values, start=1)]
-    if not rows:
-        raise ValueError(f"{source} holds no rows.")
-    return rows
+        data, name = (source.data, name) if isinstance(source, GivenData) else (source, "data")
+        items = _items(data, name, reader, new)
+        if not new:
+            items = with_class_names(items, getattr(data, "features", None), not reader.has_class_numbers)
+        rows = enumerate(items, start=1)
+    for number, values in rows:
+        yield DataRow(values, name, number)
+
+
+def _file_rows(path: str | Path, name: str, reader: Any, new: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+    if name == "standard input":
+        lines = open_text(path, reader.encoding)
+        head: list[str] = []  # up to the first non-empty line
+        while (not head or not head[-1].strip()) and (line := next(lines, None)) is not None:
+            head.append(line)
+        lines = chain(head, lines)
+        if not head or not head[-1].lstrip().startswith("{"):
+            yield from _text_rows(lines, name, reader)
+            return
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                value = parse_json(name, number, line)
+                if not isinstance(value, dict):
+                    raise ValueError(f"{name}, line {number}: {line[:40]!r}; expected a JSON object.")
+                yield number, value
+    elif is_table(path) or not (new or reader.reads_conll):
+        literal_quotes = reader.is_published(path)
+        rows = stream_rows(path, reader.file_columns, reader.encoding, reader.skip_broken_rows, literal_quotes)
+        yield from enumerate(rows, start=1)
+    elif reader.reads_conll and not (new and content_suffix(path) == ".txt"):
+        yield from enumerate(read_conll(path, reader.encoding), start=1)
+    else:
+        yield from _text_rows(open_text(path, reader.encoding), name, reader)
+
+
+def _text_rows(lines: Iterable[str], name: str, reader: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+    """One text per line, or a pair separated as in `features` if the task reads pairs; empty lines are left out."""
+    empty = 0
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            empty += 1
+            continue
+        parts = line.rsplit(PAIR_SEPARATOR, 1) if reader.may_read_pairs else [line]
+        yield number, {"line": number, **dict(zip(("text", "text_pair"), parts, strict=False))}
+    if empty:
+        logger.warning("%s: %s empty lines are left out.", name, f"{empty:,}")
+
+
+def _items(data: Any, name: str, reader: Any, new: bool) -> Iterator[dict[str, Any]]:
+    """The rows of data in memory; those that are not new, without columns, get the task's columns."""
+    if isinstance(data, Mapping) or not has_items(data):
+        found = " ".join(repr(data).split())
+        if isinstance(data, Mapping):
+            found = f"a {type(data).__name__} of {', '.join(map(repr, data))}"
+        raise ValueError(
+            f"{name} is {found[:160]}; expected a file, a table (DataFrame, Dataset) or an iterable of rows."
+        )
+    for number, item in enumerate(items_of(data), start=1):
+        if isinstance(item, Mapping):
+            values: dict[str, Any] | None = dict(item)
+        else:
+            values = _texts(item, reader) if new else _labelled(item, reader)
+        if values is None:
+            read = "a text, a list of words" if reader.reads_conll else "one text (the task reads no pairs)"
+            if reader.may_read_pairs:
+                read = "a pair of texts" if reader.text_pair_column else "a text or a pair of texts"
+            expected = read if new else f"a tuple of {read} and its label"
+            raise ValueError(f"{name}, row {number}: {str(item)[:60]!r}; expected {expected} or a dictionary.")
+        yield values
+
+
+def _texts(item: Any, reader: Any) -> dict[str, Any] | None:
+    """The columns of a text, a pair of texts, or words, whichever the task reads; None for anything else."""
+    if item is None or isinstance(item, str):
+        return {"text": item}
+    if not isinstance(item, (list, tuple)) or not item:
+        return None
+    if reader.reads_conll:
+        are_words = all(isinstance(word, str) and len(word.split()) < 2 for word in item)  # not a text and its label
+        return {"text": list(item)} if are_words else None
+    is_pair = len(item) == 2 and all(part is None or isinstance(part, str) for part in item)
+    return dict(zip(("text", "text_pair"), item, strict=True)) if is_pair and reader.may_read_pairs else None
+
+
+def _labelled(item: Any, reader: Any) -> dict[str, Any] | None:
+    """The same with the task's column names, for an item alone or in a tuple with its label."""
+    has_label = isinstance(item, tuple) and len(item) == 2
+    texts = _texts(item[0] if has_label else item, reader)
+    if texts is None:
+        return None
+    columns = {"text": reader.text_column, "text_pair": reader.text_pair_column or "text_pair"}
+    label = {reader.label_column: item[1]} if has_label else {}
+    return {columns[column]: text for column, text in texts.items()} | label
 
 
 def new_name(name: str, others: Collection[str]) -> str:
@@ -186,7 +286,7 @@ def prediction_columns(classes: Sequence[str]) -> list[str]:
 
 def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
     """Read `count` predictions in the order of the examples: by the column `index`, from 0, else in file order."""
-    rows = read_data(path)
+    rows = [DataRow(row, str(path), number) for number, row in enumerate(stream_rows(path), start=1)]
     if len(rows) != count:
         raise ValueError(f"{path} has {len(rows)} predictions; expected {count}, one for each example.")
     if "index" not in rows[0].values:
@@ -250,101 +350,6 @@ def _naming(feature: Any, class_names: bool = True) -> Any:
     """A function that converts classes of a `datasets.ClassLabel` to text; None for other columns."""
     name_of = getattr(feature, "int2str", None)
     return name_of if class_names or name_of is None else str
-
-
-class ColumnNames(Protocol):
-    """The properties of a task that are needed to read rows; `Task` has them."""
-
-    reads_conll: ClassVar[bool]
-
-    @property
-    def text_column(self) -> str:
-        """Column of the text."""
-
-    @property
-    def text_pair_column(self) -> str | None:
-        """Column of the second text."""
-
-    @property
-    def label_column(self) -> str:
-        """Column of the label."""
-
-    @property
-    def may_read_pairs(self) -> bool:
-        """Whether it reads pairs of texts, or reads them if the data has them."""
-
-    @property
-    def has_class_numbers(self) -> bool:
-        """Whether classes are numbers."""
-
-
-def given_rows(source: GivenData, task: ColumnNames) -> list[DataRow]:
-    """The rows of task data in memory, see `rows_of`; the counterpart of `read_data` for files."""
-    rows = (row.values for row in rows_of(source.data, str(source), task, labelled=True))
-    named = with_class_names(rows, getattr(source.data, "features", None), not task.has_class_numbers)
-    found = [DataRow(values, str(source), number) for number, values in enumerate(named, start=1)]
-    if not found:
-        raise ValueError(f"{source} holds no rows.")
-    return found
-
-
-def rows_of(data: Any, name: str, task: ColumnNames, labelled: bool) -> Iterator[DataRow]:
-    """Yield rows of data in memory, one after the other.
-
-    Args:
-        data: A `pandas.DataFrame` or a `datasets.Dataset`; or an iterable or `torch.utils.data.Dataset` of
-            dictionaries or of what the task reads: texts, pairs of texts, or lists of words for tagging; for labelled
-            data, of dictionaries or tuples of one of these and its label. None is an empty text.
-        name: Name of the argument, for messages.
-        task: The task.
-        labelled: Whether it is labelled data. Items other than dictionaries then get the task's columns, otherwise
-            `text` and `text_pair`.
-
-    Raises:
-        ValueError: If the data, or an item, is of another kind.
-    """
-    if isinstance(data, Mapping) or not has_items(data):
-        found = " ".join(repr(data).split())
-        if isinstance(data, Mapping):
-            found = f"a {type(data).__name__} of {', '.join(map(repr, data))}"
-        raise ValueError(
-            f"{name} is {found[:160]}; expected a file, a table (DataFrame, Dataset) or an iterable of rows."
-        )
-    for number, item in enumerate(items_of(data), start=1):
-        values = dict(item) if isinstance(item, Mapping) else None
-        if values is None:
-            values = _labelled(item, task) if labelled else _texts(item, task)
-        if values is None:
-            read = "a text, a list of words" if task.reads_conll else "one text (the task reads no pairs)"
-            if task.may_read_pairs:
-                read = "a pair of texts" if task.text_pair_column else "a text or a pair of texts"
-            expected = f"a tuple of {read} and its label" if labelled else read
-            raise ValueError(f"{name}, row {number}: {str(item)[:60]!r}; expected {expected} or a dictionary.")
-        yield DataRow(values, name, number)
-
-
-def _texts(item: Any, task: ColumnNames) -> dict[str, Any] | None:
-    """The columns of a text, a pair of texts, or words, whichever the task reads; None for anything else."""
-    if item is None or isinstance(item, str):
-        return {"text": item}
-    if not isinstance(item, (list, tuple)) or not item:
-        return None
-    if task.reads_conll:
-        are_words = all(isinstance(word, str) and len(word.split()) < 2 for word in item)  # not a text and its label
-        return {"text": list(item)} if are_words else None
-    is_pair = len(item) == 2 and all(part is None or isinstance(part, str) for part in item)
-    return dict(zip(("text", "text_pair"), item, strict=True)) if is_pair and task.may_read_pairs else None
-
-
-def _labelled(item: Any, task: ColumnNames) -> dict[str, Any] | None:
-    """The same with the task's column names, for an item alone or in a tuple with its label."""
-    has_label = isinstance(item, tuple) and len(item) == 2
-    texts = _texts(item[0] if has_label else item, task)
-    if texts is None:
-        return None
-    columns = {"text": task.text_column, "text_pair": task.text_pair_column or "text_pair"}
-    label = {task.label_column: item[1]} if has_label else {}
-    return {columns[column]: text for column, text in texts.items()} | label
 
 
 def data_name(source: DataSource) -> str:

@@ -1,12 +1,12 @@
 """The settings of `mybert distill`."""
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 from ...files import check_available
-from ...files.settings import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, check_settings, refuse_given
+from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, option, refuse_given
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
 from ...modeling_mybert.configuration_mybert import fields_of_size, is_size
@@ -20,10 +20,6 @@ from .layer_losses import RELATIONS
 
 logger = logging.getLogger(__name__)
 
-_DECISIVE = (
-    *("teacher", "student", "tokenizer", "teacher_embeddings", "distillation_temperature", "hard_label_weight"),
-    *("hidden_state_weight", "relation_weight", "relation_heads", "relations"),
-)
 # Settings of `finetune` without a meaning in distillation.
 _NOT_WITH_A_TEACHER = ("approach", "folds", "lora", "peft_config", "class_weights", "label_smoothing_factor")
 _KNOWN_RELATIONS = {*RELATIONS, "qk"}
@@ -32,7 +28,52 @@ _NOT_OF_A_NEW_STUDENT = ("bilstm", "new_head", "keep_model_type")
 
 
 @dataclass
-class DistillationArguments(FinetuningArguments):
+class DistillationOptions:
+    """The teacher, the student, and what it learns from the teacher."""
+
+    group, decides = Group.TEACHER, True
+    teacher: str = option("", "Fine-tuned model to learn from, folder or Hub name.", group=Group.INPUT)
+    student: str = option("", f"Model folder or Hub name, or the size of a new model: {_SIZES}.", group=Group.INPUT)
+    tokenizer: str | None = option(
+        None, "Folder of a new student's tokenizer (default: the teacher's).", group=Group.INPUT
+    )
+    unlabelled: list[str] | None = option(
+        None,
+        "Texts for the teacher to label: .txt (one per line), or tables with the task's columns.",
+        group=Group.INPUT,
+    )
+    teacher_embeddings: bool = option(
+        False,
+        "Start a new student's word embeddings from the principal components of the teacher's.",
+        group=Group.MODEL,
+    )
+    distillation_temperature: float = option(
+        2.0, "Temperature that divides the logits of teacher and student (Hinton et al., 2015).", ABOVE_0
+    )
+    hard_label_weight: float = option(
+        0.5, "Weight of the data's own labels, in [0, 1]; the teacher gets the rest.", SHARE
+    )
+    hidden_state_weight: float = option(
+        0.0, "Weight of the loss on hidden states, layer by layer (TinyBERT); 0 for none.", AT_LEAST_0
+    )
+    relation_weight: float = option(
+        0.0, "Weight of the loss on relations of the last layer's queries, keys, values (MiniLM).", AT_LEAST_0
+    )
+    relations: list[str] = option(
+        list(RELATIONS),
+        "Which relations, each a pair of q, k, v (MiniLMv2: qq kk vv; MiniLM: qk vv).",
+        needs="relation_weight",
+    )
+    relation_heads: int | None = option(
+        None,
+        "Heads of these relations (default: as many as fit, at most the teacher's).",
+        AT_LEAST_1,
+        needs="relation_weight",
+    )
+
+
+@dataclass
+class DistillationArguments(DistillationOptions, FinetuningArguments):
     """Settings of `distill`: the fields below and those of `finetune`, with the teacher's task and columns.
 
     In Python, `unlabelled` may also be data in memory, as for `mybert.predict`; a list of strings is file names.
@@ -44,50 +85,12 @@ class DistillationArguments(FinetuningArguments):
 
     data_settings: ClassVar[tuple[str, ...]] = (*FinetuningArguments.data_settings, "unlabelled")
 
-    teacher: str = field(default="", metadata={"help": "Fine-tuned model to learn from, folder or Hub name."})
-    student: str = field(
-        default="",
-        metadata={"help": f"Model folder or Hub name, or the size of a new model: {_SIZES}."},
+    group = Group.TRAINING
+    task: str | None = option(  # type: ignore[assignment]
+        None, "The task (default: what the teacher was fine-tuned for)."
     )
-    tokenizer: str | None = field(
-        default=None, metadata={"help": "Folder of a new student's tokenizer (default: the teacher's)."}
-    )
-    teacher_embeddings: bool = field(
-        default=False,
-        metadata={"help": "Start a new student's word embeddings from the principal components of the teacher's."},
-    )
-    unlabelled: list[str] | None = field(
-        default=None,
-        metadata={"help": "Texts for the teacher to label: .txt (one per line), or tables with the task's columns."},
-    )
-    distillation_temperature: Annotated[float, ABOVE_0] = field(
-        default=2.0,
-        metadata={"help": "Temperature that divides the logits of teacher and student (Hinton et al., 2015)."},
-    )
-    hard_label_weight: Annotated[float, SHARE] = field(
-        default=0.5, metadata={"help": "Weight of the data's own labels, in [0, 1]; the teacher gets the rest."}
-    )
-    hidden_state_weight: Annotated[float, AT_LEAST_0] = field(
-        default=0.0, metadata={"help": "Weight of the loss on hidden states, layer by layer (TinyBERT); 0 for none."}
-    )
-    relation_weight: Annotated[float, AT_LEAST_0] = field(
-        default=0.0,
-        metadata={"help": "Weight of the loss on relations of the last layer's queries, keys, values (MiniLM)."},
-    )
-    relation_heads: Annotated[int | None, AT_LEAST_1] = field(
-        default=None, metadata={"help": "Heads of these relations (default: as many as fit, at most the teacher's)."}
-    )
-    relations: list[str] = field(
-        default_factory=lambda: list(RELATIONS),
-        metadata={"help": "Which relations, each a pair of q, k, v (MiniLMv2: qq kk vv; MiniLM: qk vv)."},
-    )
-    task: str | None = field(  # type: ignore[assignment]
-        default=None, metadata={"help": "The task (default: what the teacher was fine-tuned for)."}
-    )
-    model: str = field(default="", init=False)
-    learning_rate: float | None = field(
-        default=None, metadata={"help": "Peak learning rate (default: as in finetune; 5e-4 for new students)."}
-    )
+    model: str = option("", init=False)
+    learning_rate: float | None = option(None, "Peak learning rate (default: as in finetune; 5e-4 for new students).")
 
     def __post_init__(self) -> None:
         """Find the teacher's task, and check what can be checked without looking at data."""
@@ -127,21 +130,16 @@ class DistillationArguments(FinetuningArguments):
         check_start(self.student, self.from_scratch)
 
     def _check_distillation(self) -> None:
-        check_settings(self)
         if self.hard_label_weight == 1 and not self.learns_layers:
             raise ValueError(
                 "hard_label_weight is 1, so the teacher teaches nothing; expected less, or use mybert finetune."
             )
         if not self.relations or set(self.relations) - _KNOWN_RELATIONS:
             raise ValueError(f"relations is {self.relations}; expected some of {', '.join(sorted(_KNOWN_RELATIONS))}.")
-        if set(self.relations) != set(RELATIONS) and not self.relation_weight:
-            raise ValueError(f"relations is {self.relations} without relation_weight; expected both.")
         if self.relation_heads and "qk" in self.relations:
             raise ValueError(
                 f"relation_heads is {self.relation_heads}; attention (qk in relations) uses the models' own heads."
             )
-        if self.relation_heads and not self.relation_weight:
-            raise ValueError(f"relation_heads is {self.relation_heads} without relation_weight; expected both.")
         if self.tokenizer and not self.is_new_student:
             raise ValueError(
                 f"tokenizer is {self.tokenizer!r} and {self.student} has its own; it is for a new student, one of "
@@ -222,6 +220,5 @@ class DistillationArguments(FinetuningArguments):
 
     def decisive(self) -> dict[str, Any]:
         """The settings that determine a run's result."""
-        own = {name: getattr(self, name) for name in _DECISIVE}
         files = {"unlabelled": self.files_without_labels()}  # data in memory is recorded itself
-        return files | super().decisive() | own | {"command": "distill"}
+        return super().decisive() | files | {"command": "distill"}

@@ -12,14 +12,13 @@ import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ...files import check_available, write_json
-from ...files.source import GivenData
 from ...hub_card import Comparison, plain_text
 from ...modeling_mybert import MyBertConfig
 from ...modeling_mybert.configuration_mybert import fields_of_size
 from ...runs import arguments_by_name
 from ..data.labels import Labels
 from ..data.rows import DataSource, rows_of
-from ..prediction.predictor import rows_to_predict, task_for_columns
+from ..prediction.predictor import task_for_columns
 from ..tasks import MultipleChoiceTask
 from ..tasks.task import Task, TaskData
 from ..training.finetuning_arguments import FinetuningArguments
@@ -284,10 +283,7 @@ class Distillation(Finetuning):
 
 def _texts_of(source: DataSource, task: Task) -> list[Any]:
     """The examples of unlabelled data."""
-    if isinstance(source, GivenData):
-        rows = rows_of(source.data, str(source), task, labelled=False)
-    else:
-        rows = rows_to_predict(source, task)
+    rows = rows_of(source, task, new=True)
     first = next(rows, None)
     if first is None:
         raise ValueError(f"{source} holds no rows.")

@@ -20,12 +20,9 @@ from tqdm.auto import tqdm
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...files import companion_files, json_line, only_errors, read_json_object
-from ...pipelines.batching import EXAMPLES_AT_ONCE, batches_by_length
+from ...pipelines.batching import EXAMPLES_AT_ONCE, run_sorted
 from ...tokenization import TruncatedTexts
 from .heads import check_encoder, read_config
-
-# between the sentences of a pair; the last occurrence in a line counts: Google's extract_features.py
-PAIR_SEPARATOR = " ||| "
 
 
 @dataclass(frozen=True)
@@ -67,18 +64,17 @@ def hidden_states(
     batch_size: int | None = None,
 ) -> Iterator[np.ndarray]:
     """Yield the hidden states of each sequence (tokens, len(states), hidden_size) in a frozen encoder."""
+
+    def collate(chosen: list[Any]) -> Any:
+        return {**tokenizer.pad(chosen, return_tensors="pt"), "output_hidden_states": True}
+
+    def keep(outputs: Any, batch: Mapping[str, Any], chosen: object) -> list[np.ndarray]:
+        kept = torch.stack([outputs.hidden_states[number] for number in states], dim=2).float().cpu().numpy()
+        return [row[real] for row, real in zip(kept, batch["attention_mask"].bool().cpu().numpy(), strict=True)]
+
     chunks = range(0, len(sequences), EXAMPLES_AT_ONCE)
     for start in tqdm(chunks, desc="Features", unit_scale=EXAMPLES_AT_ONCE, delay=2):
-        chunk = sequences[start : start + EXAMPLES_AT_ONCE]
-        found: list[Any] = [None] * len(chunk)
-        for places in batches_by_length([len(item["input_ids"]) for item in chunk], encoder.device, batch_size):
-            batch = tokenizer.pad([chunk[place] for place in places], return_tensors="pt").to(encoder.device)
-            with torch.inference_mode():
-                hidden = encoder(**batch, output_hidden_states=True).hidden_states
-            kept = torch.stack([hidden[number] for number in states], dim=2).float().cpu().numpy()
-            for place, row, real in zip(places, kept, batch["attention_mask"].bool().cpu().numpy(), strict=True):
-                found[place] = row[real]
-        yield from found
+        yield from run_sorted(encoder, sequences[start : start + EXAMPLES_AT_ONCE], collate, keep, batch_size)
 
 
 def load_encoder(name: str, device: str | torch.device = "cpu") -> PreTrainedModel:

@@ -6,7 +6,7 @@ import logging
 import shutil
 import sys
 from collections.abc import Iterator, Sequence, Sized
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,13 @@ from ...files import (
     locked,
     refuse_address,
 )
+from ...files.options import Group, deciding, option
 from ...files.text import STDIN
 from ...runs import RunFolder, prepare_once
-from ..data.rows import DataRow
+from ..data.rows import DataRow, rows_of
 from ..tasks.data_report import long_text_lines
 from ..tasks.registry import task_record
+from ..tasks.task_arguments import TASK_OPTIONS
 from .prediction_files import (
     OUTPUT_ENDINGS,
     PartHead,
@@ -40,12 +42,10 @@ from .prediction_files import (
     part_head,
     write_part,
 )
-from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings, rows_to_predict
+from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
 
 logger = logging.getLogger(__name__)
 
-# Settings that determine the output, other than task, model and data.
-_DECISIVE = ("top_k", "probabilities", "keep_columns", "batch_size", "dtype")
 # Marks a call that may replace the output, so that resuming it does not need --overwrite again.
 _MAY_REPLACE = "predictions-replace"
 
@@ -59,17 +59,12 @@ class PredictArguments(PredictorSettings):
         OSError: If the model folder does not exist.
     """
 
-    data: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": "Texts: .txt (one per line), .csv, .tsv, .jsonl, .parquet, compressed or not; - reads standard "
-            "input."
-        },
+    group = Group.INPUT
+    data: list[str] = option(
+        [], "Texts: .txt (one per line), .csv, .tsv, .jsonl, .parquet, compressed or not; - reads standard input."
     )
-    output: str = field(
-        default=STDIN, metadata={"help": f"Where to: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines."}
-    )
-    overwrite: bool = field(default=False, metadata={"help": "Replace the file that an earlier call wrote."})
+    output: str = option(STDIN, f"Where to: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
+    overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
@@ -161,7 +156,7 @@ class _Prediction:
         self.state = PartialState(cpu=arguments.use_cpu)
         settings = {item.name: getattr(arguments, item.name) for item in fields(PredictorSettings)}
         self.predictor = Predictor(**settings)
-        rows = chain.from_iterable(rows_to_predict(source, self.predictor.task) for source in data)
+        rows = chain.from_iterable(rows_of(source, self.predictor.task, new=True) for source in data)
         first = next(rows, None)
         if first is None:
             raise ValueError("The data holds no rows.")
@@ -208,7 +203,7 @@ class _Prediction:
         starts_over = self.arguments.overwrite or not self._can_resume()
         folder = RunFolder(output.with_name(f".{output.name}{PARTIAL}"), starts_over)
         with folder:
-            prepare_once(_Processes(self.state), lambda: self._begin(folder, output))
+            prepare_once(self.state.is_main_process, lambda: self._begin(folder, output))
             try:
                 counts = self._write_parts(folder.path, output)
             except ValueError:  # an error in the data
@@ -244,7 +239,7 @@ class _Prediction:
             "model": str(model),
             "data": files,
             "rows_of_a_part": ROWS_OF_A_PART,
-            **{name: getattr(arguments, name) for name in _DECISIVE},
+            **{name: value for name, value in deciding(arguments).items() if name not in TASK_OPTIONS},
             "task": task_record(type(task).__name__, task),
             "device": self.state.device.type,
         }
@@ -296,11 +291,3 @@ class _Prediction:
             count += 1
         sys.stdout.flush()
         return {"rows": count, "cut": self.predictor.cut, "windowed": self.predictor.windowed}
-
-
-class _Processes:
-    """The processes of a run, for `prepare_once`."""
-
-    def __init__(self, state: PartialState) -> None:
-        self.world_size: int = state.num_processes
-        self.should_save: bool = state.is_main_process

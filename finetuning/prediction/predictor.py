@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import torch
 from accelerate import PartialState
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import is_table, parse_json, read_conll, stream_rows
-from ...files.settings import AT_LEAST_1
+from ...files.options import AT_LEAST_1, Group, option
 from ...files.source import rows_of_batch, with_columns
-from ...files.text import SEPARATED_SUFFIXES, STDIN, content_suffix, open_text
+from ...files.text import SEPARATED_SUFFIXES, content_suffix
 from ...modeling_mybert import MyBertPreTrainedModel
 from ..data.labels import Labels
-from ..data.rows import DataRow, check_columns, new_name, rows_of
-from ..network.features import PAIR_SEPARATOR
+from ..data.rows import DataRow, check_columns, new_name
 from ..network.heads import check_model, longest_sequence
 from ..network.tagger import FeatureTaggerConfig
 from ..tasks import TaggingTask, feature_tasks
@@ -107,55 +105,6 @@ _PAIRS = (
 _TEXTS = ("text", "sentence", "tokens", "words", "document", "content", "review", "comment", "question", "sent1")
 
 
-def rows_to_predict(data: Any, task: Task) -> Iterator[DataRow]:
-    """Stream rows of a file ("-" is standard input) or of data in memory, see `rows_of`."""
-    if isinstance(data, (str, Path)):
-        # Texts without columns have the columns `text` and `text_pair`, and lines of a file `line`.
-        yield from _file_rows(data, task)
-        return
-    yield from rows_of(data, "data", task, labelled=False)
-
-
-def _file_rows(path: str | Path, task: Task) -> Iterator[DataRow]:
-    if str(path) == STDIN:
-        lines = open_text(path, task.encoding)
-        head: list[str] = []  # up to the first non-empty line
-        while (not head or not head[-1].strip()) and (line := next(lines, None)) is not None:
-            head.append(line)
-        lines = chain(head, lines)
-        if head and head[-1].lstrip().startswith("{"):
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    value = parse_json("standard input", number, line)
-                    if not isinstance(value, dict):
-                        raise ValueError(f"standard input, line {number}: {line[:40]!r}; expected a JSON object.")
-                    yield DataRow(value, "standard input", number)
-            return
-        yield from _text_rows(lines, "standard input", task)
-    elif is_table(path):
-        rows = stream_rows(path, task.file_columns, task.encoding, task.skip_broken_rows, task.is_published(path))
-        yield from (DataRow(row, str(path), number) for number, row in enumerate(rows, start=1))
-    elif task.reads_conll and content_suffix(path) != ".txt":
-        rows = iter(read_conll(path, task.encoding))
-        yield from (DataRow(row, str(path), number) for number, row in enumerate(rows, start=1))
-    else:
-        yield from _text_rows(open_text(path, task.encoding), str(path), task)
-
-
-def _text_rows(lines: Iterable[str], source: str, task: Task) -> Iterator[DataRow]:
-    """One text per line, or a pair separated as in `features` if the task reads pairs; empty lines are left out."""
-    empty = 0
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            empty += 1
-            continue
-        parts = line.rsplit(PAIR_SEPARATOR, 1) if task.may_read_pairs else [line]
-        texts = dict(zip(("text", "text_pair"), parts, strict=False))
-        yield DataRow({"line": number, **texts}, source, number)
-    if empty:
-        logger.warning("%s: %s empty lines are left out.", source, f"{empty:,}")
-
-
 def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
     """The task with its own columns if the data has them, else with usual names; `given` settings stay."""
     names = set(row.values)
@@ -196,12 +145,13 @@ ROWS_OF_A_PART = 1024
 class PredictorSettings(FinetunedModelArguments):
     """Settings of a `Predictor`, in addition to those of the task."""
 
-    top_k: Annotated[int, AT_LEAST_1] = field(
-        default=1, metadata={"help": "How many labels or answers to list for each row, the best first."}
+    group = Group.ANSWERS
+    top_k: int = option(
+        1, "How many labels or answers to list for each row, the best first.", AT_LEAST_1, decides=True
     )
-    probabilities: bool = field(default=False, metadata={"help": "Add the probability of every class."})
-    keep_columns: list[str] | None = field(
-        default=None, metadata={"help": "Columns of the data to keep in the output (default: all)."}
+    probabilities: bool = option(False, "Add the probability of every class.", decides=True)
+    keep_columns: list[str] | None = option(
+        None, "Columns of the data to keep in the output (default: all).", group=Group.INPUT, decides=True
     )
 
     def __post_init__(self) -> None:

@@ -5,9 +5,9 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from accelerate import PartialState
@@ -27,6 +27,7 @@ from ...files import (
     reserved,
     write_json,
 )
+from ...files.options import Group, check_options, option
 from ...hub_card import CardContent, Comparison, write_card
 from ..data.rows import files_of, sources_of
 from ..network.encoder_parts import encoder_layers, set_encoder_layers
@@ -58,47 +59,40 @@ class PruneArguments(FinetunedModelArguments):
         OSError: If the model folder does not exist.
     """
 
-    displaces: ClassVar[dict[str, tuple[str, ...]]] = {
-        "keep_heads": ("keep_layers", "drop_layers"),
-        "keep_layers": ("keep_heads",),
-        "drop_layers": ("keep_heads",),
-    }
-
-    data: list[str] = field(
-        default_factory=list,
-        metadata={"help": "Task data with labels, to measure on; without it nothing is measured."},
+    group = Group.SMALLER
+    data: list[str] = option(
+        [], "Task data with labels, to measure on; without it nothing is measured.", group=Group.INPUT
     )
-    drop_layers: list[str] = field(
-        default_factory=lambda: ["top"],
-        metadata={
-            "help": "Layers to drop: top (the last ones first), alternate (the rest are spread evenly and "
-            "include the first and the last), or their numbers, from 0."
-        },
+    drop_layers: list[str] = option(
+        ["top"],
+        "Layers to drop: top (the last ones first), alternate (the rest are spread evenly and include the first and "
+        "the last), or their numbers, from 0.",
     )
-    keep_layers: list[int] = field(
-        default_factory=list,
-        metadata={
-            "help": "How many layers to keep; several numbers are measured one by one (default: all but one, down "
-            "to one)."
-        },
+    keep_layers: list[int] = option(
+        [], "How many layers to keep; several numbers are measured one by one (default: all but one, down to one)."
     )
-    keep_heads: list[int] = field(
-        default_factory=list,
-        metadata={
-            "help": "How many attention heads of each layer to keep, those that matter most for the data (bert, "
-            "mybert); several numbers are measured one by one. All layers are kept."
-        },
+    keep_heads: list[int] = option(
+        [],
+        "How many attention heads of each layer to keep, those that matter most for the data (bert, mybert); "
+        "several numbers are measured one by one. All layers are kept.",
+        excludes="keep_layers drop_layers",
     )
-    output_dir: str | None = field(
-        default=None, metadata={"help": "Folder for the smaller model; without it the cost is only measured."}
+    output_dir: str | None = option(
+        None,
+        "Folder for the smaller model; without it the cost is only measured.",
+        group=Group.INPUT,
+        comes_last=True,
     )
-    overwrite: bool = field(default=False, metadata={"help": "Replace the model that an earlier call wrote."})
+    overwrite: bool = option(
+        False, "Replace the model that an earlier call wrote.", group=Group.INPUT, comes_last=True
+    )
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
         if not self.model:
             raise ValueError("model is not set; give the model to be made smaller, a folder or Hub name.")
         self.data = sources_of(self.data, "data")  # type: ignore[assignment]
+        check_options(self)
         if not self.data and not self.output_dir:
             raise ValueError("data and output_dir are not set; give data to measure on, a folder to write, or both.")
         if self.named_layers() is not None and self.keep_layers:
@@ -117,8 +111,6 @@ class PruneArguments(FinetunedModelArguments):
                 logger.warning("There is no data to measure on; without effect: %s.", ", ".join(idle))
 
     def _check_heads(self) -> None:
-        if self.keep_layers or self.named_layers() is not None:
-            raise ValueError("keep_heads is set along with layers to drop; prune heads and layers in separate calls.")
         if not self.data:
             raise ValueError("keep_heads is set without data; labelled data is needed to tell which heads matter.")
         if self.dtype != "float32":

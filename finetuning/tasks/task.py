@@ -15,10 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import torch
-from accelerate import PartialState
-from accelerate.utils import gather_object, send_to_device
 from torch.utils.data import Dataset
-from tqdm.auto import tqdm
 from transformers import (
     AutoConfig,
     DataCollatorWithPadding,
@@ -28,12 +25,11 @@ from transformers import (
 )
 from typing_extensions import Self
 
-from ...files.source import GivenData
 from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport
-from ...pipelines.batching import batches_by_length
+from ...pipelines.batching import run_sorted
 from ..data.labels import LABEL_ARGUMENTS, Labels, listed
-from ..data.rows import DataRow, DataSource, check_columns, given_rows, read_data
+from ..data.rows import DataRow, DataSource, check_columns, rows_of
 from ..network.heads import Beginning, check_max_length, keeps_head, load_finetuned, load_with_head
 
 E = TypeVar("E")  # an example from the data
@@ -68,18 +64,9 @@ class ExampleReader(ABC, Generic[E]):
 
     def rows(self, source: DataSource, labelled: bool) -> list[DataRow]:
         """Read the rows of a file; columns may be missing in some rows."""
-        if isinstance(source, GivenData):
-            rows = given_rows(source, self)
-        else:
-            rows = read_data(
-                source,
-                self.file_columns,
-                self.encoding,
-                self.skip_broken_rows,
-                conll=self.reads_conll,
-                class_names=not self.has_class_numbers,
-                literal_quotes=self.is_published(source),
-            )
+        rows = list(rows_of(source, self))
+        if not rows:
+            raise ValueError(f"{source} holds no rows.")
         check_columns(rows, self.columns(labelled))
         return rows
 
@@ -509,25 +496,16 @@ def network_outputs(
     progress: bool = False,
 ) -> Any:
     """Run data through a model in eval mode: an array for each sequence, the input of `Task.predict`."""
-    collate = task.collator(tokenizer, model)
-    lengths = [_tokens(data[place]) for place in range(len(data))]
-    batches = list(batches_by_length(lengths, model.device, batch_size))
-    if shared:
-        state = PartialState()
-        batches = batches[state.process_index :: state.num_processes]
-    found: list[tuple[int, Any]] = []
-    with torch.inference_mode():
-        for places in tqdm(batches, desc="Batches", delay=2, disable=not progress):
-            rows = [
-                {name: value for name, value in data[place].items() if name not in _FOR_THE_LOSS} for place in places
-            ]
-            batch: Any = send_to_device(collate(rows), model.device)
-            kept = [values.float().cpu().numpy() for values in task.kept_outputs(model(**batch), batch)]
-            found += zip(places, zip(*kept, strict=True), strict=True)
-    if shared:
-        found = gather_object(found)
-    found.sort(key=lambda item: item[0])
-    columns = [list(column) for column in zip(*(values for _, values in found), strict=True)]
+    pad = task.collator(tokenizer, model)
+
+    def collate(rows: list[dict[str, Any]]) -> Any:
+        return pad([{name: value for name, value in row.items() if name not in _FOR_THE_LOSS} for row in rows])
+
+    def keep(outputs: Any, batch: Mapping[str, Any], rows: object) -> Any:
+        return zip(*(values.float().cpu().numpy() for values in task.kept_outputs(outputs, batch)), strict=True)
+
+    found = run_sorted(model, data, collate, keep, batch_size, _tokens, shared, progress)  # type: ignore[arg-type]
+    columns = [list(column) for column in zip(*found, strict=True)]
     # A tuple of such lists for several outputs.
     return columns[0] if len(columns) == 1 else tuple(columns)
 

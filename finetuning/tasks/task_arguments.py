@@ -1,14 +1,14 @@
 """Settings shared by all commands on task data: the task and its data."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from transformers import AutoConfig
 
 from ...files import check_available
-from ...files.settings import AT_LEAST_1, Range, check_settings
+from ...files.options import AT_LEAST_1, Group, Range, check_options, option
 from ...files.source import GivenData
 from ...runs import started_on_cpus
 from ..data.rows import DataSource, HubSplit
@@ -24,66 +24,59 @@ BATCH_SIZE_HELP = "Sequences at a time (default: what suits their lengths and th
 class TaskArguments:
     """The task and its data; settings that are not given have the task's defaults."""
 
-    task: str = field(
-        default="classification",
-        metadata={"help": f"The task: {', '.join(name for name in TASKS if name != 'fill_mask')}."},
+    group = Group.READING
+    decides = True
+    task: str = option(
+        "classification", f"The task: {', '.join(name for name in TASKS if name != 'fill_mask')}.", group=Group.INPUT
     )
-    text_column: str | None = field(
-        default=None,
-        metadata={
-            "help": "Column of the text: sentence, words, question, or a beginning to continue (default: the task's; "
-            "for classification text)."
-        },
+    text_column: str | None = option(
+        None,
+        "Column of the text: sentence, words, question, or a beginning to continue (default: the task's; for "
+        "classification text).",
     )
-    text_pair_column: str | None = field(
-        default=None,
-        metadata={"help": "Column of the second text: of a pair, the context, or what all choices begin with."},
+    text_pair_column: str | None = option(
+        None, "Column of the second text: of a pair, the context, or what all choices begin with."
     )
-    label_column: str | None = field(
-        default=None,
-        metadata={"help": "Column of label, tags, value or answers (default: the task's; for classification label)."},
+    label_column: str | None = option(
+        None, "Column of label, tags, value or answers (default: the task's; for classification label)."
     )
-    label_columns: list[str] | None = field(
-        default=None, metadata={"help": "Columns of 0 and 1, one per label (multilabel)."}
+    label_columns: list[str] | None = option(None, "Columns of 0 and 1, one per label (multilabel).")
+    label_separator: str | None = option(
+        None, "Separator of the labels of a text (multilabel; default: whichever of , ; | occurs)."
     )
-    label_separator: str | None = field(
-        default=None,
-        metadata={"help": "Separator of the labels of a text (multilabel; default: whichever of , ; | occurs)."},
+    choice_columns: list[str] | None = option(None, "Columns of the choices, or the one that holds lists of them.")
+    encoding: str | None = option(None, "Encoding of the data files (default utf-8).")
+    max_length: int | None = option(
+        None, "Longest sequence in tokens (default 128, question answering 384).", LENGTH, group=Group.SEQUENCES
     )
-    choice_columns: list[str] | None = field(
-        default=None, metadata={"help": "Columns of the choices, or the one that holds lists of them."}
+    continuation_labels: Literal["ignore", "inside"] | None = option(
+        None, "Label of a word's further pieces: ignored, or inside the entity (I-).", group=Group.ANSWERS
     )
-    encoding: str | None = field(default=None, metadata={"help": "Encoding of the data files (default utf-8)."})
-    max_length: Annotated[int | None, LENGTH] = field(
-        default=None, metadata={"help": "Longest sequence in tokens (default 128, question answering 384)."}
+    max_document_context: bool | None = option(
+        None, "Give each sentence as much of its document as context as fits.", group=Group.SEQUENCES
     )
-    continuation_labels: Literal["ignore", "inside"] | None = field(
-        default=None, metadata={"help": "Label of a word's further pieces: ignored, or inside the entity (I-)."}
+    window_pooling: Literal["mean", "max"] | None = option(
+        None,
+        "Read texts longer than max_length in windows and pool their logits (default: cut them).",
+        group=Group.SEQUENCES,
     )
-    max_document_context: bool | None = field(
-        default=None, metadata={"help": "Give each sentence as much of its document as context as fits."}
+    doc_stride: int | None = option(
+        None, "Tokens that windows of a long text share (default 128, or half a window).", group=Group.SEQUENCES
     )
-    window_pooling: Literal["mean", "max"] | None = field(
-        default=None,
-        metadata={"help": "Read texts longer than max_length in windows and pool their logits (default: cut them)."},
+    max_question_length: int | None = option(None, "Tokens of a question (64).", group=Group.SEQUENCES)
+    max_answer_length: int | None = option(None, "Tokens of an answer (30).", group=Group.ANSWERS)
+    n_best_size: int | None = option(None, "Answers in nbest_predictions.json (20).", group=Group.ANSWERS)
+    max_context: bool | None = option(
+        None, "Take answers from the window with most context around them (Google's rule).", group=Group.ANSWERS
     )
-    doc_stride: int | None = field(
-        default=None, metadata={"help": "Tokens that windows of a long text share (default 128, or half a window)."}
-    )
-    max_question_length: int | None = field(default=None, metadata={"help": "Tokens of a question (64)."})
-    max_answer_length: int | None = field(default=None, metadata={"help": "Tokens of an answer (30)."})
-    n_best_size: int | None = field(default=None, metadata={"help": "Answers in nbest_predictions.json (20)."})
-    max_context: bool | None = field(
-        default=None, metadata={"help": "Take answers from the window with most context around them (Google's rule)."}
-    )
-    null_score_threshold: float | None = field(
-        default=None,
-        metadata={"help": "SQuAD 2.0: no answer above this score difference (default: best on the validation data)."},
+    null_score_threshold: float | None = option(
+        None,
+        "SQuAD 2.0: no answer above this score difference (default: best on the validation data).",
+        group=Group.ANSWERS,
     )
 
     def resolve_task(self) -> Task:
         """The task with the given settings, which must be its own."""
-        check_settings(self)
         name, task = self._chosen_task()
         return replace(task, **self._hub_fields(task) | self._given_settings(name))
 
@@ -91,15 +84,15 @@ class TaskArguments:
         """The settings given for a task; a setting of other tasks, or a column named twice, is an error."""
         task = _task_called(name)
         given: dict[str, Any] = {}
-        for option in (item.name for item in fields(TaskArguments) if item.name != "task"):
-            value = getattr(self, option)
+        for each in (each.name for each in fields(TaskArguments) if each.name != "task"):
+            value = getattr(self, each)
             if value is None:
                 continue
-            if option not in task.options:
-                raise ValueError(f"{option} is not a setting of the task {name}, which has {', '.join(task.options)}.")
+            if each not in task.options:
+                raise ValueError(f"{each} is not a setting of the task {name}, which has {', '.join(task.options)}.")
             if isinstance(value, list) and (twice := [name for name in value if value.count(name) > 1]):
-                raise ValueError(f"{option} names {twice[0]!r} twice; expected different columns.")
-            given[option] = tuple(value) if isinstance(value, list) else value
+                raise ValueError(f"{each} names {twice[0]!r} twice; expected different columns.")
+            given[each] = tuple(value) if isinstance(value, list) else value
         return given
 
     def _chosen_task(self) -> tuple[str, Task]:
@@ -116,24 +109,30 @@ def _task_called(name: str) -> Task:
     return TASKS[name]
 
 
+TASK_OPTIONS = TaskArguments.__dataclass_fields__.keys()
+
+
 @dataclass
 class FinetunedModelArguments(TaskArguments):
     """The settings of commands that use a fine-tuned model; it records what it was trained for."""
 
-    task: str | None = field(  # type: ignore[assignment]
-        default=None,
-        metadata={"help": f"The task: {', '.join(TASKS)} (default: what the model was fine-tuned for)."},
+    group = Group.SEQUENCES
+    task: str | None = option(
+        None, f"The task: {', '.join(TASKS)} (default: what the model was fine-tuned for).", group=Group.INPUT
     )
-    model: str | None = field(default=None, metadata={"help": "Fine-tuned model, folder or Hub name."})
-    batch_size: Annotated[int | None, AT_LEAST_1] = field(default=None, metadata={"help": BATCH_SIZE_HELP})
-    dtype: Literal["float32", "bfloat16", "int8"] = field(
-        default="float32", metadata={"help": "Type of the weights, and of the computation; int8 is for CPUs."}
+    model: str | None = option(None, "Fine-tuned model, folder or Hub name.", group=Group.INPUT)
+    batch_size: int | None = option(None, BATCH_SIZE_HELP, AT_LEAST_1, decides=True, idle_with="predictions")
+    dtype: Literal["float32", "bfloat16", "int8"] = option(
+        "float32",
+        "Type of the weights, and of the computation; int8 is for CPUs.",
+        decides=True,
+        idle_with="predictions",
     )
-    use_cpu: bool = field(default=False, metadata={"help": "Use the CPU, even if there is an accelerator."})
+    use_cpu: bool = option(False, "Use the CPU, even if there is an accelerator.", group=Group.TRAINING)
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
-        check_settings(self)
+        check_options(self)
         if self.model:
             check_model(self.model, ask_hub=False)
         if self.model is None or Path(self.model).is_dir():

@@ -1,23 +1,25 @@
 """The settings of `mybert finetune`."""
 
 import logging
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
 from ...files import refuse_address
-from ...files.settings import (
+from ...files.options import (
     ABOVE_0,
     AT_LEAST_0,
     AT_LEAST_1,
     SHARE,
     SHARE_ABOVE_0,
+    Group,
     Range,
-    check_settings,
-    refuse_given,
+    check_options,
+    deciding,
+    option,
 )
 from ...files.source import GivenData
 from ...runs import RunArguments, check_libraries, started_on_cpus
@@ -25,49 +27,146 @@ from ..data.rows import DataSource, hub_splits, source_of, sources_of
 from ..tasks.task import Task
 from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names
 from .learning_rates import rate_for_size
-from .samples import SAMPLE_SETTINGS, SampleSettings
+from .samples import SampleSettings
 
 logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "validation", "test")
-# Settings that determine a run's result, in addition to the task's; not those on processes and speed.
+# Settings of transformers that determine a run's result, in addition to those of all runs; not those on speed.
 _DECISIVE = (
-    *("model", "train_file", "dataset", "dataset_config", "approach", "features", "lstm_size", "bilstm", "seeds"),
-    *("freeze", "freeze_layers", "train_head_first", "gradual_unfreezing", "reinitialize_layers", "layer_decay"),
-    *("embedding_learning_rate", "dropout"),
-    *("new_head", "from_scratch", "keep_model_type", "lora", "peft_config"),
-    *("correct_bias", "optim", "optim_args", "optim_target_modules"),
-    *("learning_rate", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs", "weight_decay", "max_grad_norm"),
-    *("adam_beta1", "adam_beta2", "adam_epsilon", "label_smoothing_factor", "neftune_noise_alpha"),
-    *("bf16", "fp16", "tf32", "bf16_full_eval", "fp16_full_eval"),
-    *("per_device_train_batch_size", "gradient_accumulation_steps", "average_tokens_across_devices"),
-    *("max_steps", "num_train_epochs", "dataloader_drop_last", "train_sampling_strategy", "length_column_name"),
-    *SAMPLE_SETTINGS,
-    *("seed", "data_seed", "ignore_data_skip", "save_only_model"),
-    *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
+    *("optim_args", "optim_target_modules", "label_smoothing_factor", "neftune_noise_alpha", "tf32"),
+    *("bf16_full_eval", "fp16_full_eval", "per_device_train_batch_size", "gradient_accumulation_steps"),
+    *("average_tokens_across_devices", "dataloader_drop_last", "train_sampling_strategy", "length_column_name"),
+    *("ignore_data_skip", "save_only_model", "load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
 )
-# Settings without a meaning if only a tagger on frozen features is trained.
-_OF_THE_WHOLE_MODEL = (
-    *("bilstm", "freeze", "freeze_layers", "train_head_first", "gradual_unfreezing", "reinitialize_layers"),
-    *("layer_decay", "embedding_learning_rate", "dropout", "from_scratch", "new_head", "keep_model_type"),
-)
-# Settings of trained or re-initialised weights; with an adapter, all weights but the head's are frozen.
-_NOT_WITH_ADAPTERS = tuple(
-    name for name in _OF_THE_WHOLE_MODEL if name not in ("dropout", "new_head", "keep_model_type")
-)
+_DECISIVE_WHERE_EVALUATIONS_COUNT = ("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps")
 _ADAMW = ("adamw_torch", "adamw_torch_fused")  # which can run without bias correction
 _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
-_DECISIVE_WHERE_EVALUATIONS_COUNT = ("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps")
 _LEARNING_RATE = 5e-5  # of BERT base
 _FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
 _NOTHING_EVALUATED = "nothing is evaluated; give a validation_file, or hold out data with validation_split"
-_SHARED = RunArguments.__dataclass_fields__
 _FROM_MINUS_1 = Range("at least 0, or -1 for none", lambda value: value >= -1)
+# Rules: only a tagger on frozen features is trained; or all weights but the head's and an adapter's are frozen.
+_TAGGER = "approach=features"
+_FROZEN = f"{_TAGGER} lora peft_config"
+_ADAPTED = "where only adapters, pooler and head are trained"
 
 
 @dataclass
-class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
-    """Settings of `finetune`: the task's, the fields below, and all of transformers' `TrainingArguments`.
+class TaskFiles:
+    """The model to start from, and the data."""
+
+    group = Group.INPUT
+    model: str = option("", "Model folder or Hub name to start from.", decides=True)
+    train_file: str | None = option(
+        None, "Training data (.csv, .tsv, .json, .jsonl, .parquet, CoNLL, compressed or not).", decides=True
+    )
+    validation_file: list[str] | None = option(
+        None, "Data to evaluate on; several files (MNLI) are reported one by one."
+    )
+    test_file: list[str] | None = option(None, "Data to predict; labels are optional, and scored if present.")
+    data_dir: str | None = option(None, "Folder with the benchmark's files as downloaded.")
+    dataset: str | None = option(
+        None, "Data set on the Hub, in place of files.", decides=True, excludes="train_file validation_file data_dir"
+    )
+    dataset_config: str | None = option(
+        None, "Configuration of the data set on the Hub.", decides=True, needs="dataset"
+    )
+
+
+@dataclass
+class FrozenFeatures:
+    """The feature-based approach."""
+
+    group, decides = Group.FEATURES, True
+    approach: Literal["finetune", "features"] = option(
+        "finetune",
+        "Train the whole model, or a BiLSTM tagger on its frozen features (paper, section 5.3).",
+        idle_with="lora peft_config",
+        why="where the whole encoder is frozen",
+    )
+    features: str = option(
+        "concat_last_four", "Features of the tagger; 'all' for every row of Table 7.", needs=_TAGGER
+    )
+    lstm_size: int = option(768, "Units of the tagger's LSTMs in each direction.", AT_LEAST_1, needs=_TAGGER)
+
+
+@dataclass
+class NetworkChanges:
+    """How the network differs from the model it starts from."""
+
+    group, decides, idle_with = Group.MODEL, True, _TAGGER
+    bilstm: bool = option(
+        False,
+        "Put a BiLSTM on top of the encoder (paper, section 5.1).",
+        idle_with=_FROZEN,
+        excludes="keep_model_type",
+    )
+    dropout: float | None = option(
+        None, "Dropout of hidden states and attention, in [0, 1]. Default: the model's own, or 0.1 if new.", SHARE
+    )
+    new_head: bool = option(False, "Start with a new head even if the model has been fine-tuned.")
+    from_scratch: bool = option(
+        False,
+        "Start from random weights (to see what pretraining is worth).",
+        idle_with=_FROZEN,
+        excludes="reinitialize_layers",
+    )
+    keep_model_type: bool = option(False, "Train a bert checkpoint with transformers' own class, not with MyBERT.")
+
+
+@dataclass
+class TrainedParts:
+    """Which weights are trained, when, and at which rate."""
+
+    group, decides, idle_with = Group.PARTS, True, _FROZEN
+    freeze: Literal["encoder"] | None = option(
+        None,
+        "'encoder': train only pooler and head.",
+        excludes="freeze_layers train_head_first gradual_unfreezing reinitialize_layers layer_decay "
+        "embedding_learning_rate",
+        why="which trains only pooler and head",
+    )
+    freeze_layers: int = option(
+        -1,
+        "Freeze the embeddings and this many of the lowest layers; -1 freezes nothing.",
+        _FROM_MINUS_1,
+        excludes="embedding_learning_rate",
+    )
+    train_head_first: float = option(0.0, "Epochs at the start that train only pooler and head.", AT_LEAST_0)
+    gradual_unfreezing: float = option(
+        0.0, "Epochs between unfreezing one layer and the next, from the top down.", AT_LEAST_0
+    )
+    reinitialize_layers: int = option(0, "Top layers to start from random weights.", AT_LEAST_0)
+    lora: bool = option(
+        False,
+        "Train adapters of rank 8 on query and value, and the head; merged at the end (PEFT).",
+        idle_with="",
+        excludes="peft_config",
+        why=_ADAPTED,
+    )
+    peft_config: str | None = option(
+        None, "JSON or YAML file with any other PEFT configuration, instead of --lora.", idle_with="", why=_ADAPTED
+    )
+    layer_decay: float = option(
+        1.0,
+        "Factor on the learning rate from each layer to the one below (0.95, say).",
+        SHARE_ABOVE_0,
+        group=Group.TRAINING,
+    )
+    embedding_learning_rate: float = option(
+        1.0,
+        "Factor on the learning rate of the word embeddings, beside layer_decay (10, say).",
+        ABOVE_0,
+        group=Group.TRAINING,
+    )
+
+
+@dataclass
+class FinetuningArguments(
+    TaskArguments, TaskFiles, FrozenFeatures, NetworkChanges, TrainedParts, SampleSettings, RunArguments
+):
+    """Settings of `finetune`: those of its base classes, the fields below, and transformers' `TrainingArguments`.
 
     In Python, `train_file`, `validation_file` and `test_file` may also be data in memory: a `pandas.DataFrame`, a
     `datasets.Dataset` or an iterable, see `rows.rows_of`; for several validation sets, a dictionary by name.
@@ -79,125 +178,24 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     data_settings: ClassVar[tuple[str, ...]] = ("train_file", "validation_file", "test_file")
     """The fields for data."""
 
-    displaces: ClassVar[dict[str, tuple[str, ...]]] = RunArguments.displaces | {
-        "train_file": ("dataset", "dataset_config"),
-        "data_dir": ("dataset", "dataset_config"),
-        "dataset": ("train_file", "validation_file", "data_dir"),
-        "validation_file": ("dataset", "dataset_config", "validation_split", "folds"),
-        "validation_split": ("validation_file", "folds"),
-        "folds": ("validation_file", "validation_split", "early_stopping_patience", "load_best_model_at_end"),
-        "lora": ("peft_config",),
-        "peft_config": ("lora",),
-        "freeze": (
-            *("train_head_first", "gradual_unfreezing", "freeze_layers", "layer_decay"),
-            *("embedding_learning_rate", "reinitialize_layers"),
-        ),
-        "freeze_layers": ("freeze", "embedding_learning_rate"),
-        "layer_decay": ("freeze",),
-        "embedding_learning_rate": ("freeze", "freeze_layers"),
-        "from_scratch": ("reinitialize_layers",),
-        "reinitialize_layers": ("from_scratch", "freeze"),
-        "bilstm": ("keep_model_type",),
-        "keep_model_type": ("bilstm",),
-        "train_head_first": ("freeze",),
-        "gradual_unfreezing": ("freeze",),
-    }
-
-    model: str = field(default="", metadata={"help": "Model folder or Hub name to start from."})
-    train_file: str | None = field(
-        default=None,
-        metadata={"help": "Training data (.csv, .tsv, .json, .jsonl, .parquet, CoNLL, compressed or not)."},
+    group = Group.TRAINING
+    seeds: int = option(1, "Number of runs, each with another seed; the best is kept.", AT_LEAST_1, decides=True)
+    correct_bias: bool = option(
+        True, "Adam with bias correction; False gives the optimizer of Google's BERT.", decides=True
     )
-    validation_file: list[str] | None = field(
-        default=None, metadata={"help": "Data to evaluate on; several files (MNLI) are reported one by one."}
+    learning_rate: float | None = option(
+        None,
+        "Peak learning rate (default 5e-5 x 768 / hidden size, SWAG 2e-5 x the same, adapters 5e-4, tagger on "
+        "features 1e-3).",
     )
-    test_file: list[str] | None = field(
-        default=None, metadata={"help": "Data to predict; labels are optional, and scored if present."}
-    )
-    data_dir: str | None = field(default=None, metadata={"help": "Folder with the benchmark's files as downloaded."})
-    dataset: str | None = field(default=None, metadata={"help": "Data set on the Hub, in place of files."})
-    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of the data set on the Hub."})
-    approach: Literal["finetune", "features"] = field(
-        default="finetune",
-        metadata={"help": "Train the whole model, or a BiLSTM tagger on its frozen features (paper, section 5.3)."},
-    )
-    features: str = field(
-        default="concat_last_four", metadata={"help": "Features of the tagger; 'all' for every row of Table 7."}
-    )
-    lstm_size: Annotated[int, AT_LEAST_1] = field(
-        default=768, metadata={"help": "Units of the tagger's LSTMs in each direction."}
-    )
-    bilstm: bool = field(default=False, metadata={"help": "Put a BiLSTM on top of the encoder (paper, section 5.1)."})
-    seeds: Annotated[int, AT_LEAST_1] = field(
-        default=1, metadata={"help": "Number of runs, each with another seed; the best is kept."}
-    )
-    freeze: Literal["encoder"] | None = field(
-        default=None, metadata={"help": "'encoder': train only pooler and head."}
-    )
-    freeze_layers: Annotated[int, _FROM_MINUS_1] = field(
-        default=-1, metadata={"help": "Freeze the embeddings and this many of the lowest layers; -1 freezes nothing."}
-    )
-    train_head_first: Annotated[float, AT_LEAST_0] = field(
-        default=0.0, metadata={"help": "Epochs at the start that train only pooler and head."}
-    )
-    gradual_unfreezing: Annotated[float, AT_LEAST_0] = field(
-        default=0.0, metadata={"help": "Epochs between unfreezing one layer and the next, from the top down."}
-    )
-    reinitialize_layers: Annotated[int, AT_LEAST_0] = field(
-        default=0, metadata={"help": "Top layers to start from random weights."}
-    )
-    layer_decay: Annotated[float, SHARE_ABOVE_0] = field(
-        default=1.0, metadata={"help": "Factor on the learning rate from each layer to the one below (0.95, say)."}
-    )
-    embedding_learning_rate: Annotated[float, ABOVE_0] = field(
-        default=1.0,
-        metadata={"help": "Factor on the learning rate of the word embeddings, beside layer_decay (10, say)."},
-    )
-    dropout: Annotated[float | None, SHARE] = field(
-        default=None,
-        metadata={
-            "help": "Dropout of hidden states and attention, in [0, 1]. Default: the model's own, or 0.1 if new."
-        },
-    )
-    lora: bool = field(
-        default=False,
-        metadata={"help": "Train adapters of rank 8 on query and value, and the head; merged at the end (PEFT)."},
-    )
-    peft_config: str | None = field(
-        default=None, metadata={"help": "JSON or YAML file with any other PEFT configuration, instead of --lora."}
-    )
-    correct_bias: bool = field(
-        default=True, metadata={"help": "Adam with bias correction; False gives the optimizer of Google's BERT."}
-    )
-    new_head: bool = field(
-        default=False, metadata={"help": "Start with a new head even if the model has been fine-tuned."}
-    )
-    from_scratch: bool = field(
-        default=False, metadata={"help": "Start from random weights (to see what pretraining is worth)."}
-    )
-    keep_model_type: bool = field(
-        default=False,
-        metadata={"help": "Train a bert checkpoint with transformers' own class, not with MyBERT."},
-    )
-    learning_rate: float | None = field(
-        default=None,
-        metadata={
-            "help": "Peak learning rate (default 5e-5 x 768 / hidden size, SWAG 2e-5 x the same, adapters 5e-4, "
-            "tagger on features 1e-3)."
-        },
-    )
-    num_train_epochs: float | None = field(
-        default=None, metadata={"help": "Epochs (default 3, SQuAD 2.0 2, tagger on features 20)."}
-    )
-    per_device_train_batch_size: int | None = field(
-        default=None, metadata={"help": "Sequences per batch and device (default 32, SWAG 16)."}
-    )
-    warmup_steps: float = field(default=0.1, metadata={"help": "Steps of warm-up; below 1 a share of all steps."})
-    save_strategy: SaveStrategy | str = field(default="epoch", metadata=_SHARED["save_strategy"].metadata)
-    eval_strategy: IntervalStrategy | str = field(default="epoch", metadata=_SHARED["eval_strategy"].metadata)
-    save_total_limit: int | None = field(default=1, metadata={"help": "Keep this many checkpoints, besides the best."})
+    num_train_epochs: float | None = option(None, "Epochs (default 3, SQuAD 2.0 2, tagger on features 20).")
+    per_device_train_batch_size: int | None = option(None, "Sequences per batch and device (default 32, SWAG 16).")
+    warmup_steps: float = option(0.1, "Steps of warm-up; below 1 a share of all steps.")
+    save_strategy: SaveStrategy | str = option("epoch")
+    eval_strategy: IntervalStrategy | str = option("epoch")
+    save_total_limit: int | None = option(1, "Keep this many checkpoints, besides the best.")
     # None: if it is evaluated and saved at the same steps.
-    load_best_model_at_end: bool | None = field(default=None, metadata=_SHARED["load_best_model_at_end"].metadata)
+    load_best_model_at_end: bool | None = option(None, idle_with="folds")
     why_learning_rate: str = field(default="", init=False)  # for the card, if it is not set
 
     def __post_init__(self) -> None:
@@ -224,8 +222,6 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             )
         self._find_files(task)
         self._check_training_data()
-        if self.validation_split and self.validation_file:
-            raise ValueError("validation_split and validation data are both given; expected one of them.")
         if self.folds:
             self._check_folds()
         elif not self.dataset:
@@ -292,38 +288,11 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         return rate_for_size(self.resolve_task().defaults.get("learning_rate", _LEARNING_RATE), self.model)
 
     def _check(self) -> None:
-        check_settings(self)
-        if self.dataset and (self.train_file or self.validation_file or self.data_dir):
-            raise ValueError(f"dataset is {self.dataset!r} but files are given as well; expected one of the two.")
-        if self.approach == "features":
-            refuse_given(self, _OF_THE_WHOLE_MODEL, "with approach 'features', where the whole encoder is frozen")
-        if self.lora and self.peft_config:
-            raise ValueError(f"lora is set and peft_config is {self.peft_config!r}; expected one of the two.")
-        if self.has_adapter:
-            adapter = "lora" if self.lora else "peft_config"
-            why = f"with {adapter}, where only adapters, pooler and head are trained"
-            refuse_given(self, (*_NOT_WITH_ADAPTERS, "approach"), why)
-        for names, is_idle, where in (
-            (("features", "lstm_size"), self.approach != "features", "without approach 'features'"),
-            (("dataset_config",), not self.dataset, "without dataset"),
-            (("freeze_layers", "layer_decay", "embedding_learning_rate"), self.freeze, "with freeze 'encoder'"),
-            (("embedding_learning_rate",), self.freeze_layers >= 0, f"with freeze_layers {self.freeze_layers}"),
-            (("reinitialize_layers",), self.from_scratch, "with from_scratch"),
-            (("keep_model_type",), self.bilstm, "with bilstm"),
-        ):
-            if is_idle:
-                refuse_given(self, names, f"{where}, where it has no effect")
+        check_options(self)
         if not self.correct_bias and self.optim not in _ADAMW:
             raise ValueError(
                 f"correct_bias is False and optim is {OptimizerNames(self.optim).value!r}; without bias correction "
                 f"expected {' or '.join(_ADAMW)}."
-            )
-        if self.freeze and (self.train_head_first or self.gradual_unfreezing):
-            raise ValueError("freeze is 'encoder', but the encoder is to be unfrozen later; expected one of the two.")
-        if self.freeze and self.reinitialize_layers:
-            raise ValueError(
-                f"freeze is 'encoder' and reinitialize_layers is {self.reinitialize_layers}: random layers would "
-                "never be trained; expected one of the two."
             )
 
     @property
@@ -349,19 +318,8 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
 
     def _check_folds(self) -> None:
         """Reject settings that need separate validation data, or select models by the fold that measures them."""
-        for name in ("validation_file", "validation_split", "early_stopping_patience", "load_best_model_at_end"):
-            if getattr(self, name):
-                what = (
-                    "each fold is the validation data in turn"
-                    if "validation" in name
-                    else "a fold that is measured must not choose the checkpoint"
-                )
-                raise ValueError(
-                    f"folds is {self.folds} and {name} is {getattr(self, name)!r}: {what}; leave one out."
-                )
-        if self.seeds > 1 or self.features == "all":
-            other = f"seeds is {self.seeds}" if self.seeds > 1 else "features is 'all'"
-            raise ValueError(f"folds is {self.folds} and {other}; expected one of the two.")
+        if self.features == "all":
+            raise ValueError(f"folds is {self.folds} and features is 'all'; expected one of the two.")
         if self.save_strategy == "best":
             raise ValueError(
                 f"folds is {self.folds} and save_strategy is 'best', which needs validation data of its own."
@@ -450,10 +408,9 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
 
     def decisive(self) -> dict[str, Any]:
         """The settings that determine a run's result: an interrupted run is resumed only with the same."""
-        names = [option.name for option in fields(TaskArguments)] + list(_DECISIVE)
-        if self.load_best_model_at_end or self.lr_scheduler_type in _SCHEDULED_BY_EVALUATIONS:
-            names += _DECISIVE_WHERE_EVALUATIONS_COUNT
-        settings: dict[str, Any] = {"command": "finetune"} | {name: getattr(self, name) for name in names}
+        counts = self.load_best_model_at_end or self.lr_scheduler_type in _SCHEDULED_BY_EVALUATIONS
+        of_transformers = (*_DECISIVE, *(_DECISIVE_WHERE_EVALUATIONS_COUNT if counts else ()))
+        settings = {"command": "finetune"} | deciding(self, always=of_transformers)
         for name in self.data_settings:  # files are identified by digests
             data = [source for source in sources_of(getattr(self, name), name) if isinstance(source, GivenData)]
             settings |= {str(source): source.recorded for source in data}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers.models import WordPiece
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainerState
+from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
@@ -20,8 +20,8 @@ from ...runs import (
     StopOnInterrupt,
     arguments_by_name,
     last_complete_checkpoint,
+    log_on_main_process,
     prepare_once,
-    speak_in_one_process,
 )
 from ...tokenization import save_vocab
 from ..network.heads import check_start, has_new_head
@@ -32,7 +32,6 @@ from ..tasks.registry import task_record
 from ..tasks.task import Task
 from .adapters import ADAPTER_FOLDER, merge_adapter
 from .best_checkpoint import LossBreaksTies
-from .early_stopping import PatientStop
 from .finetuning_arguments import FinetuningArguments
 from .finetuning_card import task_examples, write_finetuning_card
 from .freezing import Unfreezing
@@ -114,7 +113,7 @@ class Finetuning:
 
     def run(self) -> dict[str, Any]:
         """Train, measure and write; see `finetune`."""
-        speak_in_one_process(self.arguments)
+        log_on_main_process(self.arguments)
         self.check()
         self.arguments.choose_learning_rate()
         tasks = self._tasks()
@@ -145,7 +144,7 @@ class Finetuning:
             folder.begin(arguments.decisive(), files, arguments.folders_read())
             return run
 
-        run = prepare_once(arguments, prepare)
+        run = prepare_once(arguments.should_save, prepare)
         return run, start or self.start(run, arguments, arguments.seed)
 
     def _finetune_all(self, run: TaskRun, tasks: Mapping[str, Task], start: StartingModel | None) -> dict[str, Any]:
@@ -233,7 +232,7 @@ class Finetuning:
         if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer a run cannot resume
             checkpoint = last_complete_checkpoint(output_dir)
         if arguments.early_stopping_patience:
-            callbacks.append(PatientStop.from_checkpoint(arguments.early_stopping_patience, checkpoint))
+            callbacks.append(EarlyStoppingCallback(arguments.early_stopping_patience))
         trainer = self.trainer(run, arguments, model=model, callbacks=callbacks)
         trained_for = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
         if interrupt.stopped:

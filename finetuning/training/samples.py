@@ -3,14 +3,14 @@
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Literal, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from ...files.settings import AT_LEAST_1, Range
+from ...files.options import AT_LEAST_1, Group, Range, option
 from ...modeling_mybert import IGNORE_INDEX, mean_of
 from ..tasks.task import WINDOW_WEIGHT, Objective, Task, TaskData
 
@@ -24,33 +24,36 @@ _SEVERAL = Range("at least 2, or 0 for none", lambda value: value == 0 or value 
 class SampleSettings:
     """Settings for selecting and weighting examples; results depend only on the data and the seed."""
 
-    validation_split: Annotated[float, _PART] = field(
-        default=0.0,
-        metadata={
-            "help": "Share of the training data, in (0, 1), to hold out as validation data, drawn by the seed, "
-            "stratified by class. For data without a validation file."
-        },
+    group = Group.EXAMPLES
+    decides = True
+    validation_split: float = option(
+        0.0,
+        "Share of the training data, in (0, 1), to hold out as validation data, drawn by the seed, stratified by "
+        "class. For data without a validation file.",
+        _PART,
+        excludes="validation_file",
     )
-    folds: Annotated[int, _SEVERAL] = field(
-        default=0,
-        metadata={
-            "help": "Cross-validation: this many trainings, each evaluated on a different part of the training data, "
-            "and a last one on all of it."
-        },
+    folds: int = option(
+        0,
+        "Cross-validation: this many trainings, each evaluated on a different part of the training data, and a last "
+        "one on all of it.",
+        _SEVERAL,
+        excludes="validation_file validation_split seeds",
+        why="where each part is the validation data in turn, and must not choose a checkpoint",
     )
-    max_train_samples: Annotated[int | None, AT_LEAST_1] = field(
-        default=None, metadata={"help": "Train on only this many examples, drawn by the seed, stratified by class."}
+    max_train_samples: int | None = option(
+        None, "Train on only this many examples, drawn by the seed, stratified by class.", AT_LEAST_1
     )
-    skip_empty: bool = field(
-        default=False,
-        metadata={"help": "Leave out training and validation rows without text or label, and log how many."},
+    skip_empty: bool = option(False, "Leave out training and validation rows without text or label, and log how many.")
+    class_weights: Literal["balanced"] | None = option(
+        None, "'balanced': weight the loss so that every class counts the same, however rare.", group=Group.TRAINING
     )
-    class_weights: Literal["balanced"] | None = field(
-        default=None,
-        metadata={"help": "'balanced': weight the loss so that every class counts the same, however rare."},
-    )
-    early_stopping_patience: Annotated[int | None, AT_LEAST_1] = field(
-        default=None, metadata={"help": "Stop after this many evaluations in which the main metric does not improve."}
+    early_stopping_patience: int | None = option(
+        None,
+        "Stop after this many evaluations in which the main metric does not improve.",
+        AT_LEAST_1,
+        group=Group.RECORDS,
+        idle_with="folds",
     )
 
 

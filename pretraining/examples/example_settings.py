@@ -3,10 +3,10 @@
 Commands inherit these classes; library functions take their fields by name (see `settings_of`).
 """
 
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from ...files.settings import AT_LEAST_1, SHARE, SHARE_ABOVE_0, check_settings
+from ...files.options import AT_LEAST_1, SHARE, SHARE_ABOVE_0, Group, check_options, option
 
 Objective = Literal["mlm+nsp", "mlm", "ltr", "mlm+sop"]
 MaskingUnit = Literal["token", "word", "span"]
@@ -22,30 +22,24 @@ class ExampleSettings:
         ValueError: If a setting is invalid, or two settings contradict each other.
     """
 
-    objective: Objective = field(
-        default="mlm+nsp",
-        metadata={
-            "help": "Training objective: mlm+nsp (the paper: hidden words, and whether B follows A), mlm (hidden "
-            "words), mlm+sop (hidden words, and the order of A and B), ltr (the next word, from the words before "
-            "it)."
-        },
+    group = Group.SEQUENCES
+    decides = True
+    objective: Objective = option(
+        "mlm+nsp",
+        "Training objective: mlm+nsp (the paper: hidden words, and whether B follows A), mlm (hidden words), "
+        "mlm+sop (hidden words, and the order of A and B), ltr (the next word, from the words before it).",
+        group=Group.OBJECTIVE,
     )
-    max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens, special tokens included."})
-    short_probability: Annotated[float, SHARE] = field(
-        default=0.1, metadata={"help": "Share of documents cut into shorter sequences, in [0, 1]."}
+    max_length: int = option(128, "Longest sequence in tokens, special tokens included.", decides=False)
+    short_probability: float = option(0.1, "Share of documents cut into shorter sequences, in [0, 1].", SHARE)
+    static_masking: bool = option(
+        False, "Reuse the examples and masks of the first epoch in all others.", group=Group.OBJECTIVE
     )
-    static_masking: bool = field(
-        default=False, metadata={"help": "Reuse the examples and masks of the first epoch in all others."}
-    )
-    pack: bool = field(
-        default=False, metadata={"help": "Pack sequences into rows of equal length, without attention across them."}
-    )
-    row_length: int | None = field(
-        default=None, metadata={"help": "Tokens of a packed row (default 512, or max_length if that is longer)."}
-    )
+    pack: bool = option(False, "Pack sequences into rows of equal length, without attention across them.")
+    row_length: int | None = option(None, "Tokens of a packed row (default 512, or max_length if that is longer).")
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        check_options(self)
         special = SPECIAL_TOKENS[self.objective]
         if self.max_length < special + MINIMAL_TOKENS:
             layout = "[CLS] A [SEP] B [SEP]" if special == 3 else "[CLS] A [SEP]"
@@ -73,31 +67,27 @@ class MaskingRates:
             invalid.
     """
 
-    mlm_probability: Annotated[float, SHARE] = field(
-        default=0.15, metadata={"help": "Share of tokens to predict, in [0, 1]."}
+    group = Group.OBJECTIVE
+    decides = True
+    mlm_probability: float = option(0.15, "Share of tokens to predict, in [0, 1].", SHARE)
+    mask_replace_prob: float = option(0.8, "Share of the tokens to predict that [MASK] replaces, in [0, 1].", SHARE)
+    random_replace_prob: float = option(
+        0.1, "Share of them that a random token replaces; the rest stays as it is.", SHARE
     )
-    mask_replace_prob: Annotated[float, SHARE] = field(
-        default=0.8, metadata={"help": "Share of the tokens to predict that [MASK] replaces, in [0, 1]."}
+    masking_unit: MaskingUnit = option(
+        "token", "Mask single tokens, whole words, or several consecutive words (SpanBERT)."
     )
-    random_replace_prob: Annotated[float, SHARE] = field(
-        default=0.1, metadata={"help": "Share of them that a random token replaces; the rest stays as it is."}
+    max_predictions: int | None = option(
+        None,
+        "Maximum number of tokens to predict in a sequence (Google: max_predictions_per_seq); default: no limit.",
+        AT_LEAST_1,
     )
-    masking_unit: MaskingUnit = field(
-        default="token", metadata={"help": "Mask single tokens, whole words, or several consecutive words (SpanBERT)."}
-    )
-    max_predictions: Annotated[int | None, AT_LEAST_1] = field(
-        default=None,
-        metadata={
-            "help": "Maximum number of tokens to predict in a sequence (Google: max_predictions_per_seq); "
-            "default: no limit."
-        },
-    )
-    ltr_probability: Annotated[float, SHARE_ABOVE_0] = field(
-        default=1.0, metadata={"help": "Share of tokens to predict from those before them (ltr), above 0 up to 1."}
+    ltr_probability: float = option(
+        1.0, "Share of tokens to predict from those before them (ltr), above 0 up to 1.", SHARE_ABOVE_0
     )
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        check_options(self)
         if self.mask_replace_prob + self.random_replace_prob > 1:
             raise ValueError(
                 f"mask_replace_prob ({self.mask_replace_prob}) and random_replace_prob ({self.random_replace_prob}) "

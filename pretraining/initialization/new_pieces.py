@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Literal, TypeVar
 
 import torch
 from transformers import PreTrainedModel
 
-from ...files.settings import AT_LEAST_0, AT_LEAST_1, check_settings
+from ...files.options import AT_LEAST_0, AT_LEAST_1, Group, check_options, option
 from ...tokenization import Extension, MyBertTokenizer, count_corpus_words, extend_vocabulary, spell
 
 logger = logging.getLogger(__name__)
@@ -22,26 +22,21 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 class NewPiecesSettings:
     """How a vocabulary is extended from a text."""
 
-    new_pieces: Annotated[int, AT_LEAST_0] = field(
-        default=1000,
-        metadata={
-            "help": "Pieces to learn from the text, those that save most tokens; they replace [unused] entries, "
-            "then are appended. 0: keep the vocabulary."
-        },
+    group = Group.MODEL
+    decides = True
+    new_pieces: int = option(
+        1000,
+        "Pieces to learn from the text, those that save most tokens; they replace [unused] entries, then are "
+        "appended. 0: keep the vocabulary.",
+        AT_LEAST_0,
     )
-    new_piece_frequency: Annotated[int, AT_LEAST_1] = field(
-        default=5, metadata={"help": "How often a new piece must occur in the text."}
-    )
-    append_pieces: bool = field(
-        default=True, metadata={"help": "Append new pieces to the old ones once all [unused] entries are taken."}
-    )
-    new_rows: Literal["mean", "random"] = field(
-        default="mean",
-        metadata={"help": "Initial embedding of a new piece: mean of the old pieces it was split into, or random."},
+    new_piece_frequency: int = option(5, "How often a new piece must occur in the text.", AT_LEAST_1)
+    append_pieces: bool = option(True, "Append new pieces to the old ones once all [unused] entries are taken.")
+    new_rows: Literal["mean", "random"] = option(
+        "mean", "Initial embedding of a new piece: mean of the old pieces it was split into, or random."
     )
 
-    def __post_init__(self) -> None:
-        check_settings(self)
+    __post_init__ = check_options
 
 
 def learn_new_pieces(

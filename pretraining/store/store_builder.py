@@ -27,7 +27,7 @@ from ...files import (
     written_beside,
 )
 from ...files.documents import Corpus, expand_sources
-from ...files.settings import settings_of
+from ...files.options import settings_of
 from ...files.source import GivenData, is_frame
 from ...files.text import split_sentences
 from ...tokenization import BulkEncoder, MyBertTokenizer

@@ -3,11 +3,11 @@
 Commands inherit these classes; library functions take their fields by name (see `settings_of`).
 """
 
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from ...files.documents import DocumentSettings
-from ...files.settings import ABOVE_0, AT_LEAST_1, SHARE_ABOVE_0, SHARE_BELOW_1, check_settings
+from ...files.options import ABOVE_0, AT_LEAST_1, SHARE_ABOVE_0, SHARE_BELOW_1, Group, check_options, option
 from .unicode_scripts import script_names
 
 # Reasons to drop text, in the order in which they are checked.
@@ -24,14 +24,14 @@ ShardBy = Literal["documents", "files"]
 
 @dataclass
 class CorpusSettings(DocumentSettings):
-    num_processes: Annotated[int | None, AT_LEAST_1] = field(
-        default=None, metadata={"help": "Processes that work on the text; by default one per core."}
-    )
-    drop: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": f"What to leave out of the text, some of {', '.join(REASONS)}: see `mybert data --dry_run`."
-        },
+    group = Group.READING
+    num_processes: int | None = option(None, "Processes that work on the text; by default one per core.", AT_LEAST_1)
+    drop: list[str] = option(
+        [],
+        f"What to leave out of the text, some of {', '.join(REASONS)}: see `mybert data --dry_run`.",
+        decides="if_not_default",
+        needs="text",
+        idle_with="data",
     )
 
     def __post_init__(self) -> None:
@@ -48,28 +48,25 @@ class FilterSettings:
         ValueError: If a script is unknown, or a setting is out of range.
     """
 
-    symbol_share: Annotated[float, SHARE_BELOW_1] = field(
-        default=0.6, metadata={"help": "Drop lines in which more than this share is not letters (symbol_lines)."}
+    group = Group.FILTERS
+    symbol_share: float = option(
+        0.6, "Drop lines in which more than this share is not letters (symbol_lines).", SHARE_BELOW_1
     )
-    scripts: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": "Scripts of the corpus, such as Latin Hangul (other_scripts); by default those of its beginning."
-        },
+    scripts: list[str] = option(
+        [], "Scripts of the corpus, such as Latin Hangul (other_scripts); by default those of its beginning."
     )
-    tokens_per_character: Annotated[float, ABOVE_0] = field(
-        default=0.25, metadata={"help": "Drop documents with more tokens per character than this (many_tokens)."}
+    tokens_per_character: float = option(
+        0.25, "Drop documents with more tokens per character than this (many_tokens).", ABOVE_0
     )
-    near_duplicate_similarity: Annotated[float, SHARE_ABOVE_0] = field(
-        default=0.7,
-        metadata={
-            "help": "Drop documents this similar to an earlier one, in (0, 1]: the share of their "
-            "five-word sequences that both contain (near_duplicates)."
-        },
+    near_duplicate_similarity: float = option(
+        0.7,
+        "Drop documents this similar to an earlier one, in (0, 1]: the share of their five-word sequences that both "
+        "contain (near_duplicates).",
+        SHARE_ABOVE_0,
     )
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        check_options(self)
         known = {name.casefold(): name for name in script_names()} if self.scripts else {}
         if unknown := [name for name in self.scripts if name.casefold() not in known]:
             raise ValueError(f"scripts has {unknown[0]!r}; expected names such as Latin, Cyrillic, Hangul or Han.")
@@ -84,16 +81,15 @@ class StoreSettings(FilterSettings, CorpusSettings):
         ValueError: If `shard_index` is out of range; see also `CorpusSettings` and `FilterSettings`.
     """
 
-    shard_index: int = field(default=0, metadata={"help": "Shard to build here, from 0."})
-    num_shards: int = field(default=1, metadata={"help": "Number of shards that the text is divided among."})
-    shard_by: ShardBy = field(
-        default="documents",
-        metadata={
-            "help": "How text is divided among shards: documents, each takes every num_shards-th and reads all text; "
-            "or files, each reads only its own, equally many."
-        },
+    group = Group.STORE
+    shard_index: int = option(0, "Shard to build here, from 0.")
+    num_shards: int = option(1, "Number of shards that the text is divided among.")
+    shard_by: ShardBy = option(
+        "documents",
+        "How text is divided among shards: documents, each takes every num_shards-th and reads all text; or files, "
+        "each reads only its own, equally many.",
     )
-    append: bool = field(default=False, metadata={"help": "Append the text to what the store already holds."})
+    append: bool = option(False, "Append the text to what the store already holds.")
 
     def __post_init__(self) -> None:
         CorpusSettings.__post_init__(self)

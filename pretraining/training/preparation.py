@@ -11,7 +11,7 @@ from transformers import IntervalStrategy
 
 from ...files import Checkpoint, check_available, files_written_beside
 from ...files.documents import Corpus, DocumentSettings
-from ...files.settings import settings_of
+from ...files.options import settings_of
 from ...files.source import GivenData
 from ...modeling_mybert import MyBertConfig
 from ...runs import RunFolder, last_complete_checkpoint

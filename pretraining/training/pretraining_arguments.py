@@ -1,22 +1,24 @@
 """The settings of `mybert pretrain`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, Literal
 
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
 from ...files import FIELDS_OF_A_HEAD, without_foreign_code
-from ...files.settings import (
+from ...files.options import (
     ABOVE_0,
     AT_LEAST_0,
     AT_LEAST_1,
     SHARE,
     SHARE_BELOW_1,
-    check_settings,
-    refuse_given,
+    Group,
+    check_options,
+    deciding,
+    option,
     settings_of,
 )
 from ...modeling_mybert import MODEL_SIZES, MyBertConfig
@@ -29,29 +31,11 @@ from ..store.documents import named_or_given
 from ..store.store_settings import CorpusSettings
 from .trainer import OPTIMIZERS
 
-# Settings that decide a run's result: an interrupted run is resumed only with the same. Batch sizes are compared in
-# total, however they are divided among processes and micro-batches.
-_DECISIVE = (
-    *("encoding", "text_column", "split_sentences", "join_lines", "document_end", "heading_pattern"),
-    *("tokenizer", "vocab_size", "layout", "lower_case"),
-    *("model", "model_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "dropout"),
-    "embeddings",
-    *("objective", "causal_share", "short_probability", "mlm_probability", "mlm_probability_end", "ltr_probability"),
-    *("heldout", "max_predictions", "mask_replace_prob", "random_replace_prob", "masking_unit"),
-    *("static_masking", "pack", "row_length"),
-    *("optim", "muon_learning_rate", "learning_rate", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs"),
-    *("weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "max_hours"),
-    *("num_train_epochs", "bf16", "fp16", "seed", "data_seed"),
-)
-# More of them, recorded only if not the default, so that runs from before they existed can be resumed.
+# Settings of transformers that decide a run's result, recorded only if not the default, so that runs from before they
+# were recorded can be resumed. Batch sizes are compared in total, however they are divided among processes.
 _DECISIVE_IF_OTHER = (
-    *("phase2_positions", "optim_args", "optim_target_modules", "neftune_noise_alpha", "tf32", "ignore_data_skip"),
+    *("optim_args", "optim_target_modules", "neftune_noise_alpha", "tf32", "ignore_data_skip"),
     *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
-)
-# Settings without effect on an initial model, which has its own sizes, vocabulary and embeddings.
-_OF_A_NEW_MODEL = (
-    *("embeddings", "phase2_positions", "vocab_size", "layout", "lower_case"),
-    *("model_size", "num_hidden_layers", "hidden_size", "num_attention_heads"),
 )
 
 
@@ -63,152 +47,160 @@ class Phase:
     max_length: int  # tokens
     per_device_train_batch_size: int  # sequences per micro-batch and device
     gradient_accumulation_steps: int  # micro-batches per step
-    freezes_layers: bool = False  # only embeddings and heads are trained
     repeats_positions: bool = False  # at its end, trained position embeddings are repeated for those not used so far
     # or time (in `TICKS`) for a run measured in time; None for the end of the run
     last_step: int | None = None
 
 
 @dataclass
-class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, MaskingRates, RunArguments):
-    """Settings of `pretrain`: the fields below, those of text, examples and masks, and `TrainingArguments`.
+class NewModel:
+    """The size of a new model, and the embeddings it begins with."""
+
+    group, decides, idle_with = Group.MODEL, True, "model"
+    model_size: str = option(
+        "base",
+        "Size, layers x width: "
+        + ", ".join(f"{size} ({layers}x{width})" for size, (layers, width, _) in MODEL_SIZES.items())
+        + ", or another.",
+    )
+    num_hidden_layers: int | None = option(None, "Layers, if not those of model_size.")
+    hidden_size: int | None = option(None, "Width, if not that of model_size.")
+    num_attention_heads: int | None = option(None, "Attention heads, if not those of model_size.")
+    dropout: float | None = option(
+        None,
+        "Dropout of hidden states and attention, in [0, 1]. Default: the model's own, or 0.1 if new.",
+        SHARE,
+        idle_with="",
+    )
+    embeddings: Literal["random", "cooccurrence"] = option(
+        "random", "Initial word embeddings; cooccurrence: from counts of neighbouring words in the text."
+    )
+
+
+@dataclass
+class Phases:
+    """What changes in the course of a run."""
+
+    group = Group.OBJECTIVE
+    causal_share: float = option(
+        0.0,
+        "Share of --max_steps, in [0, 1), in which the model is first trained left to right, every token predicted "
+        "from those before it: more labels than masks give, for small budgets. 0 for the paper's way.",
+        SHARE_BELOW_1,
+        decides=True,
+    )
+    mlm_probability_end: float | None = option(
+        None,
+        "Share of tokens to predict at the end of --max_steps, in [0, 1]: --mlm_probability moves to it linearly "
+        "(0.3 to 0.15 in Ankner et al., 2023).",
+        SHARE,
+        decides=True,
+    )
+    batch_ramp: float = option(
+        0.0,
+        "Share of --max_steps, in [0, 1), in which the batch grows to --gradient_accumulation_steps micro-batches: "
+        "1 first, then 2, 4, ..., for equally many steps each.",
+        SHARE_BELOW_1,
+        group=Group.TRAINING,
+    )
+    phase2_max_length: int | None = option(
+        None, "Longest sequence of a second phase (paper: 128, then 512); without it there is one phase."
+    )
+    phase2_steps: float = option(0.1, "Steps of the second phase, out of --max_steps; below 1 a share (paper: 0.1).")
+    phase2_positions: Literal["new", "repeated"] = option(
+        "new",
+        "Initial embeddings of positions that only phase 2 uses: new, or repeated from phase 1.",
+        decides="if_not_default",
+        needs="phase2_max_length",
+        idle_with="model",
+    )
+    phase2_per_device_train_batch_size: int | None = option(
+        None, "Sequences per batch and device in the second phase, if different.", AT_LEAST_1
+    )
+    phase2_gradient_accumulation_steps: int | None = option(
+        None, "Batches per step in the second phase, if different.", AT_LEAST_1
+    )
+
+
+@dataclass
+class PretrainingArguments(
+    Phases, NewModel, MaskingRates, ExampleSettings, CorpusSettings, VocabularyBasics, RunArguments
+):
+    """Settings of `pretrain`: those of text, examples, masks, model and phases, the fields below, `TrainingArguments`.
 
     Defaults are the paper's. In Python, `text` may also be in memory: a `pandas.DataFrame` or `datasets.Dataset` whose
     `text_column` has one document per row, or an iterable of documents, each a text or a list of sentences. A list of
     strings is read as file names.
     """
 
-    displaces: ClassVar[dict[str, tuple[str, ...]]] = RunArguments.displaces | {
-        "max_steps": ("max_hours", "num_train_epochs"),
-        "max_hours": ("max_steps", "num_train_epochs"),
-        "num_train_epochs": ("max_steps", "max_hours"),
-        "text": ("data",),
-        "data": ("text", "drop"),
-        "model": _OF_A_NEW_MODEL,
-    }
-
-    text: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": "Text to train on: files, folders, patterns or data sets of the Hub (hf:owner/name). Plain text "
-            "has one sentence per line and a blank line between documents, or wrapped lines; CSV, TSV, JSON lines and "
-            "Parquet are read too."
-        },
+    group = Group.TRAINING
+    text: list[str] = option(
+        [],
+        "Text to train on: files, folders, patterns or data sets of the Hub (hf:owner/name). Plain text has one "
+        "sentence per line and a blank line between documents, or wrapped lines; CSV, TSV, JSON lines and Parquet "
+        "are read too.",
+        group=Group.INPUT,
     )
-    data: str | None = field(
-        default=None, metadata={"help": "Token store (a file, or a folder of shards) instead of --text."}
+    data: str | None = option(
+        None,
+        "Token store (a file, or a folder of shards) instead of --text.",
+        group=Group.INPUT,
+        excludes="text",
+        why="whose text was chosen when it was made",
     )
-    tokenizer: str | None = field(
-        default=None, metadata={"help": "Folder or vocab.txt of a tokenizer; without it one is trained on the text."}
+    tokenizer: str | None = option(
+        None,
+        "Folder or vocab.txt of a tokenizer; without it one is trained on the text.",
+        group=Group.INPUT,
+        decides=True,
     )
-    model: str | None = field(
-        default=None,
-        metadata={"help": "Model folder to start from, with its tokenizer; without it the model is a new one."},
+    model: str | None = option(
+        None,
+        "Model folder to start from, with its tokenizer; without it the model is a new one.",
+        group=Group.INPUT,
+        decides=True,
+        why="which has its own",
     )
-    model_size: str = field(
-        default="base",
-        metadata={
-            "help": "Size, layers x width: "
-            + ", ".join(f"{size} ({layers}x{width})" for size, (layers, width, _) in MODEL_SIZES.items())
-            + ", or another."
-        },
+    heldout: float = option(
+        0.01,
+        "Share of documents held out for evaluation, in [0, 1); 0 for none.",
+        SHARE_BELOW_1,
+        group=Group.OBJECTIVE,
+        decides=True,
     )
-    num_hidden_layers: int | None = field(default=None, metadata={"help": "Layers, if not those of model_size."})
-    hidden_size: int | None = field(default=None, metadata={"help": "Width, if not that of model_size."})
-    num_attention_heads: int | None = field(
-        default=None, metadata={"help": "Attention heads, if not those of model_size."}
+    max_hours: float | None = option(
+        None,
+        "Hours to train, instead of --max_steps: the schedule and all shares of --max_steps refer to this time, "
+        "however fast the machine is. Time between interrupted calls does not count.",
+        ABOVE_0,
+        decides=True,
+        replaces="max_steps num_train_epochs",
     )
-    dropout: Annotated[float | None, SHARE] = field(
-        default=None,
-        metadata={
-            "help": "Dropout of hidden states and attention, in [0, 1]. Default: the model's own, or 0.1 if new."
-        },
+    optim: str = option(
+        "google",
+        "Optimizer: google (the paper's: Adam without bias correction), adamw (with it), muon (for the layers' "
+        "matrices, adamw for the rest), lamb (for batches of thousands), or one of transformers'.",
     )
-    embeddings: Literal["random", "cooccurrence"] = field(
-        default="random",
-        metadata={"help": "Initial word embeddings; cooccurrence: from counts of neighbouring words in the text."},
+    muon_learning_rate: float = option(
+        0.02, "Peak learning rate of muon; --learning_rate is that of adamw beside it.", AT_LEAST_0, decides=True
     )
-    heldout: Annotated[float, SHARE_BELOW_1] = field(
-        default=0.01, metadata={"help": "Share of documents held out for evaluation, in [0, 1); 0 for none."}
+    learning_rate: float = option(1e-4, "Peak learning rate.")
+    warmup_steps: float = option(0.01, "Steps of warm-up; below 1 a share of all steps.")
+    per_device_train_batch_size: int = option(32, "Sequences per batch and device.")
+    ddp_find_unused_parameters: bool | None = option(
+        False, "Look for parameters without a gradient; there are none.", group=Group.FURTHER
     )
-    max_hours: Annotated[float | None, ABOVE_0] = field(
-        default=None,
-        metadata={
-            "help": "Hours to train, instead of --max_steps: the schedule and all shares of --max_steps refer to this "
-            "time, however fast the machine is. Time between interrupted calls does not count."
-        },
-    )
-    causal_share: Annotated[float, SHARE_BELOW_1] = field(
-        default=0.0,
-        metadata={
-            "help": "Share of --max_steps, in [0, 1), in which the model is first trained left to right, every token "
-            "predicted from those before it: more labels than masks give, for small budgets. 0 for the paper's way."
-        },
-    )
-    mlm_probability_end: Annotated[float | None, SHARE] = field(
-        default=None,
-        metadata={
-            "help": "Share of tokens to predict at the end of --max_steps, in [0, 1]: --mlm_probability moves to it "
-            "linearly (0.3 to 0.15 in Ankner et al., 2023)."
-        },
-    )
-    batch_ramp: Annotated[float, SHARE_BELOW_1] = field(
-        default=0.0,
-        metadata={
-            "help": "Share of --max_steps, in [0, 1), in which the batch grows to --gradient_accumulation_steps "
-            "micro-batches: 1 first, then 2, 4, ..., for equally many steps each."
-        },
-    )
-    phase2_max_length: int | None = field(
-        default=None,
-        metadata={"help": "Longest sequence of a second phase (paper: 128, then 512); without it there is one phase."},
-    )
-    phase2_steps: float = field(
-        default=0.1, metadata={"help": "Steps of the second phase, out of --max_steps; below 1 a share (paper: 0.1)."}
-    )
-    phase2_positions: Literal["new", "repeated"] = field(
-        default="new",
-        metadata={"help": "Initial embeddings of positions that only phase 2 uses: new, or repeated from phase 1."},
-    )
-    phase2_per_device_train_batch_size: Annotated[int | None, AT_LEAST_1] = field(
-        default=None, metadata={"help": "Sequences per batch and device in the second phase, if different."}
-    )
-    phase2_gradient_accumulation_steps: Annotated[int | None, AT_LEAST_1] = field(
-        default=None, metadata={"help": "Batches per step in the second phase, if different."}
-    )
-    optim: str = field(
-        default="google",
-        metadata={
-            "help": "Optimizer: google (the paper's: Adam without bias correction), adamw (with it), muon (for the "
-            "layers' matrices, adamw for the rest), lamb (for batches of thousands), or one of transformers'."
-        },
-    )
-    muon_learning_rate: Annotated[float, AT_LEAST_0] = field(
-        default=0.02, metadata={"help": "Peak learning rate of muon; --learning_rate is that of adamw beside it."}
-    )
-    learning_rate: float = field(default=1e-4, metadata={"help": "Peak learning rate."})
-    warmup_steps: float = field(default=0.01, metadata={"help": "Steps of warm-up; below 1 a share of all steps."})
-    per_device_train_batch_size: int = field(default=32, metadata={"help": "Sequences per batch and device."})
-    ddp_find_unused_parameters: bool | None = field(
-        default=False, metadata={"help": "Look for parameters without a gradient; there are none."}
-    )
-    save_total_limit: int | None = field(default=2, metadata={"help": "Keep this many checkpoints."})
+    save_total_limit: int | None = option(2, "Keep this many checkpoints.")
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
         self._check_sources()
-        check_settings(self)
+        check_options(self)
         if self.max_hours is not None:
             self._measure_in_time(self.max_hours)
         if self.output_dir is None:
             raise ValueError("output_dir is not set; give the folder to write the model to.")
         fields_of_size(self.model_size)  # checks it
-        if self.model:
-            refuse_given(self, _OF_A_NEW_MODEL, f"and model {self.model!r}, which has its own")
-        if self.phase2_positions != "new" and self.phase2_max_length is None:
-            raise ValueError(
-                f"phase2_positions is {self.phase2_positions!r} without phase2_max_length; expected both."
-            )
         self._check_parts()
         if not (self.data or self.tokenizer or self.model):
             VocabularySettings(**settings_of(VocabularyBasics, self))  # checks the settings, like the following
@@ -321,14 +313,10 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         for name in ("data", "tokenizer", "model"):
             if isinstance(getattr(self, name), Path):
                 setattr(self, name, str(getattr(self, name)))
-        if bool(self.text) == bool(self.data):
+        if not self.text and not self.data:
             raise ValueError(
                 "text is empty; give at least one file or folder to pretrain on, or a token store as data."
-                if not self.text
-                else "text and data are both set; expected one of them."
             )
-        if self.data and self.drop:
-            raise ValueError("drop and data are both set; what to leave out is decided when the token store is made.")
         if "-" in self.text:
             raise ValueError("text is '-', standard input, which can be read only once; give files or a token store.")
 
@@ -344,7 +332,6 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     def phases(self) -> list[Phase]:
         """The phases of the run, between the steps at which objective, maximum length or batch size change."""
         causal_steps = round(self.causal_share * self.max_steps)
-        frozen_steps = self.steps_of_embeddings()
         ramp = self._ramp()
         long_from = None
         if self.phase2_max_length is not None:
@@ -352,7 +339,6 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             long_from = self.max_steps - max(steps, 1)
             for name, end in (
                 ("causal_share", causal_steps),
-                ("train_embeddings_first", frozen_steps),
                 ("batch_ramp", max(ramp, default=0)),
             ):
                 if end >= long_from:
@@ -360,7 +346,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
                         f"{name} is {getattr(self, name)} and phase2_steps {self.phase2_steps}; together they leave "
                         "nothing of max_steps for the first phase."
                     )
-        begins = sorted({0, causal_steps, frozen_steps, long_from or 0, *ramp})
+        begins = sorted({0, causal_steps, long_from or 0, *ramp})
         phases = []
         for begin, last_step in zip(begins, [*begins[1:], None], strict=True):
             length, rows, batches = self.max_length, None, None
@@ -375,7 +361,6 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
                     max_length=length,
                     per_device_train_batch_size=rows or self.per_device_train_batch_size,
                     gradient_accumulation_steps=smaller or batches or self.gradient_accumulation_steps,
-                    freezes_layers=begin < frozen_steps,
                     repeats_positions=self.phase2_positions == "repeated"
                     and last_step is not None
                     and last_step == long_from,
@@ -392,10 +377,6 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             last: size for number, size in enumerate(sizes, start=1) if (last := round(steps * number / len(sizes)))
         }
 
-    def steps_of_embeddings(self) -> int:
-        """Number of initial steps in which only embeddings and heads are trained."""
-        return 0
-
     def new_pieces_settings(self) -> NewPiecesSettings | None:
         """Settings for extending the vocabulary of the initial model; None to keep it."""
         return None
@@ -407,15 +388,11 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
 
     def decisive(self) -> dict[str, Any]:
         """The settings that determine the result of a run, as JSON values, without the data."""
-        settings = {"command": "pretrain"} | {name: getattr(self, name) for name in _DECISIVE}
         phases = [
             [phase.objective, phase.max_length, self.batch_size(phase), phase.last_step] for phase in self.phases()
         ]
-        defaults = PretrainingArguments.__dataclass_fields__
-        others = {name: getattr(self, name) for name in _DECISIVE_IF_OTHER}
-        settings |= {name: value for name, value in others.items() if value != defaults[name].default}
-        filters = {"drop": self.drop} if self.drop else {}
-        return settings | filters | {"phases (objective, length, batch size, last step)": phases}
+        settings = {"command": "pretrain"} | deciding(self, if_not_default=_DECISIVE_IF_OTHER)
+        return settings | {"phases (objective, length, batch size, last step)": phases}
 
     def model_config(self, tokenizer: MyBertTokenizer) -> MyBertConfig:
         """Configuration of the model: a new one for a tokenizer, or that of the initial model.

@@ -120,8 +120,6 @@ def _hyperparameters(arguments: PretrainingArguments) -> dict[str, Any]:
         found["word embeddings"] = "from a count of neighbours"
     if arguments.causal_share:
         found["left to right at first"] = f"{100 * arguments.causal_share:g} % of the steps"
-    if steps := arguments.steps_of_embeddings():
-        found["embeddings and heads alone at first"] = f"{100 * steps / arguments.max_steps:.3g} % of the steps"
     if arguments.max_hours is not None:
         found["length"] = f"{arguments.max_hours:g} hour{'' if arguments.max_hours == 1 else 's'}"
     elif arguments.max_steps > 0:

@@ -14,7 +14,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ...files import Checkpoint, files_written_beside, only_errors, written_beside
-from ...files.settings import settings_of
+from ...files.options import settings_of
 from ...modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
 from ...runs import (
     RunFolder,
@@ -22,8 +22,8 @@ from ...runs import (
     TimeBudget,
     arguments_by_name,
     draw_curves,
+    log_on_main_process,
     prepare_once,
-    speak_in_one_process,
 )
 from ...tokenization import MyBertTokenizer
 from ..examples.collator import PretrainingCollator
@@ -76,9 +76,9 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
         OSError: If a file cannot be read or written.
     """
     arguments = arguments_by_name(PretrainingArguments, arguments, settings)
-    speak_in_one_process(arguments)
+    log_on_main_process(arguments)
     with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
-        run = prepare_once(arguments, lambda: prepare_run(arguments, folder))
+        run = prepare_once(arguments.should_save, lambda: prepare_run(arguments, folder))
         return _pretrain(arguments, run)
 
 
@@ -155,7 +155,6 @@ def _last_logged(history: list[dict[str, float]]) -> dict[str, float]:
 
 def _description(phase: Phase, arguments: PretrainingArguments) -> str:
     how = "left to right, " if phase.objective == "ltr" else ""
-    how += "embeddings and heads alone, " if phase.freezes_layers else ""
     end = ""
     if phase.last_step:
         share = 100 * phase.last_step / arguments.max_steps
@@ -235,7 +234,6 @@ def _trainer(
             tokenizer, seed=seed, objective=arguments.objective, fixed_length=fixed_length
         ),
         is_causal=phase.objective == "ltr",
-        freezes_layers=phase.freezes_layers,
         budget=budget,
         processing_class=tokenizer,
         callbacks=[interrupt],

@@ -19,7 +19,7 @@ from ...runs import (
     matrix_groups,
     parameter_groups,
 )
-from ...runs.trainer_overrides import temporarily
+from ...runs.trainer import temporarily
 
 _SUMS = ("mlm_loss", "mlm_correct", "mlm_count", "nsp_loss", "nsp_correct", "nsp_count", "nsp_random", "tokens")
 
@@ -62,7 +62,6 @@ class PretrainingTrainer(ResumableTrainer):
         *args: Arguments of `ResumableTrainer`.
         eval_collator: Makes the batches of evaluation; `data_collator` if None.
         is_causal: Whether attention is causal in training, whatever the model's configuration.
-        freezes_layers: Whether only embeddings and heads are trained.
         **kwargs: Arguments of `ResumableTrainer`.
 
     Raises:
@@ -77,7 +76,6 @@ class PretrainingTrainer(ResumableTrainer):
         *args: Any,
         eval_collator: Any = None,
         is_causal: bool | None = None,
-        freezes_layers: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -92,7 +90,6 @@ class PretrainingTrainer(ResumableTrainer):
                     "without keeping logits. transformers' Trainer takes these models as well."
                 )
         self.eval_collator = eval_collator
-        self.freezes_layers = freezes_layers
         self._evaluation_settings: dict[str, Any] = {"sparse_prediction": True}
         if is_causal is not None:
             self._evaluation_settings["is_decoder"] = self.model.config.is_decoder
@@ -131,10 +128,7 @@ class PretrainingTrainer(ResumableTrainer):
                 self.optimizer = MuonWithAdamW(*split, muon_lr=rate, fused=True, **settings)
             else:
                 self.optimizer = MyBertAdamW(groups, **settings, correct_bias=name == "adamw", fused=True)
-        optimizer = super().create_optimizer(model)
-        if self.freezes_layers:
-            self.model.base_model.encoder.requires_grad_(False)
-        return optimizer
+        return super().create_optimizer(model)
 
     def schedule(self, num_training_steps: int, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
         """Google's schedule if `lr_scheduler_type` is linear, its default."""

@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import re
+from enum import Enum
 from pathlib import Path
 
 from transformers import Trainer
@@ -120,7 +121,7 @@ def replaced() -> set[str]:
         except ImportError:  # of an extra
             continue
         for kind in vars(module).values():
-            if isinstance(kind, type) and kind.__module__ == name:
+            if isinstance(kind, type) and kind.__module__ == name and not issubclass(kind, Enum):
                 bases = [base for base in kind.__mro__ if not base.__module__.startswith("mybert.")]
                 of_bases = {name for base in bases for name in vars(base)}
                 found |= set(filter(is_private, vars(kind))) & of_bases

@@ -114,19 +114,6 @@ def test_yaml_and_seeds(arguments, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"lora": True, "freeze_layers": 1}, "freeze_layers is 1 with lora, where only adapters, pooler and head"),
-        ({"lora": True, "peft_config": "x.json"}, "lora is set and peft_config is 'x.json'; expected one of the two"),
-        ({"peft_config": "x.json", "layer_decay": 0.9}, "layer_decay is 0.9 with peft_config"),
-    ],
-)
-def test_settings_that_do_not_go_together_are_refused(arguments, settings, message):
-    with pytest.raises(ValueError, match=message):
-        arguments(**settings)
-
-
-@pytest.mark.parametrize(
     ("content", "message"),
     [
         ({"peft_type": "PROMPT_TUNING"}, r"has the peft_type PROMPT_TUNING; expected one that can be merged: LORA,"),

@@ -669,18 +669,14 @@ def refusals():
             "text_column": "premise",
             "text_pair_column": "hypothesis",
         },
-        "distillation_temperature is 0; expected a number above 0": base | {"distillation_temperature": 0},
-        "hard_label_weight is 1.5; expected a share in": base | {"hard_label_weight": 1.5},
         "hard_label_weight is 1, so the teacher teaches nothing": base | {"hard_label_weight": 1},
         "relation_heads is 3; expected a divisor of the query widths of teacher and student, 16 and 128": base
         | {"relation_weight": 1.0, "relation_heads": 3},
         "relations is .'qv'.; expected some of kk, qk, qq, vv": base | {"relations": ["qv"], "relation_weight": 1.0},
-        "relations is .'vv'. without relation_weight": base | {"relations": ["vv"]},
         "relations has 'qk', attention itself, and teacher and student have 2 and 4 heads; expected": base
         | {"student": "mini", "relations": ["qk", "vv"], "relation_weight": 1.0},
         "relation_heads is 4; attention .qk in relations. uses the models' own": base
         | {"relations": ["qk"], "relation_weight": 1.0, "relation_heads": 4},
-        "relation_heads is 3 without relation_weight": base | {"relation_heads": 3},
         "folds is 3 but distillation has no such setting": base | {"folds": 3},
         "bilstm is True but a new student": base | {"bilstm": True},
         "neither train_file nor unlabelled is set": {**base, "train_file": None},

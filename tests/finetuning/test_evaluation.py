@@ -310,10 +310,6 @@ def test_mistakes(tmp_path, rte, pretrained, finetuned):
         evaluate_model(arguments(tmp_path, data, task="multiple_choice", model=str(finetuned[0])))
     with pytest.raises(ValueError, match="neither model nor predictions is set; expected"):
         arguments(tmp_path, rte)
-    with pytest.raises(ValueError, match="model and predictions are both set; expected one of them"):
-        arguments(tmp_path, rte, model="m", predictions="p.tsv")
-    with pytest.raises(ValueError, match="batch_size is 3 with predictions, which need no model; leave it out"):
-        arguments(tmp_path, rte, predictions="p.tsv", batch_size=3)
     with pytest.raises(ValueError, match="data is not set"):
         arguments(tmp_path, rte, model="m", data=[])
     (tmp_path / "short.tsv").write_text("index\tprediction\n0\tentailment\n")

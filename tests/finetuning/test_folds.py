@@ -133,15 +133,6 @@ def test_a_run_that_was_cut_off_goes_on_with_the_next_fold(arguments, tmp_path, 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"folds": 1}, "folds is 1; expected at least 2, or 0 for none"),
-        (
-            {"validation_file": "dev.tsv"},
-            r"folds is 3 and validation_file is \['dev.tsv'\]: each fold is the validation",
-        ),
-        ({"validation_split": 0.1}, "folds is 3 and validation_split is 0.1: each fold is the validation data"),
-        ({"early_stopping_patience": 2}, "early_stopping_patience is 2: a fold that is measured must not choose"),
-        ({"load_best_model_at_end": True}, "load_best_model_at_end is True: a fold that is measured"),
-        ({"seeds": 2}, "folds is 3 and seeds is 2; expected one of the two"),
         ({"save_strategy": "best"}, "folds is 3 and save_strategy is 'best'"),
         ({"metric_for_best_model": "mood"}, "metric_for_best_model is 'mood'; expected one of accuracy"),
     ],

@@ -10,6 +10,7 @@ from transformers import DistilBertConfig, DistilBertModel, RobertaConfig, Rober
 from mybert import MyBertForPreTraining
 from mybert.cli import main
 from mybert.finetuning import (
+    TASKS,
     EvaluateArguments,
     FeaturesArguments,
     FinetuningArguments,
@@ -18,7 +19,7 @@ from mybert.finetuning import (
     tag_words,
 )
 from mybert.finetuning.data import rows
-from mybert.finetuning.data.rows import HubSplit, read_data
+from mybert.finetuning.data.rows import HubSplit, rows_of
 
 GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A\n"}
 
@@ -130,23 +131,11 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
         ({"task": "sst3"}, "task is 'sst3'; expected one of classification, cola"),
         ({"model": ""}, "model is not set"),
         ({"train_file": None}, "train_file is not set; give training data as train_file, data_dir or dataset"),
-        ({"seeds": 0}, "seeds is 0; expected at least 1"),
         ({"seeds": 2}, "seeds is 2 without validation data"),
-        ({"max_length": 2}, "max_length is 2; expected at least 3"),
         ({"label_columns": ["x", "y"]}, "label_columns are for the task multilabel; this one has a label_column"),
         ({"task": "multilabel", "label_columns": ["x", "x"]}, "label_columns names 'x' twice; expected different"),
-        ({"layer_decay": 1.5}, "layer_decay is 1.5; expected a share above 0, up to 1"),
-        ({"freeze_layers": -2}, "freeze_layers is -2; expected at least 0, or -1 for none"),
         ({"n_best_size": 3}, "n_best_size is not a setting of the task classification"),
         ({"doc_stride": 3}, "doc_stride is set without window_pooling"),
-        ({"dataset": "x"}, "dataset is 'x' but files are given as well"),
-        ({"freeze": "encoder", "train_head_first": 1.0}, "the encoder is to be unfrozen later"),
-        ({"freeze": "Encoder"}, "freeze is 'Encoder'; expected encoder"),
-        ({"approach": "feature"}, "approach is 'feature'; expected one of finetune, features"),
-        (
-            {"task": "tagging", "continuation_labels": "ignored"},
-            "continuation_labels is 'ignored'; expected one of ignore, inside",
-        ),
         *(
             (
                 {"task": task, "label_smoothing_factor": 0.1},
@@ -158,32 +147,12 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
             {"correct_bias": False, "optim": "sgd"},
             "correct_bias is False and optim is 'sgd'; without bias correction expected adamw_torch or",
         ),
-        ({"freeze": "encoder", "reinitialize_layers": 1}, "random layers would never be trained"),
         ({"load_best_model_at_end": True}, "load_best_model_at_end is True, but nothing is evaluated; give a"),
         ({"num_train_epochs": -1.0}, "num_train_epochs is -1.0; expected a number above 0"),
         ({"do_train": False}, "do_train is False; mybert evaluate measures a model without training it"),
         (
             {"resume_from_checkpoint": "out"},
             "resume_from_checkpoint is 'out'; a run resumes from its own",
-        ),
-        (
-            {"task": "ner", "approach": "features", "from_scratch": True},
-            "from_scratch is True with approach 'features'",
-        ),
-        *(
-            (
-                {"task": "ner", name: value} | other,
-                f"{name} is {value!r} {where}, where it has no effect; leave it out",
-            )
-            for name, value, other, where in (
-                ("features", "last", {}, "without approach 'features'"),
-                ("lstm_size", 8, {}, "without approach 'features'"),
-                ("dataset_config", "en", {}, "without dataset"),
-                ("freeze_layers", 1, {"freeze": "encoder"}, "with freeze 'encoder'"),
-                ("layer_decay", 0.9, {"freeze": "encoder"}, "with freeze 'encoder'"),
-                ("reinitialize_layers", 1, {"from_scratch": True}, "with from_scratch"),
-                ("keep_model_type", True, {"bilstm": True}, "with bilstm"),
-            )
         ),
         ({"train_file": None, "data_dir": "nowhere"}, "data_dir is 'nowhere', which is not a folder"),
     ],
@@ -338,7 +307,7 @@ def test_an_empty_split(monkeypatch):
 
     monkeypatch.setattr(rows, "_load", lambda *arguments: {"validation": Empty()})
     with pytest.raises(ValueError, match="somebody/some, split validation holds no rows"):
-        read_data(HubSplit("somebody/some", None, "validation"))
+        TASKS["classification"].rows(HubSplit("somebody/some", None, "validation"), labelled=False)
 
 
 def test_a_data_set_that_datasets_reads(tmp_path, pretrained):
@@ -357,7 +326,7 @@ def test_a_data_set_that_datasets_reads(tmp_path, pretrained):
         data = datasets.Dataset.from_dict(rows, features=features)
         (tmp_path / "data").mkdir(exist_ok=True)
         data.to_parquet(tmp_path / "data" / f"{split}.parquet")
-    read = read_data(HubSplit(str(tmp_path / "data"), None, "validation"))
+    read = list(rows_of(HubSplit(str(tmp_path / "data"), None, "validation"), TASKS["classification"]))
     assert [row.values["label"] for row in read] == ["not_entailment", "entailment"]
     arguments = FinetuningArguments(
         task="rte",

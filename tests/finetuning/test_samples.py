@@ -248,8 +248,6 @@ def test_a_run_with_all_of_it_goes_on_as_if_never_stopped(tmp_path, pretrained):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"validation_split": 1.5}, r"validation_split is 1.5; expected a share in \(0, 1\)"),
-        ({"max_train_samples": 0}, "max_train_samples is 0; expected at least 1"),
         (
             {"early_stopping_patience": 2},
             "early_stopping_patience is 2, but nothing is evaluated; give",
@@ -257,10 +255,6 @@ def test_a_run_with_all_of_it_goes_on_as_if_never_stopped(tmp_path, pretrained):
         (
             {"early_stopping_patience": 2, "validation_split": 0.1, "save_strategy": "no"},
             "checkpoints are saved by 'no' and evaluated by 'epoch', so the best is not kept",
-        ),
-        (
-            {"validation_split": 0.1, "validation_file": "dev.tsv"},
-            "validation_split and validation data are both",
         ),
         ({"task": "regression", "class_weights": "balanced"}, "class_weights is 'balanced'; expected a task in which"),
         ({"label_separator": ";"}, "label_separator is for the task multilabel"),

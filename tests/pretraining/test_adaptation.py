@@ -141,35 +141,6 @@ def weights(path):
     return load_file(path / "model.safetensors")
 
 
-@pytest.mark.parametrize("optim", ["adamw", "muon"])
-def test_embeddings_and_head_learn_first_and_then_everything(tmp_path, folder, text, optim):
-    begin = {"model": str(folder), "new_pieces": 0, "train_embeddings_first": 0.5, "save_steps": 1, "optim": optim}
-    begin |= {"save_total_limit": 9, "warmup_steps": 0}
-    adapt(settings(tmp_path, folder, text, **begin))
-    before, first, second = weights(folder), *(weights(tmp_path / "out" / f"checkpoint-{step}") for step in (2, 3))
-    for name, weight in before.items():
-        is_of_layer = ".encoder." in name
-        assert torch.equal(weight, first[name]) == is_of_layer, name
-        assert not torch.equal(first[name], second[name]), name
-    phases = AdaptArguments(**begin, text=[text], output_dir="x", max_steps=10, phase2_max_length=256).phases()
-    found = [(phase.freezes_layers, phase.max_length, phase.last_step) for phase in phases]
-    assert found == [(True, 128, 5), (False, 128, 9), (False, 256, None)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", [2, 4])
-def test_a_run_goes_on_exactly_before_and_behind_the_border(tmp_path, folder, text, step):
-    given = {"train_embeddings_first": 0.5, "save_steps": 1, "save_total_limit": 9, "max_steps": 6, "optim": "adamw"}
-    adapt(settings(tmp_path, folder, text, **given, output_dir=str(tmp_path / "whole")))
-    adapt(settings(tmp_path, folder, text, **given))
-    for later in range(step + 1, 7):
-        shutil.rmtree(tmp_path / "out" / f"checkpoint-{later}")
-    (tmp_path / "out" / "model.safetensors").unlink()
-    adapt(settings(tmp_path, folder, text, **given))
-    one, other = weights(tmp_path / "whole"), weights(tmp_path / "out")
-    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
 @pytest.mark.parametrize(("optim", "corrects"), [(None, True), ("adamw", True), ("google", False)])
 def test_the_optimizer_is_adamw_unless_another_is_named(tmp_path, folder, text, optim, corrects):
     named = {} if optim is None else {"optim": optim}
@@ -191,9 +162,7 @@ def test_an_encoder_without_head_has_nothing_before(tmp_path, text, old):
         ({"new_pieces": -1}, "new_pieces is -1; expected at least 0"),
         ({"tokenizer": "bert"}, "tokenizer is set and new_pieces is 4; new pieces are learned from text"),
         ({"model": "gone"}, "gone"),
-        ({"vocab_size": 40000}, "vocab_size is 40000 and model .*, which has its own; leave it out"),
-        ({"train_embeddings_first": 1.0}, r"train_embeddings_first is 1.0; expected a share in \[0, 1\)"),
-        ({"train_embeddings_first": 0.5, "max_steps": -1}, "max_steps is not set; train_embeddings_first is a share"),
+        ({"vocab_size": 40000}, "vocab_size is 40000 with model .*, which has its own; leave it out"),
     ],
 )
 def test_mistakes(tmp_path, folder, text, change, message):

@@ -96,7 +96,7 @@ def test_append_and_overwrite(arguments):
         prepare_data(arguments())
     assert prepare_data(arguments("--append")).documents == 120
     assert prepare_data(arguments("--overwrite")).documents == 60
-    with pytest.raises(ValueError, match="append and overwrite are both set"):
+    with pytest.raises(ValueError, match="append is set and overwrite is set"):
         prepare_data(arguments("--overwrite", "--append"))
 
 

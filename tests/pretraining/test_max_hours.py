@@ -8,7 +8,7 @@ import torch
 
 from mybert import MyBertForPreTraining
 from mybert.pretraining import PretrainingArguments, pretrain
-from mybert.runs import TICKS, StopOnInterrupt, TimeBudget, linear_schedule, time_budget
+from mybert.runs import TICKS, StopOnInterrupt, TimeBudget, callbacks, linear_schedule
 
 SECONDS = 40
 
@@ -45,7 +45,7 @@ def settings(text_file, tmp_path, tokenizer):
 def clock(monkeypatch):
     """Every reading of the clock is one second after the last."""
     seconds = itertools.count()
-    monkeypatch.setattr(time_budget.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: next(seconds))
 
 
 def history(tmp_path):
@@ -99,7 +99,7 @@ def test_a_stop_does_not_count(tmp_path, settings, monkeypatch, stop):
     monkeypatch.setattr(StopOnInterrupt, "_agree", at_step)
     assert pretrain(arguments(tmp_path, **settings)) == {"interrupted": True}
     for _ in range(1000):
-        time_budget.time.monotonic()
+        callbacks.time.monotonic()
     monkeypatch.setattr(StopOnInterrupt, "_agree", agree)
     pretrain(arguments(tmp_path, **settings))
     rates = {entry["step"]: entry["learning_rate"] for entry in history(tmp_path) if "learning_rate" in entry}

@@ -30,7 +30,7 @@ import safetensors.torch, torch, transformers
 from mybert import MyBertTokenizer
 from mybert.cli import main
 from mybert.pretraining.training import preparation, pretraining_run
-from mybert.runs import interruption, trainer_overrides
+from mybert.runs import trainer as run_trainer
 
 def kill(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -74,13 +74,13 @@ elif moment.startswith("weights"):
 elif moment.startswith("optimizer"):
     torch.save = half(torch.save, 2)
 elif moment.startswith("before the seal"):
-    trainer_overrides.seal_checkpoint = kill
+    run_trainer.seal_checkpoint = kill
 elif moment.startswith("deleting"):
     def rotate(folder, limit, best, use_mtime):
         oldest = transformers.trainer_utils.sort_checkpoints(folder)[0]
         (Path(oldest) / "model.safetensors").unlink()
         kill()
-    trainer_overrides.rotate_checkpoints = rotate
+    run_trainer.rotate_checkpoints = rotate
 elif moment.startswith("step"):
     add_callback(at_step(int(moment.split()[1])))
 elif moment == "final files":

@@ -174,13 +174,6 @@ def test_a_signal_at_the_end_of_a_phase_says_how_to_go_on(arguments, monkeypatch
     assert not pretrain(arguments(**settings))["interrupted"]
 
 
-def test_positions_that_were_learnt_stay(arguments):
-    with pytest.raises(
-        ValueError, match=r"phase2_positions is 'repeated' and model 'm', which has its own; leave it out"
-    ):
-        arguments(phase2_positions="repeated", model="m")
-
-
 def test_positions_across_which_fsdp_1_cuts_are_refused_before_training(arguments, monkeypatch):
     monkeypatch.setattr(PretrainingTrainer, "has_fsdp_1", True)
     monkeypatch.setattr(PretrainingTrainer, "train", lambda *args, **kwargs: pytest.fail("trains"))
@@ -191,12 +184,6 @@ def test_positions_across_which_fsdp_1_cuts_are_refused_before_training(argument
 def test_positions_in_shards(run_in_two_processes):
     """With FSDP 2 every process has some of the rows."""
     run_in_two_processes(SHARDED)
-
-
-@pytest.mark.parametrize(("name", "value"), OF_A_NEW_MODEL.items())
-def test_settings_of_a_new_model_with_an_initial_one(arguments, name, value):
-    with pytest.raises(ValueError, match=rf"^{name} is {value!r} and model 'm', which has its own; leave it out\."):
-        arguments(model="m", **{name: value})
 
 
 def test_a_model_goes_on_learning(tmp_path, arguments):
@@ -232,7 +219,7 @@ def test_a_token_store_in_place_of_text(tmp_path, arguments, text_file, tokenize
     assert not (tmp_path / "a" / "tokens.safetensors").exists()
     a, b = (MyBertForPreTraining.from_pretrained(tmp_path / name).state_dict() for name in "ab")
     assert all(torch.equal(value, b[name]) for name, value in a.items())
-    with pytest.raises(ValueError, match="text and data are both set"):
+    with pytest.raises(ValueError, match=r"text is .* and data is .*; expected one of the two"):
         arguments("c", data=store["data"])
     build_token_store(documents[:-5], tokenizer, tmp_path / "store.safetensors", show_progress=False)
     with pytest.raises(ValueError, match=r"store.safetensors changed since it began"):
@@ -288,33 +275,18 @@ def test_the_data_may_have_a_seed_of_its_own(tmp_path, arguments):
 
 def test_settings_that_do_not_fit(arguments):
     for settings, message in (
-        ({"objective": "rtl"}, r"objective is 'rtl'; expected one of mlm\+nsp"),
-        ({"masking_unit": "letter"}, "masking_unit is 'letter'; expected one of token"),
-        ({"mlm_probability": 1.5}, "mlm_probability is 1.5"),
         ({"phase2_max_length": 64, "max_steps": -1}, "max_steps is not set"),
         ({"phase2_max_length": 64, "phase2_steps": 4}, "phase2_steps is 4; expected"),
-        ({"phase2_positions": "old"}, "phase2_positions is 'old'; expected one of new, repeated"),
-        (
-            {"phase2_positions": "repeated"},
-            "phase2_positions is 'repeated' without phase2_max_length; expected both",
-        ),
         ({"text": ["-"]}, "standard input"),
-        ({"short_probability": 7}, r"short_probability is 7; expected a share in \[0, 1\]"),
         ({"max_length": 4}, "max_length is 4"),
         ({"phase2_max_length": 3}, "max_length is 3"),
         ({"pack": True, "row_length": 20}, "row_length is 20, less than max_length 24"),
         ({"mask_replace_prob": 0.95}, "add up to more than 1"),
         ({"optim": "lambda"}, "optim is 'lambda'; expected one of google, adamw, muon, lamb, or one of transformers'"),
         ({"lr_scheduler_kwargs": {"lr_end": 1e-5}}, "lr_scheduler_kwargs is .*the linear schedule takes none"),
-        (
-            {"phase2_max_length": 30, "phase2_gradient_accumulation_steps": 0},
-            "phase2_gr.* is 0; expected at least 1",
-        ),
         ({"dataloader_drop_last": True}, "an epoch ends with its last whole batch in any case"),
         ({"metric_for_best_model": "f1"}, "metric_for_best_model is 'f1'; expected one of loss, .*, nsp_accuracy"),
         ({"objective": "mlm", "metric_for_best_model": "eval_nsp_loss"}, "expected one of loss, .*, perplexity"),
-        ({"layout": "googol"}, "layout is 'googol'; expected one of google, compact"),
-        ({"num_processes": 0}, "num_processes is 0; expected at least 1"),
         ({"save_only_model": True}, "save_only_model is set; resuming, and starting a second phase, needs complete"),
         ({"save_strategy": "best"}, "save_strategy is 'best', which leaves out checkpoints"),
     ):

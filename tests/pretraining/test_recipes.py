@@ -9,7 +9,7 @@ import torch
 from mybert import MyBertTokenizer, cli
 from mybert.command_line.flags import parse_flags
 from mybert.pretraining import MODEL_SIZES, PretrainingArguments, PretrainingTrainer, pretrain
-from mybert.runs.time_budget import TICKS
+from mybert.runs import TICKS
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "pretraining" / "recipes").glob("*.yaml"))
 PRETRAINING = [path for path in RECIPES if not path.stem.startswith("ablation")]

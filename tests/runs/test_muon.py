@@ -6,8 +6,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import get_scheduler
 
 from mybert import MyBertConfig, MyBertForPreTraining
-from mybert.runs import MyBertAdamW, linear_schedule, muon
-from mybert.runs.muon import MuonWithAdamW, matrix_groups, nearest_orthogonal
+from mybert.runs import MyBertAdamW, linear_schedule, optimizers
+from mybert.runs.optimizers import MuonWithAdamW, matrix_groups, nearest_orthogonal
 
 SIZE = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 
@@ -69,7 +69,7 @@ class Products(TorchDispatchMode):
 )
 @pytest.mark.parametrize("shape", [(6, 6), (6, 15), (15, 6)])
 def test_orthogonal_in_what_the_processor_multiplies_fast(monkeypatch, features, dtype, shape):
-    monkeypatch.setattr(muon, "bfloat16_features", lambda: features)
+    monkeypatch.setattr(optimizers, "bfloat16_features", lambda: features)
     torch.manual_seed(0)
     matrix = torch.randn(shape)
     u, singular, v = torch.linalg.svd(matrix, full_matrices=False)
@@ -85,7 +85,7 @@ def test_orthogonal_in_what_the_processor_multiplies_fast(monkeypatch, features,
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon since 2.9")
 @pytest.mark.parametrize("fused", [False, True])
 def test_steps_are_those_of_two_optimizers(monkeypatch, model, fused):
-    monkeypatch.setattr(muon, "bfloat16_features", lambda: ("AMX",))  # like torch's own
+    monkeypatch.setattr(optimizers, "bfloat16_features", lambda: ("AMX",))  # like torch's own
     twin = copy.deepcopy(model)
     optimizer = MuonWithAdamW(*matrix_groups(model, 0.1), lr=1e-2, muon_lr=0.05, betas=(0.9, 0.98), fused=fused)
     matrices, others = matrix_groups(twin, 0.1)
@@ -149,9 +149,9 @@ import copy, torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from mybert import MyBertConfig, MyBertForPreTraining
-from mybert.runs import muon
+from mybert.runs import optimizers
 
-muon.bfloat16_features = tuple  # products in float32
+optimizers.bfloat16_features = tuple  # products in float32
 torch.manual_seed(0)
 size = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 whole = MyBertForPreTraining(MyBertConfig(vocab_size=20, max_position_embeddings=8, **size)).eval()
@@ -162,7 +162,7 @@ for module in (*sharded.bert.encoder.layer.children(), sharded):
 ids = torch.randint(1, 20, (4, 8))
 start = [parameter.detach().clone() for parameter in whole.parameters()]
 for model in (whole, sharded):
-    optimizer = muon.MuonWithAdamW(*muon.matrix_groups(model, 0.1))
+    optimizer = optimizers.MuonWithAdamW(*optimizers.matrix_groups(model, 0.1))
     for _ in range(3):
         optimizer.zero_grad()
         model(input_ids=ids, labels=ids).loss.backward()

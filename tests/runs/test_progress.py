@@ -6,7 +6,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from mybert.pretraining import PretrainingArguments
 from mybert.runs import ResumableTrainer
-from mybert.runs.progress import ReadableProgress, log_line
+from mybert.runs.callbacks import ReadableProgress, log_line
 from mybert.runs.run_arguments import fitting_logging_steps
 
 

@@ -12,7 +12,8 @@ from torch import nn
 from torch.utils.data import Dataset
 from transformers import TrainerCallback, TrainingArguments
 
-from mybert.runs import DivergedError, ResumableTrainer, last_complete_checkpoint, trainer_overrides
+from mybert.runs import DivergedError, ResumableTrainer, last_complete_checkpoint
+from mybert.runs import trainer as trainer_module
 from mybert.runs.checkpoints import FOR_ITS_WEIGHTS, seal_checkpoint
 
 
@@ -73,7 +74,7 @@ def test_a_run_that_diverges_stops_before_its_weights_are_spoilt(tmp_path, facto
 class FarTrainer(ResumableTrainer):
     """Runs on a CPU as if reading tensors were as expensive as on an accelerator."""
 
-    values_are_at_hand = False
+    reads_are_free = False
 
 
 @pytest.mark.parametrize("due", [{"logging_steps": 4}, {"save_steps": 4}])
@@ -91,7 +92,7 @@ def test_on_an_accelerator_divergence_is_seen_before_anything_is_logged_or_saved
 def test_on_an_accelerator_divergence_is_seen_at_the_end_and_every_few_hundred_steps(tmp_path, monkeypatch):
     settings = {"logging_steps": 100, "save_steps": 100}
     for most, seen_at in ((500, 10), (4, 7)):
-        monkeypatch.setattr(trainer_overrides, "_MOST_UNREAD", most)
+        monkeypatch.setattr(trainer_module, "_MOST_UNREAD", most)
         trainer = make_trainer(tmp_path, Line(spoilt_from=6), kind=FarTrainer, **settings)
         with pytest.raises(DivergedError, match="diverged at step 6"):
             trainer.train()
@@ -125,7 +126,7 @@ def test_old_checkpoints_go_only_when_the_new_one_is_sealed(tmp_path, monkeypatc
         seal_checkpoint(checkpoint, needs)
 
     trainer = make_trainer(tmp_path / "killed")
-    monkeypatch.setattr("mybert.runs.trainer_overrides.seal_checkpoint", killed)
+    monkeypatch.setattr("mybert.runs.trainer.seal_checkpoint", killed)
     with pytest.raises(KilledError):
         trainer.train()
     assert {path.name for path in (tmp_path / "killed").glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
@@ -141,7 +142,7 @@ def test_a_checkpoint_that_is_written_again_has_no_seal_meanwhile(tmp_path, monk
         raise KeyboardInterrupt
 
     train()
-    monkeypatch.setattr(trainer_overrides, "seal_checkpoint", killed)
+    monkeypatch.setattr(trainer_module, "seal_checkpoint", killed)
     with pytest.raises(KeyboardInterrupt):
         train()
     assert last_complete_checkpoint(tmp_path) is None

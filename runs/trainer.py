@@ -6,7 +6,7 @@ It uses public methods of `Trainer` and of its accelerator, and callbacks; no tr
 import logging
 import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
@@ -19,31 +19,29 @@ from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, pa
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
-from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerState
+from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainerState
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINER_STATE_NAME
 from transformers.trainer_utils import (
     EvalLoopOutput,
-    SaveStrategy,
     TrainOutput,
     rotate_checkpoints,
     sort_checkpoints,
 )
 
+from .callbacks import ReadableProgress, SaveAfterEvaluation, SealCheckpoint, TimeBudget
 from .checkpoints import (
     COMPLETE_FILE,
     FOR_ITS_WEIGHTS,
-    TO_GO_ON,
+    REQUIRED_TO_RESUME,
     WITH_FP16,
-    Needs,
-    lacking_in,
+    RequiredFiles,
+    explain_save_errors,
     last_complete_checkpoint,
+    missing_files,
     missing_from_checkpoint,
     seal_checkpoint,
-    trouble_names_checkpoint,
 )
-from .progress import ReadableProgress
-from .time_budget import TimeBudget
 
 logger = logging.getLogger(__name__)
 
@@ -85,49 +83,14 @@ class _Watched(NamedTuple):
     learning_rate: float
 
 
-class _SealFirst(TrainerCallback):
-    """Seals a checkpoint before other callbacks are told of it."""
-
-    def __init__(self, seal: Callable[[], None]) -> None:
-        self._seal = seal
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._seal()
-
-
-class _SaveLast(TrainerCallback):
-    """Delays the checkpoint of an epoch's last step until the epoch is evaluated."""
-
-    # `Trainer` would write it before that: a run killed in between would resume without that evaluation.
-    is_due = False
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        ends = control.should_training_stop or control.should_epoch_stop or not (state.epoch or 0) % 1
-        # BEST saves after evaluations.
-        self.is_due = control.should_save and ends and args.save_strategy != SaveStrategy.BEST
-        control.should_save = control.should_save and not self.is_due
-
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        control.should_save = control.should_save or self.is_due
-        self.is_due = False
-
-
-class _Evaluated(NamedTuple):
-    """An evaluation in training: at which step, of which model, and its output."""
-
-    step: int
-    model: Any
-    output: EvalLoopOutput
-
-
 class ResumableTrainer(Trainer):
     """`Trainer` whose checkpoints are always complete, and which stops before it writes NaN.
 
     - A checkpoint is sealed once everything in it is written, and older ones are deleted only then: `RunFolder.begin`
       finds a complete one whenever the run is killed. If a checkpoint cannot be written, the run ends with an
       `OSError` of one sentence, and earlier ones are kept. The last one is also kept if another is the best. A
-      finished run, by its steps or by a callback's `is_over`, takes no further step. The checkpoint of an epoch's last
-      step includes the epoch's log entries.
+      finished run, by its steps, its time or early stopping, takes no further step; `EarlyStoppingCallback` continues
+      its count. The checkpoint of an epoch's last step includes the epoch's log entries.
     - It logs readable lines (`ReadableProgress`).
     - An infinite or NaN gradient ends the run with a `DivergedError`: on a CPU before the optimizer step; on an
       accelerator, where checking every step would be slow, before anything after it is logged, evaluated or saved.
@@ -152,7 +115,9 @@ class ResumableTrainer(Trainer):
         self.args.logging_nan_inf_filter = False  # it would log an average instead of a NaN loss
         self._loss: torch.Tensor | None = None
         self._unread: list[_Watched] = []
-        self._evaluated: dict[str, _Evaluated] = {}  # the last one, by prefix
+        self._evaluated: dict[
+            str, tuple[int, Any, EvalLoopOutput]
+        ] = {}  # by prefix the last one's step, model, output
         self._first_step = 0  # the last one of the checkpoint from which training continues
         self._schedule: LRScheduler | None = None
         self._unsealed: Path | None = None  # the checkpoint that is being written
@@ -184,7 +149,7 @@ class ResumableTrainer(Trainer):
         return None
 
     @property
-    def values_are_at_hand(self) -> bool:
+    def reads_are_free(self) -> bool:
         """Whether reading a tensor costs nothing; on an accelerator it synchronizes with the device."""
         return self.args.device.type == "cpu"
 
@@ -215,7 +180,7 @@ class ResumableTrainer(Trainer):
         with torch.random.fork_rng(devices=[]):
             output = super().evaluation_loop(*args, **kwargs)
         if self.is_in_train:
-            self._evaluated[prefix] = _Evaluated(self.state.global_step, self.model, output)
+            self._evaluated[prefix] = (self.state.global_step, self.model, output)
         return output
 
     def evaluation_in_training(self, prefix: str = "eval") -> EvalLoopOutput | None:
@@ -227,13 +192,11 @@ class ResumableTrainer(Trainer):
         Returns:
             It; None if these weights were not evaluated in training, or not as they would be now.
         """
-        state, evaluated = self.state, self._evaluated.get(prefix)
+        state, (evaluated_at, model, output) = self.state, self._evaluated.get(prefix, (-1, None, None))
         loads_best = self.args.load_best_model_at_end and state.best_model_checkpoint is not None
         step = state.best_global_step if loads_best else state.global_step
         is_rounded = self.args.bf16_full_eval or self.args.fp16_full_eval  # only after training
-        if evaluated is None or is_rounded or evaluated.step != step or evaluated.model is not self.model:
-            return None
-        return evaluated.output
+        return None if is_rounded or evaluated_at != step or model is not self.model else output
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
         """`Trainer.create_scheduler`, which prefers the schedule of the hook."""
@@ -311,11 +274,11 @@ class ResumableTrainer(Trainer):
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
     @property
-    def _needs(self) -> Needs:
+    def _needs(self) -> RequiredFiles:
         """The files that a checkpoint of this run must contain."""
         if self.args.save_only_model:
             return FOR_ITS_WEIGHTS
-        return TO_GO_ON if getattr(self.accelerator, "scaler", None) is None else WITH_FP16
+        return REQUIRED_TO_RESUME if getattr(self.accelerator, "scaler", None) is None else WITH_FP16
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
         """`Trainer.train`.
@@ -326,18 +289,22 @@ class ResumableTrainer(Trainer):
         if resume_from_checkpoint is True:
             resume_from_checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs) or True
         if isinstance(resume_from_checkpoint, str) and (
-            lacking := lacking_in(Path(resume_from_checkpoint), self._needs)
+            lacking := missing_files(Path(resume_from_checkpoint), self._needs)
         ):
             raise ValueError(f"{resume_from_checkpoint} is not complete ({lacking}); delete it, or name another.")
         self._first_step = 0
         if isinstance(resume_from_checkpoint, str):
             state = TrainerState.load_from_json(str(Path(resume_from_checkpoint, TRAINER_STATE_NAME)))
             self._first_step = state.global_step
+            for callback in self._early_stops():
+                # `Trainer` restores callbacks only together with its control state, which would stop the run again.
+                saved = state.stateful_callbacks.get(type(callback).__name__, {})
+                vars(callback).update(saved.get("attributes", {}))
             logger.info("Resuming at step %d from %s.", self._first_step, resume_from_checkpoint)
         self._unsealed = None
-        handler, seal = self.callback_handler, _SealFirst(partial(self._seal, self.args.save_total_limit))
-        others = [each for each in handler.callbacks if not isinstance(each, (_SealFirst, _SaveLast))]
-        handler.callbacks = [seal, *others, _SaveLast()]
+        handler, seal = self.callback_handler, SealCheckpoint(partial(self._seal, self.args.save_total_limit))
+        others = [each for each in handler.callbacks if not isinstance(each, (SealCheckpoint, SaveAfterEvaluation))]
+        handler.callbacks = [seal, *others, SaveAfterEvaluation()]
         model: nn.Module | None = self.model  # none before `model_init` makes it
         loads = nullcontext() if model is None else model.register_load_state_dict_post_hook(_expect_no_second_names)
         try:
@@ -351,7 +318,7 @@ class ResumableTrainer(Trainer):
             if self._unsealed is None:
                 raise
             shutil.rmtree(self._unsealed, ignore_errors=True)
-            with trouble_names_checkpoint(self._unsealed, self._needs):
+            with explain_save_errors(self._unsealed, self._needs):
                 raise
 
     def set_initial_training_values(self, *args: Any, **kwargs: Any) -> Any:
@@ -360,9 +327,13 @@ class ResumableTrainer(Trainer):
         From the checkpoint of the last step, `Trainer` would take one step too many.
         """
         epochs, *others, max_steps = super().set_initial_training_values(*args, **kwargs)
-        callbacks = self.callback_handler.callbacks
-        is_over = self._first_step >= max_steps or any(getattr(each, "is_over", False) for each in callbacks)
+        is_over = self._first_step >= max_steps or (self.budget is not None and self.budget.is_over)
+        for stop in self._early_stops():
+            is_over = is_over or stop.early_stopping_patience_counter >= stop.early_stopping_patience
         return (0 if is_over else epochs, *others, max_steps)
+
+    def _early_stops(self) -> list[EarlyStoppingCallback]:
+        return [each for each in self.callback_handler.callbacks if isinstance(each, EarlyStoppingCallback)]
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """`Trainer.log`, without the end of a training that had no step left: its mean loss would be 0."""
@@ -383,7 +354,7 @@ class ResumableTrainer(Trainer):
         """Keep the values that show whether a step diverged; check them now if reading is free."""
         learning_rate = self.optimizer.param_groups[0]["lr"]
         self._unread.append(_Watched(value, self.state.global_step + 1, loss, grad_norm, learning_rate))
-        if self.values_are_at_hand or len(self._unread) >= _MOST_UNREAD:
+        if self.reads_are_free or len(self._unread) >= _MOST_UNREAD:
             self._look_for_divergence()
 
     def _look_for_divergence(self) -> None:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -28,25 +28,13 @@ def started_on_cpus() -> bool:
     return accelerator is None or accelerator.type == "mps"  # a machine has only one
 
 
-class Processes(Protocol):
-    """The properties of a run's processes that are needed here; `TrainingArguments` has them."""
-
-    @property
-    def world_size(self) -> int:
-        """Number of processes."""
-
-    @property
-    def should_save(self) -> bool:
-        """Whether this process writes files."""
-
-
 @cache
 def _on_the_hosts(processes: Any) -> Any:
     """The run's processes as a group that communicates on the CPU, without waiting for accelerators."""
     return processes if dist.get_backend(processes) == "gloo" else dist.new_group(backend="gloo")
 
 
-def agree(value: float, arguments: Processes, largest: bool = False) -> float:
+def broadcast_value(value: float, arguments: TrainingArguments, largest: bool = False) -> float:
     """Return the first process's value, or the largest, in every process of a run; all must call this."""
     if arguments.world_size == 1:
         return value
@@ -58,14 +46,14 @@ def agree(value: float, arguments: Processes, largest: bool = False) -> float:
     return float(shared)
 
 
-def prepare_once(arguments: Processes, prepare: Callable[[], T]) -> T:
+def prepare_once(writes: bool, prepare: Callable[[], T]) -> T:
     """Prepare files in one process while the others of the run wait.
 
     This is the first process of the run, or, with `save_on_each_node`, of each node: nodes without a shared file
     system prepare their own files.
 
     Args:
-        arguments: Arguments of the run, with its processes.
+        writes: Whether this is such a process (`should_save` of `TrainingArguments`).
         prepare: Called without arguments. Its result is pickled if there are several processes.
 
     Returns:
@@ -75,17 +63,17 @@ def prepare_once(arguments: Processes, prepare: Callable[[], T]) -> T:
         Exception: What `prepare` raised, in the process where it did.
         SystemExit: With status 2, in the processes that waited for one that failed.
     """
-    if arguments.world_size == 1:
+    if not dist.is_available() or not dist.is_initialized():
         return prepare()
     error: Exception | None = None
     result: Any = None
-    if arguments.should_save:
+    if writes:
         try:
             result = prepare()
         except Exception as found:
             error = found
     group = dist.new_group(backend="gloo", timeout=_LONGEST_PREPARATION)
-    failures = [False] * arguments.world_size
+    failures = [False] * dist.get_world_size()
     dist.all_gather_object(failures, error is not None, group=group)
     received = [result]
     if not any(failures):
@@ -98,7 +86,7 @@ def prepare_once(arguments: Processes, prepare: Callable[[], T]) -> T:
     return received[0]
 
 
-def speak_in_one_process(arguments: TrainingArguments) -> None:
+def log_on_main_process(arguments: TrainingArguments) -> None:
     """Let only the first process of a run log and show progress."""
     if arguments.process_index != 0:
         arguments.disable_tqdm = True

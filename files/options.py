@@ -1,0 +1,256 @@
+"""Options: fields of dataclasses, declared once with all that help, checks, settings files and runs read of them."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, field, fields
+from enum import Enum
+from types import NoneType
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+
+class Range(NamedTuple):
+    """The numbers that an option may be."""
+
+    expected: str  # these numbers in words, for messages
+    holds: Callable[[float], bool]  # whether a number is one of them
+
+
+SHARE = Range("a share in [0, 1]", lambda value: 0 <= value <= 1)
+SHARE_ABOVE_0 = Range("a share above 0, up to 1", lambda value: 0 < value <= 1)
+SHARE_BELOW_1 = Range("a share in [0, 1)", lambda value: 0 <= value < 1)
+AT_LEAST_0 = Range("at least 0", lambda value: 0 <= value < math.inf)
+AT_LEAST_1 = Range("at least 1", lambda value: value >= 1)
+ABOVE_0 = Range("a number above 0", lambda value: 0 < value < math.inf)
+
+
+class Group(Enum):
+    """The titles of the help, in its order."""
+
+    INPUT = "Input and output"
+    EXAMPLES = "Which examples"
+    READING = "Reading files"
+    FILTERS = "What is left out"
+    STORE = "Token store"
+    VOCABULARY = "Vocabulary"
+    MODEL = "Model"
+    SMALLER = "Smaller"
+    CONVERSION = "Conversion"
+    SEQUENCES = "Sequences and batches"
+    OBJECTIVE = "Pretraining objective"
+    ANSWERS = "Tags and answers"
+    PARTS = "Which parts are trained"
+    FEATURES = "Features of frozen layers"
+    TEACHER = "Learning from the teacher"
+    TABLE = "Table"
+    PICTURE = "Picture"
+    CARD = "What the card says"
+    UPLOAD = "Upload"
+    MEASUREMENT = "Measurement"
+    TRAINING = "Training"
+    RECORDS = "Evaluation, checkpoints and logs"
+    COMMON = "Every command"
+    FURTHER = "Further flags of transformers' TrainingArguments"
+
+
+_OF_CLASSES = ("group", "decides", "needs", "idle_with")  # attributes of a class, for all of its options
+
+
+class Option(Field):
+    """A field made by `option`."""
+
+    __slots__ = ("comes_last", "decides", "excludes", "group", "idle_with", "needs", "range", "replaces", "why")
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Take over what is not given: from the field of a base class, or the class's `group` and `decides`."""
+        base = next((each.__dict__["__dataclass_fields__"][name] for each in _bases_with(owner, name)), None)
+        if base is not None:
+            if self.default is MISSING and self.default_factory is MISSING:
+                self.default, self.default_factory = base.default, base.default_factory
+            if not self.metadata:
+                self.metadata = base.metadata
+        for attribute in Option.__slots__:
+            if getattr(self, attribute) is None:
+                of_class = owner.__dict__.get(attribute) if attribute in _OF_CLASSES else None
+                setattr(self, attribute, getattr(base, attribute, of_class))
+
+
+def _bases_with(owner: type, name: str) -> list[type]:
+    return [base for base in owner.__mro__[1:] if name in base.__dict__.get("__dataclass_fields__", ())]
+
+
+def option(
+    default: Any = MISSING,
+    help: str | None = None,
+    range: Range | None = None,
+    *,
+    group: Group | None = None,
+    decides: bool | Literal["if_not_default"] | None = None,
+    needs: str | None = None,
+    excludes: str | None = None,
+    idle_with: str | None = None,
+    replaces: str | None = None,
+    why: str | None = None,
+    comes_last: bool | None = None,
+    **more: Any,
+) -> Any:
+    """Declare an option, a field of a dataclass.
+
+    What is not given is that of the field with this name in a base class; if there is none, `group`, `decides`,
+    `needs` and `idle_with` are the class's attributes of these names. Rules name other options: `name` means that it
+    is given, `name=value` that it has this value; several are separated by spaces.
+
+    Args:
+        default: Its default; without one it is required. A list is copied.
+        help: One sentence for the help.
+        range: The numbers that it may be. Words that it may be are its type, a `Literal`.
+        group: Where the help shows it.
+        decides: Whether a run's result depends on it, so that only a run with the same value is resumed;
+            "if_not_default": records of runs leave out the default.
+        needs: Options without which it has no effect.
+        excludes: Options that contradict it: both is an error; a flag replaces the other one of a settings file.
+        idle_with: Options with which it has no effect: an error, too; their flags replace it.
+        replaces: Options that a flag replaces in a settings file, and the other way round.
+        why: Ends messages on what contradicts it, such as "where the whole encoder is frozen".
+        comes_last: Whether the help shows it at the end of its group.
+        **more: Arguments of `add_argument`, or of `dataclasses.field`.
+    """
+    of_field = {name: more.pop(name) for name in ("default_factory", "init", "kw_only") if name in more}
+    if isinstance(default, list):
+        of_field["default_factory"] = lambda: list(default)
+    elif "default_factory" not in of_field:
+        of_field["default"] = default
+    made = field(**of_field, metadata=({} if help is None else {"help": help}) | more)
+    self = Option.__new__(Option)
+    for attribute in Field.__slots__:
+        setattr(self, attribute, getattr(made, attribute))
+    self.range, self.group, self.decides, self.why, self.comes_last = range, group, decides, why, comes_last
+    self.needs, self.excludes, self.idle_with, self.replaces = needs, excludes, idle_with, replaces
+    return self
+
+
+def check_options(settings: Any) -> None:
+    """Check a dataclass: numbers and words by range and type, and options that contradict each other.
+
+    Raises:
+        ValueError: If one is out of range, or two contradict each other.
+    """
+    kinds = get_type_hints(type(settings))
+    for each in fields(settings):
+        kind, value = kinds[each.name], getattr(settings, each.name)
+        if (limits := getattr(each, "range", None)) is not None:
+            check_number(each.name, value, limits)
+        words = [word for part in (kind, *get_args(kind)) if get_origin(part) is Literal for word in get_args(part)]
+        if words and value not in (*words, each.default):
+            expected = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}"
+            raise ValueError(f"{each.name} is {value!r}; expected {expected}.")
+    _check_rules(settings)
+
+
+def check_number(name: str, value: float | None, limits: Range) -> None:
+    if value is not None and not limits.holds(value):
+        raise ValueError(f"{name} is {value!r}; expected {limits.expected}.")
+
+
+def _check_rules(settings: Any) -> None:
+    options = _options(type(settings))
+    for each in filter(lambda each: is_given(settings, each), options.values()):
+        value = getattr(settings, each.name)
+        for other, wanted in _named(each.idle_with, options):
+            if _holds(settings, other, wanted):
+                found = getattr(settings, other.name)
+                what = other.name if found is True else f"{other.name} {found!r}"
+                raise ValueError(f"{_is(each, value)} with {what}{_why(other)}; leave it out.")
+        for other, wanted in _named(each.excludes, options):
+            if _holds(settings, other, wanted):
+                pair = sorted((each, other), key=lambda one: bool(one.why))
+                both = " and ".join(_is(one, getattr(settings, one.name)) for one in pair)
+                why = "" if pair[0].why else _why(pair[1])
+                raise ValueError(f"{both}{why}; expected one of the two.")
+        for other, wanted in _named(each.needs, options):
+            if not _holds(settings, other, wanted):
+                what = other.name if wanted is None else f"{other.name} {wanted!r}"
+                raise ValueError(f"{_is(each, value)} without {what}, so it has no effect; give both or neither.")
+
+
+def _is(option: Field, value: Any) -> str:
+    return f"{option.name} is {'set' if value is True else repr(value)}"
+
+
+def _why(option: Option) -> str:
+    return f", {option.why}" if option.why else ""
+
+
+def _options(kind: type) -> dict[str, Option]:
+    return {each.name: each for each in fields(kind) if isinstance(each, Option)}
+
+
+def _named(rule: str | None, options: Mapping[str, Option]) -> list[tuple[Option, str | None]]:
+    """The options in a rule that a class has, with the value that it wants, if any."""
+    parts = [word.partition("=") for word in (rule or "").split()]
+    return [(options[name], value or None) for name, _, value in parts if name in options]
+
+
+def is_given(settings: Any, option: Field) -> bool:
+    """Whether an option has another value than its default; nothing else than None, False or an empty list is none."""
+    value, default = getattr(settings, option.name), default_of(option)
+    return value != default and bool(value or default)
+
+
+def _holds(settings: Any, option: Field, wanted: str | None) -> bool:
+    return is_given(settings, option) if wanted is None else getattr(settings, option.name) == wanted
+
+
+def default_of(option: Field) -> Any:
+    return option.default if option.default_factory is MISSING else option.default_factory()
+
+
+def contradicting(kind: type, given: Mapping[str, Any]) -> set[str]:
+    """The options that given ones replace in a settings file; one turned off (None, False, -1) replaces none."""
+    options = _options(kind)
+    on = {name: value for name, value in given.items() if value not in (None, False, -1)}
+    gone: set[str] = set()
+    for each in options.values():
+        contrary = _named(f"{each.excludes or ''} {each.replaces or ''}", options)
+        if each.name in on:
+            gone |= {other.name for other, _ in contrary}
+        contrary += _named(each.idle_with, options)
+        if any(other.name in on and wanted in (None, on[other.name]) for other, wanted in contrary):
+            gone.add(each.name)
+    for each in options.values():
+        for other, wanted in _named(each.needs, options):
+            if other.name in gone or (wanted is not None and given.get(other.name, wanted) != wanted):
+                gone.add(each.name)
+    return gone - given.keys()
+
+
+def deciding(settings: Any, *, always: Iterable[str] = (), if_not_default: Iterable[str] = ()) -> dict[str, Any]:
+    """The options that decide a run's result, and others; of some only those that are not the default."""
+    found = {}
+    for each in fields(settings):
+        decides = getattr(each, "decides", None)
+        value = getattr(settings, each.name)
+        if each.name in if_not_default or decides == "if_not_default":
+            decides = value != default_of(each)
+        if decides or each.name in always:
+            found[each.name] = value
+    return found
+
+
+def refuse_given(settings: Any, names: Iterable[str], why: str) -> None:
+    """Reject options that are given but have no effect; `why` continues "<name> is <value>"."""
+    for name in names:
+        if is_given(settings, settings.__dataclass_fields__[name]):
+            raise ValueError(f"{name} is {getattr(settings, name)!r} {why}; leave it out.")
+
+
+def settings_of(kind: type, source: Any) -> dict[str, Any]:
+    """The fields of a class of settings, by name, from an object whose class inherits it."""
+    return {each.name: getattr(source, each.name) for each in fields(kind)}
+
+
+def may_be_none(kind: type) -> frozenset[str]:
+    """The fields of a dataclass that may be None: by their types, or by their defaults."""
+    kinds = get_type_hints(kind)
+    return frozenset(
+        option.name for option in fields(kind) if option.default is None or NoneType in get_args(kinds[option.name])
+    )

@@ -1,0 +1,84 @@
+"""Options: what is declared of them is what holds."""
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import pytest
+from transformers import HfArgumentParser
+
+from mybert.files.options import AT_LEAST_1, SHARE, Group, check_options, contradicting, deciding, option
+
+
+@dataclass
+class Base:
+    group, decides = Group.MODEL, True
+    share: float = option(0.5, "A share.", SHARE)
+    names: list[str] = option(["a"], "Names.", decides="if_not_default")
+
+
+@dataclass
+class Settings(Base):
+    share: float = option(0.25)
+    count: int | None = option(None, "A number.", AT_LEAST_1, group=Group.TABLE, needs="kind=b")
+    kind: Literal["a", "b"] | None = option("a", "A kind.", excludes="mark", why="which is one")
+    mark: Literal["only"] | None = option(None, "A mark.")
+    free: float = option(-7.0, "Any number.", idle_with="kind=b", replaces="flag")
+    flag: bool = option(False, "A switch.")
+
+
+@pytest.mark.parametrize("given", [{}, {"share": 0}, {"kind": "b", "count": 1}, {"mark": "only"}, {"free": 9.0}])
+def test_values_that_fit(given):
+    check_options(Settings(**given))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"share": 1.5}, r"share is 1\.5; expected a share in \[0, 1\]\."),  # the range of the base class
+        ({"share": float("nan")}, r"share is nan; expected a share"),
+        ({"kind": "b", "count": 0}, r"count is 0; expected at least 1\."),
+        ({"kind": "c"}, r"kind is 'c'; expected one of a, b\."),
+        ({"mark": "other"}, r"mark is 'other'; expected only\."),
+        ({"count": 2}, "count is 2 without kind 'b', so it has no effect; give both or neither"),
+        ({"kind": "b", "mark": "only"}, "mark is 'only' and kind is 'b', which is one; expected one of the two"),
+        ({"kind": "b", "free": 1.0}, "free is 1.0 with kind 'b', which is one; leave it out"),
+    ],
+)
+def test_values_that_do_not_fit(given, message):
+    with pytest.raises(ValueError, match=message):
+        check_options(Settings(**given))
+
+
+def test_what_is_not_said_is_that_of_the_base_class_or_of_the_class():
+    named = {each.name: each for each in fields(Settings)}
+    assert (named["share"].group, named["share"].metadata["help"]) == (Group.MODEL, "A share.")
+    assert (named["share"].decides, named["count"].decides) == (True, None)
+    assert (Settings().share, Base().share, Base().names) == (0.25, 0.5, ["a"])
+    assert Base().names is not Base().names
+
+
+def test_records_name_what_decides():
+    assert deciding(Settings()) == {"share": 0.25}
+    assert deciding(Settings(names=["b"]), always=["free"]) == {"share": 0.25, "names": ["b"], "free": -7.0}
+    assert deciding(Settings(flag=True), if_not_default=["flag", "free"]) == {"share": 0.25, "flag": True}
+
+
+@pytest.mark.parametrize(
+    ("given", "gone"),
+    [
+        ({"kind": "b"}, {"mark", "free"}),
+        ({"kind": "a"}, {"mark", "count"}),
+        ({"mark": "only"}, {"kind", "count"}),  # with what it needs
+        ({"free": 1.0}, {"flag"}),
+        ({"flag": True}, {"free"}),
+        ({"flag": False}, set()),
+        ({"flag": True, "free": 1.0}, set()),
+    ],
+)
+def test_what_given_options_replace(given, gone):
+    assert contradicting(Settings, given) == gone
+
+
+def test_transformers_parser_reads_options():
+    (found,) = HfArgumentParser(Settings).parse_args_into_dataclasses(["--share", "0.25", "--count", "3"])
+    assert found == Settings(share=0.25, count=3)
