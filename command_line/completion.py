@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..files.options import Group, check_options, option
+from ..files.options import Group, Settings, option
 from .command_table import COMMANDS, Command
 
 _FILES = (
@@ -17,12 +17,11 @@ _FILES = (
 
 
 @dataclass
-class CompletionArguments:
+class CompletionArguments(Settings):
     """Settings of `print_completion`."""
 
     group = Group.INPUT
     shell: Literal["bash", "zsh", "tcsh"] = option(help="The shell.")
-    __post_init__ = check_options
 
 
 def print_completion(arguments: CompletionArguments) -> str:

@@ -59,6 +59,15 @@ class Option(Field):
     """A field made by `option`."""
 
     __slots__ = ("comes_last", "decides", "excludes", "group", "idle_with", "needs", "range", "replaces", "why")
+    range: Range | None
+    group: Group | None
+    decides: bool | Literal["if_not_default"] | None
+    needs: str | None
+    excludes: str | None
+    idle_with: str | None
+    replaces: str | None
+    why: str | None
+    comes_last: bool | None
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Take over what is not given: from the field of a base class, or the class's `group` and `decides`."""
@@ -114,7 +123,9 @@ def option(
         comes_last: Whether the help shows it at the end of its group.
         **more: Arguments of `add_argument`, or of `dataclasses.field`.
     """
-    of_field = {name: more.pop(name) for name in ("default_factory", "init", "kw_only") if name in more}
+    of_field: dict[Any, Any] = {
+        name: more.pop(name) for name in ("default_factory", "init", "kw_only") if name in more
+    }
     if isinstance(default, list):
         of_field["default_factory"] = lambda: list(default)
     elif "default_factory" not in of_field:
@@ -144,6 +155,13 @@ def check_options(settings: Any) -> None:
             expected = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}"
             raise ValueError(f"{each.name} is {value!r}; expected {expected}.")
     _check_rules(settings)
+
+
+class Settings:
+    """A dataclass that checks its options when it is made."""
+
+    def __post_init__(self) -> None:
+        check_options(self)
 
 
 def check_number(name: str, value: float | None, limits: Range) -> None:

@@ -408,7 +408,7 @@ def _holder(lock_file: Path) -> str:
 
 @contextmanager
 def reserved(
-    path: str | Path,
+    path: str | os.PathLike[str],
     owned: Sequence[str] | None = None,
     files: Sequence[str] | None = None,
     overwrite: bool = False,
@@ -468,7 +468,7 @@ def reserved(
 
 @contextmanager
 def output_to(
-    path: str | Path,
+    path: str | os.PathLike[str],
     owned: Sequence[str] | None = None,
     files: Sequence[str] | None = None,
     overwrite: bool = False,

@@ -9,46 +9,42 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..files.text import split_sentences
     from .adaptation import AdaptArguments, adapt
+    from .build_store import StoreShards, build_token_store, inspect_corpus, read_documents
     from .commands import DataArguments, prepare_data
-    from .examples.collator import PretrainingCollator
-    from .examples.dataset import PretrainingDataset
+    from .dataset import PretrainingDataset
     from .examples.example_settings import ExampleSettings, MaskingRates
-    from .examples.masking import mask_tokens
-    from .store.documents import read_documents
-    from .store.filter_report import FilterReport
-    from .store.filtering import CorpusFilter
-    from .store.store_builder import build_token_store, inspect_corpus
-    from .store.store_format import StoreSummary, TokenStore
+    from .filtering import CorpusFilter, FilterReport
+    from .masking import PretrainingCollator, mask_tokens
+    from .run import pretrain
     from .store.store_settings import FilterSettings, StoreSettings
-    from .store.store_shards import StoreShards
+    from .token_store import StoreSummary, TokenStore
+    from .trainer import PretrainingTrainer
     from .training.pretraining_arguments import MODEL_SIZES, PretrainingArguments
-    from .training.pretraining_run import pretrain
-    from .training.trainer import PretrainingTrainer
 
 _MODULES = {
     "MODEL_SIZES": "training.pretraining_arguments",
     "AdaptArguments": "adaptation",
-    "CorpusFilter": "store.filtering",
+    "CorpusFilter": "filtering",
     "DataArguments": "commands",
     "ExampleSettings": "examples.example_settings",
-    "FilterReport": "store.filter_report",
+    "FilterReport": "filtering",
     "FilterSettings": "store.store_settings",
     "MaskingRates": "examples.example_settings",
     "PretrainingArguments": "training.pretraining_arguments",
-    "PretrainingCollator": "examples.collator",
-    "PretrainingDataset": "examples.dataset",
-    "PretrainingTrainer": "training.trainer",
+    "PretrainingCollator": "masking",
+    "PretrainingDataset": "dataset",
+    "PretrainingTrainer": "trainer",
     "StoreSettings": "store.store_settings",
-    "StoreShards": "store.store_shards",
-    "StoreSummary": "store.store_format",
-    "TokenStore": "store.store_format",
+    "StoreShards": "build_store",
+    "StoreSummary": "token_store",
+    "TokenStore": "token_store",
     "adapt": "adaptation",
-    "build_token_store": "store.store_builder",
-    "inspect_corpus": "store.store_builder",
-    "mask_tokens": "examples.masking",
+    "build_token_store": "build_store",
+    "inspect_corpus": "build_store",
+    "mask_tokens": "masking",
     "prepare_data": "commands",
-    "pretrain": "training.pretraining_run",
-    "read_documents": "store.documents",
+    "pretrain": "run",
+    "read_documents": "build_store",
     "split_sentences": ".files.text",
 }
 

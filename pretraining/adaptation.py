@@ -15,10 +15,9 @@ from ..metrics import HiddenWords, fitting_words, hidden_words, word_loss
 from ..tokenization import MyBertTokenizer
 from .examples.example_settings import Objective
 from .initialization.new_pieces import NewPiecesSettings
-from .store.store_format import TokenStore
-from .training.preparation import STORE, split_documents
+from .run import STORE, pretrain, split_documents
+from .token_store import TokenStore
 from .training.pretraining_arguments import PretrainingArguments
-from .training.pretraining_run import pretrain
 
 logger = logging.getLogger(__name__)
 

@@ -10,15 +10,15 @@ from ..files import check_available, check_not_read, check_output_files, json_li
 from ..files.documents import expand_sources
 from ..files.options import AT_LEAST_1, Group, option, settings_of
 from ..tokenization import MyBertTokenizer
+from .build_store import build_token_store, inspect_corpus
 from .examples.example_settings import ExampleSettings, MaskingRates
-from .store.filter_report import FilterReport
-from .store.store_builder import build_token_store, inspect_corpus
-from .store.store_format import SHARD, StoreSummary, TokenStore
+from .filtering import FilterReport
 from .store.store_settings import StoreSettings
+from .token_store import SHARD, StoreSummary, TokenStore
 
 if TYPE_CHECKING:
-    from .examples.collator import PretrainingCollator
-    from .examples.dataset import PretrainingDataset
+    from .dataset import PretrainingDataset
+    from .masking import PretrainingCollator
 
 logger = logging.getLogger(__name__)
 
@@ -126,8 +126,8 @@ def _dry_run(arguments: DataArguments, tokenizer: MyBertTokenizer | None) -> Fil
 
 def _show(arguments: DataArguments, store: TokenStore, tokenizer: MyBertTokenizer) -> None:
     # Imported only here: building a store does not need torch.
-    from .examples.collator import PretrainingCollator
-    from .examples.dataset import PretrainingDataset
+    from .dataset import PretrainingDataset
+    from .masking import PretrainingCollator
 
     try:
         dataset = PretrainingDataset(

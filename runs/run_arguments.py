@@ -93,7 +93,7 @@ class RunArguments(RecordArguments):
     """
 
     group = Group.TRAINING
-    output_dir: str = option(  # type: ignore[assignment]  # a subclass requires it
+    output_dir: str = option(  # a subclass requires it
         None, "Folder of the run: model, checkpoints, curves and card.", group=Group.INPUT, comes_last=True
     )
     overwrite: bool = option(False, "Replace an earlier run in the output folder.", group=Group.INPUT, comes_last=True)
@@ -153,7 +153,7 @@ class RunArguments(RecordArguments):
         self._refuse_unheeded()
         check_objects(self)
         if self.bf16 == "auto":
-            self.bf16 = not self.fp16 and _multiplies_bfloat16(self.use_cpu)  # type: ignore[has-type]
+            self.bf16 = not self.fp16 and _multiplies_bfloat16(self.use_cpu)
         if (self.bf16 or self.bf16_full_eval) and not torch.accelerator.is_available():
             self.use_cpu = True  # otherwise TrainingArguments would raise an error without an accelerator
         if self.accelerator_config is None and self.dataloader_pin_memory:  # type: ignore[has-type]

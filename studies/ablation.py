@@ -11,8 +11,8 @@ from ..files.options import Group, option
 from ..finetuning import FinetuningArguments
 from ..finetuning.network.heads import check_model
 from ..pretraining import PretrainingArguments, pretrain
+from ..pretraining.run import prepare_run
 from ..pretraining.store.store_settings import CorpusSettings
-from ..pretraining.training.preparation import prepare_run
 from ..runs import RunFolder, prepare_once
 from ..tokenization import VocabularyBasics
 from .study_settings import (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..files import Checkpoint, check_output_files, only_errors, reserved
-from ..files.options import Group, check_options, option
+from ..files.options import Group, Settings, option
 from .attention import attention_map
 from .curves import plot_run
 from .input_and_confusion import input_picture
@@ -15,7 +15,7 @@ from .pictures import picture_path
 
 
 @dataclass
-class AttentionArguments:
+class AttentionArguments(Settings):
     """Arguments of `mybert attention`."""
 
     group = Group.INPUT
@@ -37,7 +37,6 @@ class AttentionArguments:
         None, "Head, counted from 0: for .png only this one, for .html the first to show.", group=Group.PICTURE
     )
     overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
-    __post_init__ = check_options
 
 
 def draw_attention(arguments: AttentionArguments) -> Path:

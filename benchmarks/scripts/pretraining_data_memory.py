@@ -23,7 +23,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from ...pretraining import PretrainingDataset, TokenStore, build_token_store
-from ...pretraining.store.store_format import FORMAT, VERSION
+from ...pretraining.token_store import FORMAT, VERSION
 from ...tokenization import MyBertTokenizer
 from ..harness import flag, heading, memory, read_lines, row, run_apart, script, text_files, timed
 

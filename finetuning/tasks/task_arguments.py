@@ -117,7 +117,7 @@ class FinetunedModelArguments(TaskArguments):
     """The settings of commands that use a fine-tuned model; it records what it was trained for."""
 
     group = Group.SEQUENCES
-    task: str | None = option(
+    task: str | None = option(  # type: ignore[assignment]  # the model's own
         None, f"The task: {', '.join(TASKS)} (default: what the model was fine-tuned for).", group=Group.INPUT
     )
     model: str | None = option(None, "Fine-tuned model, folder or Hub name.", group=Group.INPUT)

@@ -183,13 +183,17 @@ class FinetuningArguments(
     correct_bias: bool = option(
         True, "Adam with bias correction; False gives the optimizer of Google's BERT.", decides=True
     )
-    learning_rate: float | None = option(
+    learning_rate: float | None = option(  # type: ignore[assignment]  # the task's, as those below
         None,
         "Peak learning rate (default 5e-5 x 768 / hidden size, SWAG 2e-5 x the same, adapters 5e-4, tagger on "
         "features 1e-3).",
     )
-    num_train_epochs: float | None = option(None, "Epochs (default 3, SQuAD 2.0 2, tagger on features 20).")
-    per_device_train_batch_size: int | None = option(None, "Sequences per batch and device (default 32, SWAG 16).")
+    num_train_epochs: float | None = option(  # type: ignore[assignment]
+        None, "Epochs (default 3, SQuAD 2.0 2, tagger on features 20)."
+    )
+    per_device_train_batch_size: int | None = option(  # type: ignore[assignment]
+        None, "Sequences per batch and device (default 32, SWAG 16)."
+    )
     warmup_steps: float = option(0.1, "Steps of warm-up; below 1 a share of all steps.")
     save_strategy: SaveStrategy | str = option("epoch")
     eval_strategy: IntervalStrategy | str = option("epoch")

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ...files.documents import DocumentSettings
 from ...files.options import ABOVE_0, AT_LEAST_1, SHARE_ABOVE_0, SHARE_BELOW_1, Group, check_options, option
-from .unicode_scripts import script_names
+from ..unicode_scripts import script_names
 
 # Reasons to drop text, in the order in which they are checked.
 REASONS = ("symbol_lines", "other_scripts", "many_tokens", "duplicates", "near_duplicates")

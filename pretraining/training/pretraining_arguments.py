@@ -25,11 +25,11 @@ from ...modeling_mybert import MODEL_SIZES, MyBertConfig
 from ...modeling_mybert.configuration_mybert import fields_of_size
 from ...runs import TICKS, RunArguments, started_on_cpus
 from ...tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
+from ..build_store import named_or_given
 from ..examples.example_settings import SPECIAL_TOKENS, ExampleSettings, MaskingRates, Objective
 from ..initialization.new_pieces import NewPiecesSettings
-from ..store.documents import named_or_given
 from ..store.store_settings import CorpusSettings
-from .trainer import OPTIMIZERS
+from ..trainer import OPTIMIZERS
 
 # Settings of transformers that decide a run's result, recorded only if not the default, so that runs from before they
 # were recorded can be resumed. Batch sizes are compared in total, however they are divided among processes.

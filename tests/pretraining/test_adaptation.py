@@ -11,7 +11,7 @@ from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, Bert
 
 from mybert import MyBertConfig, MyBertForMaskedLM, MyBertTokenizer
 from mybert.pretraining import AdaptArguments, PretrainingTrainer, adapt
-from mybert.pretraining.initialization.new_pieces import add_rows
+from mybert.pretraining.initial_weights import add_rows
 from mybert.tokenization import extend_vocabulary, spell
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}

@@ -14,7 +14,7 @@ from mybert.pretraining import (
     build_token_store,
     pretrain,
 )
-from mybert.pretraining.store.store_format import TokenStore
+from mybert.pretraining.token_store import TokenStore
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 

@@ -10,8 +10,8 @@ from mybert.pretraining import (
     build_token_store,
     pretrain,
 )
-from mybert.pretraining.examples.masking import ChangingRate, StepOfExample
-from mybert.pretraining.store.store_format import TokenStore
+from mybert.pretraining.masking import ChangingRate, StepOfExample
+from mybert.pretraining.token_store import TokenStore
 
 
 def arguments(tmp_path, **settings) -> PretrainingArguments:

@@ -11,10 +11,9 @@ import torch
 from safetensors.torch import load_file
 
 from mybert import MyBertConfig, MyBertForMaskedLM
-from mybert.pretraining import PretrainingArguments, build_token_store, pretrain
-from mybert.pretraining.initialization import cooccurrence
-from mybert.pretraining.initialization.cooccurrence import begin_with_statistics, piece_statistics
-from mybert.pretraining.store.store_format import TokenStore
+from mybert.pretraining import PretrainingArguments, build_token_store, initial_weights, pretrain
+from mybert.pretraining.initial_weights import begin_with_statistics, piece_statistics
+from mybert.pretraining.token_store import TokenStore
 
 
 @pytest.fixture
@@ -70,14 +69,14 @@ def test_long_texts(store, tokenizer, monkeypatch):
     every = np.arange(len(store.document_starts) - 1)
     size = len(tokenizer)
     whole = piece_statistics(store, every, size, width=size)
-    monkeypatch.setattr(cooccurrence, "_TOKENS_AT_A_TIME", 30)
+    monkeypatch.setattr(initial_weights, "_TOKENS_AT_A_TIME", 30)
     chunks = piece_statistics(store, every, size, width=size)
     np.testing.assert_allclose(
         chunks.embeddings @ chunks.embeddings.T, whole.embeddings @ whole.embeddings.T, atol=1e-4
     )
     assert np.array_equal(piece_statistics(store, every, size, width=size).embeddings, chunks.embeddings)
     # In a long text every n-th document is counted.
-    monkeypatch.setattr(cooccurrence, "_MOST_TOKENS", int(whole.counts.sum()) // 2)
+    monkeypatch.setattr(initial_weights, "_MOST_TOKENS", int(whole.counts.sum()) // 2)
     assert np.array_equal(
         piece_statistics(store, every, len(tokenizer), 8).counts,
         piece_statistics(store, every[::2], len(tokenizer), 8).counts,
@@ -148,7 +147,7 @@ def settings(tmp_path, text_file, **others):
 def test_a_run_begins_with_them_once(tmp_path, text_file, monkeypatch, caplog):
     calls = []
     monkeypatch.setattr(
-        "mybert.pretraining.training.pretraining_run.begin_with_statistics",
+        "mybert.pretraining.run.begin_with_statistics",
         lambda *given: (calls.append(given[2]), begin_with_statistics(*given)),
     )
     with caplog.at_level("INFO"):

@@ -18,15 +18,16 @@ from mybert.pretraining import (
     FilterSettings,
     PretrainingArguments,
     TokenStore,
+    build_store,
     build_token_store,
+    filtering,
     inspect_corpus,
     prepare_data,
     pretrain,
 )
-from mybert.pretraining.store import filtering, store_builder
-from mybert.pretraining.store.documents import documents_of_lines, lines_of_documents
-from mybert.pretraining.store.store_format import store_metadata
-from mybert.pretraining.store.unicode_scripts import count_scripts, script_names
+from mybert.pretraining.build_store import documents_of_lines, lines_of_documents
+from mybert.pretraining.token_store import store_metadata
+from mybert.pretraining.unicode_scripts import count_scripts, script_names
 
 needs_datasketch = pytest.mark.skipif(importlib.util.find_spec("datasketch") is None, reason="needs datasketch")
 
@@ -202,7 +203,7 @@ def test_neither_chunks_nor_processes_nor_shards_show(tmp_path, clean, dirty, to
     build_token_store(clean, tokenizer, tmp_path / "clean", show_progress=False)
     expected, place = sorted(texts_of(TokenStore(tmp_path / "clean"))), tmp_path / "store"
     for characters in (1 << 22, 100):
-        monkeypatch.setattr(store_builder, "_CHUNK_CHARACTERS", characters)
+        monkeypatch.setattr(build_store, "_CHUNK_CHARACTERS", characters)
         build_token_store(iter(dirty), tokenizer, place, **settings)
         store = TokenStore(place)
         assert sorted(texts_of(store)) == expected

@@ -15,7 +15,7 @@ from mybert.pretraining import (
     TokenStore,
     build_token_store,
 )
-from mybert.pretraining.training import pretraining_run
+from mybert.pretraining import run as module
 
 
 @pytest.fixture(scope="module")
@@ -65,5 +65,5 @@ def test_results_do_not_depend_on_the_number_of_workers(store, tokenizer, tmp_pa
 def test_what_attention_dropout_costs_packed_rows_is_said_before_training(caplog, pack, device, dropout, said):
     arguments = SimpleNamespace(pack=pack, device=torch.device(device))
     with caplog.at_level(logging.INFO, logger="mybert"):
-        pretraining_run._advise_no_dropout(arguments, MyBertConfig(attention_probs_dropout_prob=dropout))
+        module._advise_no_dropout(arguments, MyBertConfig(attention_probs_dropout_prob=dropout))
     assert ("Attention has a dropout of 0.1" in caplog.text) is said

@@ -14,7 +14,7 @@ from mybert.pretraining import (
     build_token_store,
     mask_tokens,
 )
-from mybert.pretraining.examples.dataset import example_generator
+from mybert.pretraining.dataset import example_generator
 
 SPECIAL = np.array([2, 3])
 

@@ -12,10 +12,9 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, Trainer, pipeline
 
 from mybert import MyBertForPreTraining
-from mybert.pretraining import PretrainingArguments, pretrain
-from mybert.pretraining.store import store_builder, store_format
-from mybert.pretraining.training import pretraining_run
-from mybert.pretraining.training.preparation import split_documents
+from mybert.pretraining import PretrainingArguments, build_store, pretrain, token_store
+from mybert.pretraining import run as module
+from mybert.pretraining.run import split_documents
 from mybert.runs import ResumableTrainer
 
 
@@ -201,7 +200,7 @@ def test_text_is_read_once_for_each_use(tmp_path, documents, tokenizer, monkeypa
         return count
 
     monkeypatch.setattr(Path, "open", open_and_count)
-    monkeypatch.setattr(pretraining_run, "_pretrain", lambda arguments, run: {})  # which reads the token store alone
+    monkeypatch.setattr(module, "_pretrain", lambda arguments, run: {})  # which reads the token store alone
     apart = name.endswith(".parquet")  # which is not read in order, by a library: the fingerprint takes a pass
     pretrain(arguments(tmp_path, path, max_steps=1))
     look = int(
@@ -228,9 +227,9 @@ def test_everything_is_prepared_once(tmp_path, text_file, monkeypatch):
         monkeypatch.setattr(module, name, lambda *args, **kw: calls.append(name) or function(*args, **kw))
 
     counted(PretrainingArguments, "model_config")
-    counted(store_format, "tokenizer_fingerprint")
-    counted(store_builder, "tokenizer_fingerprint")
-    counted(store_format, "_map")
+    counted(token_store, "tokenizer_fingerprint")
+    counted(build_store, "tokenizer_fingerprint")
+    counted(token_store, "_map")
     settings = arguments(tmp_path, text_file, phase2_max_length=64, max_steps=4)
     for _ in range(2):
         pretrain(settings)

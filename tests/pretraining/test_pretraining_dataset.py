@@ -6,9 +6,8 @@ from torch.utils.data import DataLoader
 
 from mybert import MyBertTokenizer
 from mybert.pretraining import PretrainingDataset, TokenStore, build_token_store, read_documents
-from mybert.pretraining.examples import dataset as module
-from mybert.pretraining.examples.packing import pack_rows
-from mybert.pretraining.examples.planning import ExamplePlan, truncate_pair
+from mybert.pretraining import dataset as module
+from mybert.pretraining.planning import ExamplePlan, pack_rows, truncate_pair
 
 
 @pytest.fixture(scope="module")

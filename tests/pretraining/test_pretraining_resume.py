@@ -29,7 +29,7 @@ from pathlib import Path
 import safetensors.torch, torch, transformers
 from mybert import MyBertTokenizer
 from mybert.cli import main
-from mybert.pretraining.training import preparation, pretraining_run
+from mybert.pretraining import run as module
 from mybert.runs import trainer as run_trainer
 
 def kill(*args, **kwargs):
@@ -55,19 +55,19 @@ def at_step(step):
     return Kill()
 
 def add_callback(callback):
-    make = pretraining_run._trainer
+    make = module._trainer
     def make_with_callback(*args):
         trainer = make(*args)
         trainer.add_callback(callback)
         return trainer
-    pretraining_run._trainer = make_with_callback
+    module._trainer = make_with_callback
 
 moment = sys.argv[1]
 if moment == "vocabulary":
     save = MyBertTokenizer.save_vocabulary
     MyBertTokenizer.save_vocabulary = lambda *args, **kwargs: (save(*args, **kwargs), kill())
 elif moment == "token store":
-    preparation.build_token_store = kill
+    module.build_token_store = kill
 elif moment.startswith("weights"):
     from transformers import modeling_utils
     modeling_utils.safe_save_file = half(modeling_utils.safe_save_file, 2)
@@ -84,7 +84,7 @@ elif moment.startswith("deleting"):
 elif moment.startswith("step"):
     add_callback(at_step(int(moment.split()[1])))
 elif moment == "final files":
-    pretraining_run.draw_curves = kill
+    module.draw_curves = kill
 sys.exit(main(sys.argv[2:]))
 '''
 

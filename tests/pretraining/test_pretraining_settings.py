@@ -14,7 +14,7 @@ from mybert import (
     MyBertTokenizer,
 )
 from mybert.pretraining import PretrainingArguments, PretrainingTrainer, build_token_store, pretrain
-from mybert.pretraining.training import pretraining_run
+from mybert.pretraining import run as module
 from mybert.runs import MyBertAdamW, StopOnInterrupt
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
@@ -140,7 +140,7 @@ SHARDED = """
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
-from mybert.pretraining.initialization.positions import repeat_positions
+from mybert.pretraining.initial_weights import repeat_positions
 
 whole = torch.nn.Parameter(torch.arange(20.0).view(10, 2))
 sharded = torch.nn.Parameter(distribute_tensor(whole.detach().clone(), init_device_mesh("cpu", (2,)), [Shard(0)]))
@@ -168,7 +168,7 @@ def test_a_signal_at_the_end_of_a_phase_says_how_to_go_on(arguments, monkeypatch
 
     settings = {"phase2_max_length": 32, "phase2_steps": 2}
     with monkeypatch.context() as patches:
-        patches.setattr(pretraining_run, "StopOnInterrupt", Signal)
+        patches.setattr(module, "StopOnInterrupt", Signal)
         assert pretrain(arguments(**settings)) == {"interrupted": True}
     assert "Stopped after phase 1; the same command continues from there." in caplog.text
     assert not pretrain(arguments(**settings))["interrupted"]

@@ -242,7 +242,7 @@ def test_log_and_evaluation_hold_what_a_plain_computation_gives(tmp_path):
 def test_tokens_per_second_count_no_padding(tmp_path, monkeypatch):
     seconds = itertools.count()
     clock = SimpleNamespace(perf_counter=lambda: float(next(seconds)))
-    monkeypatch.setattr("mybert.pretraining.training.trainer.time", clock)
+    monkeypatch.setattr("mybert.pretraining.trainer.time", clock)
     data = examples()
     for example in data:
         example["input_ids"] = torch.cat([torch.ones(LENGTH - 3, dtype=torch.long), torch.zeros(3, dtype=torch.long)])

@@ -12,9 +12,15 @@ from safetensors.numpy import load_file, save_file
 
 from mybert import MyBertTokenizer
 from mybert.files import BusyError
-from mybert.pretraining import PretrainingDataset, StoreShards, TokenStore, build_token_store, read_documents
-from mybert.pretraining.store import store_builder as module
-from mybert.pretraining.store import store_format
+from mybert.pretraining import (
+    PretrainingDataset,
+    StoreShards,
+    TokenStore,
+    build_token_store,
+    read_documents,
+    token_store,
+)
+from mybert.pretraining import build_store as module
 
 
 def build(tmp_path, documents, tokenizer, **settings):
@@ -92,14 +98,14 @@ def test_special_tokens_in_the_text_are_text(tmp_path, tokenizer, num_processes)
 KILLED = """
 import sys, time
 from mybert import MyBertTokenizer
-from mybert.pretraining.store import store_builder
-store_builder._CHUNK_CHARACTERS = 200
+from mybert.pretraining import build_store
+build_store._CHUNK_CHARACTERS = 200
 documents = eval(sys.stdin.read())
 def some():
     yield from documents[:50]
     time.sleep(600)
 tokenizer = MyBertTokenizer.from_pretrained(sys.argv[1])
-store_builder.build_token_store(some(), tokenizer, sys.argv[2], num_processes=int(sys.argv[3]), show_progress=False)
+build_store.build_token_store(some(), tokenizer, sys.argv[2], num_processes=int(sys.argv[3]), show_progress=False)
 """
 
 
@@ -201,7 +207,7 @@ def test_settings_are_checked(tmp_path, documents, tokenizer):
 
 def test_a_store_that_is_not_whole_is_refused(tmp_path, documents, tokenizer):
     path, _ = build(tmp_path, documents, tokenizer)
-    metadata, arrays = store_format.store_metadata(path), load_file(path)
+    metadata, arrays = token_store.store_metadata(path), load_file(path)
     cut, without_first = arrays["tokens"][:-1], arrays["document_starts"][1:]
     broken = {
         "lacks the counts of its contents": (arrays, {k: v for k, v in metadata.items() if k != "tokens"}),
@@ -243,7 +249,7 @@ def test_chunks_of_another_text_or_tokenizer_are_not_taken(tmp_path, documents, 
 def test_appending_is_building_from_both(tmp_path, documents, tokenizer, monkeypatch):
     path, together = build(tmp_path, documents, tokenizer)
     whole = path.read_bytes()
-    monkeypatch.setattr(store_format, "_COPIED_AT_A_TIME", 7)
+    monkeypatch.setattr(token_store, "_COPIED_AT_A_TIME", 7)
     build(tmp_path, documents[:35], tokenizer)
     encoded = []
     encode = module._ChunkEncoder.__call__
@@ -370,7 +376,7 @@ def test_shards_are_one_store(tmp_path, documents, tokenizer):
     whole, shards = TokenStore(path), TokenStore(folder, tokenizer)
     assert arrays_of(shards) == arrays_of(whole)
     generator = np.random.default_rng(0)
-    for name in store_format.ARRAYS:
+    for name in token_store.ARRAYS:
         one, many = getattr(whole, name), getattr(shards, name)
         assert len(many) == len(one)
         assert many.dtype == one.dtype

@@ -1,4 +1,6 @@
-"""Word embeddings from co-occurrence counts, as an alternative to random initialisation.
+"""Initial weights other than random ones: word embeddings from counts, rows of new pieces, repeated positions.
+
+Word embeddings from co-occurrence counts are an alternative to random initialization.
 
 Co-occurrence counts contain most of what the first millions of tokens teach the embeddings by gradient descent, and
 counting takes seconds. Sources: Levy and Goldberg (2014), "Neural Word Embedding as Implicit Matrix Factorization";
@@ -7,17 +9,21 @@ for the smoothed distribution of contexts and the root of the singular values Le
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
-from ..store.store_format import TokenStore
+from ..tokenization import Extension, MyBertTokenizer, count_corpus_words, extend_vocabulary, spell
+from .initialization.new_pieces import NewPiecesSettings
+from .token_store import TokenStore
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
+
 
 logger = logging.getLogger(__name__)
 
@@ -128,3 +134,78 @@ def _rotation(width: int) -> np.ndarray:
     """Return a rotation that spreads the strongest components over all coordinates, and so over all heads."""
     random = np.random.default_rng(0).standard_normal((width, width))
     return np.linalg.qr(random)[0].astype(np.float32)
+
+
+@torch.no_grad()
+def repeat_positions(weight: torch.Tensor, known: int) -> None:
+    """Initialize positions (P, D), in place, from `known` >= 2 on by repeating the earlier ones without [CLS]'s."""
+    whole = weight.full_tensor() if isinstance(weight, DTensor) else weight  # sharded by rows (FSDP 2)
+    # relative positions keep their meaning there (as in Longformer, Beltagy et al., 2020, section 5)
+    rows = 1 + torch.arange(len(whole) - known, device=whole.device) % (known - 1)
+    whole = torch.cat([whole[:known], whole[rows]])
+    if isinstance(weight, DTensor):
+        whole = distribute_tensor(whole, weight.device_mesh, weight.placements)
+    weight.copy_(whole)
+
+
+logger = logging.getLogger(__name__)
+
+_SHOWN = 12  # pieces
+
+Model = TypeVar("Model", bound=PreTrainedModel)
+
+
+def learn_new_pieces(
+    tokenizer: MyBertTokenizer,
+    documents: Iterable[list[str]],
+    settings: NewPiecesSettings,
+    num_processes: int | None = None,
+    show_progress: bool = True,
+) -> Extension:
+    """Return a tokenizer extended with pieces from documents, lists of sentences, and log what they save."""
+    words = count_corpus_words(documents, tokenizer, num_processes, show_progress)
+    number = settings.new_pieces
+    extension = extend_vocabulary(tokenizer, words, number, settings.new_piece_frequency, settings.append_pieces)
+    pieces = list(extension.spellings)
+    before, after = extension.tokens_per_word
+    if pieces:
+        logger.info(
+            "%s new pieces, %s of them in [unused] entries: %s%s",
+            *(f"{len(pieces):,}", f"{extension.in_place:,}", ", ".join(pieces[:_SHOWN])),
+            ", ..." if len(pieces) > _SHOWN else ".",
+        )
+    logger.info("Tokens per word of this text: %.3f before, %.3f now.", before, after)
+    if len(pieces) < number:
+        logger.warning(
+            "The text gives %d new pieces instead of %d: no others occur often enough.", len(pieces), number
+        )
+    return extension
+
+
+@torch.no_grad()
+def add_rows(model: Model, old: MyBertTokenizer, new: MyBertTokenizer, rows: str = "mean") -> Model:
+    """Add new pieces, in place, to the embeddings and masked-LM output layer of a model with the old tokenizer."""
+    vocab = old.get_vocab()
+    if len(new) > model.get_input_embeddings().weight.shape[0]:
+        model.resize_token_embeddings(len(new), mean_resizing=False)
+    embeddings = model.get_input_embeddings().weight
+    decoder = model.get_output_embeddings()
+    bias = None if decoder is None else decoder.bias
+    matrices = [embeddings] if decoder is None or decoder.weight is embeddings else [embeddings, decoder.weight]
+    generator = torch.Generator().manual_seed(0)
+    deviation = model.config.initializer_range
+    for piece, index in sorted(new.get_vocab().items(), key=lambda item: item[1]):
+        if piece in vocab:
+            continue
+        # "mean": a new piece starts as the mean of the pieces that spelled it so far (embedding, output weights if not
+        # shared, and output bias; IndoBERTweet, Koto et al., 2021, arXiv 2109.04607). Pieces that were unknown, and
+        # all pieces with "random", are initialized like a new model's.
+        parts = [vocab[part] for part in spell(piece, vocab) or []] if rows == "mean" else []
+        for matrix in matrices:
+            if parts:
+                matrix[index] = matrix[parts].mean(0)
+            else:
+                matrix[index] = deviation * torch.randn(matrix.shape[1], generator=generator)
+        if bias is not None:
+            bias[index] = bias[parts].mean() if parts else 0.0
+    return model

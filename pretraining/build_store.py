@@ -1,4 +1,6 @@
-"""Text to a token store: read once, tokenized in chunks by several processes, joined to one file."""
+"""Text to a token store: read once, tokenized in chunks by several processes, joined to one file or several shards."""
+
+from __future__ import annotations
 
 import copy
 import hashlib
@@ -6,9 +8,10 @@ import json
 import logging
 import shutil
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
+from dataclasses import asdict, fields
 from itertools import chain, islice
 from os import PathLike
 from pathlib import Path
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from ...files import (
+from ..files import (
     check_output_files,
     clear_folder,
     reserved,
@@ -26,15 +29,14 @@ from ...files import (
     write_text,
     written_beside,
 )
-from ...files.documents import Corpus, expand_sources
-from ...files.options import settings_of
-from ...files.source import GivenData, is_frame
-from ...files.text import split_sentences
-from ...tokenization import BulkEncoder, MyBertTokenizer
-from .documents import lines_of_documents
-from .filter_report import FilterReport
-from .filtering import CorpusFilter, can_find_near_duplicates
-from .store_format import (
+from ..files.documents import Corpus, DocumentSettings, expand_sources
+from ..files.options import settings_of
+from ..files.source import GivenData, has_items, is_frame, rows_of_batch, with_columns
+from ..files.text import split_sentences
+from ..tokenization import BulkEncoder, MyBertTokenizer
+from .filtering import CorpusFilter, FilterReport, can_find_near_duplicates
+from .store.store_settings import REASONS, FilterSettings, StoreSettings
+from .token_store import (
     FILTERS,
     FORMAT,
     LEFT_OUT,
@@ -49,10 +51,10 @@ from .store_format import (
     tokenizer_fingerprint,
     write_arrays,
 )
-from .store_settings import REASONS, FilterSettings, StoreSettings
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
+
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +63,7 @@ _JOINED = "joined"  # next to the chunks: records the file they were joined into
 
 
 def build_token_store(
-    documents: "StrPath | Iterable[StrPath] | Iterable[list[str]]",
+    documents: StrPath | Iterable[StrPath] | Iterable[list[str]],
     tokenizer: MyBertTokenizer,
     path: str | Path,
     *,
@@ -155,7 +157,7 @@ def _in_words(chunks: Sequence[Path], store: Path) -> str:
 
 
 def inspect_corpus(
-    documents: "StrPath | Iterable[StrPath] | Iterable[list[str]]",
+    documents: StrPath | Iterable[StrPath] | Iterable[list[str]],
     tokenizer: MyBertTokenizer | None = None,
     *,
     show_progress: bool = True,
@@ -219,7 +221,7 @@ def _recorded_filters(
     return recorded | {LEFT_OUT: json.dumps(counts)}
 
 
-def _read(documents: "StrPath | Iterable[StrPath] | Iterable[list[str]]", settings: StoreSettings) -> Iterator[str]:
+def _read(documents: StrPath | Iterable[StrPath] | Iterable[list[str]], settings: StoreSettings) -> Iterator[str]:
     """Yield all lines, or those of a shard's files, and "" after each document."""
     if isinstance(documents, (str, PathLike)):
         documents = [documents]
@@ -415,3 +417,145 @@ def _sentence_ends(files: Iterable[Path]) -> Iterator[np.ndarray]:
     for file in files:
         yield from (piece + tokens for piece in array_pieces(file, "sentence_starts", skip=1))
         tokens += array_length(file, "tokens")
+
+
+def read_documents(
+    files: str | Path | Iterable[str | Path], *, digests: dict[str, str] | None = None, **settings: Any
+) -> Iterator[list[str]]:
+    """Read documents from files or from the Hub, one after the other, with one document in memory at a time.
+
+    Plain text has one sentence a line and a blank line between documents, unless its lines look wrapped or the
+    settings say otherwise. In tables (`.csv`, `.tsv`, JSON lines, Parquet) and on the Hub, a row is a document. See
+    `mybert.files.documents.Corpus`.
+
+    Args:
+        files: Files, folders or patterns; "-" is standard input; `hf:owner/name` is a data set of the Hub.
+        digests: Filled with the digests of completely read files, see `mybert.files.open_text`; not for Parquet.
+        settings: Those of `DocumentSettings`: `split_sentences`, `encoding`, `text_column`, `join_lines`,
+            `document_end`, `heading_pattern`.
+
+    Yields:
+        Documents, each a list of at least one sentence without surrounding white space.
+
+    Raises:
+        OSError: A file is missing, broken or cannot be read, or there is no such data set.
+        ValueError: A file does not have the format its name suggests, or lacks the column; the message names the file
+            and the byte offset, line or row (counted from 1).
+        ImportError: The package that reads this kind of file is missing.
+        TypeError: A setting does not exist.
+    """
+    text = DocumentSettings(**settings)  # here, not when the first document is requested
+    return documents_of_lines(Corpus(files, text).lines(digests), text.split_sentences)
+
+
+def lines_of_documents(documents: Iterable) -> Iterator[str]:
+    """Yield the lines of documents, lists of sentences, with "" after each document."""
+    for number, document in enumerate(documents):
+        if isinstance(document, str):
+            raise ValueError(f"Document {number} is a str, expected a list of sentences.")
+        for sentence in document:
+            if not isinstance(sentence, str):
+                raise ValueError(f"Document {number} holds a {type(sentence).__name__}, expected sentences (str).")
+            if sentence:
+                yield sentence.replace("\n", " ")
+        yield ""
+
+
+def documents_of_lines(lines: Iterable[str], split: bool = False) -> Iterator[list[str]]:
+    """Group lines, with "" after each document, into documents; with `split`, split lines into sentences."""
+    document: list[str] = []
+    for line in lines:
+        if line:
+            document.extend(split_sentences(line) if split else [line])
+        elif document:
+            yield document
+            document = []
+
+
+def named_or_given(text: Any) -> list[Any]:
+    """Return file names as they are; a table, or an iterable of documents that is no list of names, as `GivenData`."""
+    if isinstance(text, (str, Path, GivenData)) or text is None:
+        text = [] if text is None else [text]
+    is_list = isinstance(text, (list, tuple, set, frozenset))
+    if is_list and all(isinstance(item, (str, Path, GivenData)) for item in text):
+        return [str(item) if isinstance(item, Path) else item for item in text]
+    if isinstance(text, Mapping) or not has_items(text):
+        raise ValueError(
+            f"text is a {type(text).__name__}; expected files, a table (DataFrame, Dataset) or an iterable of texts."
+        )
+    return [GivenData("text", text)]
+
+
+_NUMBER = "id"  # the column in `ray.data.range` and Spark's `range`
+
+
+class StoreShards:
+    """Builds the shards of a token store whose numbers come in batches, on the workers of an engine.
+
+        ray.data.range(8, override_num_blocks=8).map_batches(shards, batch_size=1).take_all()  # Ray Data
+        spark.range(0, 8, numPartitions=8).mapInPandas(shards, shards.schema).collect()  # Spark
+
+    Shards are byte for byte those of `build_token_store` with the same `shard_index`, whichever worker builds them. If
+    a worker is lost, its tokenized chunks remain next to the shard, and the next worker continues from there.
+
+    Args:
+        files: Files, folders, patterns or data sets of the Hub, under names valid on every machine.
+        tokenizer: The tokenizer.
+        path: The folder of the shards, valid on every machine.
+        num_shards: Total number of shards.
+        settings: Other settings of `build_token_store`; `num_processes` is 1 unless it is given.
+
+    Raises:
+        ValueError: If a setting is out of range, or `append` is set, which would not be safe to repeat.
+        TypeError: If a setting does not exist.
+    """
+
+    schema = ", ".join(f"{name} long" for name in (_NUMBER, *(item.name for item in fields(StoreSummary))))
+    """Schema of the returned batches, for Spark."""
+
+    def __init__(
+        self,
+        files: StrPath | Iterable[StrPath],
+        tokenizer: MyBertTokenizer,
+        path: str | Path,
+        *,
+        num_shards: int,
+        **settings: Any,
+    ) -> None:
+        self.files = files if isinstance(files, (str, PathLike)) else list(files)
+        self.tokenizer = tokenizer
+        self.path = path
+        self.settings = {"num_processes": 1, "num_shards": num_shards} | settings
+        if StoreSettings(**self.settings).append:
+            raise ValueError(
+                "append is set; an engine may build a shard more than once and would append the text each time. "
+                "Expected a new store, or build_token_store."
+            )
+
+    def __call__(self, batch: Any) -> Any:
+        """Build the shards whose numbers are in the column `id`.
+
+        Args:
+            batch: Column -> values (a dictionary of NumPy arrays or lists), a `pandas.DataFrame` or a `pyarrow.Table`;
+                or an iterator of these.
+
+        Returns:
+            The same kind of batch: `id`, and the counts of each shard as columns, see `StoreSummary`.
+
+        Raises:
+            ValueError: If there is no such column or shard; see also `build_token_store`.
+            OSError, ImportError: See `build_token_store`.
+        """
+        if isinstance(batch, Iterator):
+            return map(self, batch)
+        rows = rows_of_batch(batch)
+        if rows and _NUMBER not in rows[0]:
+            there = ", ".join(map(repr, rows[0]))
+            raise ValueError(f"The batch has no column {_NUMBER!r}, the numbers of shards; its columns are {there}.")
+        built = [asdict(self._build(row[_NUMBER])) for row in rows]
+        columns = {item.name: [summary[item.name] for summary in built] for item in fields(StoreSummary)}
+        return with_columns(batch, [_NUMBER], columns)
+
+    def _build(self, number: int) -> StoreSummary:
+        settings = self.settings | {"shard_index": number, "show_progress": False}
+        return build_token_store(self.files, self.tokenizer, self.path, **settings)

@@ -9,8 +9,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Subset
 from transformers.trainer_utils import EvalLoopOutput, has_length
 
-from ...modeling_mybert import IGNORE_INDEX, flat_indices
-from ...runs import (
+from ..modeling_mybert import IGNORE_INDEX, flat_indices
+from ..runs import (
     Lamb,
     MuonWithAdamW,
     MyBertAdamW,
@@ -19,7 +19,7 @@ from ...runs import (
     matrix_groups,
     parameter_groups,
 )
-from ...runs.trainer import temporarily
+from ..runs.trainer import temporarily
 
 _SUMS = ("mlm_loss", "mlm_correct", "mlm_count", "nsp_loss", "nsp_correct", "nsp_count", "nsp_random", "tokens")
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from ...files import refuse_address
-from ...tokenization import MyBertTokenizer, unknown_warning
+from ..files import refuse_address
+from ..tokenization import MyBertTokenizer, unknown_warning
 
 logger = logging.getLogger(__name__)
 

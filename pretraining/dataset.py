@@ -7,10 +7,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from ..store.store_format import TokenStore
-from .example_settings import SPECIAL_TOKENS, ExampleSettings
-from .packing import pack_rows
-from .planning import ExamplePlan, plan_examples, truncate_pair
+from .examples.example_settings import SPECIAL_TOKENS, ExampleSettings
+from .planning import ExamplePlan, pack_rows, plan_examples, truncate_pair
+from .token_store import TokenStore
 
 # An epoch goes through groups of blocks from anywhere in the corpus; only the current group is planned.
 BLOCK_TOKENS = 1 << 20
