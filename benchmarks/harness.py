@@ -32,7 +32,7 @@ from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..pretraining import PretrainingArguments
 
 PEER = "transformers SDPA"  # the baseline of most comparisons
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 Batch = dict[str, torch.Tensor]
 Flag = tuple[tuple[str, ...], dict[str, Any]]
 

@@ -234,15 +234,16 @@ def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
         sign = -1 if choices[-1][1].greater_is_better else 1
         ranks = [(sign * _mean(each.scores), loss_in(each.metrics.get("mean", each.metrics))) for each in tried]
         outcomes[task] = tried[ranks.index(min(ranks))]
+    average = sum(_mean(outcome.scores) for outcome in outcomes.values()) / len(outcomes)
     report = {
-        "average": sum(_mean(outcome.scores) for outcome in outcomes.values()) / len(outcomes),
+        "average": average,
         "tasks": {
             task: {"score": _mean(outcome.scores), "chosen": outcome.chosen, "metrics": outcome.metrics}
             for task, outcome in outcomes.items()
         },
     }
     output_dir = Path(arguments.output_dir)
-    write_report(output_dir, "suite", report, _table(suite, arguments, outcomes, report["average"]))
+    write_report(output_dir, "suite", report, _table(suite, arguments, outcomes, average))
     _write_submission(suite, {task: choices[0][1] for task, choices in runs.items()}, outcomes, output_dir)
     return report
 

@@ -15,6 +15,7 @@ import random
 import tempfile
 import time
 from contextlib import suppress
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def draw(path: Path) -> dict[str, Any]:
         assert len(dataset[index]["input_ids"]) <= 128
 
     for epoch, index in ((0, 0), (0, len(dataset) // 2), (0, len(dataset) - 1), (1, 0)):
-        seconds, _ = timed(lambda epoch=epoch, index=index: draw_one(epoch, index))
+        seconds, _ = timed(partial(draw_one, epoch, index))
         rows.append((f"epoch {epoch}, example {index:,}", seconds, memory("RssAnon") - before))
     return {"store": str(store.summary), "pairs": len(dataset), "rows": rows}
 

@@ -15,7 +15,6 @@ from accelerate import PartialState
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from tqdm.auto import tqdm
-from transformers import AutoConfig
 
 from ...files import PARTIAL, Checkpoint, written_beside
 from ...files.text import new_digest
@@ -44,7 +43,8 @@ class Teacher:
     @classmethod
     def load(cls, name: str, task: Task, device: torch.device) -> Teacher:
         """Load a teacher for a task; one without its head, or with another kind of head, is an error."""
-        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        checkpoint = Checkpoint(name)
+        config = checkpoint.config
         if isinstance(config, FeatureTaggerConfig):
             raise ValueError(
                 f"{name} is a tagger on frozen features; expected a teacher whose encoder was fine-tuned."
@@ -52,7 +52,7 @@ class Teacher:
         problem, wanted = getattr(config, "problem_type", None), getattr(task, "problem", None)
         if problem is not None and wanted is not None and problem != wanted:
             raise ValueError(f"{name} was fine-tuned for {problem}; expected a teacher for {wanted}, as the task is.")
-        return cls(name, load_finetuned_model(task, name, device))
+        return cls(name, load_finetuned_model(task, checkpoint, device))
 
     @property
     def files(self) -> list[str]:

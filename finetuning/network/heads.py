@@ -1,5 +1,6 @@
 """Loading a model for a task, to train or evaluate it: an encoder with the task's head."""
 
+import copy
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -121,9 +122,11 @@ def _check_shapes(name: str, mismatches: Iterable[tuple[str, Any, Any]]) -> None
         )
 
 
-def load_finetuned(name: str, auto_class: Any, pipeline: str) -> PreTrainedModel:
+def load_finetuned(checkpoint: Checkpoint, auto_class: Any, pipeline: str) -> PreTrainedModel:
     """Load a fine-tuned model; a ValueError if it lacks the head of `auto_class` (`pipeline` in the Hub's terms)."""
-    config = read_config(name, **_LOGITS_ONLY)
+    name = checkpoint.name
+    config = read_config(name) if checkpoint.config.model_type == "bert" else copy.deepcopy(checkpoint.config)
+    config.update(_LOGITS_ONLY)
     if _has_other_head(config, auto_class):
         raise ValueError(
             f"{name} has no head for this task (it is a {config.architectures[0]}); expected a model that was "

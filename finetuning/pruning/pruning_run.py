@@ -233,7 +233,7 @@ class _Measuring:
 
     def __init__(self, arguments: PruneArguments) -> None:
         device = PartialState(cpu=arguments.use_cpu).device
-        self.model = load_finetuned_model(arguments.resolve_task(), str(arguments.model), device, arguments.dtype)
+        self.model = load_finetuned_model(arguments.resolve_task(), arguments.checkpoint, device, arguments.dtype)
         self._arguments = arguments
         task, _, labels, tokenizer = self.model
         sources = evaluation_names(task, arguments.data)

@@ -23,7 +23,7 @@ from ...files.options import (
 )
 from ...files.source import GivenData
 from ...runs import RunArguments, check_libraries, started_on_cpus
-from ..data.rows import DataSource, hub_splits, source_of, sources_of
+from ..data.rows import DataSource, HubSplit, source_of, sources_of
 from ..tasks.task import Task
 from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names
 from .learning_rates import rate_for_size
@@ -372,7 +372,7 @@ class FinetuningArguments(
                 "validation": evaluation_names(task, self.validation_file or ()),
                 "test": evaluation_names(task, self.test_file or ()),
             }
-        splits = hub_splits(self.dataset, self.dataset_config)
+        splits = HubSplit.all_of(self.dataset, self.dataset_config)
         by_kind = {kind: [split for split in splits if split.split.startswith(kind)] for kind in SPLITS}
         if not by_kind["train"]:
             raise ValueError(f"{self.dataset} has no split train; it has {', '.join(s.split for s in splits)}.")
