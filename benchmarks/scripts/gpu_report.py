@@ -247,7 +247,7 @@ def _training_rows(size: str, settings: GpuSettings, rate: float) -> Section:
     losses: dict[tuple[int, float], tuple[float, float]] = {}
     speeds: dict[tuple[int, float], float] = {}
     models = matched_models("ForPreTraining", settings.network(size)).values()
-    sides: tuple[tuple[str, type[_Theirs] | type[_Ours]], ...]
+    sides: tuple[tuple[str, Callable[..., _Theirs | _Ours]], ...]
     sides = ((COMPILED_PEER, _Theirs), ("mybert, packed and compiled", _Ours))
     for place, ((name, side), model) in enumerate(zip(sides, models, strict=True)):
         torch.compiler.reset()
