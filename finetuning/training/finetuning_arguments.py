@@ -26,7 +26,7 @@ from ...runs import RunArguments, check_libraries, started_on_cpus
 from ..data.rows import DataSource, HubSplit, source_of, sources_of
 from ..tasks.task import Task
 from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names
-from .learning_rates import rate_for_size
+from .parameters import rate_for_size
 from .samples import SampleSettings
 
 logger = logging.getLogger(__name__)
