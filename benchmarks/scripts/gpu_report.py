@@ -247,9 +247,8 @@ def _training_rows(size: str, settings: GpuSettings, rate: float) -> Section:
     losses: dict[tuple[int, float], tuple[float, float]] = {}
     speeds: dict[tuple[int, float], float] = {}
     models = matched_models("ForPreTraining", settings.network(size)).values()
-    sides: tuple[tuple[str, Callable[..., _Theirs | _Ours]], ...]
-    sides = ((COMPILED_PEER, _Theirs), ("mybert, packed and compiled", _Ours))
-    for place, ((name, side), model) in enumerate(zip(sides, models, strict=True)):
+    sides: dict[str, type[_Theirs] | type[_Ours]] = {COMPILED_PEER: _Theirs, "mybert, packed and compiled": _Ours}
+    for place, ((name, side), model) in enumerate(zip(sides.items(), models, strict=True)):
         torch.compiler.reset()
         measurement = _Measurement(side(model.train().to(settings.device), settings.backend), settings)
         for length, fill in product(settings.lengths, settings.fills):
