@@ -25,7 +25,7 @@ from ..conversion import (
 )
 from ..files import write_json
 from ..modeling_mybert import MyBertConfig, MyBertForPreTraining  # noqa: F401 - imported before the clock starts
-from .script import script
+from .script import at_least_1, script
 from .timing import describe_setting, median_seconds, run_apart
 
 CONFIGURATION: dict[str, Any] = {
@@ -113,7 +113,7 @@ def measure_conversion(folder: Path, adam: bool, repeats: int) -> list[tuple[str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--adam", action="store_true", help="with the moments of the optimizer")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=at_least_1, default=5)
     parser.add_argument("--folder", type=Path, help="where to put the checkpoint for a while (1.5 to 4 GB)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:

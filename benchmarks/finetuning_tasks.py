@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..finetuning import TASKS, FinetuningArguments, finetune
-from .script import script
+from .script import at_least_1, script
 from .timing import describe_setting
 
 COMMON: dict[str, Any] = {
@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument(
         "--tasks", nargs="+", default=list(COMPARED), choices=COMPARED, help="Rows of the first table."
     )
-    parser.add_argument("--seeds", type=int, default=1, help="Seeds of the first table, from 42 on.")
+    parser.add_argument("--seeds", type=at_least_1, default=1, help="Seeds of the first table, from 42 on.")
     parser.add_argument("--max_steps", type=int, help="Only this many steps of each run, to try the script.")
     arguments = parser.parse_args()
     print(describe_setting())

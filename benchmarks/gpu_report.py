@@ -25,7 +25,7 @@ from .accelerator import GpuSettings, Section, matrix_rate
 from .gpu_inference import inference_section
 from .gpu_recipe import recipe_section
 from .gpu_training import training_section
-from .script import pretraining_settings, script
+from .script import at_least_1, pretraining_settings, script
 from .timing import describe_setting
 from .vocabulary_head import vocabulary_section
 
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--tests", type=Path, help="pytest's JUnit file, to be told of in the report")
     parser.add_argument("--sections", nargs="+", default=list(TITLES), choices=TITLES)
     parser.add_argument("--sizes", nargs="+", default=defaults.sizes, choices=MODEL_SIZES)
-    parser.add_argument("--lengths", nargs="+", type=int, default=defaults.lengths)
+    parser.add_argument("--lengths", nargs="+", type=at_least_1, default=defaults.lengths)
     parser.add_argument(
         "--fills",
         nargs="+",
@@ -108,11 +108,13 @@ def main() -> None:
         default=defaults.fills,
         help="mean length over the longest: 1, 0.5, 0.25, ...",
     )
-    parser.add_argument("--tokens", type=int, default=defaults.tokens, help="real tokens of a batch")
-    parser.add_argument("--steps", type=int, default=defaults.steps, help="timed calls, after three others")
-    parser.add_argument("--recipe_steps", type=int, default=defaults.recipe_steps, help="of the recipe's training")
+    parser.add_argument("--tokens", type=at_least_1, default=defaults.tokens, help="real tokens of a batch")
+    parser.add_argument("--steps", type=at_least_1, default=defaults.steps, help="timed calls, after three others")
+    parser.add_argument(
+        "--recipe_steps", type=at_least_1, default=defaults.recipe_steps, help="of the recipe's training"
+    )
     parser.add_argument("--backend", default=defaults.backend, help="of torch.compile")
-    parser.add_argument("--vocabulary", type=int, default=defaults.vocabulary, help="words")
+    parser.add_argument("--vocabulary", type=at_least_1, default=defaults.vocabulary, help="words")
     parser.add_argument("--recipe_changes", default="{}", help="YAML: settings in place of the recipe's")
     arguments = parser.parse_args()
     if defaults.device == "cpu" and arguments.sizes == defaults.sizes:

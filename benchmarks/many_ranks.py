@@ -29,7 +29,7 @@ from ..pretraining import MODEL_SIZES, PretrainingCollator, PretrainingDataset, 
 from ..pretraining.token_store import store_files
 from ..runs.checkpoints import seal_checkpoint
 from ..tokenization import MyBertTokenizer
-from .script import script
+from .script import at_least_1, script
 from .timing import describe_setting, timed
 
 
@@ -119,8 +119,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store", type=Path)
     parser.add_argument("--tokenizer", required=True)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 8, 256])
-    parser.add_argument("--batch_size", type=int, default=32, help="sequences of a rank and micro-batch")
+    parser.add_argument("--ranks", type=at_least_1, nargs="+", default=[1, 8, 256])
+    parser.add_argument("--batch_size", type=at_least_1, default=32, help="sequences of a rank and micro-batch")
     parser.add_argument("--model_size", choices=MODEL_SIZES, default="base", help="of the checkpoint")
     arguments = parser.parse_args()
     tokenizer = MyBertTokenizer.from_pretrained(arguments.tokenizer)

@@ -25,7 +25,7 @@ import numpy as np
 from ..files import expand_paths, open_text
 from ..pretraining import PretrainingCollator, PretrainingDataset, TokenStore, build_token_store
 from ..tokenization import MyBertTokenizer
-from .script import script
+from .script import at_least_1, script
 from .timing import describe_setting, run_apart, timed
 
 GOOGLE = """
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--vocab", required=True)
     parser.add_argument("--google", help="Python in which Google's script runs")
     parser.add_argument("--google_megabytes", type=float, default=2.0)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=at_least_1, default=3)
     arguments = parser.parse_args()
     files = [file for file in expand_paths(arguments.files) if "heldout" not in file]
     lines = [line for file in files for line in open_text(file)]

@@ -21,7 +21,7 @@ from ..files import only_errors
 from ..finetuning.prediction.predictor import FinetunedModel, load_finetuned_model
 from ..finetuning.tasks.task import network_outputs
 from ..finetuning.tasks.task_arguments import FinetunedModelArguments
-from .script import script
+from .script import at_least_1, script
 from .timing import describe_setting, in_turns, seconds
 
 DTYPES = ("float32", "bfloat16", "int8")
@@ -83,7 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", help="fine-tuned models, folders or Hub names")
     parser.add_argument("--data", nargs="+", type=Path, required=True, help="files with labels")
-    parser.add_argument("--repeats", type=int, default=3, help="timed runs; the table has their medians")
+    parser.add_argument("--repeats", type=at_least_1, default=3, help="timed runs; the table has their medians")
     arguments = parser.parse_args()
     with only_errors():
         models = load_all(arguments.models)

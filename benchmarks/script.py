@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from argparse import ArgumentTypeError
 from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
@@ -32,6 +33,13 @@ def script(main: Callable[[], None]) -> Callable[[], None]:
             sys.exit(2)
 
     return run
+
+
+def at_least_1(text: str) -> int:
+    """Return the number of a flag that counts something."""
+    if (number := int(text)) < 1:
+        raise ArgumentTypeError(f"{number}; expected at least 1")
+    return number
 
 
 def pretraining_settings(text: str | bytes, source: str | Path) -> dict[str, Any]:

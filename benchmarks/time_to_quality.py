@@ -43,7 +43,7 @@ from ..files import read_json_object, write_json
 from ..files.documents import Corpus, DocumentSettings
 from ..metrics import hidden_words, word_loss
 from ..pretraining import PretrainingArguments, pretrain, read_documents
-from .script import pretraining_settings, script
+from .script import at_least_1, pretraining_settings, script
 from .timing import describe_setting
 
 TIMED_STEPS = 50
@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--shares", type=float, nargs="+", default=[0.1, 1.0])
     parser.add_argument("--rates", type=float, nargs="+", default=[5e-4, 1e-3, 2e-3])
-    parser.add_argument("--limit", type=int, default=2000, help="texts in which words are hidden")
+    parser.add_argument("--limit", type=at_least_1, default=2000, help="texts in which words are hidden")
     parser.add_argument("--output_dir", type=Path, default=Path("quality"))
     results = measure(parser.parse_args())
     print(f"\n{results['setting']}\n\n| | minutes | steps | nats a word | perplexity of a word | nats a character |")

@@ -28,7 +28,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from ..files import expand_paths, open_text
 from ..tokenization import BulkEncoder, MyBertTokenizer, train_wordpiece
-from .script import script
+from .script import at_least_1, script
 from .timing import describe_setting, timed
 
 
@@ -176,7 +176,7 @@ def main() -> None:
     parser.add_argument("--vocab", help="vocabulary file for encode and processes")
     parser.add_argument("--megabytes", type=float, default=float("inf"), help="encode so much of the text")
     parser.add_argument("--vocab_size", type=int, default=30522)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=at_least_1, default=3)
     arguments = parser.parse_args()
     if arguments.what in ("encode", "processes") and arguments.vocab is None:
         parser.error(f"{arguments.what} needs a --vocab")

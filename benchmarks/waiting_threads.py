@@ -26,7 +26,7 @@ from ..runs import MyBertAdamW
 from .model_speed import TRAINING, TRAINING_LENGTH, training_batch, training_step
 from .peers import training_twins
 from .runtimes import random_batch
-from .script import script
+from .script import at_least_1, script
 from .timing import describe_setting, in_turns, seconds, speed_table
 
 DEFAULT = "active, the default"
@@ -97,8 +97,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", nargs="+", default=list(TRAINING), help="sizes of the model")
     parser.add_argument("--busy", nargs="+", type=int, default=[0, 1, 2], help="numbers of busy processes")
-    parser.add_argument("--threads", type=int, default=usable_cores(), help="threads of PyTorch")
-    parser.add_argument("--repeats", type=int, default=5, help="timed calls of each; medians are reported")
+    parser.add_argument("--threads", type=at_least_1, default=usable_cores(), help="threads of PyTorch")
+    parser.add_argument("--repeats", type=at_least_1, default=5, help="timed calls of each; medians are reported")
     arguments = parser.parse_args()
     print(f"Machine: {describe_setting()} Calls on {arguments.threads} threads.")
     for size in arguments.sizes:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedConfig
 
 from ...files import check_available
 from ...files.options import AT_LEAST_1, Group, Range, check_options, option
@@ -168,8 +168,12 @@ def task_for_model(arguments: TaskArguments, model: str | None) -> tuple[str, Ta
     recorded = recorded_task(model, config)
     if recorded is not None and recorded[0] == arguments.task:
         return recorded
-    task, longest = TASKS[arguments.task], longest_sequence(config)
-    return arguments.task, replace(task, max_length=min(task.max_length, longest or task.max_length))
+    return arguments.task, shortened(TASKS[arguments.task], config)
+
+
+def shortened(task: Task, config: PreTrainedConfig) -> Task:
+    """The task with sequences no longer than a model can read."""
+    return replace(task, max_length=min(task.max_length, longest_sequence(config) or task.max_length))
 
 
 def benchmark_files(folder: str | Path, task: Task, split: str) -> list[str]:

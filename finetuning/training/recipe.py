@@ -124,7 +124,7 @@ class Finetuning:
     def _tasks(self) -> dict[str, Task]:
         """Tasks by name: the rows of table 7 if all are requested, otherwise a single one with the name ""."""
         arguments = self.arguments
-        task = arguments.resolve_task()
+        task = arguments.fitting_task()
         if arguments.approach == "finetune":
             return {"": task}
         return feature_tasks(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))

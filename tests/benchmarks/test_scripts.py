@@ -128,6 +128,7 @@ def test_questions(run):
         ("tokenization_speed train nowhere", "There is no file or folder nowhere."),
         ("tokenization_speed encode t.tsv --vocab nowhere", "nowhere: No such file or directory."),
         ("tokenization_speed encode t.tsv", "encode needs a --vocab"),
+        ("tokenization_speed learn t.tsv --repeats 0", "--repeats: 0; expected at least 1"),
         ("pretraining_data_memory", "name --tokens, or files and their --vocab"),
     ],
 )
