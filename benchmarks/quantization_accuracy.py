@@ -17,7 +17,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from ..files import only_errors
+from ..files import Checkpoint, only_errors
 from ..finetuning.prediction.predictor import FinetunedModel, load_finetuned_model
 from ..finetuning.tasks.task import network_outputs
 from ..finetuning.tasks.task_arguments import FinetunedModelArguments
@@ -43,7 +43,8 @@ def load_all(models: Sequence[str]) -> dict[str, list[FinetunedModel]]:
     """Return by name each model with its weights in each dtype, in the order of `DTYPES`."""
     tasks = {model: FinetunedModelArguments(model=model).resolve_task() for model in models}
     return {
-        model: [load_finetuned_model(task, model, dtype=dtype) for dtype in DTYPES] for model, task in tasks.items()
+        model: [load_finetuned_model(task, Checkpoint(model), dtype=dtype) for dtype in DTYPES]
+        for model, task in tasks.items()
     }
 
 

@@ -15,14 +15,14 @@ from ..metrics import GOOGLE_LABELS
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
 from ..tokenization.vocab import looks_accented, looks_cased
-from .conversion_report import ConversionReport, write_conversion_report
-from .errors import ConfigurationError, HeadError, VocabularyError
-from .google_sources import GoogleSource, open_source
+from .errors import ConversionError
+from .google_source import GoogleSource, open_source
 from .google_variables import ConversionPlan, GoogleVariables, optimizer_rows, plan_conversion
 from .key_map import ACTIVATIONS, HEADS, RATES, SIZES, WeightRow, find_head, name_in_model, sizes_of
 from .model_folder import ModelFolder, new_model_folder, state_dict_names
 from .optimizer_state import OPTIMIZER_FILE, save_optimizer_state
 from .options import FromGoogleOptions
+from .reports import ConversionReport, write_conversion_report
 from .tensorflow import TensorBundle, read_tensor_bundle
 from .verification import require, verify_against_google
 
@@ -64,7 +64,7 @@ def convert_google_checkpoint(
             fields |= {"id2label": dict(enumerate(labels)), "label2id": {name: n for n, name in enumerate(labels)}}
             decisions.append(decision)
         elif settings.labels or settings.task:
-            raise HeadError(found=head, problem="has no labels to name, but names were given")
+            raise ConversionError(f"head {head!r}: has no labels to name, but names were given")
         config = _make_config(config_path or found.prefix, fields, head)
         plan = plan_conversion(variables, config, head, settings.ignore)
         left_out = [key for keys in plan.ignored.values() for key in keys]
@@ -109,15 +109,16 @@ def _read_configuration(path: Path | None, variables: GoogleVariables) -> tuple[
     try:
         content = read_json_object(path)
     except (OSError, ValueError) as error:
-        raise ConfigurationError(path=path, problem=str(error).removeprefix(f"{path} ")) from None
+        problem = str(error).removeprefix(f"{path} ")
+        raise ConversionError(f"{path}: {problem}") from None
     if missing := [name for name in (*SIZES, "hidden_act") if name not in content]:
-        raise ConfigurationError(path=path, problem=f"{', '.join(missing)} is missing; is this a bert_config.json?")
+        raise ConversionError(f"{path}: {', '.join(missing)} is missing; is this a bert_config.json?")
     activation = content["hidden_act"]
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         problem = f"hidden_act is {activation!r}, expected one of {', '.join(ACTIVATIONS)}"
-        raise ConfigurationError(path=path, problem=problem)
+        raise ConversionError(f"{path}: {problem}")
     if content.get("embedding_size", content["hidden_size"]) != content["hidden_size"]:
-        raise ConfigurationError(path=path, problem="embedding_size differs from hidden_size; this is not a BERT")
+        raise ConversionError(f"{path}: embedding_size differs from hidden_size; this is not a BERT")
     fields = {name: content[name] for name in (*SIZES, *RATES) if name in content}
     fields["hidden_act"] = ACTIVATIONS[activation]
     decisions = [f"activation: Google's {activation!r} is {fields['hidden_act']!r}"]
@@ -134,17 +135,17 @@ def _name_labels(
         return [f"LABEL_{row}" for row in range(number)], f"labels: the {number} classes have no names; {how}"
     if settings.task is not None:
         if settings.labels:
-            raise HeadError(found=head, problem="takes its labels from a task or as names, but both were given")
+            raise ConversionError(f"head {head!r}: takes its labels from a task or as names, but both were given")
         if settings.task not in GOOGLE_LABELS or head != "sequence-classification":
             known = ", ".join(GOOGLE_LABELS)
             problem = f"has no task {settings.task!r}; expected {known} for a sequence classifier, else labels"
-            raise HeadError(found=head, problem=problem)
+            raise ConversionError(f"head {head!r}: {problem}")
     labels = list(settings.labels or GOOGLE_LABELS[str(settings.task)])
     if len(set(labels)) < len(labels):
-        raise HeadError(found=head, problem=f"needs different names for all labels, found {', '.join(labels)}")
+        raise ConversionError(f"head {head!r}: needs different names for all labels, found {', '.join(labels)}")
     if variables.has("classifier") and len(labels) != number:
         problem = f"has {number} labels in the checkpoint, but {len(labels)} names were given ({', '.join(labels)})"
-        raise HeadError(found=head, problem=problem)
+        raise ConversionError(f"head {head!r}: {problem}")
     order = f"Google's order of {settings.task}" if settings.task else "the order given"
     return labels, f"labels: {', '.join(labels)}, {order}"
 
@@ -153,7 +154,7 @@ def _make_config(path: Path, fields: dict[str, Any], head: str) -> MyBertConfig:
     try:
         return MyBertConfig(**fields, architectures=[f"MyBert{HEADS[head].class_suffix}"], dtype="float32")
     except ValueError as error:
-        raise ConfigurationError(path=path, problem=str(error)) from error
+        raise ConversionError(f"{path}: {error}") from error
 
 
 def _initialise(rows: Sequence[WeightRow], config: MyBertConfig, seed: int) -> dict[str, np.ndarray]:
@@ -200,7 +201,7 @@ def _write_tokenizer(
     vocab = load_vocab(path)
     if len(vocab) > config.vocab_size:
         problem = f"holds {len(vocab)} pieces, vocab_size of the configuration is {config.vocab_size}"
-        raise VocabularyError(path=path, problem=problem)
+        raise ConversionError(f"{path}: {problem}")
     if do_lower_case is None:
         do_lower_case, reason = _lower_cases(found, bundle, vocab)
     else:

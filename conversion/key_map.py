@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import HeadError
+from .errors import ConversionError
 
 # Activations that Google's code computes, by its name; its "gelu" is the tanh form.
 ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "relu": "relu", "tanh": "tanh", "linear": "linear"}
@@ -236,7 +236,8 @@ def find_head(name: str) -> str:
     found = name.replace("_", "-").lower()
     found = _GOOGLES_WORDS.get(found, found)
     if found not in HEADS:
-        raise HeadError(found=name, problem=f"is unknown; expected one of {', '.join([*HEADS, *_GOOGLES_WORDS])}")
+        known = ", ".join([*HEADS, *_GOOGLES_WORDS])
+        raise ConversionError(f"head {name!r}: is unknown; expected one of {known}")
     return found
 
 

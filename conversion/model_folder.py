@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import torch
 from safetensors import safe_open
 
+from .. import modeling_mybert
 from ..files import (
     COMPANIONS,
     FIELDS_OF_A_HEAD,
@@ -17,7 +18,7 @@ from ..files import (
     output_to,
 )
 from ..modeling_mybert import MyBertConfig
-from .errors import ConfigurationError, ModelFolderError
+from .errors import ConversionError
 from .key_map import GROUPS, HEADS, TIED, WeightRow, head_of_class, model_rows, name_in_model
 
 _MODEL_TYPES = ("mybert", "bert")
@@ -35,16 +36,13 @@ class ModelFolder:
         self.path = Path(path)
         try:
             self._checkpoint = Checkpoint(self.path).check_folder()
+            self._checkpoint.refuse_quantized_weights()
         except (OSError, ValueError) as error:
-            raise ModelFolderError(problem=str(error)) from None
+            raise ConversionError(str(error)) from None
         self.config = self._checkpoint.fields
         if self.config.get("model_type") not in _MODEL_TYPES:
             found = self.config.get("model_type")
             raise self._wrong(f"config.json has model_type {found!r}, expected 'mybert' or 'bert'")
-        try:
-            self._checkpoint.refuse_quantized_weights()
-        except ValueError as error:
-            raise ModelFolderError(problem=str(error)) from None
         named = self._named_head()
         self.head = head or named or self._no_head()
         if named not in (None, self.head):
@@ -83,11 +81,25 @@ class ModelFolder:
         """Name the tensors that this model does not use."""
         return sorted(self._names.keys() - set(self.parameters()) - TIED.keys() - set(_BUFFERS))
 
+    def load(self, prefix: str) -> tuple[Any, dict[str, Any]]:
+        """Load the model in float32 as a class of MyBERT or transformers, with what `from_pretrained` reports."""
+        import transformers
+
+        package = transformers if prefix == "Bert" else modeling_mybert
+        model_class: Any = getattr(package, prefix + HEADS[self.head].class_suffix)
+        options: dict[str, Any] = {"output_hidden_states": False, "output_attentions": False}
+        if self.head == "encoder":
+            options["add_pooling_layer"] = GROUPS["pooler"][0].parameter in self
+        model, report = model_class.from_pretrained(
+            self.path, dtype=torch.float32, output_loading_info=True, **options
+        )
+        return model.eval(), report
+
     def configuration(self) -> MyBertConfig:
         try:
             return MyBertConfig.from_dict(self._checkpoint.fields | {"model_type": MyBertConfig.model_type})
         except ValueError as error:
-            raise ConfigurationError(path=self.path / "config.json", problem=str(error)) from error
+            raise ConversionError(f"{self.path / 'config.json'}: {error}") from error
 
     def require_usual_heads(self) -> None:
         """Reject a model whose head size is not `hidden_size / num_attention_heads`, which other tools assume."""
@@ -113,8 +125,8 @@ class ModelFolder:
         classes = ", ".join(f"[My]Bert{head.class_suffix}" for head in HEADS.values())
         raise self._wrong(f"architectures in config.json is {names!r}, expected one of {classes}")
 
-    def _wrong(self, problem: str) -> ModelFolderError:
-        return ModelFolderError(problem=f"{self.path}: {problem}")
+    def _wrong(self, problem: str) -> ConversionError:
+        return ConversionError(f"{self.path}: {problem}")
 
 
 def _parameter(name: str) -> str:
@@ -132,4 +144,4 @@ def new_model_folder(
 ) -> AbstractContextManager[Path]:
     """Yield an empty folder, which replaces `output_dir` on success; other processes are locked out."""
     owned = (*MODEL_FOLDER, *COMPANIONS, *_OWN_FILES)
-    return output_to(output_dir, owned, overwrite=overwrite, read=[os.fspath(source)])
+    return output_to(Path(output_dir), owned, overwrite=overwrite, read=[os.fspath(source)])

@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from .errors import OptimizerStateError
+from .errors import ConversionError
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -25,7 +25,7 @@ def save_optimizer_state(path: Path, step: int, moments: Iterable[tuple[str, np.
     tensors = {
         f"{moment}.{name}": value for name, *values in moments for moment, value in zip(_MOMENTS, values, strict=True)
     }
-    save_file(tensors, path, metadata={"format": "pt", "step": str(step)})
+    save_file(tensors, path, metadata={"step": str(step)})  # of several entries the order would be random
 
 
 def load_optimizer_state(
@@ -42,11 +42,11 @@ def load_optimizer_state(
         The number of updates made so far, from which the learning rate schedule continues.
 
     Raises:
-        OptimizerStateError: If the file is missing or broken, or does not fit the model.
+        ConversionError: If the file is missing or broken, or does not fit the model.
     """
     file = Path(path) / OPTIMIZER_FILE if Path(path).is_dir() else Path(path)
     if not file.is_file():
-        raise OptimizerStateError(path=file, problem="no such file; convert with optimizer=True (--optimizer)")
+        raise ConversionError(f"{file}: no such file; convert with optimizer=True (--optimizer)")
     # An optimizer's state dict counts the parameters through all groups.
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     places = {id(parameter): place for place, parameter in enumerate(trained)}
@@ -55,7 +55,7 @@ def load_optimizer_state(
         with safe_open(file, framework="pt") as content:
             text = (content.metadata() or {}).get("step", "")
             if not text.isdecimal():
-                raise OptimizerStateError(path=file, problem=f"the step is {text!r}, expected a number")
+                raise ConversionError(f"{file}: the step is {text!r}, expected a number")
             left = set(content.keys())
             for name, parameter in model.named_parameters():
                 keys = [f"{moment}.{name}" for moment in _MOMENTS]
@@ -66,16 +66,14 @@ def load_optimizer_state(
                 if any(moment.shape != parameter.shape for moment in moments):
                     found = tuple(moments[0].shape)
                     problem = f"{name} has moments of shape {found}, the parameter {tuple(parameter.shape)}"
-                    raise OptimizerStateError(path=file, problem=problem)
+                    raise ConversionError(f"{file}: {problem}")
                 # Cloned, because a mapped tensor would follow the file.
                 state = dict(zip(_MOMENTS, (moment.clone() for moment in moments), strict=True))
                 states[places[id(parameter)]] = {"step": torch.tensor(float(text)), **state}
     except SafetensorError as error:
-        raise OptimizerStateError(path=file, problem=f"the file cannot be read: {error}") from error
+        raise ConversionError(f"{file}: the file cannot be read: {error}") from error
     if left:
         names = ", ".join(sorted(left)[:8])
-        raise OptimizerStateError(
-            path=file, problem=f"{len(left)} tensors fit no trained parameter of the model: {names}"
-        )
+        raise ConversionError(f"{file}: {len(left)} tensors fit no trained parameter of the model: {names}")
     optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
     return int(text)

@@ -22,11 +22,11 @@ from ..files import (
 )
 from ..hub_card.examples import IMPORT
 from ..tokenization import MyBertTokenizer
-from .conversion_report import MODEL_CARD, ConversionReport, write_conversion_report
-from .errors import ModelFolderError
+from .errors import ConversionError
 from .key_map import GROUPS, HEADS, UNUSED_BY_HEAD, find_head
 from .model_folder import ModelFolder, new_model_folder, state_dict_names
 from .options import ConversionOptions, FromBertOptions
+from .reports import MODEL_CARD, ConversionReport, write_conversion_report
 from .verification import require, verify_folder
 
 _SETTINGS, _VOCABULARIES = "tokenizer_config.json", ("tokenizer.json", "vocab.txt", "spiece.model")
@@ -99,14 +99,12 @@ def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
     try:
         check_available(model)
     except OSError as error:
-        raise ModelFolderError(problem=str(error).rstrip(".")) from error
+        raise ConversionError(str(error).rstrip(".")) from error
     try:
         return Checkpoint(model).local_folder(_HUB_FILES)
     except OSError as error:
         cause = " ".join(str(error).split())[:200]
-        raise ModelFolderError(
-            problem=f"{model}: not a model folder, and not available from the Hub: {cause}"
-        ) from error
+        raise ConversionError(f"{model}: not a model folder, and not available from the Hub: {cause}") from error
 
 
 def _convert(
@@ -122,7 +120,7 @@ def _convert(
     names = folder.parameters()
     if config.get("is_decoder") and GROUPS["pooler"][0].parameter in names:
         problem = "is_decoder is true; MyBERT then pools the last token, transformers' bert the first"
-        raise ModelFolderError(problem=f"{folder.path}: {problem}")
+        raise ConversionError(f"{folder.path}: {problem}")
     left_over = folder.left_over()
     with new_model_folder(output_dir, settings.overwrite, source) as output:
         tensors = state_dict_names(((name, folder.read(name)) for name in names), folder.head)
@@ -175,7 +173,7 @@ def copy_what_goes_along(source: ModelFolder, output: Path) -> list[str]:
     try:
         companions = copy_companions(source.path, output)
     except ValueError as error:
-        raise ModelFolderError(problem=str(error)) from error
+        raise ConversionError(str(error)) from error
     decisions = [_copy_tokenizer(source, output)]
     if companions:
         decisions.append(f"sentence-transformers: {len(companions)} files copied, {', '.join(companions[:4])}")

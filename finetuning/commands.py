@@ -158,10 +158,9 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
         predictions = task.read_predictions(Path(arguments.predictions), examples)
         measured = Measured(task, task.score(predictions, examples), [("", predictions, examples)])
     else:
-        assert arguments.model
         measured = measure_model(
             task,
-            arguments.model,
+            arguments.checkpoint,
             evaluation_names(task, arguments.data),
             batch_size=arguments.batch_size,
             dtype=arguments.dtype,

@@ -15,7 +15,7 @@ from ..files.options import Group, option
 from ..files.yaml_keys import refuse_repeated_keys
 from ..finetuning import TASKS, FinetuningArguments, finetune
 from ..finetuning.tasks.task_arguments import evaluation_names
-from ..finetuning.training.best_checkpoint import loss_in
+from ..finetuning.training.trainer import loss_in
 from .study_settings import (
     MAJORITY,
     Score,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...files import check_available
+from ...files import Checkpoint, check_available
 from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, option, refuse_given
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
@@ -110,7 +110,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
             )
         self.model = self.teacher if self.is_new_student else self.student
         self.from_scratch = self.from_scratch or self.is_new_student
-        self._teacher_task = task_for_model(self, self.teacher)
+        self._teacher_task = task_for_model(self, Checkpoint(self.teacher))
         self.task = self._teacher_task[0]
         super().__post_init__()
 

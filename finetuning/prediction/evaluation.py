@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from accelerate import PartialState
 
-from ...files import output_to, write_json, write_lines
+from ...files import Checkpoint, output_to, write_json, write_lines
 from ...metrics import ClassReport
 from ...visualization import confusion_picture
 from ..data.rows import DataSource
@@ -69,7 +69,7 @@ class Measured(NamedTuple):
 
 def measure_model(
     task: Task,
-    model: str,
+    checkpoint: Checkpoint,
     sources: Mapping[str, DataSource],
     batch_size: int | None = None,  # sequences, see `network_outputs`
     dtype: str = "float32",  # of the weights and the computation
@@ -78,7 +78,7 @@ def measure_model(
 ) -> Measured:
     """Evaluate a model on labelled data by name; a single data set has the name ""."""
     state = PartialState(cpu=use_cpu)
-    task, network, labels, tokenizer = load_finetuned_model(task, model, state.device, dtype)
+    task, network, labels, tokenizer = load_finetuned_model(task, checkpoint, state.device, dtype)
     metrics: dict[str, float] = {}
     parts = []
     encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]

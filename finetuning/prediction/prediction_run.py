@@ -6,7 +6,7 @@ import logging
 import shutil
 import sys
 from collections.abc import Iterator, Sequence, Sized
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -154,8 +154,7 @@ class _Prediction:
         self.arguments = arguments
         self.data = data
         self.state = PartialState(cpu=arguments.use_cpu)
-        settings = {item.name: getattr(arguments, item.name) for item in fields(PredictorSettings)}
-        self.predictor = Predictor(**settings)
+        self.predictor = Predictor.of(arguments)
         rows = chain.from_iterable(rows_of(source, self.predictor.task, new=True) for source in data)
         first = next(rows, None)
         if first is None:

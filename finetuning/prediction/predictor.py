@@ -12,16 +12,17 @@ from uuid import uuid4
 
 import torch
 from accelerate import PartialState
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from ...files import Checkpoint
 from ...files.options import AT_LEAST_1, Group, option
 from ...files.source import rows_of_batch, with_columns
 from ...files.text import SEPARATED_SUFFIXES, content_suffix
 from ...modeling_mybert import MyBertPreTrainedModel
 from ..data.labels import Labels
 from ..data.rows import DataRow, check_columns, new_name
-from ..network.heads import check_model, longest_sequence
-from ..network.tagger import FeatureTaggerConfig
+from ..network.features import FeatureTaggerConfig
+from ..network.heads import longest_sequence
 from ..tasks import TaggingTask, feature_tasks
 from ..tasks.registry import TASKS
 from ..tasks.task import Task, network_outputs
@@ -38,27 +39,28 @@ class FinetunedModel(NamedTuple):
 
 
 def load_finetuned_model(
-    task: Task, name: str | Path, device: str | torch.device = "cpu", dtype: str = "float32"
+    task: Task, checkpoint: Checkpoint, device: str | torch.device = "cpu", dtype: str = "float32"
 ) -> FinetunedModel:
     """Load a model with a head for the task, and complete the task by the model's classes."""
     # dtype: "float32", "bfloat16", or "int8" for a MyBERT on a CPU.
-    config, encoder = AutoConfig.from_pretrained(name, trust_remote_code=False), str(name)
+    config, encoder = checkpoint.config, checkpoint
     if isinstance(config, FeatureTaggerConfig):  # this encoder completes the task, too
-        encoder = config.encoder
-        check_model(encoder)
-        task = feature_tasks(task, config.features, encoder, config.lstm_size, str(device))[""]
-    model, labels = task.load_finetuned(str(name))
+        encoder = Checkpoint(config.encoder).check()
+        task = feature_tasks(task, config.features, encoder.name, config.lstm_size, str(device))[""]
+    model, labels = task.load_finetuned(checkpoint)
     is_int8 = dtype == "int8"
     model = model.to(device=device, dtype=torch.float32 if is_int8 else getattr(torch, dtype)).eval()
     is_own = isinstance(model, MyBertPreTrainedModel) and model.device.type == "cpu"
     if is_int8 and not is_own:
         what = f"a {type(model).__name__} on {model.device}"
-        raise ValueError(f"dtype is int8 and {name} is {what}; expected a MyBERT or bert model on a CPU (--use_cpu).")
+        raise ValueError(
+            f"dtype is int8 and {checkpoint.name} is {what}; expected a MyBERT or bert model on a CPU (--use_cpu)."
+        )
     if is_int8:
         model.quantize_weights("int8")
     elif is_own and torch.backends.mkldnn.is_available():
         model.prepack_weights()
-    tokenizer = AutoTokenizer.from_pretrained(encoder, trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(encoder.name, config=encoder.config, trust_remote_code=False)
     return FinetunedModel(task.with_classes(labels), model, labels, tokenizer)
 
 
@@ -84,13 +86,13 @@ def tag_words(
     for number, words in enumerate(sentences, start=1):
         if not words:
             raise ValueError(f"Sentence {number} has no words; expected at least one.")
-    check_model(tagger)
+    checkpoint = Checkpoint(tagger).check()
     if max_length is None:
-        config = AutoConfig.from_pretrained(tagger, trust_remote_code=False)
+        config = checkpoint.config
         if isinstance(config, FeatureTaggerConfig):
-            config = AutoConfig.from_pretrained(config.encoder, trust_remote_code=False)
+            config = Checkpoint(config.encoder).config
         max_length = min(128, longest_sequence(config) or 128)
-    found = load_finetuned_model(replace(TASKS["tagging"], max_length=max_length), tagger)
+    found = load_finetuned_model(replace(TASKS["tagging"], max_length=max_length), checkpoint)
     assert isinstance(found.task, TaggingTask)
     return found.task.tag(sentences, found.model, found.labels, found.tokenizer)
 
@@ -187,8 +189,18 @@ class Predictor:
     """
 
     def __init__(self, model: str | Path, **settings: Any) -> None:
-        self.settings = PredictorSettings(model=str(model), **settings)
-        self.task = self.settings.resolve_task()
+        self._use(PredictorSettings(model=str(model), **settings))
+
+    @classmethod
+    def of(cls, settings: PredictorSettings) -> Predictor:
+        """The predictor with settings that are already checked."""
+        predictor = cls.__new__(cls)
+        predictor._use(settings)
+        return predictor
+
+    def _use(self, settings: PredictorSettings) -> None:
+        self.settings = settings
+        self.task = settings.resolve_task()
         self.task.check_answers(self.settings.top_k, self.settings.probabilities)
         self.cut = self.windowed = 0
         self._key = uuid4().hex
@@ -196,7 +208,8 @@ class Predictor:
         self._found: FinetunedModel | None = None
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _in_this_process, (type(self), self._key, vars(self.settings))
+        settings = {item.name: getattr(self.settings, item.name) for item in fields(PredictorSettings)}
+        return _in_this_process, (type(self), self._key, settings)
 
     def settle(self, first: DataRow) -> None:
         """Choose the columns of the data; finds errors common to all rows before anything is loaded.
@@ -218,9 +231,8 @@ class Predictor:
     def load(self) -> FinetunedModel:
         """The model, loaded on first access; from then on its record determines the task."""
         if self._found is None:
-            assert self.settings.model
             device = PartialState(cpu=self.settings.use_cpu).device
-            self._found = load_finetuned_model(self.task, self.settings.model, device, self.settings.dtype)
+            self._found = load_finetuned_model(self.task, self.settings.checkpoint, device, self.settings.dtype)
             self.task = self._found.task
         return self._found
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import write_separated
+from ...files import Checkpoint, write_separated
 from ...metrics import accuracy
 from ...modeling_mybert import IGNORE_INDEX
 from ..data.labels import Labels
@@ -75,12 +75,12 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         """Always an error: this task is not fine-tuned."""
         raise ValueError("fill_mask is only for predict and evaluate; mybert pretrain is what trains a model for it.")
 
-    def load_finetuned(self, name: str) -> tuple[PreTrainedModel, Labels]:
+    def load_finetuned(self, checkpoint: Checkpoint) -> tuple[PreTrainedModel, Labels]:
         """Load a model; its classes are the vocabulary's tokens as text."""
-        model, _ = super().load_finetuned(name)
+        model, _ = super().load_finetuned(checkpoint)
         if model.config.model_type == "mybert":
             model.config.sparse_prediction = True  # logits at masks only
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint.name, config=checkpoint.config, trust_remote_code=False)
         return model, Labels(tuple(tokenizer.batch_decode([[number] for number in range(model.config.vocab_size)])))
 
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from transformers import (
 )
 from typing_extensions import Self
 
+from ...files import Checkpoint
 from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport
 from ...pipelines.batching import run_sorted
@@ -439,14 +440,14 @@ class Task(ExampleReader[E], Generic[E, P]):
             self.check_labels(name, config)
         return load_with_head(name, self.auto_class, self.config_fields(labels), beginning)
 
-    def load_finetuned(self, name: str) -> tuple[PreTrainedModel, Labels]:
+    def load_finetuned(self, checkpoint: Checkpoint) -> tuple[PreTrainedModel, Labels]:
         """Load a fine-tuned model with its classes.
 
         Raises:
             ValueError: If the model has no head for the task, or cannot read `max_length` tokens.
             OSError: If there is no such model.
         """
-        model = load_finetuned(name, self.auto_class, self.pipeline)
+        name, model = checkpoint.name, load_finetuned(checkpoint, self.auto_class, self.pipeline)
         check_max_length(self.max_length, name, model.config)
         self.check_labels(name, model.config)
         labels = self.named(Labels.from_config(model.config))

@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import PreTrainedConfig
 
-from ...files import check_available
+from ...files import Checkpoint, check_available
 from ...files.options import AT_LEAST_1, Group, Range, check_options, option
 from ...files.source import GivenData
 from ...runs import started_on_cpus
 from ..data.rows import DataSource, HubSplit
-from ..network.heads import check_model, longest_sequence
+from ..network.heads import longest_sequence
 from .registry import TASKS, recorded_task, task_of_model
 from .task import Task
 
@@ -134,13 +135,27 @@ class FinetunedModelArguments(TaskArguments):
         """Check what can be checked without looking at data."""
         check_options(self)
         if self.model:
-            check_model(self.model, ask_hub=False)
+            self.checkpoint.check(ask_hub=False)
         if self.model is None or Path(self.model).is_dir():
             self.resolve_task()
         elif self.task is not None:  # the task of a model on the Hub is read when it is loaded
             self._given_settings(self.task)
         if started_on_cpus():
             self.use_cpu = True
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The model, each part of which is read once."""
+        assert self.model
+        return Checkpoint(self.model)
+
+    def resolve_task(self) -> Task:
+        """The task with the given settings, which must be its own; it is resolved once."""
+        return self._resolved_task
+
+    @cached_property
+    def _resolved_task(self) -> Task:
+        return super().resolve_task()
 
     @classmethod
     def of_training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,21 +166,21 @@ class FinetunedModelArguments(TaskArguments):
 
     def _chosen_task(self) -> tuple[str, Task]:
         """The model's own task with its recorded settings, unless another is named."""
-        return task_for_model(self, self.model)
+        return task_for_model(self, self.checkpoint if self.model is not None else None)
 
 
-def task_for_model(arguments: TaskArguments, model: str | None) -> tuple[str, Task]:
+def task_for_model(arguments: TaskArguments, model: Checkpoint | None) -> tuple[str, Task]:
     """The task of a fine-tuned model with its recorded settings, unless the arguments name another; with its name."""
     if model is None:
         name = arguments.task or TaskArguments.task
         return name, _task_called(name)
     if arguments.task is not None:
         arguments._given_settings(arguments.task)  # reports errors without loading the model
-    check_available(model)
-    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+    check_available(model.name)
+    config = model.config
     if arguments.task is None:
-        return task_of_model(model, config)
-    recorded = recorded_task(model, config)
+        return task_of_model(model.name, config)
+    recorded = recorded_task(model.name, config)
     if recorded is not None and recorded[0] == arguments.task:
         return recorded
     return arguments.task, shortened(TASKS[arguments.task], config)

@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from transformers import AutoConfig
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
-from ...files import refuse_address
+from ...files import Checkpoint, refuse_address
 from ...files.options import (
     ABOVE_0,
     AT_LEAST_0,
@@ -24,10 +23,10 @@ from ...files.options import (
 )
 from ...files.source import GivenData
 from ...runs import RunArguments, check_libraries, started_on_cpus
-from ..data.rows import DataSource, hub_splits, source_of, sources_of
+from ..data.rows import DataSource, HubSplit, source_of, sources_of
 from ..tasks.task import Task
 from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names, shortened
-from .learning_rates import rate_for_size
+from .parameters import rate_for_size
 from .samples import SampleSettings
 
 logger = logging.getLogger(__name__)
@@ -277,7 +276,7 @@ class FinetuningArguments(
         task = self.resolve_task()
         if self.max_length is not None:
             return task
-        return shortened(task, AutoConfig.from_pretrained(self.model, trust_remote_code=False))
+        return shortened(task, Checkpoint(self.model).config)
 
     def choose_learning_rate(self) -> None:
         """Set the learning rate that the user has not given, and log why; the model must exist by now.
@@ -380,7 +379,7 @@ class FinetuningArguments(
                 "validation": evaluation_names(task, self.validation_file or ()),
                 "test": evaluation_names(task, self.test_file or ()),
             }
-        splits = hub_splits(self.dataset, self.dataset_config)
+        splits = HubSplit.all_of(self.dataset, self.dataset_config)
         by_kind = {kind: [split for split in splits if split.split.startswith(kind)] for kind in SPLITS}
         if not by_kind["train"]:
             raise ValueError(f"{self.dataset} has no split train; it has {', '.join(s.split for s in splits)}.")

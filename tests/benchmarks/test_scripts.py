@@ -116,7 +116,7 @@ def test_questions(run):
         ("quantization_accuracy ./nowhere --data t.tsv", "nowhere"),
         ("quantization_accuracy MODEL --data nowhere.tsv", "nowhere.tsv: No such file or directory."),
         ("quantization_accuracy MODEL --data t.tsv", "t.tsv has no column 'text'; its columns are"),
-        ("quantization_accuracy MODEL --data v.tsv --repeats 0", "repeats is 0; expected at least 1."),
+        ("quantization_accuracy MODEL --data v.tsv --repeats 0", "--repeats: 0; expected at least 1"),
         ("quantization_accuracy MODEL --data u.tsv", "u.tsv has the label '7'"),
         ("question_answering_speed --data nowhere.json", "nowhere.json: No such file or directory."),
         ("time_to_quality t.tsv --heldout nowhere --ours r.yaml", "There is no file or folder nowhere."),
@@ -128,7 +128,7 @@ def test_questions(run):
         ("tokenization_speed train nowhere", "There is no file or folder nowhere."),
         ("tokenization_speed encode t.tsv --vocab nowhere", "nowhere: No such file or directory."),
         ("tokenization_speed encode t.tsv", "encode needs a --vocab"),
-        ("tokenization_speed learn t.tsv --repeats 0", "--repeats: 0; expected at least 1"),
+        ("tokenization_speed train t.tsv --repeats 0", "--repeats: 0; expected at least 1"),
         ("pretraining_data_memory", "name --tokens, or files and their --vocab"),
     ],
 )

@@ -9,6 +9,7 @@ from transformers import DistilBertConfig, DistilBertModel, RobertaConfig, Rober
 
 from mybert import MyBertConfig, MyBertForPreTraining
 from mybert.cli import main
+from mybert.files.source import HubSplit
 from mybert.finetuning import (
     TASKS,
     EvaluateArguments,
@@ -19,8 +20,7 @@ from mybert.finetuning import (
     finetune,
     tag_words,
 )
-from mybert.finetuning.data import rows
-from mybert.finetuning.data.rows import HubSplit, rows_of
+from mybert.finetuning.data.rows import rows_of
 
 GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A\n"}
 
@@ -306,7 +306,7 @@ def test_an_empty_split(monkeypatch):
     class Empty(list):
         features = None
 
-    monkeypatch.setattr(rows, "_load", lambda *arguments: {"validation": Empty()})
+    monkeypatch.setattr(HubSplit, "_load", lambda *arguments: {"validation": Empty()})
     with pytest.raises(ValueError, match="somebody/some, split validation holds no rows"):
         TASKS["classification"].rows(HubSplit("somebody/some", None, "validation"), labelled=False)
 

@@ -31,10 +31,9 @@ from mybert import (
 )
 from mybert.cli import main
 from mybert.conversion import export_google_checkpoint, to_transformers_bert
-from mybert.files import locked
+from mybert.files import Checkpoint, locked
 from mybert.finetuning import TASKS, PruneArguments, evaluate, prune
-from mybert.finetuning.pruning.attention_heads import head_importance, most_important
-from mybert.finetuning.pruning.pruning_run import alternate_dropped, top_dropped
+from mybert.finetuning.pruning import alternate_dropped, head_importance, most_important, top_dropped
 from mybert.finetuning.tasks.registry import task_record
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 24}
@@ -241,7 +240,7 @@ def masked_loss(model, batch, masks):
 
 def test_importance_is_the_derivative_by_a_mask(classifier, data, tokenizer):
     task = TASKS["classification"]
-    model, labels = task.load_finetuned(str(classifier))
+    model, labels = task.load_finetuned(Checkpoint(classifier))
     encoded = task.encode(task.read(data), labels, tokenizer, data)
     found = head_importance(task, encoded, model, tokenizer)
     expected = torch.zeros(2, 4, dtype=torch.float64)
@@ -281,7 +280,7 @@ def test_importance_is_the_mean_over_examples(tmp_path, tokenizer, name, head, l
         sizes["id2label"] = dict(enumerate(labels))
     folder = saved(tmp_path / "m", MyBertConfig, head, tokenizer, name, **sizes)
     task = TASKS[name]
-    model, labels = task.load_finetuned(str(folder))
+    model, labels = task.load_finetuned(Checkpoint(folder))
     path = tmp_path / "dev.json"
     path.write_text(json.dumps(rows))
     encoded = task.encode(task.read(str(path)), labels, tokenizer, str(path))

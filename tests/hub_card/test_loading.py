@@ -4,7 +4,6 @@ import importlib.metadata
 import json
 import subprocess
 import sys
-import sysconfig
 import venv
 from pathlib import Path
 
@@ -104,13 +103,17 @@ def bare_python(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bare")
     venv.create(folder, with_pip=False)
     (site_packages,) = folder.glob("lib/python*/site-packages")
-    installed = Path(sysconfig.get_path("purelib"))
     distributions = requirements_of("torch") | requirements_of("transformers")
     assert "mybert" not in distributions and "accelerate" not in distributions
-    entries = {file.parts[0] for item in distributions.values() for file in item.files if file.parts[0] != ".."}
-    for entry in entries:
-        if (installed / entry).exists() and not (site_packages / entry).exists():
-            (site_packages / entry).symlink_to(installed / entry)
+    entries = {
+        item.locate_file(file.parts[0])
+        for item in distributions.values()
+        for file in item.files
+        if file.parts[0] != ".."
+    }
+    for entry in map(Path, entries):
+        if entry.exists() and not (site_packages / entry.name).exists():
+            (site_packages / entry.name).symlink_to(entry)
     return folder / "bin" / "python"
 
 

@@ -19,10 +19,8 @@ from ..data.rows import DataRow, DataSource
 from ..network.encoder_parts import encoder_layers, reinitialize_layers
 from ..network.heads import Beginning, has_new_head, longest_sequence
 from ..tasks.task import Task, TaskData
-from .adapters import add_adapter, read_adapter_config
 from .finetuning_arguments import FinetuningArguments
-from .freezing import freeze_layers
-from .head_bias import set_head_bias
+from .parameters import add_adapter, freeze_layers, read_adapter_config, set_head_bias
 from .samples import equal_texts_line, fold_numbers, sample, split_off
 
 logger = logging.getLogger(__name__)
@@ -54,16 +52,6 @@ class TaskRun:
     def targets(self) -> Sequence[float]:
         """The numbers that a regression learns."""
         return self.train.inputs["labels"]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a training with one seed."""
-
-    metrics: dict[str, float]
-    seconds: float | None = None  # training time, if known
-    model: PreTrainedModel | None = None  # the saved one, if it is in memory
-    interrupted: bool = False  # whether there was a Ctrl-C, in or after the last step
 
 
 @dataclass(frozen=True)

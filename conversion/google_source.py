@@ -23,14 +23,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from ..files import refuse_address
-from .errors import (
-    BrokenArchiveError,
-    CompressionRatioError,
-    ConversionError,
-    SourceError,
-    UnsafeMemberError,
-)
-from .tensorflow import MAGIC, OldFormatError
+from .errors import ArchiveError, ConversionError
+from .tensorflow import refuse_old_format
 
 # Names that start with `._` are macOS's metadata files.
 _NEEDED = re.compile(r"(?!\._)(bert_config\.json|vocab\.txt|checkpoint|.+\.index|.+\.data-\d{5}-of-\d{5})")
@@ -65,7 +59,8 @@ def open_source(source: str | os.PathLike[str]) -> Iterator[GoogleSource]:
             except ConversionError:
                 raise
             except _BROKEN as error:
-                raise BrokenArchiveError(path=path, problem=f"{type(error).__name__}: {error}") from error
+                problem = f"{type(error).__name__}: {error}"
+                raise ArchiveError(f"{path}: the archive cannot be read: {problem}") from error
             yield _describe(str(source), _find_prefix(folder, path))
     else:
         yield _describe(str(source), _find_prefix(path, path) if path.is_dir() else path)
@@ -90,14 +85,10 @@ def _find_prefix(folder: Path, shown: Path) -> Path:
             return prefixes[0]
         if prefixes:
             names = ", ".join(str(prefix.relative_to(folder)) for prefix in prefixes[:8])
-            raise SourceError(path=shown, problem=f"holds {len(prefixes)} checkpoints ({names}); name one of them")
+            raise ConversionError(f"{shown}: holds {len(prefixes)} checkpoints ({names}); name one of them")
     for path in sorted(folder.glob("*")):
-        if path.is_file() and path.stat().st_size > len(MAGIC):
-            with path.open("rb") as stream:
-                stream.seek(-len(MAGIC), os.SEEK_END)
-                if stream.read() == MAGIC:
-                    raise OldFormatError(path=path)
-    raise SourceError(path=shown, problem="holds no TensorFlow checkpoint (a file PREFIX.index with PREFIX.data-*)")
+        refuse_old_format(path)
+    raise ConversionError(f"{shown}: holds no TensorFlow checkpoint (a file PREFIX.index with PREFIX.data-*)")
 
 
 def _latest(state: Path) -> Path | None:
@@ -118,7 +109,8 @@ def _archive_kind(path: Path) -> Any:
     if start[:2] == b"\x1f\x8b" or start[257:262] == b"ustar":
         return _unpack_tar
     if path.suffix in (".zip", ".tgz", ".gz", ".tar"):
-        raise BrokenArchiveError(path=path, problem=f"it begins with {start[:4].hex()}, which is not zip, gzip or tar")
+        problem = f"it begins with {start[:4].hex()}, which is not zip, gzip or tar"
+        raise ArchiveError(f"{path}: the archive cannot be read: {problem}")
     return None
 
 
@@ -126,18 +118,27 @@ def _limit(compressed_size: int) -> int:
     return max(_LEAST_LIMIT, _MOST_EXPANSION * compressed_size)
 
 
+def _expands_too_much(path: Path, limit: int) -> ArchiveError:
+    allowed = f"at most {_MOST_EXPANSION} times the compressed size is unpacked"
+    return ArchiveError(f"{path}: expands to more than {limit} bytes; {allowed}")
+
+
 def _target(path: Path, folder: Path, name: str, plain: bool, seen: set[Path]) -> Path | None:
     """Check a member of an archive; return the path to unpack it to, or None if the conversion does not need it."""
+
+    def unsafe(problem: str) -> ArchiveError:
+        return ArchiveError(f"{path}: member {name!r} is refused: {problem}")
+
     parts = PurePosixPath(name).parts
     if "\\" in name or "\0" in name or ":" in name or name.startswith("/") or ".." in parts:
-        raise UnsafeMemberError(path=path, name=name, problem="its name leads outside the folder")
+        raise unsafe("its name leads outside the folder")
     if not plain:
-        raise UnsafeMemberError(path=path, name=name, problem="it is not a plain, unencrypted file")
+        raise unsafe("it is not a plain, unencrypted file")
     if not parts or not _NEEDED.fullmatch(parts[-1]):
         return None
     target = folder.joinpath(*parts)
     if target in seen:
-        raise UnsafeMemberError(path=path, name=name, problem="the name occurs twice")
+        raise unsafe("the name occurs twice")
     seen.add(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     return target
@@ -150,7 +151,7 @@ def _unpack_zip(path: Path, folder: Path) -> None:
         sizes += [(member.file_size, _limit(member.compress_size)) for member in members]
         for size, limit in sizes:
             if size > limit:
-                raise CompressionRatioError(path=path, limit=limit, ratio=_MOST_EXPANSION)
+                raise _expands_too_much(path, limit)
         targets = []
         seen: set[Path] = set()
         for member in members:
@@ -175,7 +176,7 @@ class _CountingReader:
         data = self._stream.read(size)
         self._left -= len(data)
         if self._left < 0:
-            raise CompressionRatioError(path=self._path, limit=self._limit, ratio=_MOST_EXPANSION)
+            raise _expands_too_much(self._path, self._limit)
         return data
 
 

@@ -22,8 +22,7 @@ from ..prediction.predictor import task_for_columns
 from ..tasks import MultipleChoiceTask
 from ..tasks.task import Task, TaskData
 from ..training.finetuning_arguments import FinetuningArguments
-from ..training.recipe import Finetuning
-from ..training.task_run import (
+from ..training.preparation import (
     Splits,
     StartingModel,
     TaskRun,
@@ -32,14 +31,13 @@ from ..training.task_run import (
     read_splits,
     starting_model,
 )
-from ..training.task_trainer import TaskTrainer
+from ..training.run import Finetuning
+from ..training.trainer import TaskTrainer
 from .distillation_arguments import DistillationArguments
-from .distillation_loss import DistillationLoss
-from .distillation_trainer import DistillationTrainer
 from .layer_losses import LayerLosses
 from .soft_targets import SOFT_TARGETS, check_can_be_distilled, joined, outputs_of_rows, with_soft_targets
-from .teacher import TEACHER_OUTPUTS, Teacher
-from .teacher_embeddings import begin_with_teacher
+from .teacher import TEACHER_OUTPUTS, Teacher, init_embeddings_from_teacher
+from .trainer import DistillationLoss, DistillationTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -221,7 +219,7 @@ class Distillation(Finetuning):
         model, new = starting_model(run, arguments, seed, config)
         if self.arguments.teacher_embeddings:
             found = self.teacher.found
-            begin_with_teacher(model, found.model, run.tokenizer, found.tokenizer)
+            init_embeddings_from_teacher(model, found.model, run.tokenizer, found.tokenizer)
         if (layers_learnt := self._layer_losses()) is not None:
             layers_learnt.check(model)
         self.parameters["student"] = model.num_parameters()

@@ -2,51 +2,65 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from transformers import PreTrainedModel, TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
 
 from ...files import TASK_RECORD, read_json_object
 from ..prediction.evaluation import PREDICTION_FILES, REPORT_FILES
 from ..tasks.registry import read_task_record
 from ..tasks.task import Task
-from .adapters import ADAPTER_FOLDER
-from .best_checkpoint import loss_in
 from .finetuning_arguments import FinetuningArguments
-from .measurement import METRICS
+from .parameters import ADAPTER_FOLDER
+from .preparation import TaskRun
 from .samples import fold_numbers
-from .task_run import TaskRun
+from .trainer import loss_in
 
 logger = logging.getLogger(__name__)
 
+METRICS = "metrics.json"  # the last file of a training, which marks it as finished
 _CONFIG = "config.json"
 _OF_A_FOLD = (METRICS, *REPORT_FILES, *PREDICTION_FILES)  # files of a fold to keep
 
 
-@dataclass(frozen=True)
+@dataclass
 class Training:
-    """One of a run's trainings."""
+    """One of a run's trainings, and its result."""
 
     name: str  # such as "seed 42" or "fold 1"
     folder: Path  # of its files until the run is over
     seed: int
     run: Callable[[], TaskRun]  # returns task and data when it begins
     is_fold: bool = False  # whether it only measures; its model is then not kept
+    metrics: dict[str, float] = field(default_factory=dict)
+    seconds: float | None = None  # training time, if known
+    model: PreTrainedModel | None = None  # the saved one, if it is in memory
+    interrupted: bool = False  # whether there was a Ctrl-C, in or after the last step
+
+    def read_result(self, output_dir: Path) -> None:
+        """Read the result of a finished training; of several seeds only the best one's log is kept, in the folder."""
+        self.metrics = json.loads((self.folder / METRICS).read_text(encoding="utf-8"))
+        logs = [path for path in (self.folder / TRAINER_STATE_NAME, output_dir / TRAINER_STATE_NAME) if path.is_file()]
+        history = TrainerState.load_from_json(str(logs[0])).log_history if logs else []
+        self.seconds = next((entry["train_runtime"] for entry in history if "train_runtime" in entry), None)
 
 
 @dataclass(frozen=True)
-class Together:
-    """The combined result of several trainings."""
+class RunSummary:
+    """The combined result of a run's trainings."""
 
     kept: Training  # the one whose model is kept
     metrics: dict[str, float]  # those of the best seed, or the mean of the folds
-    summary: dict[str, Any]  # `mean` and `deviation` of every metric, and `best_seed`
+    spread: dict[str, Any]  # `mean` and `deviation` of every metric, and `best_seed`
     by_training: dict[str, Any]  # `seeds` or `folds`: metrics by number
 
 
@@ -101,41 +115,31 @@ def _on_all_examples(run: TaskRun, folders: Sequence[Path]) -> TaskRun:
     return replace(run, task=replace(run.task, **means))
 
 
-def together(
-    trainings: Sequence[Training], measured: Mapping[str, Mapping[str, float]], arguments: FinetuningArguments
-) -> Together:
-    """Combine the metrics, by name, of a run's trainings."""
+def summarize(trainings: Sequence[Training], arguments: FinetuningArguments) -> RunSummary:
+    """Combine the metrics of a run's trainings, and log those that select the best model."""
     last = trainings[-1]
     if len(trainings) == 1:
-        return Together(last, dict(measured[last.name]), {}, {})
-    folds = {training.name: measured[training.name] for training in trainings if training.is_fold}
-    several = folds or measured
-    first = next(iter(several.values()))
-    names = [name for name in first if all(name in metrics for metrics in several.values())]
-    values = {name: np.array([metrics[name] for metrics in several.values()]) for name in names}
+        return RunSummary(last, last.metrics, {}, {})
+    several = [training for training in trainings if training.is_fold] or trainings
+    names = [name for name in several[0].metrics if all(name in training.metrics for training in several)]
+    values = {name: np.array([training.metrics[name] for training in several]) for name in names}
     mean = {name: float(value.mean()) for name, value in values.items()}
-    summary: dict[str, Any] = {"mean": mean}
-    summary["deviation"] = {name: float(value.std(ddof=1)) for name, value in values.items()}
+    deviation = {name: float(value.std(ddof=1)) for name, value in values.items()}
     metric = str(arguments.metric_for_best_model).removeprefix("eval_")
     # The metric of an entity type missing in the data exists only if the model has predicted the type.
     if metric not in mean:
         raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(mean) or 'no metric'}.")
-    _say(metric, several, summary)
-    numbered = {name.rpartition(" ")[2]: dict(metrics) for name, metrics in several.items()}
-    if folds:
-        return Together(last, mean | dict(measured[last.name]), summary, {"folds": numbered})
-    sign = -1 if arguments.greater_is_better else 1
-    scores = {name: (sign * metrics[metric], loss_in(metrics)) for name, metrics in several.items()}
-    best = min(trainings, key=lambda training: scores[training.name])
-    return Together(best, dict(measured[best.name]), summary | {"best_seed": best.seed}, {"seeds": numbered})
-
-
-def _say(metric: str, measured: Mapping[str, Mapping[str, float]], summary: Mapping[str, Any]) -> None:
-    rows = {name: metrics[metric] for name, metrics in measured.items()}
-    rows |= {name: summary[name][metric] for name in ("mean", "deviation")}
+    rows = {training.name: training.metrics[metric] for training in several}
+    rows |= {"mean": mean[metric], "deviation": deviation[metric]}
     width = max(map(len, rows))
-    lines = [f"  {name:<{width}}  {value:.4g}" for name, value in rows.items()]
-    logger.info("%s:\n%s", metric, "\n".join(lines))
+    logger.info("%s:\n%s", metric, "\n".join(f"  {name:<{width}}  {value:.4g}" for name, value in rows.items()))
+    spread: dict[str, Any] = {"mean": mean, "deviation": deviation}
+    numbered = {training.name.rpartition(" ")[2]: training.metrics for training in several}
+    if several is not trainings:
+        return RunSummary(last, mean | last.metrics, spread, {"folds": numbered})
+    sign = -1 if arguments.greater_is_better else 1
+    best = min(trainings, key=lambda training: (sign * training.metrics[metric], loss_in(training.metrics)))
+    return RunSummary(best, best.metrics, spread | {"best_seed": best.seed}, {"seeds": numbered})
 
 
 def clear_fold(training: Training) -> None:

@@ -15,8 +15,8 @@ from ...hub_card import CardContent, Comparison, Example, TrainingDescription, p
 from ..data.rows import data_name
 from ..tasks.task import Task
 from .finetuning_arguments import FinetuningArguments
-from .several_trainings import Together
-from .task_run import Outcome, TaskRun
+from .preparation import TaskRun
+from .seeds_and_folds import RunSummary, Training
 
 EXAMPLES, _MOST_CHARACTERS = 3, 2000  # on the card, and characters of the texts of one example
 _CLASSES = 30  # listed on the card, those with the most examples
@@ -35,8 +35,8 @@ def write_finetuning_card(
     output_dir: Path,
     arguments: FinetuningArguments,
     run: TaskRun,
-    outcomes: Mapping[str, Outcome],
-    found: Together,
+    trainings: Sequence[Training],
+    found: RunSummary,
     examples: Sequence[Example],
     comparisons: Sequence[Comparison] = (),
 ) -> None:
@@ -50,7 +50,7 @@ def write_finetuning_card(
             ),
             hyperparameters=_hyperparameters(arguments, run.task),
             seeds=[arguments.seed + number for number in range(arguments.seeds)],
-            wall_time=outcomes[found.kept.name].seconds,
+            wall_time=found.kept.seconds,
             **describe_environment(),
         ),
         examples=examples,
@@ -60,15 +60,15 @@ def write_finetuning_card(
             f"Confusion matrix{_data_of(path)}": path.name for path in sorted(output_dir.glob("confusion_matrix*.png"))
         },
     )
-    if len(outcomes) > 1:
-        rows = {name: outcome.metrics for name, outcome in outcomes.items() if outcome.metrics}
-        title = f"The {len(outcomes)} seeds of the run; the best one is this model."
+    if len(trainings) > 1:
+        rows = {training.name: training.metrics for training in trainings if training.metrics}
+        title = f"The {len(trainings)} seeds of the run; the best one is this model."
         if arguments.folds:
             title = (
                 f"Cross-validation in {arguments.folds} folds: each is measured by a model trained on the "
                 "others. The results are their mean; this model was trained on all examples."
             )
-            rows |= {name: found.summary[name] for name in ("mean", "deviation")}
+            rows |= {name: found.spread[name] for name in ("mean", "deviation")}
         content = replace(content, comparisons=[Comparison(title, rows, "Training"), *content.comparisons])
     write_card(output_dir, content)
 

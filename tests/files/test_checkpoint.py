@@ -2,14 +2,20 @@
 
 import json
 import shutil
+import sys
+import time
+from functools import partial
 
+import huggingface_hub
 import pytest
 import torch
 import transformers
+from huggingface_hub.errors import EntryNotFoundError, HTTPError, RepositoryNotFoundError
 from safetensors.torch import load_file, save_file
 
 import mybert
-from mybert.files import Checkpoint
+from mybert.files import COMPANIONS, Checkpoint, companion_files, copy_companions
+from mybert.files.checkpoint import check_available
 
 SIZES = {
     "vocab_size": 11,
@@ -205,3 +211,145 @@ def test_weights_that_are_cut_off(folder):
     for content in (b"", weights[:7], weights[:100], weights[:-1], b"\xff" * 100):
         path.write_bytes(content)
         assert complaint(folder).startswith(f"{path} cannot be read (")
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """The Hub's answer to a file request, an error or nothing; and the requested names."""
+    asked, answers = [], []
+
+    def answer(url, timeout):
+        asked.append(url)
+        assert timeout <= 10
+        if answers:
+            raise answers[0]
+
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", answer)
+    return asked, answers
+
+
+@pytest.mark.parametrize("name", ["./gone", "/gone", "~/gone", "runs/gone", "a/b/c", "../gone"])
+def test_a_path_is_not_asked_for(name, hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    for check in (partial(check_available, ask_hub=False), check_available):
+        with pytest.raises(FileNotFoundError, match=rf"^There is no model folder {name}\.$"):
+            check(name)
+    assert hub[0] == []
+
+
+def test_what_is_here_is_not_asked_for(hub, tmp_path):
+    check_available(tmp_path)
+    (tmp_path / "vocab.txt").write_text("[PAD]\n")
+    check_available(tmp_path / "vocab.txt", "tokenizer")
+    assert hub[0] == []
+
+
+@pytest.mark.parametrize("check", [partial(check_available, ask_hub=False), check_available])
+def test_a_model_is_a_folder_and_no_file_of_it(check, hub, tmp_path):
+    """transformers takes a config.json for a configuration, and unpickles the file as weights."""
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(NotADirectoryError, match=r"^model is '.*config.json', which is a file; expected the folder"):
+        check(tmp_path / "config.json")
+
+
+def test_a_name_is_asked_for_once(hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check_available("owner/name", ask_hub=False)
+    assert hub[0] == []
+    check_available("owner/name")
+    assert hub[0] == ["https://huggingface.co/owner/name/resolve/main/config.json"]
+    hub[1][:] = [EntryNotFoundError("no config.json")]
+    check_available("owner/name")
+    hub[1][:] = [RepositoryNotFoundError.__new__(RepositoryNotFoundError)]
+    with pytest.raises(OSError, match=r"^model is 'owner/name'; there is no such folder here, and the Hub has none"):
+        check_available("owner/name")
+    for error in (HTTPError("no network"), ConnectionError("offline"), TimeoutError()):
+        hub[1][:] = [error]
+        with pytest.raises(OSError, match=r"^tokenizer is 'owner/name'; .* here, and the Hub could not be reached"):
+            check_available("owner/name", "tokenizer")
+    with pytest.raises(FileNotFoundError, match="There is no model folder two words"):
+        check_available("two words")
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda name, file: {"vocab.txt": file}.get(file))
+    check_available("owner/name")  # of which the cache has a part
+
+
+def test_an_unreachable_hub_is_asked_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    http = sys.modules[HTTPError.__module__.partition(".")[0]]
+    asked = []
+
+    def refuse(client, request, **kwargs):
+        asked.append(request.url.path)
+        raise http.ConnectError("no network")
+
+    monkeypatch.setattr(http.Client, "send", refuse)
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("it waits to ask again"))
+    with pytest.raises(OSError, match="the Hub could not be reached"):
+        check_available("owner/name")
+    assert asked.count("/owner/name/resolve/main/config.json") == 1
+
+
+MODULES = [
+    {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+    {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    {"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"},
+]
+FILES = ["1_Pooling/config.json", "2_Dense/config.json", "2_Dense/deeper/weights.bin", "modules.json"]
+
+
+@pytest.fixture
+def embedder(tmp_path):
+    source = tmp_path / "source"
+    for name in FILES:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(name)
+    (source / "modules.json").write_text(json.dumps(MODULES))
+    for name in ("config.json", "3_Other/config.json"):
+        (source / name).parent.mkdir(exist_ok=True)
+        (source / name).write_text("{}")
+    return source
+
+
+def test_modules_travel_whole(embedder, tmp_path):
+    assert companion_files(embedder) == FILES
+    assert copy_companions(embedder, tmp_path / "target") == FILES
+    assert {path.name for path in (tmp_path / "target").iterdir()} == {"1_Pooling", "2_Dense", "modules.json"}
+    for name in FILES:
+        assert (tmp_path / "target" / name).read_bytes() == (embedder / name).read_bytes()
+
+
+def test_settings_travel_without_modules(tmp_path):
+    (tmp_path / "config_sentence_transformers.json").write_text("{}")
+    assert companion_files(tmp_path) == ["config_sentence_transformers.json"]
+    assert COMPANIONS[0] == "modules.json"
+
+
+@pytest.mark.parametrize("path", ["..", "/etc", "1_Pooling/../..", "."])
+def test_modules_outside_are_refused(embedder, tmp_path, path):
+    (embedder / "modules.json").write_text(json.dumps([MODULES[0], MODULES[1] | {"path": path}]))
+    with pytest.raises(ValueError, match="expected folders within"):
+        copy_companions(embedder, tmp_path / "target")
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"a": 1}', "[" * 5000, '[{"path": 3}]', '[{"path": ["a"]}]'])
+def test_broken_lists_of_modules_are_refused(embedder, content):
+    (embedder / "modules.json").write_text(content)
+    with pytest.raises(ValueError, match=r"modules\.json") as caught:
+        companion_files(embedder)
+    assert len(str(caught.value)) < 500
+
+
+def test_links_are_followed_within_the_hub_s_cache_only(embedder, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    snapshot = tmp_path / "models--a" / "snapshots" / "1"
+    snapshot.parent.mkdir(parents=True)
+    embedder.rename(snapshot)
+    (tmp_path / "models--a" / "blobs").mkdir()
+    (snapshot / "1_Pooling" / "config.json").rename(tmp_path / "models--a" / "blobs" / "abc")
+    (snapshot / "1_Pooling" / "config.json").symlink_to("../../../blobs/abc")
+    assert companion_files(snapshot) == FILES
+    (snapshot / "1_Pooling" / "leak").symlink_to(tmp_path / "secret")
+    with pytest.raises(ValueError, match="leads out of"):
+        companion_files(snapshot)

@@ -1,28 +1,94 @@
-"""`Trainer` that trains and evaluates a model on a task."""
+"""`Trainer` that trains and evaluates a model on a task; which checkpoint is best, and weighted losses."""
 
 import inspect
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch.utils.data import DataLoader
+from transformers import TrainerCallback
 from transformers.trainer_utils import EvalLoopOutput, EvalPrediction
 
-from ...modeling_mybert import flat_indices
+from ...modeling_mybert import IGNORE_INDEX, flat_indices, mean_of
 from ...runs import MyBertAdamW, ResumableTrainer
-from ..tasks.task import WINDOW_WEIGHT, TaskData
+from ..tasks.task import WINDOW_WEIGHT, Objective, TaskData
 from .finetuning_arguments import FinetuningArguments
-from .learning_rates import layerwise_groups
-from .samples import balanced_weights, weighted_loss
-from .task_run import TaskRun
+from .parameters import layerwise_groups
+from .preparation import TaskRun
+from .samples import label_counts
 
 logger = logging.getLogger(__name__)
 
 _REPEATED = "is_repeated"  # extra key of a batch whose loss does not count
 _BOOKKEEPING = ("runtime", "samples_per_second", "steps_per_second", "epoch", "model_preparation_time")
+
+
+def loss_in(metrics: Mapping[str, Any]) -> float:
+    """The loss among the metrics of an evaluation, the first one if there are several; infinite if there is none."""
+    return float(next((value for name, value in metrics.items() if name.endswith("loss")), math.inf))
+
+
+class LossBreaksTies(TrainerCallback):
+    """Lets an evaluation be better than the best one if its metric is equal and its loss lower."""
+
+    # `Trainer` would keep the first of them: that of the first epoch if F1 is 0 in all.
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: Mapping[str, float] | None = None, **kwargs: Any
+    ) -> None:
+        """Lower the best metric so far by a hair, before `Trainer` and early stopping compare with it."""
+        name = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
+        value = (metrics or {}).get(name)
+        if metrics is None or value is None or value != state.best_metric or state.best_global_step is None:
+            return  # without checkpoints no step is the best
+        best = next(
+            entry for entry in state.log_history if entry.get("step") == state.best_global_step and name in entry
+        )
+        if loss_in(metrics) < loss_in({key: entry for key, entry in best.items() if key in metrics}):
+            state.best_metric = math.nextafter(value, -math.inf if args.greater_is_better else math.inf)
+
+
+def balanced_weights(data: TaskData, classes: int) -> torch.Tensor:
+    """A weight for each class: the mean number of labels of a class by the class's own (scikit-learn's "balanced")."""
+    counts = label_counts(data, classes)
+    weights = np.where(counts > 0, counts.sum() / (np.count_nonzero(counts) * np.where(counts > 0, counts, 1)), 1.0)
+    return torch.tensor(weights, dtype=torch.float32)
+
+
+def weighted_loss(
+    weights: torch.Tensor | None, label_smoothing: float = 0.0, objective: Objective = "classes"
+) -> Callable[..., torch.Tensor]:
+    """A loss function for `Trainer` with class weights (C,) or sequence weights, for any objective but "span"."""
+
+    # logits (..., C); labels (...), or a tuple of labels and sequence weights (N,). The weighted sum is divided by the
+    # weighted number of labels of the optimizer step, or, if that is None, by the sum of the labels' weights.
+    def loss(outputs: Any, labels: Any, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
+        labels, shares = labels if isinstance(labels, tuple) else (labels, None)
+        logits = outputs["logits"].float()
+        if objective == "value":
+            each = (logits.squeeze(-1) - labels.float()).square()
+            counted = torch.ones_like(each)
+        elif objective == "labels":
+            each = binary_cross_entropy_with_logits(logits, labels.float(), reduction="none")
+            counted = torch.ones_like(each)
+        else:
+            labels, by_class = labels.reshape(-1), torch.ones(logits.shape[-1]) if weights is None else weights
+            by_class = by_class.to(logits.device)
+            each = cross_entropy(
+                logits.flatten(0, -2), labels, by_class, reduction="none", label_smoothing=label_smoothing
+            )
+            counted = by_class[labels.clamp(min=0)] * (labels != IGNORE_INDEX)
+        if shares is not None:
+            shares = shares.reshape(-1, *[1] * (each.ndim - 1))
+            each, counted = each * shares, counted * shares
+        return mean_of(each.sum(), counted.sum() if num_items_in_batch is None else num_items_in_batch)
+
+    return loss
 
 
 def _has_windows(run: TaskRun) -> bool:

@@ -1,18 +1,113 @@
-"""Workers end with the process that started them, however that ends."""
+"""Ctrl-C and SIGTERM: clean up once, then end at once."""
 
+import logging as python_logging
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections import Counter, deque
 from functools import partial
 from multiprocessing.context import SpawnProcess
 
 import pytest
+from transformers.utils import logging
 
-from mybert.files import own_process, worker_processes
+from mybert.files import interruptible, no_warnings, only_errors, own_process, worker_processes
+
+SLOW_TO_END = """
+import sys, time
+from mybert.files import interruptible
+with interruptible():
+    try:
+        print("begun", flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print("cleaning up", flush=True)
+        if len(sys.argv) > 1:
+            time.sleep(60)
+print("ended", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", [("in cleaning up",), ()])
+def test_a_second_signal_ends_at_once_with_one_line(first, moment):
+    command = [sys.executable, "-c", SLOW_TO_END, *moment]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(first)
+        assert process.stdout.readline() == "cleaning up\n"
+        if not moment:
+            assert process.stdout.readline() == "ended\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=20)[1] == "mybert: interrupted again, ended at once.\n"
+    assert process.returncode == 130
+
+
+WAITS_FOR_INPUT = """
+import os, signal, sys, threading, time
+from mybert.files import interruptible
+
+def not_noticed_by_the_main_thread():
+    time.sleep(0.2)
+    signal.pthread_kill(threading.get_ident(), int(sys.argv[1]))
+
+with interruptible():
+    threading.Thread(target=not_noticed_by_the_main_thread).start()
+    try:
+        os.read(0, 1)
+    except KeyboardInterrupt:
+        print("cleaned up")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_heard_by_who_already_waits(number):
+    """Its handler could not run before: the same as one that comes between Python's last look and the call."""
+    command = [sys.executable, "-c", WAITS_FOR_INPUT, str(int(number))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            process.wait(timeout=20)
+        finally:
+            process.kill()
+        assert process.stdout.read() == "cleaned up\n"
+    assert process.returncode == 0
+
+
+def test_the_signals_are_given_back():
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGURG)
+    before = [signal.getsignal(number) for number in numbers]
+    threads = threading.active_count()
+    with interruptible():
+        assert signal.getsignal(signal.SIGTERM) not in before
+    assert [signal.getsignal(number) for number in numbers] == before
+    assert signal.set_wakeup_fd(-1) == -1
+    while threading.active_count() > threads:  # the thread that repeats signals ends by itself
+        time.sleep(0.01)
+    error = []
+    with interruptible():
+        child = os.fork()
+        if child == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+
+    def in_a_thread():
+        try:
+            with interruptible():
+                pass
+        except ValueError as found:
+            error.append(found)
+
+    thread = threading.Thread(target=in_a_thread)
+    thread.start()
+    thread.join()
+    assert not error
+
 
 PARENT = """
 import os, signal, sys, time
@@ -174,3 +269,24 @@ def test_ctrl_c_while_a_process_starts(monkeypatch):
     finally:
         signal.signal(signal.SIGINT, handler)
     assert [process.is_alive() for process in started] == [False]
+
+
+def test_only_errors_for_a_while():
+    verbosity = logging.get_verbosity()
+    with pytest.raises(ValueError, match="inside"), only_errors():
+        assert logging.get_verbosity() == logging.ERROR
+        raise ValueError("inside")
+    assert logging.get_verbosity() == verbosity < logging.ERROR
+
+
+def test_no_warnings_for_a_while(caplog):
+    with pytest.raises(ValueError, match="inside"), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with no_warnings():
+            warnings.warn("unheard", stacklevel=1)
+            python_logging.getLogger("exporter").warning("unheard")
+            python_logging.getLogger("exporter").error("heard")
+            raise ValueError("inside")
+    assert not caught and [record.message for record in caplog.records] == ["heard"]
+    python_logging.getLogger("exporter").warning("heard again")
+    assert caplog.records[-1].message == "heard again"
