@@ -13,7 +13,7 @@ FILES = sorted(
     if path.parent == room.parent or (path.parent / "__init__.py").exists()
 )
 LONGEST = 600  # lines
-SCRIPTS = {"main"}  # what `python -m mybert.benchmarks.NAME` runs
+SCRIPTS = {"main"}  # what `python -m mybert.benchmarks.scripts.NAME` runs
 
 
 def public_names(path: Path) -> set[str]:

@@ -62,6 +62,8 @@ PACKAGES = sorted(
     ".".join(path.parent.relative_to(ROOT).parts) for room in FLOORS for path in (ROOT / room).rglob("__init__.py")
 )
 
+REPOSITORY_ONLY = {"benchmarks.scripts"}
+
 
 def test_every_package_has_a_floor():
     rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")}
@@ -135,14 +137,22 @@ def test_modelling_files_import_only_siblings_torch_and_transformers():
                 assert (path.parent / f"{module}.py").is_file(), f"{path} imports .{module}, which is no sibling file"
 
 
-def test_shipped_packages_are_all_there_are():
+def test_shipped_packages_are_all_but_the_scripts():
     tomllib = pytest.importorskip("tomllib", reason="reading pyproject.toml needs Python 3.11")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     shipped = project["tool"]["setuptools"]["packages"]
-    assert sorted(shipped) == sorted(["mybert", *(f"mybert.{package}" for package in PACKAGES)])
+    expected = ["mybert", *(f"mybert.{package}" for package in PACKAGES if package not in REPOSITORY_ONLY)]
+    assert sorted(shipped) == sorted(expected)
     data = project["tool"]["setuptools"]["package-data"]
     needed = {path.parent.name for path in ROOT.glob("*/*.jinja")}
     assert {f"mybert.{room}" for room in needed} <= set(data)
+
+
+def test_what_is_shipped_does_not_import_what_is_not():
+    for package in REPOSITORY_ONLY:
+        room, folder = package.split(".")
+        for path in (path for path in sources(room) if path.parent.name != folder):
+            assert not {module for _, module in imported_modules(path) if folder in module.split(".")}, path
 
 
 def test_no_room_hides_a_library():
