@@ -183,10 +183,10 @@ def task_for_model(arguments: TaskArguments, model: Checkpoint | None) -> tuple[
     recorded = recorded_task(model.name, config)
     if recorded is not None and recorded[0] == arguments.task:
         return recorded
-    return arguments.task, shortened(TASKS[arguments.task], config)
+    return arguments.task, fitted_to_model(TASKS[arguments.task], config)
 
 
-def shortened(task: Task, config: PreTrainedConfig) -> Task:
+def fitted_to_model(task: Task, config: PreTrainedConfig) -> Task:
     """The task with sequences no longer than a model can read."""
     return replace(task, max_length=min(task.max_length, longest_sequence(config) or task.max_length))
 

@@ -25,7 +25,7 @@ from ...files.source import GivenData
 from ...runs import RunArguments, check_libraries, started_on_cpus
 from ..data.rows import DataSource, HubSplit, source_of, sources_of
 from ..tasks.task import Task
-from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names, shortened
+from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names, fitted_to_model
 from .parameters import rate_for_size
 from .samples import SampleSettings
 
@@ -276,7 +276,7 @@ class FinetuningArguments(
         task = self.resolve_task()
         if self.max_length is not None:
             return task
-        return shortened(task, Checkpoint(self.model).config)
+        return fitted_to_model(task, Checkpoint(self.model).config)
 
     def choose_learning_rate(self) -> None:
         """Set the learning rate that the user has not given, and log why; the model must exist by now.
