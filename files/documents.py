@@ -262,7 +262,10 @@ class Corpus:
     # others are plain text. In rows, and on the Hub, `text_column` contains a document: text, whose lines are its
     # sentences, or a list of sentences, in which line breaks count as spaces. Null and empty documents are skipped.
     def __init__(
-        self, files: str | Path | GivenData | Iterable[str | Path | GivenData], settings: DocumentSettings
+        self,
+        files: str | Path | GivenData | Iterable[str | Path | GivenData],
+        settings: DocumentSettings,
+        digests: dict[str, str] | None = None,  # filled with those of completely read files
     ) -> None:
         items = [files] if isinstance(files, (str, Path, GivenData)) else list(files)
         self._sources: dict[str, Source] = {str(item): item for item in items if isinstance(item, GivenData)}
@@ -270,15 +273,16 @@ class Corpus:
             self._sources[name] = HubSplit.named(name) if name.startswith(HUB) else FileSource(name)
         self.sources = list(self._sources)
         self._settings = settings
+        self._digests = digests
         self._said: set[object] = set()
         for source in self.sources:
             if self._in_rows(source) and not source.startswith(HUB):
                 next(self._values(source), None)  # errors are reported at once
 
-    def lines(self, digests: dict[str, str] | None = None) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
         """Read all sources as lines without surrounding white space, and `""` after each document."""
         for source in self.sources:
-            yield from self._shown(source, self._lines_of(source, digests))
+            yield from self._shown(source, self._lines_of(source))
 
     def texts(self) -> Iterator[str]:
         """Read texts: the lines of plain text, the rows of tables; empty ones are skipped, with a warning."""
@@ -295,14 +299,14 @@ class Corpus:
                 what = "rows without text" if in_rows else "empty lines"
                 logger.warning("%s: %s %s are left out.", source, f"{empty:,}", what)
 
-    def _lines_of(self, source: str, digests: dict[str, str] | None) -> Iterator[str]:
+    def _lines_of(self, source: str) -> Iterator[str]:
         settings = self._settings
         in_rows = self._in_rows(source)
         lines: Iterator[str | None]
         if in_rows:
-            lines = _lines_of_rows(self._rows(source, digests))
+            lines = _lines_of_rows(self._rows(source, self._digests))
         else:
-            lines = open_text(source, settings.encoding, digests)
+            lines = open_text(source, settings.encoding, self._digests)
         sample, rest = _beginning(lines)
         document_end = settings.document_end
         if document_end == "auto" and settings.heading_pattern is not None:
