@@ -46,7 +46,7 @@ def write_finetuning_card(
         summary=arguments.card_summary,
         training=TrainingDescription(
             corpus="; ".join(
-                f"{plain_text(data_name(source))}, {count:,} examples" for source, count in run.training_sources
+                f"{plain_text(data_name(part.source))}, {len(part.examples):,} examples" for part in run.parts
             ),
             hyperparameters=_hyperparameters(arguments, run.task),
             seeds=[arguments.seed + number for number in range(arguments.seeds)],

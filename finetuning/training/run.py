@@ -77,8 +77,8 @@ def finetune(arguments: FinetuningArguments | None = None, **settings: Any) -> d
 class Finetuning:
     """A fine-tuning run, from task data to a model folder."""
 
-    # Hooks for subclasses that also learn from something else: `check`, `read`, `files`, `begun`, `start`, `trainer`,
-    # `comparisons`.
+    # Hooks for subclasses that also learn from something else: `check`, `read`, `files`, `begun`, `targets`, `start`,
+    # `trainer`, `comparisons`.
     def __init__(self, arguments: FinetuningArguments) -> None:
         self.arguments = arguments
 
@@ -99,6 +99,10 @@ class Finetuning:
     def begun(self, run: TaskRun) -> TaskRun:
         """The run with results of long computations, once its folder exists; called in every process."""
         return run
+
+    def targets(self, run: TaskRun) -> Sequence[float]:
+        """The numbers that a regression learns."""
+        return run.train.inputs["labels"]
 
     def start(self, run: TaskRun, arguments: FinetuningArguments, seed: int) -> StartingModel:
         """The model at the start of training."""
@@ -219,7 +223,7 @@ class Finetuning:
         network: Any = model.get_base_model() if arguments.has_adapter else model
         standardized = None
         if run.task.objective == "value":
-            standardized = learn_standardized(network, run.targets, has_new_head(network, new))
+            standardized = learn_standardized(network, self.targets(run), has_new_head(network, new))
         checkpoint = None
         if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer a run cannot resume
             checkpoint = last_complete_checkpoint(output_dir)

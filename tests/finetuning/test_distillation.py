@@ -33,8 +33,10 @@ from mybert.finetuning.distillation import run as distillation_run
 from mybert.finetuning.distillation import teacher as teacher_module
 from mybert.finetuning.distillation.layer_losses import LAYER_LOSSES, PROJECTIONS, LayerLosses, relation_heads
 from mybert.finetuning.distillation.run import Distillation
+from mybert.finetuning.distillation.soft_targets import SOFT_TARGETS
 from mybert.finetuning.distillation.teacher import init_embeddings_from_teacher
-from mybert.finetuning.distillation.trainer import DistillationBatch, DistillationLoss
+from mybert.finetuning.distillation.trainer import DistillationLoss
+from mybert.finetuning.tasks.task import WINDOW_WEIGHT
 
 NAN = float("nan")
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -150,7 +152,7 @@ def test_the_loss_and_its_gradient_are_those_made_by_hand(objective, temperature
             loss = hand_made(objective, logits, targets, expected, temperature, 0.3).mean()
         else:
             loss = DistillationLoss(objective, temperature, 0.3)(
-                {"logits": logits}, DistillationBatch({}, {"labels": labels}, targets)
+                {"logits": logits}, {"labels": labels, SOFT_TARGETS: targets}
             )
         loss.backward()
         found.append((loss.detach(), logits.grad))
@@ -164,9 +166,12 @@ def test_words_without_soft_targets_and_windows_weigh_as_they_should():
     labels = torch.tensor([[1, -100, -100], [-100, 2, -100]])
     shares = torch.tensor([0.5, 1.0])
     logits.requires_grad_()
-    loss = DistillationLoss("classes", 2.0, 0.25)(
-        {"logits": logits}, DistillationBatch({}, {"labels": labels}, targets, shares)
-    )
+    batch = {"labels": labels, SOFT_TARGETS: targets, WINDOW_WEIGHT: shares}
+    loss_of = DistillationLoss("classes", 2.0, 0.25)
+    loss = loss_of({"logits": logits}, batch)
+    of_layers = torch.tensor([3.0, 7.0])  # a loss of each sequence, the first of which counts half
+    with_layers = loss_of({"logits": logits, LAYER_LOSSES: of_layers}, batch)
+    torch.testing.assert_close(with_layers - loss, torch.tensor((0.5 * 3 + 7) / 1.5))
     items = [(0, 0, 1), (0, 1, -100), (1, 1, 2), (1, 2, -100)]
     each = [
         shares[row] * hand_made("classes", logits[row, [place]], targets[row, [place]], [label], 2.0, 0.25)[0]
@@ -184,7 +189,7 @@ def test_the_ends_of_answers_are_compared_over_the_tokens_that_there_are():
     targets = torch.randn(2, 5, 2)
     targets[1, 3:] = NAN  # padding
     labels = {"start_positions": torch.tensor([1, -100]), "end_positions": torch.tensor([3, -100])}
-    loss = DistillationLoss("span", 2.0, 0.4)(outputs, DistillationBatch({}, labels, targets))
+    loss = DistillationLoss("span", 2.0, 0.4)(outputs, labels | {SOFT_TARGETS: targets})
     expected = []
     for row, length in ((0, 5), (1, 3)):
         ends = []
@@ -324,11 +329,13 @@ def test_other_tasks_are_learnt_from_labels_and_from_texts_without(arguments, mo
 # Layers
 
 
-def test_layer_losses_are_those_made_by_hand(folders, tokenizer):
+@pytest.mark.parametrize("places", [(0, 2), (0, 1, 3, 4)])
+def test_layer_losses_are_those_made_by_hand(tokenizer, places):
+    """Each of the student's states learns from the teacher's nearest one: 4 / 3 is 1, and 8 / 3 is 3."""
     torch.manual_seed(0)
-    teacher = MyBertForSequenceClassification.from_pretrained(folders["teacher"]).eval()
-    small = MyBertConfig(vocab_size=len(tokenizer), **SIZE | {"hidden_size": 8, "num_hidden_layers": 1})
-    student = MyBertForSequenceClassification(small).eval()
+    sizes = ({"num_hidden_layers": places[-1]}, {"num_hidden_layers": len(places) - 1, "hidden_size": 8})
+    configs = [MyBertConfig(vocab_size=len(tokenizer), **SIZE | size) for size in sizes]
+    teacher, student = (MyBertForSequenceClassification(config).eval() for config in configs)
     batch = dict(tokenizer([*TEXTS[3:5], "the cat"], padding=True, return_tensors="pt"))
     layers = LayerLosses(teacher, 2.0, 3.0, relation_heads=4)
     layers.check(student)
@@ -340,7 +347,8 @@ def test_layer_losses_are_those_made_by_hand(folders, tokenizer):
         single = {name: values[[row]][:, : batch["attention_mask"][row].sum()] for name, values in batch.items()}
         own = student(**single, output_hidden_states=True)["hidden_states"]
         right = teacher(**single, output_hidden_states=True).hidden_states
-        states = (((maps[0](own[0]) - right[0]) ** 2).mean() + ((maps[1](own[1]) - right[2]) ** 2).mean()) / 2
+        learnt = zip(maps, own, [right[place] for place in places], strict=True)
+        states = sum(((map_(state) - wanted) ** 2).mean() for map_, state, wanted in learnt) / len(places)
         relations = 0.0
         for name in ("query", "key", "value"):
             tables = []
