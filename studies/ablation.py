@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..files import files_written_beside, write_json, write_text
+from ..files import Checkpoint, files_written_beside, write_json, write_text
 from ..files.options import Group, option
 from ..finetuning import FinetuningArguments, finetune
-from ..finetuning.network.heads import check_model
 from ..pretraining import PretrainingArguments, pretrain
 from ..pretraining.run import prepare_run
 from ..pretraining.store.store_settings import CorpusSettings
@@ -200,7 +199,7 @@ def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
     for row in arguments.rows:
         model = arguments.all_rows[row].model
         if model and not Path(model).resolve().is_relative_to(output_dir.resolve()):  # another row may create it there
-            check_model(model)
+            Checkpoint(model).check()
         for task in arguments.map_of("tasks"):
             arguments.finetuning_of(row, task)  # finds errors before hours of pretraining
     pretrained = _pretrain_all(arguments)

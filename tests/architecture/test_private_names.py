@@ -27,10 +27,6 @@ USED = {
     "oneDNN's operators, and whether a weight has changed since it was reordered for them": (
         "_is_mkldnn_bf16_supported _linear_pointwise _reorder_linear_weight _version"
     ),
-    "torch's kernels for many tensors at once, which its own optimizers use": (
-        "_foreach_add_ _foreach_addcmul_ _foreach_div _foreach_div_ _foreach_lerp_ _foreach_mul_ _foreach_norm "
-        "_foreach_sqrt_"
-    ),
     "torch's documentation names them: a check without waiting for the GPU, and settings of torch.compile": (
         "_assert_async _dynamo _inductor"
     ),

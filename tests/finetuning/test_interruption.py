@@ -33,13 +33,14 @@ def arguments(short_run, reviews):
     [
         ({"train_head_first": 0.5}, 4),
         ({"embedding_learning_rate": 10.0, "layer_decay": 0.9}, 6),
-        ({"task": "regression", "train_file": NUMBERS, "validation_file": NUMBERS[::2], "eval_steps": 2}, 4),
+        ({"task": "regression", "train_file": NUMBERS, "validation_file": NUMBERS[::2]}, 4),
         ({"save_only_model": True}, 4),  # without the optimizer it starts over
         pytest.param({"lora": True}, 4, marks=pytest.mark.skipif(not find_spec("peft"), reason="needs PEFT")),
     ],
 )
 def test_a_killed_run_ends_as_a_whole_one(arguments, tmp_path, killed_at, settings, step):
-    settings |= {"eval_strategy": "steps", "save_strategy": "steps", "save_steps": 2, "max_steps": 8}
+    settings |= dict.fromkeys(("eval_strategy", "save_strategy"), "steps") | {"max_steps": 8}
+    settings |= dict.fromkeys(("eval_steps", "save_steps"), 2)
     finetune(arguments("whole", **settings))
     with killed_at(step):
         finetune(arguments(**settings))

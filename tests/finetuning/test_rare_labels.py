@@ -99,7 +99,7 @@ def test_the_lowest_loss_is_best_among_equal_seeds(arguments):
     trainings = [
         Training(name, Path(name), int(name[-2:]), lambda: None, metrics=metrics) for name, metrics in measured.items()
     ]
-    assert summarize(trainings, arguments(seeds=3, validation_file=CLASSES)).kept.name == "seed 43"
+    assert summarize(trainings, arguments(seeds=3, validation_file=CLASSES))[0].name == "seed 43"
 
 
 def test_fit_thresholds_shrinks_those_of_rare_labels():

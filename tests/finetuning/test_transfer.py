@@ -151,9 +151,9 @@ def test_a_metric_that_only_some_seeds_have(arguments):
     trainings = [
         Training(name, Path(name), int(name[-2:]), lambda: None, metrics=metrics) for name, metrics in measured.items()
     ]
-    found = summarize(trainings, arguments(seeds=2))
-    assert (found.kept.name, found.spread["mean"]) == ("seed 43", {"accuracy": 0.625})
-    assert found.spread["best_seed"] == 43
+    kept, metrics, spread = summarize(trainings, arguments(seeds=2))
+    assert (kept.name, metrics, spread["mean"]) == ("seed 43", measured["seed 43"], {"accuracy": 0.625})
+    assert (spread["best_seed"], spread["seeds"]["42"]) == (43, {"accuracy": 0.5})
     with pytest.raises(ValueError, match="metric_for_best_model is 'A_f1'; expected one of accuracy"):
         summarize(trainings, arguments(seeds=2, metric_for_best_model="A_f1"))
 

@@ -157,8 +157,10 @@ def test_bfloat16_is_suggested_where_it_pays(features, settings, says, monkeypat
     assert (says in caplog.text) if says else not caplog.text
 
 
-@pytest.mark.parametrize("name", ["max_steps", "num_train_epochs", "learning_rate", "warmup_steps"])
-@pytest.mark.parametrize("value", [math.nan, -2])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("max_steps", 0), ("num_train_epochs", 0), ("learning_rate", math.nan), ("warmup_steps", math.nan)],
+)
 def test_numbers_out_of_range_show_before_training(name, value):
     with pytest.raises(ValueError, match=rf"^{name} is {value}; expected "):
         pretraining(**{name: value})
