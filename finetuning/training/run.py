@@ -123,7 +123,7 @@ class Finetuning:
         log_on_main_process(arguments)
         self.check()
         arguments.choose_learning_rate()
-        task, rows = arguments.resolve_task(), {}
+        task, rows = arguments.fitting_task(), {}
         if arguments.approach == "features":  # tasks by name, several if all rows of table 7 are requested
             rows = feature_tasks(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))
             task = next(iter(rows.values()))
