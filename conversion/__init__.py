@@ -1,6 +1,5 @@
 """Checkpoints in and out: TensorFlow's files, Google's BERT, transformers' BERT, and verification."""
 
-from .errors import ArchiveError, ConversionError, TensorBundleError
 from .from_google import convert_google_checkpoint
 from .onnx_export import export_onnx
 from .optimizer_state import load_optimizer_state
@@ -11,12 +10,9 @@ from .transformers_bert import from_transformers_bert, to_transformers_bert
 from .verification import verify_conversion
 
 __all__ = [
-    "ArchiveError",
-    "ConversionError",
     "ConversionReport",
     "OnnxReport",
     "TensorBundle",
-    "TensorBundleError",
     "TensorInfo",
     "VerificationReport",
     "convert_google_checkpoint",

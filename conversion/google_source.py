@@ -23,8 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from ..files import refuse_address
-from .errors import ArchiveError, ConversionError
-from .tensorflow import refuse_old_format
+from .tensorflow import MalformedError, naming, refuse_old_format
 
 # Names that start with `._` are macOS's metadata files.
 _NEEDED = re.compile(r"(?!\._)(bert_config\.json|vocab\.txt|checkpoint|.+\.index|.+\.data-\d{5}-of-\d{5})")
@@ -54,13 +53,13 @@ def open_source(source: str | os.PathLike[str]) -> Iterator[GoogleSource]:
         with tempfile.TemporaryDirectory(prefix="mybert-") as scratch:
             folder = Path(scratch) / "archive"
             folder.mkdir()
-            try:
-                unpack(path, folder)
-            except ConversionError:
-                raise
-            except _BROKEN as error:
-                problem = f"{type(error).__name__}: {error}"
-                raise ArchiveError(f"{path}: the archive cannot be read: {problem}") from error
+            with naming(path):
+                try:
+                    unpack(path, folder)
+                except MalformedError:
+                    raise
+                except _BROKEN as error:
+                    raise MalformedError(f"the archive cannot be read: {type(error).__name__}: {error}") from error
             yield _describe(str(source), _find_prefix(folder, path))
     else:
         yield _describe(str(source), _find_prefix(path, path) if path.is_dir() else path)
@@ -85,10 +84,10 @@ def _find_prefix(folder: Path, shown: Path) -> Path:
             return prefixes[0]
         if prefixes:
             names = ", ".join(str(prefix.relative_to(folder)) for prefix in prefixes[:8])
-            raise ConversionError(f"{shown}: holds {len(prefixes)} checkpoints ({names}); name one of them")
+            raise ValueError(f"{shown}: holds {len(prefixes)} checkpoints ({names}); name one of them")
     for path in sorted(folder.glob("*")):
         refuse_old_format(path)
-    raise ConversionError(f"{shown}: holds no TensorFlow checkpoint (a file PREFIX.index with PREFIX.data-*)")
+    raise ValueError(f"{shown}: holds no TensorFlow checkpoint (a file PREFIX.index with PREFIX.data-*)")
 
 
 def _latest(state: Path) -> Path | None:
@@ -110,7 +109,7 @@ def _archive_kind(path: Path) -> Any:
         return _unpack_tar
     if path.suffix in (".zip", ".tgz", ".gz", ".tar"):
         problem = f"it begins with {start[:4].hex()}, which is not zip, gzip or tar"
-        raise ArchiveError(f"{path}: the archive cannot be read: {problem}")
+        raise ValueError(f"{path}: the archive cannot be read: {problem}")
     return None
 
 
@@ -118,16 +117,16 @@ def _limit(compressed_size: int) -> int:
     return max(_LEAST_LIMIT, _MOST_EXPANSION * compressed_size)
 
 
-def _expands_too_much(path: Path, limit: int) -> ArchiveError:
+def _expands_too_much(limit: int) -> MalformedError:
     allowed = f"at most {_MOST_EXPANSION} times the compressed size is unpacked"
-    return ArchiveError(f"{path}: expands to more than {limit} bytes; {allowed}")
+    return MalformedError(f"expands to more than {limit} bytes; {allowed}")
 
 
-def _target(path: Path, folder: Path, name: str, plain: bool, seen: set[Path]) -> Path | None:
+def _target(folder: Path, name: str, plain: bool, seen: set[Path]) -> Path | None:
     """Check a member of an archive; return the path to unpack it to, or None if the conversion does not need it."""
 
-    def unsafe(problem: str) -> ArchiveError:
-        return ArchiveError(f"{path}: member {name!r} is refused: {problem}")
+    def unsafe(problem: str) -> MalformedError:
+        return MalformedError(f"member {name!r} is refused: {problem}")
 
     parts = PurePosixPath(name).parts
     if "\\" in name or "\0" in name or ":" in name or name.startswith("/") or ".." in parts:
@@ -151,13 +150,13 @@ def _unpack_zip(path: Path, folder: Path) -> None:
         sizes += [(member.file_size, _limit(member.compress_size)) for member in members]
         for size, limit in sizes:
             if size > limit:
-                raise _expands_too_much(path, limit)
+                raise _expands_too_much(limit)
         targets = []
         seen: set[Path] = set()
         for member in members:
             kind = stat.S_IFMT(member.external_attr >> 16)
             plain = kind in (0, stat.S_IFREG, stat.S_IFDIR) and not member.flag_bits & 1
-            target = _target(path, folder, member.filename, plain, seen)
+            target = _target(folder, member.filename, plain, seen)
             if target and not member.is_dir():
                 targets.append((member, target))
         for member, target in targets:
@@ -169,14 +168,14 @@ class _CountingReader:
     """A stream that yields at most `limit` bytes, however they are compressed."""
 
     def __init__(self, stream: Any, path: Path) -> None:
-        self._stream, self._path = stream, path
+        self._stream = stream
         self._limit = self._left = _limit(path.stat().st_size)
 
     def read(self, size: int = -1) -> bytes:
         data = self._stream.read(size)
         self._left -= len(data)
         if self._left < 0:
-            raise _expands_too_much(self._path, self._limit)
+            raise _expands_too_much(self._limit)
         return data
 
 
@@ -189,7 +188,7 @@ def _unpack_tar(path: Path, folder: Path) -> None:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
                 plain = (member.isreg() and not member.issparse()) or member.isdir()
-                target = _target(path, folder, member.name, plain, seen)
+                target = _target(folder, member.name, plain, seen)
                 if target and member.isreg():
                     content = archive.extractfile(member)
                     assert content is not None, "a regular member has content"

@@ -1,25 +1,18 @@
 """Model folders: checked before a model is built, read tensor by tensor, and written completely or not at all."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from safetensors import safe_open
 
 from .. import modeling_mybert
-from ..files import (
-    COMPANIONS,
-    FIELDS_OF_A_HEAD,
-    MODEL_FOLDER,
-    Checkpoint,
-    output_to,
-)
+from ..files import COMPANIONS, FIELDS_OF_A_HEAD, MODEL_FOLDER, Checkpoint, output_to
 from ..modeling_mybert import MyBertConfig
-from .errors import ConversionError
-from .key_map import GROUPS, HEADS, TIED, WeightRow, head_of_class, model_rows, name_in_model
+from .key_map import GROUPS, HEADS, TIED, WeightRow, head_of_class, model_rows
 
 _MODEL_TYPES = ("mybert", "bert")
 # Names in checkpoints that were written before 2020, and a buffer that was saved with them.
@@ -34,17 +27,18 @@ class ModelFolder:
 
     def __init__(self, path: str | os.PathLike[str], head: str | None = None) -> None:
         self.path = Path(path)
-        try:
-            self._checkpoint = Checkpoint(self.path).check_folder()
-            self._checkpoint.refuse_quantized_weights()
-        except (OSError, ValueError) as error:
-            raise ConversionError(str(error)) from None
+        self._checkpoint = Checkpoint(self.path).check_folder()
+        self._checkpoint.refuse_quantized_weights()
         self.config = self._checkpoint.fields
         if self.config.get("model_type") not in _MODEL_TYPES:
             found = self.config.get("model_type")
             raise self._wrong(f"config.json has model_type {found!r}, expected 'mybert' or 'bert'")
-        named = self._named_head()
-        self.head = head or named or self._no_head()
+        names = self.config.get("architectures")
+        named = head_of_class(str(names[0])) if isinstance(names, list) and len(names) == 1 else None
+        if not (head or named):
+            classes = ", ".join(f"[My]Bert{kind.class_suffix}" for kind in HEADS.values())
+            raise self._wrong(f"architectures in config.json is {names!r}, expected one of {classes}")
+        self.head = head or str(named)
         if named not in (None, self.head):
             self.config = {name: value for name, value in self.config.items() if name not in FIELDS_OF_A_HEAD}
         self._names = {_parameter(name): name for name in self._checkpoint.tensor_files}
@@ -99,7 +93,7 @@ class ModelFolder:
         try:
             return MyBertConfig.from_dict(self._checkpoint.fields | {"model_type": MyBertConfig.model_type})
         except ValueError as error:
-            raise ConversionError(f"{self.path / 'config.json'}: {error}") from error
+            raise ValueError(f"{self.path / 'config.json'}: {error}") from error
 
     def require_usual_heads(self) -> None:
         """Reject a model whose head size is not `hidden_size / num_attention_heads`, which other tools assume."""
@@ -115,28 +109,14 @@ class ModelFolder:
         number = self.config.get("num_labels", 2)
         return [names[row] for row in sorted(names)] or [f"LABEL_{row}" for row in range(number)]
 
-    def _named_head(self) -> str | None:
-        """Return the head that `architectures` names, if it is a known one."""
-        names = self.config.get("architectures")
-        return head_of_class(str(names[0])) if isinstance(names, list) and len(names) == 1 else None
-
-    def _no_head(self) -> NoReturn:
-        names = self.config.get("architectures")
-        classes = ", ".join(f"[My]Bert{head.class_suffix}" for head in HEADS.values())
-        raise self._wrong(f"architectures in config.json is {names!r}, expected one of {classes}")
-
-    def _wrong(self, problem: str) -> ConversionError:
-        return ConversionError(f"{self.path}: {problem}")
+    def _wrong(self, problem: str) -> ValueError:
+        return ValueError(f"{self.path}: {problem}")
 
 
 def _parameter(name: str) -> str:
     for old, new in _OLD_NAMES.items():
         name = name.replace(old, new)
     return f"bert.{name}" if name.startswith(("embeddings.", "encoder.", "pooler.")) else name
-
-
-def state_dict_names(parameters: Iterable[tuple[str, Any]], head: str) -> dict[str, Any]:
-    return {name_in_model(parameter, head): value for parameter, value in parameters}
 
 
 def new_model_folder(

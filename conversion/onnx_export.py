@@ -16,7 +16,6 @@ import torch
 from transformers import PreTrainedModel
 
 from ..files import no_warnings, write_json
-from .errors import ConversionError
 from .key_map import HEADS
 from .model_folder import ModelFolder, new_model_folder
 from .options import OnnxOptions
@@ -55,7 +54,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
         The report.
 
     Raises:
-        ConversionError: If the model folder is incomplete, this opset cannot be written, or the results differ by
+        ValueError: If the model folder is incomplete, this opset cannot be written, or the results differ by
             more than rounding (1e-4; for int8 only finite values are required).
         ValueError: If `output_dir` contains other files.
         OSError: If it cannot be written.
@@ -126,7 +125,7 @@ def _export(model: PreTrainedModel, head: str, path: Path, opset: int | None) ->
     assert program is not None
     written = program.model.opset_imports[""]
     if opset not in (None, written):
-        raise ConversionError(f"opset is {opset}, but the exporter of PyTorch can only write {written} for it")
+        raise ValueError(f"opset is {opset}, but the exporter of PyTorch can only write {written} for it")
     program.save(path)  # weights go to a separate file if they are too large for one
     return written
 
@@ -189,9 +188,7 @@ def _compare(model: PreTrainedModel, head: str, path: Path, batches: list[_Batch
                 found, right = found[real], right[real]
             if problem := _problem(found, right, _TOLERANCES[path.name]):
                 shape = tuple(batch["input_ids"].shape)
-                raise ConversionError(
-                    f"{path.name}: the conversion is wrong: {name} {problem} (batch of shape {shape})"
-                )
+                raise ValueError(f"{path.name}: the conversion is wrong: {name} {problem} (batch of shape {shape})")
             differences[name] = max(_difference(found, right), differences.get(name, 0.0))
     return differences
 

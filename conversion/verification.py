@@ -1,22 +1,20 @@
 """Verify a conversion: load the result, compare it tensor by tensor with the source, and run it once."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ..metrics import google_row_order
-from .errors import ConversionError
 from .google_source import open_source
 from .google_variables import ConversionPlan, GoogleVariables, plan_conversion
 from .key_map import HEADS, TIED
 from .model_folder import ModelFolder
 from .reports import TensorCheck, VerificationReport
-from .tensorflow import TensorBundle, read_tensor_bundle
+from .tensorflow import read_tensor_bundle
 
 _SHAPE = (2, 3, 16)  # of the batch that a model runs: texts, choices, tokens
 _TOLERANCE = 1e-4  # between two implementations of one model on the same weights; measured: below 1e-5
@@ -36,7 +34,7 @@ def verify_conversion(
         ignore: As for `convert_google_checkpoint`.
 
     Raises:
-        ConversionError: If either side cannot be read at all. Differences do not raise errors; they are in the report.
+        ValueError: If either side cannot be read at all. Differences do not raise errors; they are in the report.
     """
     if (Path(source) / "config.json").is_file():
         return verify_folder(ModelFolder(source), ModelFolder(model_dir))
@@ -45,22 +43,22 @@ def verify_conversion(
     with open_source(source) as found:
         bundle = read_tensor_bundle(found.prefix)
         plan = plan_conversion(GoogleVariables(bundle), config, folder.head, ignore)
-        return verify_against_google(str(source), bundle, plan, folder)
+        return verify_against_google(str(source), plan, folder)
 
 
-def verify_against_google(
-    source: str, bundle: TensorBundle, plan: ConversionPlan, folder: ModelFolder
-) -> VerificationReport:
+def verify_against_google(source: str, plan: ConversionPlan, folder: ModelFolder) -> VerificationReport:
     """Compare a model folder with the checkpoint that a plan reads; the folder may have extra tensors."""
     rows = [*(row for row, _ in plan.used), *plan.initialised]
     lacking = {row.parameter for row in rows} - {row.parameter for row in folder.rows()}  # a pooler that was not saved
     problems = _named("missing", {row.parameter for row in rows} - lacking - set(folder))
     order, notes = google_row_order(folder.labels()) if folder.head == "sequence-classification" else None, []
     checks = []
-    for name, array in _writable(plan.parameters(bundle)):
+    for name, array in plan.parameters():
         if name not in folder:
             continue
-        expected, found = torch.from_numpy(array), folder.read(name).float()
+        # torch warns about read-only mapped arrays; one copy at a time is cheap
+        expected = torch.from_numpy(array if array.flags.writeable else array.copy())
+        found = folder.read(name).float()
         check = _compare(name, expected, found)
         if not check.identical and order is not None and name.startswith("classifier.") and len(found) == len(order):
             in_order = _compare(name, expected, found[order])
@@ -89,7 +87,7 @@ def verify_folder(source: ModelFolder, folder: ModelFolder) -> VerificationRepor
 def require(report: VerificationReport, model_dir: str | os.PathLike[str]) -> VerificationReport:
     """Return the report under the name that the folder will have; raise an error if something is wrong."""
     if not report.ok:
-        raise ConversionError(f"{model_dir}: the conversion is wrong: {'; '.join(report.problems)}")
+        raise ValueError(f"{model_dir}: the conversion is wrong: {'; '.join(report.problems)}")
     return replace(report, model_dir=str(model_dir))
 
 
@@ -111,11 +109,6 @@ def _report(
 
 def _named(problem: str, names: set[str]) -> list[str]:
     return [f"{problem}: {', '.join(sorted(names)[:8])}"] if names else []
-
-
-def _writable(arrays: Iterable[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
-    # torch warns about read-only mapped arrays; one copy at a time is cheap.
-    return ((name, array if array.flags.writeable else array.copy()) for name, array in arrays)
 
 
 def _compare(name: str, expected: torch.Tensor, found: torch.Tensor) -> TensorCheck:

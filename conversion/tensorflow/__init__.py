@@ -9,14 +9,17 @@ from .tensor_bundle import (
     refuse_old_format,
     write_tensor_bundle,
 )
+from .wire import MalformedError, naming
 
 __all__ = [
     "GRAPH_KEY",
     "SUFFIX",
+    "MalformedError",
     "ObjectGraph",
     "TensorBundle",
     "TensorInfo",
     "bundle_files",
+    "naming",
     "read_tensor_bundle",
     "refuse_old_format",
     "write_tensor_bundle",

@@ -14,9 +14,8 @@ Source: `tensorflow/core/protobuf/trackable_object_graph.proto`.
 
 from typing import Any
 
-from ..errors import MalformedError, naming
 from .tensor_bundle import TensorBundle
-from .wire import as_bytes, as_integer, read_message
+from .wire import MalformedError, as_bytes, as_integer, naming, read_message
 
 GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"

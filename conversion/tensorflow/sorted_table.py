@@ -15,8 +15,7 @@ and rarely compressed, so plain Python is fast enough and saves a dependency.
 import os
 from collections.abc import Iterable, Iterator
 
-from ..errors import MalformedError
-from .wire import masked_crc, read_varint, varint, wrong_checksum
+from .wire import MalformedError, masked_crc, read_varint, varint, wrong_checksum
 
 MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
 _FOOTER = 48

@@ -28,14 +28,15 @@ import google_crc32c
 import numpy as np
 
 from ...files import written_beside
-from ..errors import MalformedError, MissingFileError, TensorBundleError, naming
 from .sorted_table import MAGIC, read_sorted_table, write_sorted_table
 from .wire import (
     FIXED32,
+    MalformedError,
     as_bytes,
     as_integer,
     mask_crc,
     masked_crc,
+    naming,
     read_message,
     read_varint,
     varint,
@@ -101,7 +102,7 @@ class TensorBundle(Mapping[str, np.ndarray]):
         self._index = Path(f"{prefix}.index")
         if not self._index.is_file():
             refuse_old_format(prefix)
-            raise MissingFileError(f"{self._index}: no such file; a checkpoint PREFIX has a file PREFIX.index")
+            raise FileNotFoundError(f"{self._index}: no such file; a checkpoint PREFIX has a file PREFIX.index")
         with naming(self._index):
             self._read_index(read_sorted_table(self._index.read_bytes(), verify))
 
@@ -110,7 +111,7 @@ class TensorBundle(Mapping[str, np.ndarray]):
 
         Raises:
             KeyError: If there is no tensor of that name.
-            TensorBundleError: If numpy has no such type, or the bytes are damaged.
+            ValueError: If numpy has no such type, or the bytes are damaged.
         """
         info = self.info[name]
         if info.slices:
@@ -130,7 +131,7 @@ class TensorBundle(Mapping[str, np.ndarray]):
             names: The tensors; by default all of them.
 
         Raises:
-            TensorBundleError: If a tensor is damaged.
+            ValueError: If a tensor is damaged.
         """
         for name in self.info if names is None else names:
             info = self.info[name]
@@ -167,7 +168,7 @@ class TensorBundle(Mapping[str, np.ndarray]):
     def _shard_size(self, shard: int) -> int:
         path = self._shard_path(shard)
         if not path.is_file():
-            raise MissingFileError(f"{path}: no such file; the index names {self._shards} data files")
+            raise FileNotFoundError(f"{path}: no such file; the index names {self._shards} data files")
         return path.stat().st_size
 
     def _check_entry(self, name: str, info: TensorInfo) -> None:
@@ -188,7 +189,7 @@ class TensorBundle(Mapping[str, np.ndarray]):
             raise wrong(f"offset {info.offset} or size {info.size} is negative")
         if (end := info.offset + info.size) > (found := self._sizes[info.shard]):
             path = self._shard_path(info.shard)
-            raise TensorBundleError(f"{path}: the file has {found} bytes, but tensor {name!r} needs {end}")
+            raise ValueError(f"{path}: the file has {found} bytes, but tensor {name!r} needs {end}")
         if itemsize and info.size != elements * itemsize:
             raise wrong(
                 f"{info.dtype} of shape {info.shape} needs {elements * itemsize} bytes, {info.size} are stored"
@@ -238,7 +239,7 @@ class TensorBundle(Mapping[str, np.ndarray]):
         path = self._shard_path(info.shard)
         raw = np.memmap(path, np.uint8, "r", info.offset, (info.size,)).view(np.ndarray)
         if self._verify and info.dtype != "string" and (found := masked_crc(raw)) != info.crc:
-            raise TensorBundleError(f"{path}: {wrong_checksum(f'tensor {name!r}', found, info.crc)}")
+            raise ValueError(f"{path}: {wrong_checksum(f'tensor {name!r}', found, info.crc)}")
         return raw
 
     def _read(self, name: str, info: TensorInfo) -> np.ndarray:
@@ -247,7 +248,7 @@ class TensorBundle(Mapping[str, np.ndarray]):
                 return self._read_strings(name, info)
         if not _itemsize(info.dtype):
             problem = f"tensor {name!r} is of TensorFlow type {info.dtype}, which numpy cannot hold"
-            raise TensorBundleError(f"{self._index}: {problem}")
+            raise ValueError(f"{self._index}: {problem}")
         if not info.size:
             return np.empty(info.shape, "float32" if info.dtype == "bfloat16" else info.dtype)
         raw = self._bytes(name, info)
@@ -294,7 +295,7 @@ class TensorBundle(Mapping[str, np.ndarray]):
             place = tuple(slice(start, None if length < 0 else start + length) for start, length in extents)
             if filled[place].any():
                 problem = f"partitioned tensor {name!r}: slice {extents} overlaps another one"
-                raise TensorBundleError(f"{self._index}: {problem}")
+                raise ValueError(f"{self._index}: {problem}")
             whole[place] = part
             filled[place] = True
         whole.flags.writeable = False
@@ -312,7 +313,8 @@ def read_tensor_bundle(prefix: str | os.PathLike[str], verify: bool = True) -> T
         A lazy mapping from names to read-only arrays. `bundle.info[name]` has type and shape without reading the data.
 
     Raises:
-        TensorBundleError: A `ValueError`, if the files are broken; also a `FileNotFoundError`, if one is missing.
+        FileNotFoundError: If a file is missing.
+        ValueError: If the files are broken.
     """
     path = Path(prefix)
     name = path.name
@@ -330,7 +332,7 @@ def refuse_old_format(path: Path) -> None:
     with path.open("rb") as stream:
         stream.seek(-len(MAGIC), os.SEEK_END)
         if stream.read() == MAGIC:
-            raise TensorBundleError(
+            raise ValueError(
                 f"{path}: this is a TensorFlow V1 checkpoint (one file, no .index); only the V2 format is read. "
                 "Write it again with tf.compat.v1.train.Saver(write_version=2)."
             )

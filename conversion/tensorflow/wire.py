@@ -5,11 +5,24 @@ Sources: the protocol buffer encoding guide (https://protobuf.dev/programming-gu
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import google_crc32c
 
-from ..errors import MalformedError
+
+class MalformedError(ValueError):
+    """Malformed bytes; raised where the file's name is unknown, which `naming` adds."""
+
+
+@contextmanager
+def naming(path: object) -> Iterator[None]:
+    """Put the file's name in front of errors about its bytes."""
+    try:
+        yield
+    except MalformedError as error:
+        raise ValueError(f"{path}: {error}") from None
+
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers; 3 and 4 (groups) are obsolete
 

@@ -1,14 +1,12 @@
-"""Features of a frozen encoder: a token's hidden states (paper, section 5.3), and one vector per text.
+"""Features of a frozen encoder: a token's hidden states (paper, section 5.3), their tagger, and one vector per text.
 
 Texts are pooled as by sentence-transformers for the same folder. Format of its settings: what `save` of
 sentence_transformers' `SentenceTransformer` writes next to a model.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 
@@ -16,13 +14,18 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 from tokenizers.normalizers import Lowercase
+from torch import nn
 from tqdm.auto import tqdm
-from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import initialization as init
+from transformers.modeling_outputs import TokenClassifierOutput
 
-from ...files import companion_files, json_line, only_errors, read_json_object
+from ...files import companion_files, json_line, read_json_object
+from ...modeling_mybert import cross_entropy
 from ...pipelines.batching import EXAMPLES_AT_ONCE, run_sorted
 from ...tokenization import TruncatedTexts
-from .heads import check_encoder, read_config
+from .bilstm import run_lstm
+from .heads import load_checked, read_config
 
 
 @dataclass(frozen=True)
@@ -79,17 +82,7 @@ def hidden_states(
 
 def load_encoder(name: str, device: str | torch.device = "cpu") -> PreTrainedModel:
     """Load a model's encoder to be used frozen; weights that do not fit its configuration are an error."""
-    with only_errors():
-        encoder, loaded = AutoModel.from_pretrained(
-            name,
-            config=read_config(name),
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-        )
-    check_encoder(name, encoder, loaded)
-    return encoder.to(device).eval()
+    return load_checked(name, AutoModel, read_config(name))[0].to(device).eval()
 
 
 def combine(states: torch.Tensor, features: Features, weights: torch.Tensor | None = None) -> torch.Tensor:
@@ -101,15 +94,6 @@ def combine(states: torch.Tensor, features: Features, weights: torch.Tensor | No
     if weights is None:  # 1 / K each
         return states.mean(-2)
     return (weights[:, None] * states).sum(-2)
-
-
-@dataclass(frozen=True)
-class TokenFeatures:
-    token: str
-    start: int  # first character in the text (in its sentence, for a pair); 0 for special tokens
-    end: int  # after its last character; 0 for special tokens
-    sentence: int  # 1 for the second sentence of a pair, otherwise 0
-    features: list[float]
 
 
 def write_json_lines(
@@ -124,7 +108,13 @@ def write_json_lines(
     with path.open("w", encoding="utf-8") as file:
         for index, (text, encoding, row) in enumerate(zip(texts, encodings, rows, strict=True)):
             tokens = [
-                TokenFeatures(token, start, end, sentence or 0, [round(value, 6) for value in values.tolist()])
+                {
+                    "token": token,
+                    "start": start,
+                    "end": end,
+                    "sentence": sentence or 0,
+                    "features": [round(value, 6) for value in values.tolist()],
+                }
                 for token, (start, end), sentence, values in zip(
                     tokenizer.convert_ids_to_tokens(encoding.inputs["input_ids"][0]),
                     encoding.inputs["offset_mapping"][0],
@@ -133,8 +123,7 @@ def write_json_lines(
                     strict=True,
                 )
             ]
-            line = {"index": index, "text": text, "tokens": [asdict(token) for token in tokens]}
-            file.write(json_line(line) + "\n")
+            file.write(json_line({"index": index, "text": text, "tokens": tokens}) + "\n")
             size = row.shape[1]
     return size
 
@@ -253,3 +242,78 @@ def write_vectors(
     features = np.stack(list(vectors)).astype(np.float32)
     save_file({"features": features}, path, metadata=metadata)
     return features.shape[1]
+
+
+class FeatureTaggerConfig(PreTrainedConfig):
+    """Configuration of `FeatureTagger`."""
+
+    model_type = "mybert-feature-tagger"
+
+    encoder: str = ""  # folder or Hub name
+    features: str = "concat_last_four"  # a key of `FEATURES`
+    num_states: int = 4  # hidden states per token
+    state_size: int = 768  # of each hidden state
+    lstm_size: int = 768  # units in each direction
+    lstm_layers: int = 2
+    dropout: float = 0.1  # before each layer
+
+
+class FeatureTagger(PreTrainedModel):
+    """A BiLSTM over the frozen features of a sentence's words, and a linear layer (paper, section 5.3)."""
+
+    config: FeatureTaggerConfig
+    config_class = FeatureTaggerConfig
+    main_input_name = "features"
+
+    def __init__(self, config: FeatureTaggerConfig) -> None:
+        super().__init__(config)
+        combination = FEATURES[config.features].combination
+        self.weights = nn.Parameter(torch.zeros(config.num_states)) if combination == "weighted" else None
+        size = config.state_size * (config.num_states if combination == "concat" else 1)
+        self.dropout = nn.Dropout(config.dropout)
+        self.lstm = nn.LSTM(
+            size,
+            config.lstm_size,
+            config.lstm_layers,
+            batch_first=True,
+            bidirectional=True,
+            dropout=config.dropout if config.lstm_layers > 1 else 0.0,
+        )
+        self.classifier = nn.Linear(2 * config.lstm_size, config.num_labels)
+        self.post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, FeatureTagger) and module.weights is not None:
+            init.zeros_(module.weights)
+
+    def forward(
+        self,
+        features: torch.Tensor,
+        attention_mask: torch.Tensor,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> TokenClassifierOutput:
+        """Tag words.
+
+        Args:
+            features: Hidden states of each word's first piece (B, W, num_states, state_size).
+            attention_mask: 1 at words, 0 at padding (B, W).
+            labels: Class ids (B, W), -100 at words to ignore.
+            num_items_in_batch: Labelled words in the optimizer step; None: the mean over this batch.
+
+        Returns:
+            `loss` (None without labels) and `logits` (B, W, num_labels).
+        """
+        weights = None if self.weights is None else self.weights.softmax(0)
+        combined = combine(features, FEATURES[self.config.features], weights)
+        states = run_lstm(self.lstm, self.dropout(combined), attention_mask)
+        logits = self.classifier(self.dropout(states))
+        loss = None
+        if labels is not None:
+            loss = cross_entropy(logits, labels, num_items_in_batch)
+        return TokenClassifierOutput(loss=loss, logits=logits)
+
+
+AutoConfig.register(FeatureTaggerConfig.model_type, FeatureTaggerConfig, exist_ok=True)

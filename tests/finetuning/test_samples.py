@@ -12,8 +12,9 @@ from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.data_report import data_lines, data_warnings, unknown_share_warning
 from mybert.finetuning.tasks.question_answering import QuestionExample
 from mybert.finetuning.tasks.task import TaskData
-from mybert.finetuning.training.samples import balanced_weights, sample, split_off, weighted_loss
-from mybert.finetuning.training.task_run import read_run
+from mybert.finetuning.training.preparation import read_run
+from mybert.finetuning.training.samples import sample, split_off
+from mybert.finetuning.training.trainer import balanced_weights, weighted_loss
 
 
 def write(path, rows, header="text\tlabel"):
@@ -102,9 +103,11 @@ def test_balanced_weights_and_their_loss_are_the_reference():
         logits.reshape(-1, 3)[kept], targets.reshape(-1)[kept], reduction="none"
     )
     own = weights[targets.reshape(-1)[kept]]
-    assert torch.allclose(loss({"logits": logits}, targets, num_items_in_batch=6), (single * own).sum() / 6)
-    assert torch.allclose(loss({"logits": logits}, targets), (single * own).sum() / own.sum())
-    nothing = torch.full_like(targets, -100)  # within a very long word
+    assert torch.allclose(
+        loss({"logits": logits}, {"labels": targets}, num_items_in_batch=6), (single * own).sum() / 6
+    )
+    assert torch.allclose(loss({"logits": logits}, {"labels": targets}), (single * own).sum() / own.sum())
+    nothing = {"labels": torch.full_like(targets, -100)}  # within a very long word
     for none in (None, 0):
         assert loss({"logits": logits}, nothing, num_items_in_batch=none) == 0
         assert loss({"logits": logits.detach()}, nothing, num_items_in_batch=none).isnan()

@@ -1,0 +1,170 @@
+"""Steps of every kind of task: accumulated batches have the gradient of a large one, and no GPU is waited for."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, BertModel, TrainerCallback
+
+from mybert import MyBertConfig, MyBertModel
+from mybert.finetuning import FinetuningArguments
+from mybert.finetuning.tasks import feature_tasks
+from mybert.finetuning.training.preparation import read_run, starting_model
+from mybert.finetuning.training.trainer import TaskTrainer
+
+# Seven examples in batches of two: the last one is smaller. Later sentences have more labels.
+WORDS = "the cat sat on the mat and the dog ran".split()
+SENTENCES = [" ".join(WORDS[: 2 + number]) for number in range(7)]
+DATA = {
+    "classification": [{"text": text, "label": number % 2} for number, text in enumerate(SENTENCES)],
+    "tagging": [{"tokens": text.split(), "tags": ["DET", *["X"] * (len(text.split()) - 1)]} for text in SENTENCES],
+    "multiple_choice": [{"text": "the cat", "choices": [text, "fish"], "label": 1} for text in SENTENCES],
+    "question_answering": [{"question": "what ?", "context": text, "answers": "cat"} for text in SENTENCES],
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, tokenizer):
+    """Folders of models without dropout: MyBERT, and transformers' BERT."""
+    size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    size |= {
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "initializer_range": 0.2,
+        "vocab_size": len(tokenizer),
+    }
+    folders = {}
+    for model_type, kind, config in (("mybert", MyBertModel, MyBertConfig), ("bert", BertModel, BertConfig)):
+        folders[model_type] = tmp_path_factory.mktemp(model_type)
+        torch.manual_seed(0)
+        kind(config(**size)).save_pretrained(folders[model_type])
+        tokenizer.save_pretrained(folders[model_type])
+    return folders
+
+
+class KeepGradients(TrainerCallback):
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        self.gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def trainer_of(folder, model, task, callback, gpus=0, **settings):
+    """The trainer of a task; with `gpus`, as if one process split its batches among so many."""
+    (folder / "data.json").write_text(json.dumps(DATA[task]))
+    shared = {"max_grad_norm": 0.0, "save_strategy": "no", "disable_tqdm": True, "dataloader_pin_memory": False}
+    shared |= {"train_file": str(folder / "data.json"), "output_dir": str(folder / "out"), "max_length": 32}
+    arguments = FinetuningArguments(task=task, model=str(model), **shared | settings)
+    assert not arguments.n_gpu
+    arguments._n_gpu = gpus
+    task = arguments.resolve_task()
+    if arguments.approach == "features":
+        task = feature_tasks(task, "concat_last_four", str(model), arguments.lstm_size, "cpu")[""]
+    run = read_run(arguments, task)
+    network, _ = starting_model(run, arguments, seed=0)
+    return TaskTrainer(run, arguments, model=network, callbacks=[callback])
+
+
+def gradients(folder, model, task, batch_size, accumulation, **settings):
+    """Gradients of one step on the first sequences of the data, without dropout, and the logged loss."""
+    settings |= {"per_device_train_batch_size": batch_size, "gradient_accumulation_steps": accumulation}
+    keep = KeepGradients()
+    trainer = trainer_of(folder, model, task, keep, max_steps=1, logging_steps=1, use_cpu=True, **settings)
+    for module in trainer.model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        elif isinstance(module, nn.LSTM):
+            module.dropout = 0.0
+    trainer.train()
+    return keep.gradients, next(entry["loss"] for entry in trainer.state.log_history if "loss" in entry)
+
+
+def assert_same(found, expected):
+    assert found[1] == pytest.approx(expected[1], abs=1e-4)
+    assert any(gradient.abs().max() > 1e-4 for gradient in expected[0].values())
+    for name, gradient in expected[0].items():
+        torch.testing.assert_close(found[0][name], gradient, atol=1e-7, rtol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize(
+    ("task", "settings"), [*((task, {}) for task in DATA), ("tagging", {"approach": "features", "lstm_size": 8})]
+)
+def test_accumulated_batches_give_the_gradient_of_one_large_batch(tmp_path, models, task, settings):
+    expected = gradients(tmp_path, models["mybert"], task, 7, 1, **settings)
+    assert_same(gradients(tmp_path, models["mybert"], task, 2, 4, **settings), expected)
+
+
+def test_windows_of_one_text_may_be_in_different_batches(tmp_path, models):
+    """Eight windows of seven texts: the last text has two, each with weight 1/2."""
+    settings = {"window_pooling": "mean", "max_length": 9}
+    expected = gradients(tmp_path, models["mybert"], "classification", 8, 1, **settings)
+    assert_same(gradients(tmp_path, models["mybert"], "classification", 3, 3, **settings), expected)
+    assert_same(
+        gradients(tmp_path, models["bert"], "classification", 3, 3, keep_model_type=True, **settings), expected
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"class_weights": "balanced"}, {"label_smoothing_factor": 0.1}, {"window_pooling": "mean", "max_length": 9}],
+)
+def test_several_gpus_of_one_process_give_the_gradient_of_one(tmp_path, models, settings):
+    expected = gradients(tmp_path, models["mybert"], "classification", 8, 1, **settings)
+    assert_same(gradients(tmp_path, models["mybert"], "classification", 4, 1, gpus=2, **settings), expected)
+
+
+@pytest.mark.parametrize(
+    ("task", "different"), [("classification", 2), ("multiple_choice", 1), ("question_answering", 1)]
+)
+def test_a_model_that_knows_nothing_of_other_batches(tmp_path, models, task, different, monkeypatch):
+    """Each batch has its own mean: correct for batches of equal size and, in transformers' BERT, equal padding."""
+    monkeypatch.setitem(DATA, task, DATA[task][:different] * (6 // different))
+    expected = gradients(tmp_path, models["bert"], task, 6, 1, keep_model_type=True)
+    assert_same(gradients(tmp_path, models["bert"], task, 2, 3, keep_model_type=True), expected)
+
+
+class EnoughError(Exception):
+    """Ends training after the steps; later code may read values."""
+
+
+class AfterTwoSteps(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 2:
+            raise EnoughError
+
+
+def waiting_trainer(folder, model, task, **settings):
+    settings |= {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
+    return trainer_of(folder, model, task, AfterTwoSteps(), max_steps=100, logging_steps=100, **settings)
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [
+        *((task, {}) for task in DATA),
+        ("classification", {"window_pooling": "mean", "max_length": 9}),
+        ("classification", {"class_weights": "balanced"}),
+    ],
+)
+def test_steps_read_no_value_of_an_accelerator(tmp_path, pretrained, no_value_read, task, settings):
+    trainer = waiting_trainer(tmp_path, pretrained, task, **settings)
+    with pytest.raises(EnoughError), no_value_read():
+        trainer.train()
+    assert next(trainer.model.parameters()).is_meta
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+def test_the_proof_can_fail(tmp_path, pretrained, no_value_read):
+    trainer = waiting_trainer(tmp_path, pretrained, "classification")
+    trainer.data_collator = trainer.data_collator.args[0]
+    with pytest.raises(AssertionError, match="reads values"), no_value_read():
+        trainer.train()
+
+
+def test_batches_whose_rows_begin_with_padding_are_looked_at(tmp_path, pretrained):
+    trainer = waiting_trainer(tmp_path, pretrained, "classification", use_cpu=True)
+    rows = [trainer.train_dataset[row] for row in range(3)]
+    batch = trainer.data_collator(rows)
+    assert batch["token_indices"].tolist() == batch["attention_mask"].flatten().nonzero()[:, 0].tolist()
+    trainer.run.tokenizer.padding_side = "left"
+    assert "token_indices" not in trainer.data_collator(rows)
