@@ -161,7 +161,7 @@ def rows_of(source: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
             `datasets.Dataset`; or an iterable or `torch.utils.data.Dataset` of dictionaries or of what the task reads:
             texts, pairs of texts, or lists of words for tagging; unless it is new, of dictionaries or tuples of one of
             these and its label. None is an empty text.
-        reader: The task, an `ExampleReader`.
+        reader: The task.
         new: Whether it is data to predict, which is not prepared for the task. Texts without columns then have the
             columns `text` and `text_pair`, and lines of a file `line`.
 
