@@ -1,22 +1,18 @@
 """Checkpoints in and out: TensorFlow's files, Google's BERT, transformers' BERT, and verification."""
 
-from .conversion_report import ConversionReport
-from .errors import ArchiveError, ConversionError
 from .from_google import convert_google_checkpoint
-from .onnx_export import OnnxReport, export_onnx
+from .onnx_export import export_onnx
 from .optimizer_state import load_optimizer_state
-from .tensorflow import TensorBundle, TensorBundleError, TensorInfo, read_tensor_bundle, write_tensor_bundle
+from .reports import ConversionReport, OnnxReport, VerificationReport
+from .tensorflow import TensorBundle, TensorInfo, read_tensor_bundle, write_tensor_bundle
 from .to_google import export_google_checkpoint
 from .transformers_bert import from_transformers_bert, to_transformers_bert
-from .verification import VerificationReport, verify_conversion
+from .verification import verify_conversion
 
 __all__ = [
-    "ArchiveError",
-    "ConversionError",
     "ConversionReport",
     "OnnxReport",
     "TensorBundle",
-    "TensorBundleError",
     "TensorInfo",
     "VerificationReport",
     "convert_google_checkpoint",

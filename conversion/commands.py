@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..files.options import Group, option
-from .conversion_report import ConversionReport
 from .from_google import convert_google_checkpoint
-from .onnx_export import OnnxReport, export_onnx
+from .onnx_export import export_onnx
 from .options import ConversionOptions, FromBertOptions, FromGoogleOptions, OnnxOptions, ToGoogleOptions
+from .reports import ConversionReport, OnnxReport
 from .to_google import export_google_checkpoint
 from .transformers_bert import from_transformers_bert, to_transformers_bert
 

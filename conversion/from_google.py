@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,13 @@ from ..metrics import GOOGLE_LABELS
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
 from ..tokenization.vocab import looks_accented, looks_cased
-from .conversion_report import ConversionReport, write_conversion_report
-from .errors import ConfigurationError, HeadError, VocabularyError
-from .google_sources import GoogleSource, open_source
-from .google_variables import ConversionPlan, GoogleVariables, optimizer_rows, plan_conversion
+from .google_source import GoogleSource, open_source
+from .google_variables import GoogleVariables, plan_conversion
 from .key_map import ACTIVATIONS, HEADS, RATES, SIZES, WeightRow, find_head, name_in_model, sizes_of
-from .model_folder import ModelFolder, new_model_folder, state_dict_names
-from .optimizer_state import OPTIMIZER_FILE, save_optimizer_state
+from .model_folder import ModelFolder, new_model_folder
+from .optimizer_state import OPTIMIZER_FILE, write_optimizer_state
 from .options import FromGoogleOptions
+from .reports import ConversionReport, write_conversion_report
 from .tensorflow import TensorBundle, read_tensor_bundle
 from .verification import require, verify_against_google
 
@@ -47,9 +47,9 @@ def convert_google_checkpoint(
         The report, which is also in the folder as `conversion.json`, with a model card.
 
     Raises:
-        ConversionError: A `ValueError`, if anything about the source is broken, unsafe, unknown or contradictory.
-        ValueError: If `output_dir` contains other files.
-        OSError: If it cannot be written.
+        ValueError: If anything about the source is broken, unsafe, unknown or contradictory, or `output_dir` contains
+            other files.
+        OSError: If a file is missing, or `output_dir` cannot be written.
     """
     settings = FromGoogleOptions(head=head, **options)
     head = find_head(head) if head else None
@@ -64,26 +64,27 @@ def convert_google_checkpoint(
             fields |= {"id2label": dict(enumerate(labels)), "label2id": {name: n for n, name in enumerate(labels)}}
             decisions.append(decision)
         elif settings.labels or settings.task:
-            raise HeadError(found=head, problem="has no labels to name, but names were given")
-        config = _make_config(config_path or found.prefix, fields, head)
+            raise ValueError(f"head {head!r}: has no labels to name, but names were given")
+        try:
+            config = MyBertConfig(**fields, architectures=[f"MyBert{HEADS[head].class_suffix}"], dtype="float32")
+        except ValueError as error:
+            raise ValueError(f"{config_path or found.prefix}: {error}") from error
         plan = plan_conversion(variables, config, head, settings.ignore)
-        left_out = [key for keys in plan.ignored.values() for key in keys]
-        bundle.verify(left_out)  # variables that are used are verified when read
+        bundle.verify(chain(*plan.ignored.values()))  # variables that are used are verified when read
 
-        parameters = dict(plan.parameters(bundle))
-        parameters |= _initialise(plan.initialised, config, settings.seed)
-        save_file(state_dict_names(parameters.items(), head), folder / WEIGHTS_FILE, metadata={"format": "pt"})
-        del parameters
+        parameters = chain(plan.parameters(), _initialise(plan.initialised, config, settings.seed))
+        tensors = {name_in_model(name, head): value for name, value in parameters}
+        save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+        del tensors
         decisions += _write_tokenizer(folder, found, bundle, config, settings)
         config.save_pretrained(folder)
-        step: int | None = None
-        rows: list[tuple[WeightRow, str, str]] = []
+        step, moments = None, set[str]()
         if settings.optimizer:
-            step, rows = optimizer_rows(plan, bundle)
-            save_optimizer_state(folder / OPTIMIZER_FILE, step, _moments(rows, plan, bundle))
+            step, moments = write_optimizer_state(folder / OPTIMIZER_FILE, plan)
+        ignored = {kind: tuple(key for key in keys if key not in moments) for kind, keys in plan.ignored.items()}
         report = None
         if settings.verify:
-            report = require(verify_against_google(str(source), bundle, plan, ModelFolder(folder)), output_dir)
+            report = require(verify_against_google(str(source), plan, ModelFolder(folder)), output_dir)
         result = ConversionReport(
             source=str(source),
             output=str(output_dir),
@@ -91,7 +92,7 @@ def convert_google_checkpoint(
             decisions=tuple(decisions),
             parameters=len(plan.used),
             initialised=tuple(row.parameter for row in plan.initialised),
-            ignored=_still_ignored(plan, rows),
+            ignored={kind: keys for kind, keys in ignored.items() if keys},
             optimizer_step=step,
             verification=report,
         )
@@ -106,18 +107,15 @@ def _read_configuration(path: Path | None, variables: GoogleVariables) -> tuple[
     if path is None:
         fields: dict[str, Any] = {**variables.configuration(), "hidden_act": ACTIVATIONS["gelu"]}
         return fields, ["configuration: read off the shapes, as there is no bert_config.json; activation tanh-GELU"]
-    try:
-        content = read_json_object(path)
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(path=path, problem=str(error).removeprefix(f"{path} ")) from None
+    content = read_json_object(path)
     if missing := [name for name in (*SIZES, "hidden_act") if name not in content]:
-        raise ConfigurationError(path=path, problem=f"{', '.join(missing)} is missing; is this a bert_config.json?")
+        raise ValueError(f"{path}: {', '.join(missing)} is missing; is this a bert_config.json?")
     activation = content["hidden_act"]
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         problem = f"hidden_act is {activation!r}, expected one of {', '.join(ACTIVATIONS)}"
-        raise ConfigurationError(path=path, problem=problem)
+        raise ValueError(f"{path}: {problem}")
     if content.get("embedding_size", content["hidden_size"]) != content["hidden_size"]:
-        raise ConfigurationError(path=path, problem="embedding_size differs from hidden_size; this is not a BERT")
+        raise ValueError(f"{path}: embedding_size differs from hidden_size; this is not a BERT")
     fields = {name: content[name] for name in (*SIZES, *RATES) if name in content}
     fields["hidden_act"] = ACTIVATIONS[activation]
     decisions = [f"activation: Google's {activation!r} is {fields['hidden_act']!r}"]
@@ -134,55 +132,31 @@ def _name_labels(
         return [f"LABEL_{row}" for row in range(number)], f"labels: the {number} classes have no names; {how}"
     if settings.task is not None:
         if settings.labels:
-            raise HeadError(found=head, problem="takes its labels from a task or as names, but both were given")
+            raise ValueError(f"head {head!r}: takes its labels from a task or as names, but both were given")
         if settings.task not in GOOGLE_LABELS or head != "sequence-classification":
             known = ", ".join(GOOGLE_LABELS)
             problem = f"has no task {settings.task!r}; expected {known} for a sequence classifier, else labels"
-            raise HeadError(found=head, problem=problem)
+            raise ValueError(f"head {head!r}: {problem}")
     labels = list(settings.labels or GOOGLE_LABELS[str(settings.task)])
     if len(set(labels)) < len(labels):
-        raise HeadError(found=head, problem=f"needs different names for all labels, found {', '.join(labels)}")
+        raise ValueError(f"head {head!r}: needs different names for all labels, found {', '.join(labels)}")
     if variables.has("classifier") and len(labels) != number:
         problem = f"has {number} labels in the checkpoint, but {len(labels)} names were given ({', '.join(labels)})"
-        raise HeadError(found=head, problem=problem)
+        raise ValueError(f"head {head!r}: {problem}")
     order = f"Google's order of {settings.task}" if settings.task else "the order given"
     return labels, f"labels: {', '.join(labels)}, {order}"
 
 
-def _make_config(path: Path, fields: dict[str, Any], head: str) -> MyBertConfig:
-    try:
-        return MyBertConfig(**fields, architectures=[f"MyBert{HEADS[head].class_suffix}"], dtype="float32")
-    except ValueError as error:
-        raise ConfigurationError(path=path, problem=str(error)) from error
-
-
-def _initialise(rows: Sequence[WeightRow], config: MyBertConfig, seed: int) -> dict[str, np.ndarray]:
+def _initialise(rows: Iterable[WeightRow], config: MyBertConfig, seed: int) -> Iterator[tuple[str, np.ndarray]]:
     """Draw parameters as a new model has them: weights N(0, initializer_range), biases 0, LayerNorm 1 and 0."""
     generator = torch.Generator().manual_seed(seed)
-    values = {}
     for row in rows:
         shape = row.parameter_shape(sizes_of(config))
         if len(shape) == 1:
             value = torch.full(shape, 1.0 if row.parameter.endswith("LayerNorm.weight") else 0.0)
         else:
             value = torch.empty(shape).normal_(std=config.initializer_range, generator=generator)
-        values[row.parameter] = value.numpy()
-    return values
-
-
-def _still_ignored(plan: ConversionPlan, moments: list[tuple[WeightRow, str, str]]) -> dict[str, tuple[str, ...]]:
-    """Return the ignored variables by kind, without the optimizer slots that are used."""
-    taken = {slot for _, *slots in moments for slot in slots} | ({"global_step"} if moments else set())
-    left = {kind: tuple(key for key in keys if key not in taken) for kind, keys in plan.ignored.items()}
-    return {kind: keys for kind, keys in left.items() if keys}
-
-
-def _moments(
-    rows: list[tuple[WeightRow, str, str]], plan: ConversionPlan, bundle: TensorBundle
-) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    for row, *slots in rows:
-        first, second = (row.to_parameter(plan.layout, bundle[slot]) for slot in slots)
-        yield name_in_model(row.parameter, plan.head), first, second
+        yield row.parameter, value.numpy()
 
 
 def _write_tokenizer(
@@ -200,7 +174,7 @@ def _write_tokenizer(
     vocab = load_vocab(path)
     if len(vocab) > config.vocab_size:
         problem = f"holds {len(vocab)} pieces, vocab_size of the configuration is {config.vocab_size}"
-        raise VocabularyError(path=path, problem=problem)
+        raise ValueError(f"{path}: {problem}")
     if do_lower_case is None:
         do_lower_case, reason = _lower_cases(found, bundle, vocab)
     else:

@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from .errors import HeadError
-
 # Activations that Google's code computes, by its name; its "gelu" is the tanh form.
 ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "relu": "relu", "tanh": "tanh", "linear": "linear"}
 # Fields that bert_config.json and our configuration share.
@@ -236,7 +234,8 @@ def find_head(name: str) -> str:
     found = name.replace("_", "-").lower()
     found = _GOOGLES_WORDS.get(found, found)
     if found not in HEADS:
-        raise HeadError(found=name, problem=f"is unknown; expected one of {', '.join([*HEADS, *_GOOGLES_WORDS])}")
+        known = ", ".join([*HEADS, *_GOOGLES_WORDS])
+        raise ValueError(f"head {name!r}: is unknown; expected one of {known}")
     return found
 
 

@@ -1,24 +1,18 @@
 """Model folders: checked before a model is built, read tensor by tensor, and written completely or not at all."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from safetensors import safe_open
 
-from ..files import (
-    COMPANIONS,
-    FIELDS_OF_A_HEAD,
-    MODEL_FOLDER,
-    Checkpoint,
-    output_to,
-)
+from .. import modeling_mybert
+from ..files import COMPANIONS, FIELDS_OF_A_HEAD, MODEL_FOLDER, Checkpoint, output_to
 from ..modeling_mybert import MyBertConfig
-from .errors import ConfigurationError, ModelFolderError
-from .key_map import GROUPS, HEADS, TIED, WeightRow, head_of_class, model_rows, name_in_model
+from .key_map import GROUPS, HEADS, TIED, WeightRow, head_of_class, model_rows
 
 _MODEL_TYPES = ("mybert", "bert")
 # Names in checkpoints that were written before 2020, and a buffer that was saved with them.
@@ -33,20 +27,18 @@ class ModelFolder:
 
     def __init__(self, path: str | os.PathLike[str], head: str | None = None) -> None:
         self.path = Path(path)
-        try:
-            self._checkpoint = Checkpoint(self.path).check_folder()
-        except (OSError, ValueError) as error:
-            raise ModelFolderError(problem=str(error)) from None
+        self._checkpoint = Checkpoint(self.path).check_folder()
+        self._checkpoint.refuse_quantized_weights()
         self.config = self._checkpoint.fields
         if self.config.get("model_type") not in _MODEL_TYPES:
             found = self.config.get("model_type")
             raise self._wrong(f"config.json has model_type {found!r}, expected 'mybert' or 'bert'")
-        try:
-            self._checkpoint.refuse_quantized_weights()
-        except ValueError as error:
-            raise ModelFolderError(problem=str(error)) from None
-        named = self._named_head()
-        self.head = head or named or self._no_head()
+        names = self.config.get("architectures")
+        named = head_of_class(str(names[0])) if isinstance(names, list) and len(names) == 1 else None
+        if not (head or named):
+            classes = ", ".join(f"[My]Bert{kind.class_suffix}" for kind in HEADS.values())
+            raise self._wrong(f"architectures in config.json is {names!r}, expected one of {classes}")
+        self.head = head or str(named)
         if named not in (None, self.head):
             self.config = {name: value for name, value in self.config.items() if name not in FIELDS_OF_A_HEAD}
         self._names = {_parameter(name): name for name in self._checkpoint.tensor_files}
@@ -83,11 +75,25 @@ class ModelFolder:
         """Name the tensors that this model does not use."""
         return sorted(self._names.keys() - set(self.parameters()) - TIED.keys() - set(_BUFFERS))
 
+    def load(self, prefix: str) -> tuple[Any, dict[str, Any]]:
+        """Load the model in float32 as a class of MyBERT or transformers, with what `from_pretrained` reports."""
+        import transformers
+
+        package = transformers if prefix == "Bert" else modeling_mybert
+        model_class: Any = getattr(package, prefix + HEADS[self.head].class_suffix)
+        options: dict[str, Any] = {"output_hidden_states": False, "output_attentions": False}
+        if self.head == "encoder":
+            options["add_pooling_layer"] = GROUPS["pooler"][0].parameter in self
+        model, report = model_class.from_pretrained(
+            self.path, dtype=torch.float32, output_loading_info=True, **options
+        )
+        return model.eval(), report
+
     def configuration(self) -> MyBertConfig:
         try:
             return MyBertConfig.from_dict(self._checkpoint.fields | {"model_type": MyBertConfig.model_type})
         except ValueError as error:
-            raise ConfigurationError(path=self.path / "config.json", problem=str(error)) from error
+            raise ValueError(f"{self.path / 'config.json'}: {error}") from error
 
     def require_usual_heads(self) -> None:
         """Reject a model whose head size is not `hidden_size / num_attention_heads`, which other tools assume."""
@@ -103,18 +109,8 @@ class ModelFolder:
         number = self.config.get("num_labels", 2)
         return [names[row] for row in sorted(names)] or [f"LABEL_{row}" for row in range(number)]
 
-    def _named_head(self) -> str | None:
-        """Return the head that `architectures` names, if it is a known one."""
-        names = self.config.get("architectures")
-        return head_of_class(str(names[0])) if isinstance(names, list) and len(names) == 1 else None
-
-    def _no_head(self) -> NoReturn:
-        names = self.config.get("architectures")
-        classes = ", ".join(f"[My]Bert{head.class_suffix}" for head in HEADS.values())
-        raise self._wrong(f"architectures in config.json is {names!r}, expected one of {classes}")
-
-    def _wrong(self, problem: str) -> ModelFolderError:
-        return ModelFolderError(problem=f"{self.path}: {problem}")
+    def _wrong(self, problem: str) -> ValueError:
+        return ValueError(f"{self.path}: {problem}")
 
 
 def _parameter(name: str) -> str:
@@ -123,13 +119,9 @@ def _parameter(name: str) -> str:
     return f"bert.{name}" if name.startswith(("embeddings.", "encoder.", "pooler.")) else name
 
 
-def state_dict_names(parameters: Iterable[tuple[str, Any]], head: str) -> dict[str, Any]:
-    return {name_in_model(parameter, head): value for parameter, value in parameters}
-
-
 def new_model_folder(
     output_dir: str | os.PathLike[str], overwrite: bool, source: str | os.PathLike[str]
 ) -> AbstractContextManager[Path]:
     """Yield an empty folder, which replaces `output_dir` on success; other processes are locked out."""
     owned = (*MODEL_FOLDER, *COMPANIONS, *_OWN_FILES)
-    return output_to(output_dir, owned, overwrite=overwrite, read=[os.fspath(source)])
+    return output_to(Path(output_dir), owned, overwrite=overwrite, read=[os.fspath(source)])

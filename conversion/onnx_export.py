@@ -8,66 +8,32 @@ import logging
 import math
 import os
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
-from .. import modeling_mybert as networks
 from ..files import no_warnings, write_json
-from .conversion_report import REPORT_FILE
-from .errors import ConversionError, VerificationError
-from .key_map import GROUPS, HEADS
+from .key_map import HEADS
 from .model_folder import ModelFolder, new_model_folder
 from .options import OnnxOptions
+from .reports import REPORT_FILE, OnnxReport
 from .transformers_bert import OUR_FIELDS, copy_what_goes_along
+from .verification import example_batch
 
 logger = logging.getLogger(__name__)
 
 ONNX_FILE, INT8_FILE = "model.onnx", "model_int8.onnx"
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-_AXES = {"batch": "batch_size", "choices": "num_choices", "length": "sequence_length"}
-_EXAMPLE = (2, 3, 8)  # batch, choices, length while tracing; a size of 1 would become a constant of the graph
+_AXES = ("batch_size", "num_choices", "sequence_length")
+_EXAMPLE = (2, 3, 8)  # the batch while tracing; a size of 1 would become a constant of the graph
 _SHAPES = ((1, 1, 1), (2, 4, 7), (3, 2, 32), (1, 2, 512))  # compared batches, truncated to the model's maximum length
 _TOLERANCES = {ONNX_FILE: 1e-4, INT8_FILE: math.inf}  # absolute; int8 is reported
 _RELATIVE_TOLERANCE = 1e-4
 
 _Batch = dict[str, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class OnnxReport:
-    """An export, and its comparison with the PyTorch model.
-
-    Args:
-        source: The model folder.
-        output: The output folder.
-        head: Kind of model, a key of `key_map.HEADS`.
-        opset: Version of ONNX's operators in the graph.
-        shapes: Shapes of the batches that were compared; with rows of different lengths, padded.
-        differences: For each file and output the largest absolute difference from the PyTorch model over these
-            batches, ignoring padding.
-    """
-
-    source: str
-    output: str
-    head: str
-    opset: int
-    shapes: tuple[tuple[int, ...], ...]
-    differences: dict[str, dict[str, float]]
-
-    def __str__(self) -> str:
-        shapes = ", ".join("x".join(map(str, shape)) for shape in self.shapes)
-        lines = [
-            f"{self.source} -> {self.output}",
-            f"head         {self.head}, opset {self.opset}",
-            f"compared     with PyTorch on batches of {shapes} tokens",
-        ]
-        for file, differences in self.differences.items():
-            found = ", ".join(f"{name} {difference:.1e}" for name, difference in differences.items())
-            lines.append(f"{file:<16} differs by at most: {found}")
-        return "\n".join(lines)
 
 
 def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str], **options: Any) -> OnnxReport:
@@ -88,7 +54,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
         The report.
 
     Raises:
-        ConversionError: If the model folder is incomplete, this opset cannot be written, or the results differ by
+        ValueError: If the model folder is incomplete, this opset cannot be written, or the results differ by
             more than rounding (1e-4; for int8 only finite values are required).
         ValueError: If `output_dir` contains other files.
         OSError: If it cannot be written.
@@ -98,7 +64,8 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
     settings = OnnxOptions(**options)
     source = ModelFolder(model_dir)
     with new_model_folder(output_dir, settings.overwrite, model_dir) as folder:
-        model = _load(source)
+        source.parameters()  # raises an error if one is missing
+        model, _ = source.load("MyBert")
         logger.info(f"exporting {source.path}")
         written = _export(model, source.head, folder / ONNX_FILE, settings.opset)
         files = [ONNX_FILE]
@@ -107,7 +74,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
             _quantize(folder / ONNX_FILE, folder / INT8_FILE)
             files.append(INT8_FILE)
         logger.info("comparing with PyTorch")
-        batches = _batches(model.config, source.head)
+        batches = [example_batch(model.config, source.head, shape) for shape in _SHAPES]
         report = OnnxReport(
             source=str(source.path),
             output=str(output_dir),
@@ -133,45 +100,13 @@ def _require_extra() -> None:
         ) from error
 
 
-def _load(source: ModelFolder) -> networks.MyBertPreTrainedModel:
-    source.parameters()  # raises an error if one is missing
-    options: dict[str, Any] = {"dtype": torch.float32, "output_hidden_states": False, "output_attentions": False}
-    if source.head == "encoder":
-        options["add_pooling_layer"] = GROUPS["pooler"][0].parameter in source
-    model_class: type[networks.MyBertPreTrainedModel] = getattr(networks, f"MyBert{HEADS[source.head].class_suffix}")
-    model = model_class.from_pretrained(source.path, **options)
-    return model.eval()
-
-
-def _axes(head: str) -> tuple[str, ...]:
-    return ("batch", "choices", "length") if head == "multiple-choice" else ("batch", "length")
-
-
-def _batch(config: Any, head: str, shape: tuple[int, int, int]) -> _Batch:
-    """Draw a batch of the head's inputs; all rows but the first end in padding where the length allows it."""
-    sizes = dict(zip(_AXES, shape, strict=True))
-    length = sizes["length"] = min(sizes["length"], config.max_position_embeddings)
-    dims = [sizes[axis] for axis in _axes(head)]
-    generator = torch.Generator().manual_seed(length)
-    lengths = torch.randint(1, length + 1, (*dims[:-1], 1), generator=generator)
-    lengths.view(-1)[0] = length
-    return {
-        "input_ids": torch.randint(config.vocab_size, dims, generator=generator),
-        "attention_mask": (torch.arange(length) < lengths).long(),
-        "token_type_ids": torch.randint(config.type_vocab_size, dims, generator=generator),
-    }
-
-
-def _batches(config: Any, head: str) -> list[_Batch]:
-    return [_batch(config, head, shape) for shape in _SHAPES]
-
-
-def _export(model: networks.MyBertPreTrainedModel, head: str, path: Path, opset: int | None) -> int:
+def _export(model: PreTrainedModel, head: str, path: Path, opset: int | None) -> int:
     """Write the graph; return its opset."""
-    example = _batch(model.config, head, _EXAMPLE)
+    example = example_batch(model.config, head, _EXAMPLE)
     with torch.no_grad():
         outputs = list(model(**example))
-    axes = {place: torch.export.Dim(_AXES[axis]) for place, axis in enumerate(_axes(head))}
+    names = _AXES if head == "multiple-choice" else (_AXES[0], _AXES[2])
+    axes = {place: torch.export.Dim(name) for place, name in enumerate(names)}
     implementation = model.config._attn_implementation
     # Eager attention needs fewer nodes: masks are added, so rows of padding only need no special case.
     model.set_attn_implementation("eager")
@@ -190,7 +125,7 @@ def _export(model: networks.MyBertPreTrainedModel, head: str, path: Path, opset:
     assert program is not None
     written = program.model.opset_imports[""]
     if opset not in (None, written):
-        raise ConversionError(problem=f"opset is {opset}, but the exporter of PyTorch can only write {written} for it")
+        raise ValueError(f"opset is {opset}, but the exporter of PyTorch can only write {written} for it")
     program.save(path)  # weights go to a separate file if they are too large for one
     return written
 
@@ -233,7 +168,7 @@ def _fold_constants(path: Path, target: Path, is_large: bool) -> None:
     onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def _compare(model: networks.MyBertPreTrainedModel, head: str, path: Path, batches: list[_Batch]) -> dict[str, float]:
+def _compare(model: PreTrainedModel, head: str, path: Path, batches: list[_Batch]) -> dict[str, float]:
     """Run a graph on the batches; return the largest difference of each output from the model's."""
     import onnxruntime
 
@@ -253,7 +188,7 @@ def _compare(model: networks.MyBertPreTrainedModel, head: str, path: Path, batch
                 found, right = found[real], right[real]
             if problem := _problem(found, right, _TOLERANCES[path.name]):
                 shape = tuple(batch["input_ids"].shape)
-                raise VerificationError(path=path.name, problem=f"{name} {problem} (batch of shape {shape})")
+                raise ValueError(f"{path.name}: the conversion is wrong: {name} {problem} (batch of shape {shape})")
             differences[name] = max(_difference(found, right), differences.get(name, 0.0))
     return differences
 

@@ -13,11 +13,10 @@ from ..files import companion_files, output_to, write_json, write_lines
 from ..metrics import google_row_order, has_unnamed_labels
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
-from .conversion_report import ConversionReport
-from .errors import ActivationError, ModelFolderError
 from .key_map import ACTIVATIONS, GROUPS, HEADS, RATES, SIZES, UNUSED_BY_HEAD, WeightRow, sizes_of
 from .model_folder import ModelFolder
 from .options import ToGoogleOptions
+from .reports import ConversionReport
 from .tensorflow import bundle_files, write_tensor_bundle
 from .verification import require, verify_conversion
 
@@ -45,8 +44,8 @@ def export_google_checkpoint(
         **options: Fields of `ToGoogleOptions`.
 
     Raises:
-        ActivationError: If Google's code does not have the activation.
-        ModelFolderError: If the folder is incomplete, or the model is one that Google's graph cannot express.
+        ValueError: If the folder is incomplete, or the model is one that Google's graph cannot express; also if
+            Google's code does not have the activation.
         ValueError: If one of the files exists.
         OSError: If they cannot be written.
     """
@@ -143,15 +142,18 @@ def _google_configuration(
     decisions = []
     if config.is_decoder:
         problem = "is_decoder is true; Google's graph sees both sides"
-        raise ModelFolderError(problem=f"{folder.path}: {problem}")
+        raise ValueError(f"{folder.path}: {problem}")
     if not config.tie_word_embeddings and "masked LM" in HEADS[folder.head].groups:
         problem = "tie_word_embeddings is false; Google's graph uses the word embeddings as output weights"
-        raise ModelFolderError(problem=f"{folder.path}: {problem}")
+        raise ValueError(f"{folder.path}: {problem}")
     activation = _GOOGLES_NAMES.get(config.hidden_act)
     if activation is None:
         if not allow_other_activation:
             names = ", ".join(_GOOGLES_NAMES)
-            raise ActivationError(path=folder.path, found=config.hidden_act, expected=names)
+            raise ValueError(
+                f"{folder.path}: hidden_act is {config.hidden_act!r}; Google's code computes {names} only. "
+                "Pass allow_other_activation=True to write the weights anyway."
+            )
         activation = "gelu"
         logger.warning(
             f"{folder.path}: hidden_act is {config.hidden_act!r}; Google's code will compute tanh-GELU instead."

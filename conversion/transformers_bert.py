@@ -22,11 +22,10 @@ from ..files import (
 )
 from ..hub_card.examples import IMPORT
 from ..tokenization import MyBertTokenizer
-from .conversion_report import MODEL_CARD, ConversionReport, write_conversion_report
-from .errors import ModelFolderError
-from .key_map import GROUPS, HEADS, UNUSED_BY_HEAD, find_head
-from .model_folder import ModelFolder, new_model_folder, state_dict_names
+from .key_map import GROUPS, HEADS, UNUSED_BY_HEAD, find_head, name_in_model
+from .model_folder import ModelFolder, new_model_folder
 from .options import ConversionOptions, FromBertOptions
+from .reports import MODEL_CARD, ConversionReport, write_conversion_report
 from .verification import require, verify_folder
 
 _SETTINGS, _VOCABULARIES = "tokenizer_config.json", ("tokenizer.json", "vocab.txt", "spiece.model")
@@ -53,7 +52,7 @@ def to_transformers_bert(
         **options: Fields of `ConversionOptions`.
 
     Raises:
-        ConversionError: If the folder is incomplete, or the result differs.
+        ValueError: If the folder is incomplete, or the result differs.
         ValueError: If `output_dir` contains other files.
         OSError: If it cannot be written.
     """
@@ -79,7 +78,7 @@ def from_transformers_bert(
         **options: The other fields of `FromBertOptions`.
 
     Raises:
-        ConversionError: If the folder is incomplete or has features that MyBERT lacks, or the result differs.
+        ValueError: If the folder is incomplete or has features that MyBERT lacks, or the result differs.
         ValueError: If `output_dir` contains other files.
         OSError: If it cannot be written.
     """
@@ -96,17 +95,12 @@ def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
         check_available(model, ask_hub=False)
     except FileNotFoundError:  # not a valid name on the Hub
         return model
-    try:
-        check_available(model)
-    except OSError as error:
-        raise ModelFolderError(problem=str(error).rstrip(".")) from error
+    check_available(model)
     try:
         return Checkpoint(model).local_folder(_HUB_FILES)
     except OSError as error:
         cause = " ".join(str(error).split())[:200]
-        raise ModelFolderError(
-            problem=f"{model}: not a model folder, and not available from the Hub: {cause}"
-        ) from error
+        raise ValueError(f"{model}: not a model folder, and not available from the Hub: {cause}") from error
 
 
 def _convert(
@@ -122,10 +116,10 @@ def _convert(
     names = folder.parameters()
     if config.get("is_decoder") and GROUPS["pooler"][0].parameter in names:
         problem = "is_decoder is true; MyBERT then pools the last token, transformers' bert the first"
-        raise ModelFolderError(problem=f"{folder.path}: {problem}")
+        raise ValueError(f"{folder.path}: {problem}")
     left_over = folder.left_over()
     with new_model_folder(output_dir, settings.overwrite, source) as output:
-        tensors = state_dict_names(((name, folder.read(name)) for name in names), folder.head)
+        tensors = {name_in_model(name, folder.head): folder.read(name) for name in names}
         save_file(tensors, output / WEIGHTS_FILE, metadata={"format": "pt"})
         del tensors
         architectures = [prefix + HEADS[folder.head].class_suffix]
@@ -172,10 +166,7 @@ def _card_of(model_type: str, card: str, source: Path, output: Path) -> str:
 
 def copy_what_goes_along(source: ModelFolder, output: Path) -> list[str]:
     """Copy the source's tokenizer and sentence-transformers files to a new model folder; return the decisions made."""
-    try:
-        companions = copy_companions(source.path, output)
-    except ValueError as error:
-        raise ModelFolderError(problem=str(error)) from error
+    companions = copy_companions(source.path, output)
     decisions = [_copy_tokenizer(source, output)]
     if companions:
         decisions.append(f"sentence-transformers: {len(companions)} files copied, {', '.join(companions[:4])}")

@@ -1,73 +1,23 @@
 """Verify a conversion: load the result, compare it tensor by tensor with the source, and run it once."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from .. import modeling_mybert as networks
 from ..metrics import google_row_order
-from .errors import VerificationError
-from .google_sources import open_source
+from .google_source import open_source
 from .google_variables import ConversionPlan, GoogleVariables, plan_conversion
-from .key_map import GROUPS, HEADS, TIED
+from .key_map import HEADS, TIED
 from .model_folder import ModelFolder
-from .tensorflow import TensorBundle, read_tensor_bundle
+from .reports import TensorCheck, VerificationReport
+from .tensorflow import read_tensor_bundle
 
-_BATCH, _LONGEST, _CHOICES = 2, 16, 3
+_SHAPE = (2, 3, 16)  # of the batch that a model runs: texts, choices, tokens
 _TOLERANCE = 1e-4  # between two implementations of one model on the same weights; measured: below 1e-5
-
-
-@dataclass(frozen=True)
-class TensorCheck:
-    parameter: str
-    shape: tuple[int, ...]
-    max_abs_diff: float  # 0 if the bits agree
-    identical: bool  # in all bits
-
-
-@dataclass(frozen=True)
-class VerificationReport:
-    """The result of a verification.
-
-    Args:
-        source: The source that the model was compared with.
-        model_dir: The folder that was verified.
-        tensors: One comparison per parameter that the source has.
-        outputs: Shapes of the outputs of one forward pass.
-        problems: The problems found, one sentence each; empty if there are none.
-        notes: Notes that are not problems.
-    """
-
-    source: str
-    model_dir: str
-    tensors: tuple[TensorCheck, ...]
-    outputs: dict[str, tuple[int, ...]]
-    problems: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        """Whether no problem was found."""
-        return not self.problems
-
-    def __str__(self) -> str:
-        identical = sum(check.identical for check in self.tensors)
-        values = sum(int(np.prod(check.shape)) for check in self.tensors)
-        worst = max((check.max_abs_diff for check in self.tensors), default=0.0)
-        shapes = ", ".join(f"{name} {shape}" for name, shape in self.outputs.items())
-        lines = [
-            f"tensors      {len(self.tensors)} compared, {identical} identical in every bit ({values:,} values)",
-            f"difference   {worst:g} at most",
-            f"forward      {shapes or 'not run'}",
-            *(f"note         {note}" for note in self.notes),
-            f"result       {'verified' if self.ok else 'WRONG'}",
-        ]
-        return "\n".join([*lines, *(f"             {problem}" for problem in self.problems)])
 
 
 def verify_conversion(
@@ -84,7 +34,7 @@ def verify_conversion(
         ignore: As for `convert_google_checkpoint`.
 
     Raises:
-        ConversionError: If either side cannot be read at all. Differences do not raise errors; they are in the report.
+        ValueError: If either side cannot be read at all. Differences do not raise errors; they are in the report.
     """
     if (Path(source) / "config.json").is_file():
         return verify_folder(ModelFolder(source), ModelFolder(model_dir))
@@ -93,22 +43,22 @@ def verify_conversion(
     with open_source(source) as found:
         bundle = read_tensor_bundle(found.prefix)
         plan = plan_conversion(GoogleVariables(bundle), config, folder.head, ignore)
-        return verify_against_google(str(source), bundle, plan, folder)
+        return verify_against_google(str(source), plan, folder)
 
 
-def verify_against_google(
-    source: str, bundle: TensorBundle, plan: ConversionPlan, folder: ModelFolder
-) -> VerificationReport:
+def verify_against_google(source: str, plan: ConversionPlan, folder: ModelFolder) -> VerificationReport:
     """Compare a model folder with the checkpoint that a plan reads; the folder may have extra tensors."""
     rows = [*(row for row, _ in plan.used), *plan.initialised]
     lacking = {row.parameter for row in rows} - {row.parameter for row in folder.rows()}  # a pooler that was not saved
     problems = _named("missing", {row.parameter for row in rows} - lacking - set(folder))
     order, notes = google_row_order(folder.labels()) if folder.head == "sequence-classification" else None, []
     checks = []
-    for name, array in _writable(plan.parameters(bundle)):
+    for name, array in plan.parameters():
         if name not in folder:
             continue
-        expected, found = torch.from_numpy(array), folder.read(name).float()
+        # torch warns about read-only mapped arrays; one copy at a time is cheap
+        expected = torch.from_numpy(array if array.flags.writeable else array.copy())
+        found = folder.read(name).float()
         check = _compare(name, expected, found)
         if not check.identical and order is not None and name.startswith("classifier.") and len(found) == len(order):
             in_order = _compare(name, expected, found[order])
@@ -135,9 +85,9 @@ def verify_folder(source: ModelFolder, folder: ModelFolder) -> VerificationRepor
 
 
 def require(report: VerificationReport, model_dir: str | os.PathLike[str]) -> VerificationReport:
-    """Return the report under the name that the folder will have; raise `VerificationError` if something is wrong."""
+    """Return the report under the name that the folder will have; raise an error if something is wrong."""
     if not report.ok:
-        raise VerificationError(path=model_dir, problem="; ".join(report.problems))
+        raise ValueError(f"{model_dir}: the conversion is wrong: {'; '.join(report.problems)}")
     return replace(report, model_dir=str(model_dir))
 
 
@@ -161,11 +111,6 @@ def _named(problem: str, names: set[str]) -> list[str]:
     return [f"{problem}: {', '.join(sorted(names)[:8])}"] if names else []
 
 
-def _writable(arrays: Iterable[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
-    # torch warns about read-only mapped arrays; one copy at a time is cheap.
-    return ((name, array if array.flags.writeable else array.copy()) for name, array in arrays)
-
-
 def _compare(name: str, expected: torch.Tensor, found: torch.Tensor) -> TensorCheck:
     if expected.shape != found.shape or expected.dtype != found.dtype:
         return TensorCheck(name, tuple(found.shape), float("inf"), False)
@@ -174,34 +119,35 @@ def _compare(name: str, expected: torch.Tensor, found: torch.Tensor) -> TensorCh
     return TensorCheck(name, tuple(found.shape), difference, identical)
 
 
-def _run(folder: ModelFolder, problems: list[str], kinds: Iterable[str] = ()) -> dict[str, torch.Tensor]:
-    """Run a model on random ids, the second sequence padded; append problems, of those in loading only `kinds`."""
-    import transformers
+def example_batch(config: Any, head: str, shape: tuple[int, int, int]) -> dict[str, torch.Tensor]:
+    """Draw inputs of a head for a batch of (texts, choices, tokens); all rows but the first end in padding."""
+    *texts, length = shape if head == "multiple-choice" else (shape[0], shape[2])
+    length = min(length, config.max_position_embeddings)
+    generator = torch.Generator().manual_seed(length)
+    lengths = torch.randint(1, max(length, 2), (*texts, 1), generator=generator)
+    lengths.view(-1)[0] = length
+    return {
+        "input_ids": torch.randint(config.vocab_size, (*texts, length), generator=generator),
+        "attention_mask": (torch.arange(length) < lengths).long(),
+        "token_type_ids": torch.randint(config.type_vocab_size, (*texts, length), generator=generator),
+    }
 
-    head = HEADS[folder.head]
-    is_ours = folder.config["model_type"] == "mybert"
-    model_class: Any = getattr(networks if is_ours else transformers, f"{'My' * is_ours}Bert{head.class_suffix}")
-    options = {"dtype": torch.float32, "output_loading_info": True}
-    if folder.head == "encoder":
-        options["add_pooling_layer"] = GROUPS["pooler"][0].parameter in folder
-    model, info = model_class.from_pretrained(folder.path, **options)
+
+def _run(folder: ModelFolder, problems: list[str], kinds: Iterable[str] = ()) -> dict[str, torch.Tensor]:
+    """Run a model on a random batch; append problems, of those in loading only `kinds`."""
+    model, report = folder.load("MyBert" if folder.config["model_type"] == "mybert" else "Bert")
     for kind in kinds:
-        if info.get(kind):
-            problems.append(
-                f"{model_class.__name__}.from_pretrained reports {kind} {sorted(map(str, info[kind]))[:8]}"
-            )
-    model.eval()
-    config = model.config
-    sizes = {name: getattr(config, name) for name in ("vocab_size", "hidden_size", "num_labels")}
-    sizes |= {"batch": _BATCH, "length": min(_LONGEST, config.max_position_embeddings), "choices": _CHOICES}
-    shape = (sizes["batch"], *((_CHOICES,) if "choices" in head.outputs.get("logits", ()) else ()), sizes["length"])
-    ids = torch.randint(config.vocab_size, shape, generator=torch.Generator().manual_seed(0))
-    mask = torch.ones_like(ids)
-    mask[-1, ..., (sizes["length"] + 1) // 2 :] = 0
+        if found := report.get(kind):
+            name = type(model).__name__
+            problems.append(f"{name}.from_pretrained reports {kind} {sorted(map(str, found))[:8]}")
+    batch = example_batch(model.config, folder.head, _SHAPE)
+    mask = batch["attention_mask"]
+    sizes = {name: getattr(model.config, name) for name in ("vocab_size", "hidden_size", "num_labels")}
+    sizes |= {"batch": mask.shape[0], "length": mask.shape[-1], "choices": mask.shape[1]}
     with torch.no_grad():
-        result = model(input_ids=ids, attention_mask=mask)
+        result = model(**batch)
     outputs = {}
-    for name, fields in head.outputs.items():
+    for name, fields in HEADS[folder.head].outputs.items():
         if getattr(result, name) is None:
             continue  # the output of a pooler that was not saved
         outputs[name] = result[name]

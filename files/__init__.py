@@ -1,4 +1,4 @@
-"""Files and the machine: what every room needs to read, to write without loss, and to use all cores."""
+"""Files and the machine: what every subpackage needs to read, to write without loss, and to use all cores."""
 
 from .checkpoint import (
     COMPANIONS,
@@ -40,8 +40,10 @@ from .output import (
 )
 from .processes import (
     INTERRUPTED,
+    fitting_processes,
     interruptible,
     leave_standard_output,
+    map_in_processes,
     no_warnings,
     only_errors,
     own_process,
@@ -83,6 +85,7 @@ __all__ = [
     "duration",
     "expand_paths",
     "files_written_beside",
+    "fitting_processes",
     "folder_written_beside",
     "head_name",
     "interruptible",
@@ -90,6 +93,7 @@ __all__ = [
     "json_line",
     "leave_standard_output",
     "locked",
+    "map_in_processes",
     "no_warnings",
     "only_errors",
     "open_text",

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from .options import Group, check_options, option
-from .source import GivenData, frame_column, is_frame, items_of
-from .tables import first_line, is_table, lacks_column, read_column
+from .source import HUB, FileSource, GivenData, HubSplit, Source
+from .tables import is_table
 from .text import (
     COMPRESSED_SUFFIXES,
     JSON_SUFFIXES,
@@ -177,7 +177,6 @@ def _first_word(text: str) -> str:
     return word[:1] if _breaks_anywhere(word[0]) else word
 
 
-HUB = "hf:"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FILE_SUFFIXES = (*TABLE_SUFFIXES, *COMPRESSED_SUFFIXES, ".txt")
 _SAMPLE_LINES, _SAMPLE_CHARACTERS = 2000, 1 << 18  # at the start of a file, to guess its layout
@@ -263,21 +262,27 @@ class Corpus:
     # others are plain text. In rows, and on the Hub, `text_column` contains a document: text, whose lines are its
     # sentences, or a list of sentences, in which line breaks count as spaces. Null and empty documents are skipped.
     def __init__(
-        self, files: str | Path | GivenData | Iterable[str | Path | GivenData], settings: DocumentSettings
+        self,
+        files: str | Path | GivenData | Iterable[str | Path | GivenData],
+        settings: DocumentSettings,
+        digests: dict[str, str] | None = None,  # filled with those of completely read files
     ) -> None:
         items = [files] if isinstance(files, (str, Path, GivenData)) else list(files)
-        self._given = {str(item): item.data for item in items if isinstance(item, GivenData)}
-        self.sources = [*self._given, *expand_sources(item for item in items if not isinstance(item, GivenData))]
+        self._sources: dict[str, Source] = {str(item): item for item in items if isinstance(item, GivenData)}
+        for name in expand_sources(item for item in items if not isinstance(item, GivenData)):
+            self._sources[name] = HubSplit.named(name) if name.startswith(HUB) else FileSource(name)
+        self.sources = list(self._sources)
         self._settings = settings
+        self._digests = digests
         self._said: set[object] = set()
         for source in self.sources:
-            if source in self._given or _is_table(source):
-                next(self._values(source, None), None)
+            if self._in_rows(source) and not source.startswith(HUB):
+                next(self._values(source), None)  # errors are reported at once
 
-    def lines(self, digests: dict[str, str] | None = None) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
         """Read all sources as lines without surrounding white space, and `""` after each document."""
         for source in self.sources:
-            yield from self._shown(source, self._lines_of(source, digests))
+            yield from self._shown(source, self._lines_of(source))
 
     def texts(self) -> Iterator[str]:
         """Read texts: the lines of plain text, the rows of tables; empty ones are skipped, with a warning."""
@@ -294,14 +299,14 @@ class Corpus:
                 what = "rows without text" if in_rows else "empty lines"
                 logger.warning("%s: %s %s are left out.", source, f"{empty:,}", what)
 
-    def _lines_of(self, source: str, digests: dict[str, str] | None) -> Iterator[str]:
+    def _lines_of(self, source: str) -> Iterator[str]:
         settings = self._settings
         in_rows = self._in_rows(source)
         lines: Iterator[str | None]
         if in_rows:
-            lines = _lines_of_rows(self._rows(source, digests))
+            lines = _lines_of_rows(self._rows(source, self._digests))
         else:
-            lines = open_text(source, settings.encoding, digests)
+            lines = open_text(source, settings.encoding, self._digests)
         sample, rest = _beginning(lines)
         document_end = settings.document_end
         if document_end == "auto" and settings.heading_pattern is not None:
@@ -315,21 +320,15 @@ class Corpus:
 
     def _rows(self, source: str, digests: dict[str, str] | None = None) -> Iterator[str | list[str]]:
         """The documents in rows, each a text or a list of sentences."""
-        is_lines = source not in self._given and content_suffix(source) in JSON_SUFFIXES
-        where = f"{source}, {'line' if is_lines else 'row'}"
+        is_lines = isinstance(self._sources[source], FileSource) and content_suffix(source) in JSON_SUFFIXES
+        where = f"{self._sources[source]}, {'line' if is_lines else 'row'}"
         return _texts_of_values(self._values(source, digests), where, self._settings.text_column)
 
     def _in_rows(self, source: str) -> bool:
-        return source in self._given or source.startswith(HUB) or _is_table(source)
+        return not isinstance(found := self._sources[source], FileSource) or is_table(found.path)
 
-    def _values(self, source: str, digests: dict[str, str] | None) -> Iterator[object]:
-        column = self._settings.text_column
-        if source in self._given:
-            data = self._given[source]
-            return frame_column(data, column) if is_frame(data) else items_of(data)
-        if source.startswith(HUB):
-            return _hub_column(source, column)
-        return read_column(source, column, self._settings.encoding, digests)
+    def _values(self, source: str, digests: dict[str, str] | None = None) -> Iterator[object]:
+        return self._sources[source].column(self._settings.text_column, self._settings.encoding, digests)
 
     def _say_layout(self, source: str, layout: LineLayout) -> None:
         key = (layout.joined, layout.document_end)
@@ -387,10 +386,6 @@ def _raising(error: Exception) -> Iterator[None]:
     yield
 
 
-def _is_table(source: str) -> bool:
-    return not source.startswith(HUB) and is_table(source)
-
-
 def _is_hub_name(name: str) -> bool:
     path = Path(name)
     is_file_like = path.suffix.lower() in _FILE_SUFFIXES or path.exists() or path.parent.exists()
@@ -429,20 +424,3 @@ def _texts_of_values(values: Iterable[object], where: str, column: str) -> Itera
             raise ValueError(
                 f"{where} {number}: {column!r} is {type(text).__name__}, expected text or a list of texts."
             )
-
-
-def _hub_column(source: str, column: str) -> Iterator[object]:
-    try:
-        import datasets
-    except ImportError as error:
-        raise ImportError(f"Reading {source} needs the datasets package: pip install datasets.") from error
-    name, configuration, split = [*source.removeprefix(HUB).split(":", 2), "", ""][:3]
-    try:
-        rows = datasets.load_dataset(name, configuration or None, split=split or "train", streaming=True)
-    except (OSError, ValueError) as error:
-        kind = OSError if isinstance(error, OSError) else ValueError
-        raise kind(f"{source} cannot be read from the Hub ({first_line(error)}).") from error
-    for number, row in enumerate(rows, start=1):
-        if column not in row:
-            raise ValueError(f"{source}, row {number} {lacks_column(column, row)}")
-        yield row[column]

@@ -8,12 +8,17 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import chain, islice
 from multiprocessing import connection, get_context, parent_process, resource_tracker
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
+
+from .machine import usable_cores
 
 INTERRUPTED = 130  # exit status after Ctrl-C, as in shells
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -128,6 +133,48 @@ def _start_worker(initializer: Callable[..., None] | None, initargs: tuple[Any, 
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if initializer is not None:
         initializer(*initargs)
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_mapped: Callable[[Any], Any]  # in a worker of `map_in_processes`
+
+
+@contextmanager
+def map_in_processes(
+    function: Callable[[Item], Result], processes: int
+) -> Iterator[Callable[[Iterable[Item]], Iterator[Result]]]:
+    """A `map` of a function, in this process or in several, which get the function once; it keeps the order."""
+    if processes == 1:
+        yield partial(map, function)
+        return
+    with worker_processes(processes, _set_mapped, (function,)) as pool:
+
+        def in_order(items: Iterable[Item]) -> Iterator[Result]:
+            running: deque[Future[Result]] = deque()
+            for item in items:
+                running.append(pool.submit(_call_mapped, item))
+                if len(running) > 2 * processes:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+
+        yield in_order
+
+
+def fitting_processes(items: Iterator[Item], wanted: int | None) -> tuple[int, Iterator[Item]]:
+    """The processes for items, one if there is a single item, by default one per core; and the items."""
+    ahead = list(islice(items, 2))
+    return 1 if len(ahead) < 2 else wanted or usable_cores(), chain(ahead, items)
+
+
+def _set_mapped(function: Callable[[Any], Any]) -> None:
+    global _mapped
+    _mapped = function
+
+
+def _call_mapped(item: Any) -> Any:
+    return _mapped(item)
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from typing import Any
 from .errors import refuse_address
 from .output import write_lines
 from .text import (
-    JSON_SUFFIXES,
     LINE_BREAKS,
     PARQUET_SUFFIX,
     SEPARATED_SUFFIXES,
@@ -63,7 +62,7 @@ def stream_rows(
     if kind in SEPARATED_SUFFIXES:
         rows: Iterator[dict[str, Any]] = read_separated(path, columns, encoding, skip_broken_rows, literal_quotes)
     elif kind in (".jsonl", ".ndjson"):
-        rows = _json_lines(path, open_text(path, encoding))
+        rows = (row for _, row in json_rows(path, open_text(path, encoding)))
     elif kind == ".json":
         # Held in memory if it is a list: of objects, or SQuAD's articles, which become one row per question.
         rows = _read_json(path, encoding)
@@ -313,14 +312,16 @@ def _read_json(path: Path, encoding: str) -> Iterator[dict[str, Any]]:
         head.append(line)
         filled += bool(line.strip())
     if filled == 2 and _is_object(next(line for line in head if line.strip())):
-        yield from _json_lines(path, chain(head, lines))
+        yield from (row for _, row in json_rows(path, chain(head, lines)))
         return
     content = parse_json(path, 1, "\n".join(chain(head, lines)))
     if isinstance(content, dict) and isinstance(content.get("data"), list):
         yield from _squad_rows(path, content["data"])
     elif isinstance(content, list):
         for number, value in enumerate(content, start=1):
-            yield _object(path, number, value)
+            if not isinstance(value, dict):
+                raise ValueError(f"{path}, entry {number}: a JSON {type(value).__name__}; expected an object.")
+            yield value
     else:
         raise ValueError(f"{path} holds a JSON {type(content).__name__}; expected a list of objects.")
 
@@ -335,10 +336,16 @@ def _is_object(line: str) -> bool:
         return True
 
 
-def _json_lines(path: Path, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+def json_rows(
+    path: str | Path, lines: Iterable[str], refuse_halves: bool = True
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Parse lines of JSON, each an object, with their numbers; empty lines are left out."""
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield _object(path, number, parse_json(path, number, line))
+            row = parse_json(path, number, line, refuse_halves)
+            if not isinstance(row, dict):
+                raise ValueError(f"{path}, line {number}: a JSON {type(row).__name__}; expected an object.")
+            yield number, row
 
 
 def parse_json(path: str | Path, number: int, text: str, refuse_halves: bool = True) -> Any:
@@ -362,12 +369,6 @@ def parse_json(path: str | Path, number: int, text: str, refuse_halves: bool = T
         raise ValueError(f"{path}, line {number}: nested too deeply; expected plain objects.") from None
     except ValueError:
         raise mistake("a number with thousands of digits", _HUGE_NUMBER) from None
-    return value
-
-
-def _object(path: Path, number: int, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{path}, entry {number}: a JSON {type(value).__name__}; expected an object.")
     return value
 
 
@@ -420,31 +421,3 @@ def lacks_column(column: str, names: Sequence[str] | dict[str, Any]) -> str:
 def first_line(error: Exception) -> str:
     """The first line of an error's message, without the full stop."""
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
-def read_column(
-    path: str, column: str, encoding: str = "utf-8", digests: dict[str, str] | None = None
-) -> Iterator[Any]:
-    """Read one column of a table row by row; all formats but Parquet may be compressed. None is an empty line."""
-    if content_suffix(path) == PARQUET_SUFFIX:
-        for row in read_parquet(path, [column]):
-            yield row[column]
-        return
-    if content_suffix(path) in SEPARATED_SUFFIXES:
-        for row in read_separated(path, encoding=encoding, digests=digests):
-            if column not in row:
-                raise ValueError(f"{path} {lacks_column(column, row)}")
-            yield row[column]
-        return
-    assert content_suffix(path) in JSON_SUFFIXES
-    for number, line in enumerate(open_text(path, encoding, digests), start=1):
-        if not line.strip():
-            yield None
-            continue
-        row = parse_json(path, number, line, refuse_halves=False)  # lone surrogates are replaced
-        where = f"{path}, line {number}"
-        if not isinstance(row, dict):
-            raise ValueError(f"{where} is a JSON {type(row).__name__}; expected an object with {column!r}.")
-        if column not in row:
-            raise ValueError(f"{where} {lacks_column(column, row)}")
-        yield row[column]

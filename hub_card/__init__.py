@@ -1,6 +1,5 @@
 """Model cards and publishing."""
 
-from .benchmark_results import write_benchmark_results
 from .card import (
     CardContent,
     Comparison,
@@ -14,7 +13,7 @@ from .card import (
 )
 from .commands import CardArguments, PushArguments, make_card, push
 from .examples import PipelineCall, run_example, run_pipelines
-from .publish import UploadOptions, publish, publishable_files, write_publishable
+from .publish import UploadOptions, publish, publishable_files, write_benchmark_results, write_publishable
 
 __all__ = [
     "CardArguments",

@@ -42,31 +42,18 @@ _NOT_ON_THE_HUB = "next-sentence-prediction"  # which has no such task
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """Facts about a model; `describe_model` reads them from a model folder.
+    """Facts about a model; `describe_model` reads them from a model folder."""
 
-    Attributes:
-        architecture: Name of the model class, e.g. `"MyBertForPreTraining"`.
-        model_type: `model_type` of the configuration.
-        parameters: Number of stored parameters; tied weights count once.
-        layers: Number of layers.
-        hidden_size: Width of the hidden states.
-        attention_heads: Number of attention heads per layer.
-        intermediate_size: Width of the feed-forward layers.
-        vocabulary_size: Size of the vocabulary.
-        max_positions: Longest input, in tokens.
-        labels: Names of the classes of a fine-tuned head, in the order of their ids.
-    """
-
-    architecture: str | None = None
+    architecture: str | None = None  # name of the model class, e.g. "MyBertForPreTraining"
     model_type: str | None = None
-    parameters: int | None = None
+    parameters: int | None = None  # stored ones: tied weights count once
     layers: int | None = None
     hidden_size: int | None = None
-    attention_heads: int | None = None
+    attention_heads: int | None = None  # per layer
     intermediate_size: int | None = None
     vocabulary_size: int | None = None
-    max_positions: int | None = None
-    labels: tuple[str, ...] = ()
+    max_positions: int | None = None  # longest input, in tokens
+    labels: tuple[str, ...] = ()  # classes of a fine-tuned head, in the order of their ids
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -76,57 +63,32 @@ class ModelDescription:
 
 @dataclass(frozen=True)
 class TrainingDescription:
-    """Facts about a model's training.
+    """Facts about a model's training."""
 
-    Attributes:
-        corpus: Description of the training data (Markdown).
-        documents: Number of documents.
-        sentences: Number of sentences.
-        tokens: Number of tokens.
-        vocabulary: Description of how the vocabulary was made.
-        hyperparameters: Values by name, in display order.
-        seeds: Seeds of the run's random generators.
-        hardware: Machine that trained the model.
-        wall_time: Duration of the training, in seconds.
-        versions: Version of each package.
-    """
-
-    corpus: str | None = None
+    corpus: str | None = None  # Markdown
     documents: int | None = None
     sentences: int | None = None
     tokens: int | None = None
-    vocabulary: str | None = None
-    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    vocabulary: str | None = None  # how it was made
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)  # in display order
     seeds: Sequence[int] = ()
     hardware: str | None = None
-    wall_time: float | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    wall_time: float | None = None  # seconds
+    versions: Mapping[str, str] = field(default_factory=dict)  # of each package
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table of models and their metrics.
+    """A table of models and their metrics."""
 
-    Attributes:
-        title: Title above the table: what is compared, and the data set (Markdown).
-        rows: Metrics by model; missing metrics leave an empty cell.
-        compared: Heading of the first column: what is compared, if not models.
-    """
-
-    title: str
-    rows: Mapping[str, Mapping[str, Any]]
-    compared: str = "Model"
+    title: str  # what is compared, and the data set (Markdown)
+    rows: Mapping[str, Mapping[str, Any]]  # metrics by model; missing ones leave an empty cell
+    compared: str = "Model"  # heading of the first column
 
 
 @dataclass(frozen=True)
 class Example:
-    """A snippet that was run.
-
-    Attributes:
-        title: Heading, e.g. the name of the pipeline.
-        code: Python code, complete with imports.
-        output: The output of running the code.
-    """
+    """A snippet that was run: complete Python code, and what it printed."""
 
     title: str
     code: str
@@ -174,17 +136,7 @@ class CardContent:
 
 
 def describe_model(model_dir: str | Path | Checkpoint) -> ModelDescription:
-    """Read facts about a model from its folder: `config.json` and the headers of its safetensors files.
-
-    Args:
-        model_dir: Folder that `save_pretrained` wrote.
-
-    Returns:
-        The description; values missing in the configuration are `None`.
-
-    Raises:
-        FileNotFoundError, ValueError: If the folder is incomplete or broken.
-    """
+    """Read facts about a model from its folder: `config.json` and the headers of its safetensors files."""
     checkpoint = model_dir if isinstance(model_dir, Checkpoint) else Checkpoint(model_dir)
     config = checkpoint.check_folder().fields
     labels = config.get("id2label") or {}
@@ -203,13 +155,7 @@ def describe_model(model_dir: str | Path | Checkpoint) -> ModelDescription:
 
 
 def render_card(content: CardContent) -> str:
-    """Render a model card: the Hub's YAML metadata and a Markdown text.
-
-    Args:
-        content: The content.
-
-    Returns:
-        The text of `README.md`, which ends with a line break.
+    """Render a model card, the text of `README.md`: the Hub's YAML metadata and Markdown.
 
     Raises:
         ValueError: If a result is not a finite number.

@@ -14,10 +14,9 @@ from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata
 
 from ..files import locked, written_beside
 from ..files.options import Group, option
-from .benchmark_results import check_benchmark_results, write_benchmark_results
 from .card import CardContent, Example, ModelDescription, TrainingDescription, describe_model, read_card, write_card
 from .examples import PipelineCall, run_pipelines
-from .publish import UploadOptions, publish, write_publishable
+from .publish import UploadOptions, check_benchmark_results, publish, write_benchmark_results, write_publishable
 
 logger = logging.getLogger(__name__)
 
@@ -210,17 +209,7 @@ class PushArguments(UploadOptions):
 
 
 def push(arguments: PushArguments) -> str:
-    """Run `mybert push`: publish a model folder, or with `output_dir` only write what would be published.
-
-    Args:
-        arguments: Folder, repository and options.
-
-    Returns:
-        URL of the commit or pull request, or the folder that was written.
-
-    Raises:
-        ValueError, OSError: As `publish` and `write_publishable`.
-    """
+    """Run `mybert push`; return the URL of the commit or pull request, or the folder that was written."""
     if arguments.output_dir:
         folder = write_publishable(arguments.model, arguments.output_dir, arguments.repo_id, arguments.overwrite)
         return str(folder)

@@ -25,37 +25,20 @@ IMPORT = "import mybert  # on the Hub it runs without as well: pipeline(..., tru
 
 @dataclass(frozen=True)
 class PipelineCall:
-    """A call of a pipeline for the card.
-
-    Attributes:
-        title: Heading of the example.
-        task: Name of the pipeline.
-        code: Python code that uses the pipeline as `run` and prints; written by this package, with texts as `repr`.
-        options: Other arguments of `transformers.pipeline`.
-    """
+    """A call of a pipeline for the card."""
 
     title: str
     task: str
-    code: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    code: str  # uses the pipeline as `run` and prints; written by this package, with texts as `repr`
+    options: Mapping[str, Any] = field(default_factory=dict)  # other arguments of `transformers.pipeline`
 
 
 def run_pipelines(
     calls: Sequence[PipelineCall], model_dir: str | Path, model: Any = None, tokenizer: Any = None
 ) -> list[Example]:
-    """Run pipelines for a card; the weights of each pipeline are loaded once.
+    """Run pipelines for a card, which load a model folder; the weights of each pipeline are loaded once.
 
-    Args:
-        calls: The calls to run.
-        model_dir: Model folder, with its tokenizer; the examples load the model from there.
-        model: The same model, already loaded, if it has the class that the pipelines need.
-        tokenizer: Its tokenizer, already loaded.
-
-    Returns:
-        The examples for `CardContent.examples`.
-
-    Raises:
-        FileNotFoundError, ValueError: If the folder is incomplete or broken.
+    `model` is the same model, already loaded, if it has the class that the pipelines need, `tokenizer` its tokenizer.
     """
     from transformers import AutoTokenizer, pipeline
     from transformers.pipelines import check_task
@@ -93,14 +76,8 @@ def run_pipelines(
 def run_example(title: str, code: str, opening: str = "", **names: Any) -> Example:
     """Run a snippet and record what it prints, without transformers' reports on loading weights.
 
-    Args:
-        title: Heading of the example.
-        code: Python code written by this package, never from a model folder.
-        opening: Code shown before it in the card but not run, such as imports and loading the model.
-        **names: The names that the opening would define.
-
-    Returns:
-        The example for `CardContent.examples`.
+    The code is written by this package, never from a model folder. `opening` is shown before it in the card but not
+    run, such as imports and loading the model; `names` are those that it would define.
     """
     output = io.StringIO()
     with only_errors(), contextlib.redirect_stdout(output):

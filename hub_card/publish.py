@@ -11,14 +11,23 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard
+from huggingface_hub import (
+    CommitInfo,
+    CommitOperationAdd,
+    CommitOperationDelete,
+    EvalResultEntry,
+    HfApi,
+    ModelCard,
+    eval_result_entries_to_yaml,
+    parse_eval_result_entries,
+)
 from huggingface_hub.errors import HTTPError, RevisionNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
@@ -27,15 +36,16 @@ from ..files import (
     COMPANIONS,
     MODEL_FOLDER,
     Checkpoint,
+    check_output_files,
     companion_files,
     output_to,
     read_json_object,
     refuse_link_outside,
+    write_text,
 )
 from ..files.options import Group, option
 from ..modeling_mybert import MyBertConfig, auto_map
-from .benchmark_results import benchmark_result_files
-from .card import CardContent, ModelDescription, describe_model, read_card, render_card
+from .card import CardContent, ModelDescription, describe_model, is_finite_number, read_card, render_card
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +56,10 @@ _OTHER_FILES = ("special_tokens_map.json", "added_tokens.json", "vocab.txt", "*.
 _ALL_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json", "pytorch_model*.bin*")
 _SENTENCES = "sentence-transformers"
 _HARMLESS = (".json", ".safetensors", ".txt", ".model")  # endings of the files of sentence-transformers' modules
+
+# Results on the Hub's benchmarks, from which it builds leaderboards: it accepts them only for data sets registered as
+# benchmarks (https://huggingface.co/docs/hub/eval-results); all other results are in the card's `model-index`.
+_BENCHMARKS = ".eval_results"
 
 Content = Path | bytes
 
@@ -112,7 +126,7 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
         **{path.name: path for path in Path(modeling_mybert.__file__).parent.glob("*_mybert.py")},
         **{path.name: path for path in (*weights, *pictures_and_more) if path.is_file()},
         **{name: model_dir / name for name in (*_TOKENIZER, *companions)},
-        **benchmark_result_files(model_dir),
+        **_benchmark_result_files(model_dir),
     }
     for path in (*files.values(), model_dir / _CONFIG, model_dir / _CARD):
         if isinstance(path, Path) and path.is_relative_to(model_dir):
@@ -145,7 +159,7 @@ def write_publishable(
         OSError: If it cannot be written.
     """
     files = publishable_files(model_dir, repo_id)
-    with output_to(output_dir, (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES), overwrite=overwrite) as folder:
+    with output_to(Path(output_dir), (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES), overwrite=overwrite) as folder:
         for name, content in files.items():
             (folder / name).parent.mkdir(exist_ok=True, parents=True)
             if isinstance(content, bytes):
@@ -276,3 +290,56 @@ def _load_from_repository(card: str, model_dir: Path, repo_id: str) -> str:
         return f"model={match[1][0]}{repo_id}{match[1][0]}" if is_folder else match[0]
 
     return re.sub(r"""model=('(?:[^'\\\n]|\\.)+'|"(?:[^"\\\n]|\\.)+")""", rename, card)
+
+
+# --- results on benchmarks -------------------------------------------------------------------------------------------
+
+
+def write_benchmark_results(
+    model_dir: str | Path, entries: Sequence[EvalResultEntry], overwrite: bool = False
+) -> list[Path]:
+    """Write a file for each benchmark, `.eval_results/<name of the data set>.yaml`; return the files.
+
+    Raises:
+        ValueError: If a data set is no benchmark's name, a value is no finite number, or a file exists and `overwrite`
+            is not set.
+        OSError: If a file cannot be written.
+    """
+    by_file = check_benchmark_results(model_dir, entries, overwrite)
+    place = Path(model_dir) / _BENCHMARKS
+    if not by_file:
+        return []
+    with output_to(place, files=[path.name for path in by_file], overwrite=overwrite) as folder:
+        for path, results in by_file.items():
+            text = yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False, allow_unicode=True)
+            write_text(folder / path.name, text)
+    return list(by_file)
+
+
+def check_benchmark_results(
+    model_dir: str | Path, entries: Sequence[EvalResultEntry], overwrite: bool = False
+) -> dict[Path, list[EvalResultEntry]]:
+    """Check what `write_benchmark_results` will write with these arguments; return the results of each file."""
+    by_file: dict[Path, list[EvalResultEntry]] = {}
+    for entry in entries:
+        owner, _, name = str(entry.dataset_id).partition("/")
+        if not owner or not name or "/" in name:
+            raise ValueError(f"dataset_id is {entry.dataset_id!r}; expected the name of a benchmark: 'owner/name'.")
+        validate_repo_id(entry.dataset_id)
+        if not is_finite_number(entry.value):
+            raise ValueError(f"The value of {entry.dataset_id} is {entry.value!r}; expected a finite number.")
+        by_file.setdefault(Path(model_dir) / _BENCHMARKS / f"{name}.yaml", []).append(entry)
+    check_output_files(by_file, overwrite)
+    return by_file
+
+
+def _benchmark_result_files(model_dir: str | Path) -> dict[str, Path]:
+    """Return the files of benchmark results of a model folder by their names in a repository."""
+    found = {f"{_BENCHMARKS}/{path.name}": path for path in sorted((Path(model_dir) / _BENCHMARKS).glob("*.yaml"))}
+    for path in found.values():
+        try:
+            parse_eval_result_entries(yaml.safe_load(path.read_text(encoding="utf-8")))
+        except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise ValueError(f"{path} holds no results with dataset (id, task_id) and value ({reason}).") from error
+    return found

@@ -5,31 +5,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .calibration import (
+    best_f1_threshold,
     calibration_bins,
     expected_calibration_error,
     fit_temperature,
+    fit_thresholds,
+    held_out_labels,
     held_out_temperatures,
     with_temperature,
 )
-from .class_report import ClassReport, class_report, entity_report, several_labels_report
-from .entities import entity_metrics, entity_spans
-from .glue import (
+from .classification import (
     GLUE_METRICS,
+    GOOGLE_LABELS,
+    HUB_LABELS,
     accuracy,
     errors_of_values,
     f1,
     glue_metrics,
     glue_task_name,
+    google_row_order,
+    has_unnamed_labels,
     matthews_correlation,
     pearson,
     pearson_spearman,
+    require_named_labels,
     spearman,
 )
-from .hidden_words import HiddenWords, fitting_words, hidden_words, word_loss
-from .label_orders import GOOGLE_LABELS, HUB_LABELS, google_row_order, has_unnamed_labels, require_named_labels
-from .language_model import perplexity
+from .entities import entity_metrics, entity_spans
+from .language_model import HiddenWords, fitting_words, hidden_words, perplexity, word_loss
+from .reports import ClassReport, class_report, entity_report, several_labels_report
 from .squad import normalize_answer, squad_answers, squad_metrics, squad_v2_metrics
-from .thresholds import best_f1_threshold, fit_thresholds, held_out_labels
 
 if TYPE_CHECKING:
     import evaluate
@@ -91,12 +96,12 @@ def load(name: str, config_name: str | None = None, **options: Any) -> evaluate.
         ImportError: `evaluate` or `datasets` is missing.
     """
     try:
-        from .evaluate_modules import MODULES
+        from .evaluate_modules import METRICS, LocalMetric
     except ImportError as error:
         raise ImportError(
             f"mybert.metrics.load needs the packages evaluate and datasets, install mybert[train] ({error})"
         ) from error
 
-    if str(name) not in MODULES:
-        raise ValueError(f"unknown metric {name!r}, expected one of {', '.join(MODULES)}")
-    return MODULES[name](config_name=config_name, **options)
+    if str(name) not in METRICS:
+        raise ValueError(f"unknown metric {name!r}, expected one of {', '.join(METRICS)}")
+    return LocalMetric(str(name), config_name=config_name, **options)

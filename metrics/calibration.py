@@ -1,4 +1,4 @@
-"""Calibration: whether predictions with a probability of 80 % are right 80 % of the time, and temperature scaling.
+"""Calibration (whether predictions with a probability of 80 % are right 80 % of the time), temperatures, thresholds.
 
 Guo et al. (2017), "On Calibration of Modern Neural Networks", arXiv 1706.04599.
 """
@@ -14,6 +14,9 @@ from numpy.typing import ArrayLike
 _BINS = 15  # as in the paper
 _PARTS = 5  # folds for cross-fitting
 _LOWEST, _HIGHEST = 0.05, 20.0  # range of the temperature search
+# A label's own threshold counts as much as the common one if it has this many examples.
+_EXAMPLES = 10
+_UNKNOWN = 0.5  # the threshold if no label is true in the data
 
 
 def calibration_bins(probabilities: ArrayLike, references: ArrayLike, bins: int = _BINS) -> np.ndarray:
@@ -92,26 +95,57 @@ def held_out_temperatures(probabilities: ArrayLike, references: ArrayLike) -> np
         probabilities: Probability of each class, shape `(examples, classes)`; at least two examples.
         references: The true class of each example, shape `(examples,)`.
     """
-    return with_held_out_fit(fit_temperature, with_temperature, probabilities, references)
+    return _with_held_out_fit(fit_temperature, with_temperature, probabilities, references)
 
 
-def with_held_out_fit(
+def best_f1_threshold(scores: ArrayLike, references: ArrayLike) -> float:
+    """The threshold with the best F1; scores above it count as positive.
+
+    It is the middle between two neighbouring scores; ties go to the one nearest to 1/2. At least one label is true.
+    """
+    scores, references = np.asarray(scores, dtype=np.float64), np.asarray(references, dtype=bool)
+    order = np.argsort(-scores, kind="stable")
+    ranked = scores[order]
+    right = np.cumsum(references[order])
+    f1 = 2 * right / (np.arange(1, len(ranked) + 1) + references.sum())
+    below = np.append(ranked[1:], 0.0)
+    f1[ranked == below] = -1.0  # no threshold separates equal scores
+    middles = (ranked + below) / 2
+    best = np.flatnonzero(f1 == f1.max())
+    return float(middles[best[np.argmin(np.abs(middles[best] - 0.5))]])
+
+
+def fit_thresholds(scores: ArrayLike, references: ArrayLike) -> np.ndarray:
+    """The threshold of each label, `(labels,)`, from scores and whether each label is true, `(examples, labels)`.
+
+    A label with n examples has the mean of the threshold with its best F1, with the weight n, and of the one with the
+    best F1 over all labels, with the weight 10: on few examples the best F1 is often that of predicting a label
+    everywhere. If no label is true, all thresholds are 1/2.
+    """
+    scores, references = np.asarray(scores, dtype=np.float64), np.asarray(references, dtype=bool)
+    counts = references.sum(0)
+    if not counts.any():
+        return np.full(len(counts), _UNKNOWN)
+    common = best_f1_threshold(scores.ravel(), references.ravel())
+    own = [
+        best_f1_threshold(column, holds) if holds.any() else common
+        for column, holds in zip(scores.T, references.T, strict=True)
+    ]
+    return (counts * own + _EXAMPLES * common) / (counts + _EXAMPLES)
+
+
+def held_out_labels(scores: ArrayLike, references: ArrayLike) -> np.ndarray:
+    """Whether each label is predicted, in each of five folds with the thresholds fitted on the other four."""
+    return _with_held_out_fit(fit_thresholds, np.greater, scores, references).astype(bool)
+
+
+def _with_held_out_fit(
     fit: Callable[[np.ndarray, np.ndarray], Any],
     apply: Callable[[np.ndarray, Any], np.ndarray],
     probabilities: ArrayLike,
     references: ArrayLike,
 ) -> np.ndarray:
-    """Apply to each of five folds what was fitted on the other four.
-
-    Args:
-        fit: Fits something to probabilities and references.
-        apply: Applies it to probabilities.
-        probabilities: Of any shape, the first axis is that of the examples.
-        references: What is true of each example.
-
-    Returns:
-        The results, in the shape of `probabilities`.
-    """
+    """Apply to each of five folds of the examples (the first axis) what was fitted on the other four."""
     probabilities, references = np.asarray(probabilities, dtype=np.float64), np.asarray(references)
     part = np.arange(len(references)) % min(_PARTS, len(references))
     found = np.empty_like(probabilities)

@@ -34,20 +34,11 @@ _SCHEMES["BIOES"] = _SCHEMES["IOBES"]
 
 
 def entity_spans(tags: Sequence[str], scheme: str | None = None, suffix: bool = False) -> list[tuple[str, int, int]]:
-    """Entities of one tagged sentence.
+    """Entities of one tagged sentence: `(type, start, end)` in word positions, end exclusive, from left to right.
 
-    Args:
-        tags: One tag per word, `"O"` or a prefix and a type (`"B-PER"`); a bare prefix has the type `"_"`.
-        scheme: None reads IOB1, IOB2 and BIOES leniently as conlleval and seqeval's default mode do: any tag of a new
-            type opens an entity, closed or not. Otherwise the name of a scheme, IOB1, IOE1, IOB2, IOE2, IOBES (=
-            BIOES) or BILOU, whose broken entities are dropped as in seqeval's strict mode.
-        suffix: Whether the prefix letter comes last (`"PER-B"`).
-
-    Returns:
-        `(type, start, end)` in word positions, end exclusive, from left to right.
-
-    Raises:
-        ValueError: `tags` is not a list, a tag does not belong to the scheme, or the scheme is unknown.
+    Without a scheme, IOB1, IOB2 and BIOES are read leniently as conlleval and seqeval's default mode do: any tag of a
+    new type opens an entity, closed or not. The entities that break a scheme are dropped as in seqeval's strict mode.
+    A bare prefix has the type `"_"`; with `suffix` the prefix letter comes last (`"PER-B"`).
     """
     if not _is_list(tags):
         raise ValueError(f"the tags are {tags!r}: expected a list of them")
@@ -71,7 +62,8 @@ def entity_metrics(
     Args:
         predictions: Tags of each sentence.
         references: The same shape.
-        scheme: Tagging scheme, required by `mode="strict"` and ignored otherwise (see `entity_spans`).
+        scheme: Tagging scheme, IOB1, IOE1, IOB2, IOE2, IOBES (= BIOES) or BILOU; required by `mode="strict"` and
+            ignored otherwise.
         mode: None or `"default"` is lenient; `"strict"` drops entities that break `scheme`.
         suffix: Whether the prefix letter comes last (`"PER-B"`).
         zero_division: Value of precision without a predicted entity and of recall without a true one; `"warn"`,

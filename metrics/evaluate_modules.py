@@ -1,4 +1,4 @@
-"""`evaluate` metrics that need no network: each subclass only describes its columns and calls a plain function.
+"""`evaluate` metrics that need no network: a table of columns and plain functions.
 
 Names, columns and result keys are those of the modules on the Hub, so that `mybert.metrics.load(name)` can replace
 `evaluate.load(name)`. Exceptions: `perplexity` takes losses, where the Hub's runs a model on texts, and
@@ -8,193 +8,145 @@ Names, columns and result keys are those of the modules on the Hub, so that `myb
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import itemgetter
+from dataclasses import dataclass
 from typing import Any
 
 import evaluate
 from datasets import Features, List, Value
 
-from . import entities, glue, language_model, squad
+from .classification import (
+    GLUE_METRICS,
+    accuracy,
+    f1,
+    glue_metrics,
+    glue_task_name,
+    matthews_correlation,
+    pearson,
+    pearson_spearman,
+    spearman,
+)
+from .entities import entity_metrics
+from .language_model import perplexity
+from .squad import squad_metrics, squad_v2_metrics
 
 
-def _describe(metric: evaluate.Metric, columns: dict[str, Any]) -> evaluate.MetricInfo:
-    return evaluate.MetricInfo(
-        description=type(metric).__doc__ or "", citation="", inputs_description="", features=Features(columns)
-    )
+@dataclass(frozen=True)
+class _Row:
+    """A metric: `columns` and `compute` get the name of the configuration first."""
+
+    description: str
+    columns: Callable[[str], Any]
+    compute: Callable[..., dict[str, Any]]
 
 
-def _pair(feature: Any) -> dict[str, Any]:
-    return {"predictions": feature, "references": feature}
-
-
-def _label_columns(config_name: str) -> dict[str, Any]:
+def _label(config_name: str) -> Any:
     if config_name not in ("default", "multilabel"):
         raise ValueError(f"unknown config name {config_name!r}, expected none or 'multilabel'")
-    # "multilabel": one row of 0 and 1 per example
-    return _pair(List(Value("int32")) if config_name == "multilabel" else Value("int32"))
+    return List(Value("int32")) if config_name == "multilabel" else Value("int32")  # a row of 0 and 1 per example
 
 
-class Accuracy(evaluate.Metric):
-    """Fraction of examples whose label is right: `{"accuracy"}`."""
-
-    def _info(self) -> evaluate.MetricInfo:
-        return _describe(self, _label_columns(self.config_name))
-
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return {"accuracy": glue.accuracy(predictions, references)}
+def _glue(task: str) -> Any:
+    if task == "default":
+        raise ValueError(f"glue needs the task as config name, one of {', '.join(GLUE_METRICS)}")
+    return Value("float64" if glue_task_name(task) == "stsb" else "int64")
 
 
-class F1(evaluate.Metric):
-    """F1 score with `average` binary, macro, micro or weighted: `{"f1"}`."""
-
-    def _info(self) -> evaluate.MetricInfo:
-        return _describe(self, _label_columns(self.config_name))
-
-    def _compute(
-        self, predictions: Any, references: Any, average: Any = "binary", pos_label: int = 1
-    ) -> dict[str, float]:
-        return {"f1": glue.f1(predictions, references, average=average, pos_label=pos_label)}
+def _score(_: str) -> Any:
+    return Value("float64")
 
 
-class MatthewsCorrelation(evaluate.Metric):
-    """Matthews correlation coefficient: `{"matthews_correlation"}`."""
-
-    def _info(self) -> evaluate.MetricInfo:
-        return _describe(self, _pair(Value("int32")))
-
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return {"matthews_correlation": glue.matthews_correlation(predictions, references)}
+def _named(key: str, function: Callable[..., float]) -> Callable[..., dict[str, float]]:
+    return lambda _, **given: {key: function(**given)}
 
 
-class Pearsonr(evaluate.Metric):
-    """Pearson correlation: `{"pearsonr"}`."""
-
-    def _info(self) -> evaluate.MetricInfo:
-        return _describe(self, _pair(Value("float64")))
-
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return {"pearsonr": glue.pearson(predictions, references)}
+def _squad(config_name: str, predictions: Any, references: Any) -> dict[str, float]:
+    return squad_metrics(*_texts_and_answers(predictions, references))
 
 
-class Spearmanr(evaluate.Metric):
-    """Spearman rank correlation: `{"spearmanr"}`."""
-
-    def _info(self) -> evaluate.MetricInfo:
-        return _describe(self, _pair(Value("float64")))
-
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return {"spearmanr": glue.spearman(predictions, references)}
+def _squad_v2(
+    config_name: str, predictions: Any, references: Any, no_answer_threshold: float = 1.0
+) -> dict[str, float]:
+    texts, answers = _texts_and_answers(predictions, references)
+    probabilities = {item["id"]: item["no_answer_probability"] for item in predictions}
+    return squad_v2_metrics(texts, answers, probabilities, no_answer_threshold)
 
 
-class PearsonSpearman(evaluate.Metric):
-    """Both correlations under the keys of STS-B: `{"pearson", "spearmanr"}`."""
-
-    def _info(self) -> evaluate.MetricInfo:
-        return _describe(self, _pair(Value("float64")))
-
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return glue.pearson_spearman(predictions, references)
-
-
-class Glue(evaluate.Metric):
-    """The official metrics of the GLUE task given as config name."""
-
-    def _info(self) -> evaluate.MetricInfo:
-        if self.config_name == "default":
-            raise ValueError(f"glue needs the task as config name, one of {', '.join(glue.GLUE_METRICS)}")
-        task = glue.glue_task_name(self.config_name)
-        return _describe(self, _pair(Value("float64" if task == "stsb" else "int64")))
-
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return glue.glue_metrics(self.config_name, predictions, references)
+def _texts_and_answers(predictions: Any, references: Any) -> tuple[dict[str, str], dict[str, list[str]]]:
+    texts = {item["id"]: item["prediction_text"] for item in predictions}
+    answers = {item["id"]: list(item["answers"]["text"]) for item in references}
+    for name, items, found in (("predictions", predictions, texts), ("references", references, answers)):
+        if len(found) < len(items):
+            raise ValueError(f"{name} hold {len(items)} questions with {len(found)} ids: expected unique ids")
+    return texts, answers
 
 
-_SQUAD_REFERENCE = {
-    "id": Value("string"),
-    "answers": {"text": List(Value("string")), "answer_start": List(Value("int32"))},
+_ANSWER = {"id": Value("string"), "prediction_text": Value("string")}
+_ANSWERS = {"id": Value("string"), "answers": {"text": List(Value("string")), "answer_start": List(Value("int32"))}}
+_ENTITIES = _Row(
+    "Precision, recall and F1 of entities, overall and by type; equal to seqeval and conlleval.",
+    lambda _: List(Value("string")),
+    lambda _, **given: entity_metrics(**given),
+)
+METRICS = {
+    "accuracy": _Row(
+        'Fraction of examples whose label is right: `{"accuracy"}`.', _label, _named("accuracy", accuracy)
+    ),
+    "f1": _Row('F1 score with `average` binary, macro, micro or weighted: `{"f1"}`.', _label, _named("f1", f1)),
+    "matthews_correlation": _Row(
+        'Matthews correlation coefficient: `{"matthews_correlation"}`.',
+        lambda _: Value("int32"),
+        _named("matthews_correlation", matthews_correlation),
+    ),
+    "pearsonr": _Row('Pearson correlation: `{"pearsonr"}`.', _score, _named("pearsonr", pearson)),
+    "spearmanr": _Row('Spearman rank correlation: `{"spearmanr"}`.', _score, _named("spearmanr", spearman)),
+    "pearson_spearman": _Row(
+        'Both correlations under the keys of STS-B: `{"pearson", "spearmanr"}`.',
+        _score,
+        lambda _, **given: pearson_spearman(**given),
+    ),
+    "glue": _Row("The official metrics of the GLUE task given as config name.", _glue, glue_metrics),
+    "squad": _Row(
+        'Exact match and F1 of SQuAD 1.1 in percent: `{"exact_match", "f1"}`.',
+        lambda _: (_ANSWER, _ANSWERS),
+        _squad,
+    ),
+    "squad_v2": _Row(
+        "Exact match and F1 of SQuAD 2.0 in percent, with the search for the best no-answer threshold.",
+        lambda _: (_ANSWER | {"no_answer_probability": Value("float64")}, _ANSWERS),
+        _squad_v2,
+    ),
+    "seqeval": _ENTITIES,
+    "entity_f1": _ENTITIES,
+    "perplexity": _Row(
+        'Perplexity from the negative log-likelihood of each token in nats (no references): `{"perplexity"}`.',
+        lambda _: (Value("float64"),),
+        lambda _, predictions: {"perplexity": perplexity(predictions)},
+    ),
 }
 
 
-class Squad(evaluate.Metric):
-    """Exact match and F1 of SQuAD 1.1 in percent: `{"exact_match", "f1"}`."""
+class LocalMetric(evaluate.Metric):
+    """A metric of the table by name; its columns are (predictions, references) or one type for both."""
+
+    def __init__(self, metric: str, **options: Any) -> None:
+        self._metric = metric
+        super().__init__(**options)
+
+    @property
+    def name(self) -> str:
+        """The metric's name, by which `evaluate` stores its data and calls its results in combinations."""
+        return self._metric
 
     def _info(self) -> evaluate.MetricInfo:
-        prediction = {"id": Value("string"), "prediction_text": Value("string")}
-        return _describe(self, {"predictions": prediction, "references": _SQUAD_REFERENCE})
+        row = METRICS[self._metric]
+        columns = row.columns(self.config_name)
+        columns = columns if isinstance(columns, tuple) else (columns, columns)
+        return evaluate.MetricInfo(
+            description=row.description,
+            citation="",
+            inputs_description="",
+            features=Features(zip(("predictions", "references"), columns, strict=False)),
+        )
 
-    def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        texts = _by_id("predictions", predictions, itemgetter("prediction_text"))
-        return squad.squad_metrics(texts, _squad_answers(references))
-
-
-class SquadV2(evaluate.Metric):
-    """Exact match and F1 of SQuAD 2.0 in percent, with the search for the best no-answer threshold."""
-
-    def _info(self) -> evaluate.MetricInfo:
-        prediction = {
-            "id": Value("string"),
-            "prediction_text": Value("string"),
-            "no_answer_probability": Value("float64"),
-        }
-        return _describe(self, {"predictions": prediction, "references": _SQUAD_REFERENCE})
-
-    def _compute(self, predictions: Any, references: Any, no_answer_threshold: float = 1.0) -> dict[str, float]:
-        texts = _by_id("predictions", predictions, itemgetter("prediction_text"))
-        probabilities = {item["id"]: item["no_answer_probability"] for item in predictions}
-        return squad.squad_v2_metrics(texts, _squad_answers(references), probabilities, no_answer_threshold)
-
-
-class Seqeval(evaluate.Metric):
-    """Precision, recall and F1 of entities, overall and by type; equal to seqeval and conlleval."""
-
-    def _info(self) -> evaluate.MetricInfo:
-        return _describe(self, _pair(List(Value("string"))))
-
-    def _compute(
-        self,
-        predictions: Any,
-        references: Any,
-        suffix: bool = False,
-        scheme: str | None = None,
-        mode: str | None = None,
-        zero_division: Any = 0,
-    ) -> dict[str, Any]:
-        return entities.entity_metrics(predictions, references, scheme, mode, suffix, zero_division)
-
-
-class Perplexity(evaluate.Metric):
-    """Perplexity from the negative log-likelihood of each token in nats (no references): `{"perplexity"}`."""
-
-    def _info(self) -> evaluate.MetricInfo:
-        return _describe(self, {"predictions": Value("float64")})
-
-    def _compute(self, predictions: Any) -> dict[str, float]:
-        return {"perplexity": language_model.perplexity(predictions)}
-
-
-MODULES: dict[str, type[evaluate.Metric]] = {
-    "accuracy": Accuracy,
-    "f1": F1,
-    "matthews_correlation": MatthewsCorrelation,
-    "pearsonr": Pearsonr,
-    "spearmanr": Spearmanr,
-    "pearson_spearman": PearsonSpearman,
-    "glue": Glue,
-    "squad": Squad,
-    "squad_v2": SquadV2,
-    "seqeval": Seqeval,
-    "entity_f1": Seqeval,
-    "perplexity": Perplexity,
-}
-"""Metric classes by the name that `load` takes."""
-
-
-def _squad_answers(references: Any) -> dict[str, list[str]]:
-    return _by_id("references", references, lambda item: list(item["answers"]["text"]))
-
-
-def _by_id(name: str, items: Any, value: Callable[[Any], Any]) -> dict[str, Any]:
-    found = {item["id"]: value(item) for item in items}
-    if len(found) < len(items):
-        raise ValueError(f"{name} hold {len(items)} questions with {len(found)} ids: expected unique ids")
-    return found
+    def _compute(self, **given: Any) -> dict[str, Any]:
+        return METRICS[self._metric].compute(self.config_name, **given)

@@ -21,31 +21,20 @@ if TYPE_CHECKING:
     from .trainer import PretrainingTrainer
     from .training.pretraining_arguments import MODEL_SIZES, PretrainingArguments
 
-_MODULES = {
-    "MODEL_SIZES": "training.pretraining_arguments",
-    "AdaptArguments": "adaptation",
-    "CorpusFilter": "filtering",
-    "DataArguments": "commands",
-    "ExampleSettings": "examples.example_settings",
-    "FilterReport": "filtering",
-    "FilterSettings": "store.store_settings",
-    "MaskingRates": "examples.example_settings",
-    "PretrainingArguments": "training.pretraining_arguments",
-    "PretrainingCollator": "masking",
-    "PretrainingDataset": "dataset",
-    "PretrainingTrainer": "trainer",
-    "StoreSettings": "store.store_settings",
-    "StoreShards": "build_store",
-    "StoreSummary": "token_store",
-    "TokenStore": "token_store",
-    "adapt": "adaptation",
-    "build_token_store": "build_store",
-    "inspect_corpus": "build_store",
-    "mask_tokens": "masking",
-    "prepare_data": "commands",
-    "pretrain": "run",
-    "read_documents": "build_store",
-    "split_sentences": ".files.text",
+_FILES = {
+    ".files.text": {"split_sentences"},
+    "adaptation": {"AdaptArguments", "adapt"},
+    "build_store": {"StoreShards", "build_token_store", "inspect_corpus", "read_documents"},
+    "commands": {"DataArguments", "prepare_data"},
+    "dataset": {"PretrainingDataset"},
+    "examples.example_settings": {"ExampleSettings", "MaskingRates"},
+    "filtering": {"CorpusFilter", "FilterReport"},
+    "masking": {"PretrainingCollator", "mask_tokens"},
+    "run": {"pretrain"},
+    "store.store_settings": {"FilterSettings", "StoreSettings"},
+    "token_store": {"StoreSummary", "TokenStore"},
+    "trainer": {"PretrainingTrainer"},
+    "training.pretraining_arguments": {"MODEL_SIZES", "PretrainingArguments"},
 }
 
 __all__ = [
@@ -77,9 +66,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
+    for file, names in _FILES.items():
+        if name in names:
+            return getattr(importlib.import_module(f".{file}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -7,12 +7,9 @@ import hashlib
 import json
 import logging
 import shutil
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import nullcontext
 from dataclasses import asdict, fields
-from itertools import chain, islice
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +20,9 @@ from tqdm.auto import tqdm
 from ..files import (
     check_output_files,
     clear_folder,
+    fitting_processes,
+    map_in_processes,
     reserved,
-    usable_cores,
-    worker_processes,
     write_text,
     written_beside,
 )
@@ -34,7 +31,7 @@ from ..files.options import settings_of
 from ..files.source import GivenData, has_items, is_frame, rows_of_batch, with_columns
 from ..files.text import split_sentences
 from ..tokenization import BulkEncoder, MyBertTokenizer
-from .filtering import CorpusFilter, FilterReport, can_find_near_duplicates
+from .filtering import CorpusFilter, FilterReport, can_find_near_duplicates, documents_of_lines
 from .store.store_settings import REASONS, FilterSettings, StoreSettings
 from .token_store import (
     FILTERS,
@@ -63,7 +60,7 @@ _JOINED = "joined"  # next to the chunks: records the file they were joined into
 
 
 def build_token_store(
-    documents: StrPath | Iterable[StrPath] | Iterable[list[str]],
+    documents: StrPath | Iterable[StrPath] | Iterable[list[str]] | Corpus,
     tokenizer: MyBertTokenizer,
     path: str | Path,
     *,
@@ -80,7 +77,7 @@ def build_token_store(
 
     Args:
         documents: Files, folders, patterns or data sets of the Hub, see `read_documents`; or documents, each a list of
-            sentences; or a data frame or data set, whose `text_column` holds one document per row.
+            sentences; or a data frame or data set, whose `text_column` holds one document per row; or a `Corpus`.
         tokenizer: The tokenizer. No special tokens are added, and those in the text are ordinary text ("[MASK]" is
             three words, as in Google's tokenizer).
         path: The file to write, which appears when complete; with several shards, their folder.
@@ -119,12 +116,14 @@ def build_token_store(
                 raise ValueError(f"{path} was built with other filters (drop and its settings); repeat them.")
         elif earlier and store_metadata(path).get("format") != FORMAT:
             raise ValueError(f"{path} is not a token store, so it is not replaced; name another place.")
-        chunks = _chunks(_of_shard(kept.lines(lines) if store.drop else lines, store))
+        lines = kept.lines(lines) if store.drop else lines
+        if store.num_shards > 1 and store.shard_by == "documents":
+            lines = _every_nth_document(lines, store.shard_index, store.num_shards)
         folder = path.with_name(f".{path.name}.partial")
         folder.mkdir(exist_ok=True)
         try:
-            encoder = (tokenizer, store.split_sentences)
-            files = _encode_chunks(chunks, folder, encoder, fingerprint, store.num_processes, show_progress)
+            encoder = _ChunkEncoder(tokenizer, fingerprint, store.split_sentences, folder)
+            files = _encode_chunks(_chunks(lines), encoder, store.num_processes, show_progress)
         except BaseException:
             if not any(folder.iterdir()):
                 folder.rmdir()
@@ -221,8 +220,12 @@ def _recorded_filters(
     return recorded | {LEFT_OUT: json.dumps(counts)}
 
 
-def _read(documents: StrPath | Iterable[StrPath] | Iterable[list[str]], settings: StoreSettings) -> Iterator[str]:
+def _read(
+    documents: StrPath | Iterable[StrPath] | Iterable[list[str]] | Corpus, settings: StoreSettings
+) -> Iterator[str]:
     """Yield all lines, or those of a shard's files, and "" after each document."""
+    if isinstance(documents, Corpus):
+        return documents.lines()
     if isinstance(documents, (str, PathLike)):
         documents = [documents]
     in_memory = is_frame(documents)
@@ -250,12 +253,6 @@ def _files_of_shard(files: Iterable[str | Path], settings: StoreSettings) -> lis
     return sources[settings.shard_index * len(sources) // count : (settings.shard_index + 1) * len(sources) // count]
 
 
-def _of_shard(lines: Iterator[str], settings: StoreSettings) -> Iterator[str]:
-    if settings.num_shards == 1 or settings.shard_by == "files":
-        return lines
-    return _every_nth_document(lines, settings.shard_index, settings.num_shards)
-
-
 def _every_nth_document(lines: Iterable[str], index: int, count: int) -> Iterator[str]:
     document = 0
     for line in lines:
@@ -278,54 +275,19 @@ def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _encode_chunks(
-    chunks: Iterator[list[str]],
-    folder: Path,
-    encoder: tuple[MyBertTokenizer, bool],
-    fingerprint: str,
-    num_processes: int | None,
-    show_progress: bool,
+    chunks: Iterator[list[str]], encoder: _ChunkEncoder, num_processes: int | None, show_progress: bool
 ) -> list[Path]:
-    """Encode chunks of lines into one file each, named by their content; return existing and new files in order."""
-    ahead = deque(islice(chunks, 2))
-    processes = num_processes or (usable_cores() if len(ahead) > 1 else 1)
+    """Encode chunks of lines into one file each; return existing and new files in order."""
+    processes, chunks = fitting_processes(chunks, num_processes)
     files: list[Path] = []
-    running: deque[tuple[int, Future[None]]] = deque()
     with (
-        nullcontext() if processes == 1 else worker_processes(processes, _start_worker, encoder) as pool,
+        map_in_processes(encoder, processes) as encoded,
         tqdm(desc="Tokenizing", unit=" characters", unit_scale=True, disable=not show_progress, delay=2) as progress,
     ):
-        here = _ChunkEncoder(*encoder) if pool is None else None
-
-        def finish(most: int) -> None:
-            while len(running) > most:
-                size, future = running.popleft()
-                future.result()
-                progress.update(size)
-
-        for lines in chain((ahead.popleft() for _ in range(len(ahead))), chunks):
-            text = "\n".join((*lines, "")).encode("utf-8", "surrogatepass")
-            key = f"{VERSION} {fingerprint} {encoder[1]} ".encode()
-            file = folder / hashlib.blake2b(key + text, digest_size=20).hexdigest()
+        for file, characters in encoded(chunks):
             files.append(file)
-            size = sum(map(len, lines), len(lines))
-            if _is_complete(file):
-                progress.update(size)
-            elif here is not None:
-                here(lines, file)
-                progress.update(size)
-            else:
-                assert pool is not None
-                running.append((size, pool.submit(_encode_in_worker, text, file)))
-                finish(2 * processes)
-        finish(0)
+            progress.update(characters)
     return files
-
-
-def _is_complete(file: Path) -> bool:
-    try:
-        return bool(store_metadata(file))
-    except (FileNotFoundError, ValueError):
-        return False
 
 
 def _text_encoder(tokenizer: MyBertTokenizer) -> BulkEncoder:
@@ -336,25 +298,35 @@ def _text_encoder(tokenizer: MyBertTokenizer) -> BulkEncoder:
 
 
 class _ChunkEncoder:
-    """Encodes the lines of a chunk to a file like a token store."""
+    """Encodes a chunk of lines to a file like a token store, named by the chunk's content, unless it exists."""
 
-    def __init__(self, tokenizer: MyBertTokenizer, split: bool) -> None:
+    def __init__(self, tokenizer: MyBertTokenizer, fingerprint: str, split: bool, folder: Path) -> None:
         self._encoder = _text_encoder(tokenizer)
         self._unknown = tokenizer.unk_token_id
+        self._key = f"{VERSION} {fingerprint} {split} ".encode()
         self._split = split
+        self._folder = folder
 
     # The file's `document_starts` are 0 and the number of sentences up to the end of each document; documents may be
     # empty, and the last one may continue in the next chunk.
-    def __call__(self, lines: list[str], file: Path) -> None:
+    def __call__(self, lines: list[str]) -> tuple[Path, int]:
+        """Return the file, and the number of characters."""
+        text = "\n".join((*lines, ""))
+        name = hashlib.blake2b(self._key + text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+        file = self._folder / name
+        try:
+            if store_metadata(file):
+                return file, len(text)
+        except (FileNotFoundError, ValueError):
+            pass  # not there, or not complete
         if self._split:
             # "" has no sentences, but still ends a document.
             lines = [sentence for line in lines for sentence in (split_sentences(line) if line else [line])]
         tokens, offsets = self._encoder.encode(lines)
         lengths = np.diff(offsets)
         ends_document = np.fromiter(map(len, lines), np.int64, len(lines)) == 0
-        document_ends = np.cumsum(lengths > 0)[ends_document]
         arrays = {
-            "document_starts": np.concatenate([[0], document_ends]),
+            "document_starts": np.concatenate([[0], np.cumsum(lengths > 0)[ends_document]]),
             "sentence_starts": np.concatenate([[0], offsets[1:][lengths > 0]]),
             "tokens": tokens.astype(self._encoder.dtype, copy=False),
         }
@@ -362,18 +334,7 @@ class _ChunkEncoder:
         pieces = {name: (len(array), [array]) for name, array in arrays.items()}
         with written_beside(file) as temporary:
             write_arrays(temporary, metadata, pieces, self._encoder.dtype)
-
-
-_worker: _ChunkEncoder
-
-
-def _start_worker(tokenizer: MyBertTokenizer, split: bool) -> None:
-    global _worker
-    _worker = _ChunkEncoder(tokenizer, split)
-
-
-def _encode_in_worker(text: bytes, file: Path) -> None:
-    _worker(text.decode("utf-8", "surrogatepass").split("\n")[:-1], file)
+        return file, len(text)
 
 
 def _join(files: Sequence[Path], fingerprint: str, path: Path, filters: dict[str, str]) -> StoreSummary:
@@ -445,7 +406,10 @@ def read_documents(
         TypeError: A setting does not exist.
     """
     text = DocumentSettings(**settings)  # here, not when the first document is requested
-    return documents_of_lines(Corpus(files, text).lines(digests), text.split_sentences)
+    documents = filter(None, documents_of_lines(Corpus(files, text, digests).lines()))
+    if not text.split_sentences:
+        return documents
+    return ([sentence for line in document for sentence in split_sentences(line)] for document in documents)
 
 
 def lines_of_documents(documents: Iterable) -> Iterator[str]:
@@ -459,17 +423,6 @@ def lines_of_documents(documents: Iterable) -> Iterator[str]:
             if sentence:
                 yield sentence.replace("\n", " ")
         yield ""
-
-
-def documents_of_lines(lines: Iterable[str], split: bool = False) -> Iterator[list[str]]:
-    """Group lines, with "" after each document, into documents; with `split`, split lines into sentences."""
-    document: list[str] = []
-    for line in lines:
-        if line:
-            document.extend(split_sentences(line) if split else [line])
-        elif document:
-            yield document
-            document = []
 
 
 def named_or_given(text: Any) -> list[Any]:

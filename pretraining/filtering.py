@@ -181,7 +181,7 @@ class CorpusFilter:
         Raises:
             OSError: If there is no space for the temporary file.
         """
-        documents = _whole_documents(lines)
+        documents = documents_of_lines(lines)
         if "other_scripts" in self.report.dropped and not self._scripts:
             documents = self._with_scripts_known(documents)
         with closing(_Earlier()) as earlier:
@@ -261,8 +261,8 @@ class CorpusFilter:
         return f"{share:.3f} tokens per character" if share > self._settings.tokens_per_character else None
 
 
-def _whole_documents(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Group lines into documents, including empty ones."""
+def documents_of_lines(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Group lines, with "" after each document, into documents, including empty ones."""
     document: list[str] = []
     for line in lines:
         if line:

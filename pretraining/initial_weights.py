@@ -157,13 +157,13 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 
 def learn_new_pieces(
     tokenizer: MyBertTokenizer,
-    documents: Iterable[list[str]],
+    lines: Iterable[str],
     settings: NewPiecesSettings,
     num_processes: int | None = None,
     show_progress: bool = True,
 ) -> Extension:
-    """Return a tokenizer extended with pieces from documents, lists of sentences, and log what they save."""
-    words = count_corpus_words(documents, tokenizer, num_processes, show_progress)
+    """Return a tokenizer extended with pieces from the lines of a text, and log what they save."""
+    words = count_corpus_words(lines, tokenizer, num_processes, show_progress)
     number = settings.new_pieces
     extension = extend_vocabulary(tokenizer, words, number, settings.new_piece_frequency, settings.append_pieces)
     pieces = list(extension.spellings)

@@ -28,34 +28,18 @@ class ChangingRate:
     # optimizer steps, counted from 0, or times in `TICKS` for a run that is measured in time
     begin: int
     end: int
-    position: Callable[[int, int], int]  # maps an example's epoch and index to its step, or to the current time
+    batch_size: int  # examples per step, in all processes
+    examples: int  # per epoch
+    now: torch.Tensor | None = None  # a scalar in shared memory: the time of the last step, for a run measured in time
 
     def __call__(self, epoch: int, index: int) -> float:
         """Return the fraction for an example, in [0, 1]."""
-        done = min(max(0.0, (self.position(epoch, index) - self.begin) / (self.end - self.begin)), 1.0)
+        if self.now is not None:
+            step = int(self.now)
+        else:  # that trains on the example; an epoch ends with its last whole batch
+            step = epoch * max(1, self.examples // self.batch_size) + index // self.batch_size
+        done = min(max(0.0, (step - self.begin) / (self.end - self.begin)), 1.0)
         return self.first + (self.last - self.first) * done
-
-
-@dataclass(frozen=True)
-class StepOfExample:
-    """Maps an example to the optimizer step that trains on it, in any process."""
-
-    batch_size: int  # examples per step
-    examples: int  # per epoch
-
-    def __call__(self, epoch: int, index: int) -> int:
-        """Return the step, counted from 0; an epoch ends with its last whole batch."""
-        return epoch * max(1, self.examples // self.batch_size) + index // self.batch_size
-
-
-@dataclass(frozen=True)
-class PositionNow:
-    """Progress of a run that is measured in time, as of its last step."""
-
-    position: torch.Tensor  # a scalar in shared memory
-
-    def __call__(self, epoch: int, index: int) -> int:
-        return int(self.position)
 
 
 def mask_tokens(

@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -30,13 +30,13 @@ from ..runs import (
     prepare_once,
 )
 from ..tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
-from .build_store import build_token_store, documents_of_lines, lines_of_documents
+from .build_store import build_token_store
 from .card import fill_mask_examples, write_pretraining_card
 from .dataset import PretrainingDataset
 from .examples.example_settings import MaskingRates
 from .filtering import CorpusFilter
 from .initial_weights import add_rows, begin_with_statistics, learn_new_pieces, repeat_positions, require_scikit_learn
-from .masking import ChangingRate, PositionNow, PretrainingCollator, StepOfExample
+from .masking import ChangingRate, PretrainingCollator
 from .store.store_settings import CorpusSettings, FilterSettings
 from .token_store import StoreSummary, TokenStore, read_summary, store_files
 from .trainer import PretrainingTrainer
@@ -66,27 +66,23 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
         _check_start(arguments.model)
     if arguments.embeddings == "cooccurrence":
         require_scikit_learn()
+    digests: dict[str, str] = {}
     corpus = None
     given = {str(text): text.recorded for text in arguments.text if isinstance(text, GivenData)}
     if arguments.data:
         sources = [arguments.data]
         files = list(map(str, store_files(Path(arguments.data))))
     else:
-        corpus = Corpus(arguments.text, DocumentSettings(**settings_of(DocumentSettings, arguments)))
+        corpus = Corpus(arguments.text, DocumentSettings(**settings_of(DocumentSettings, arguments)), digests)
         sources = corpus.sources
         files = _files(source for source in sources if source not in given)
     settings = arguments.decisive() | {"text": list(given.values()) or sources}
     read = [name for name in (arguments.tokenizer, arguments.model) if name]
     prepared: dict[str, Any] = {}
-    digests: dict[str, str] = {}
-
-    def documents() -> Iterator[list[str]]:
-        assert corpus is not None
-        return documents_of_lines(corpus.lines(digests))  # the token store splits them into sentences
 
     def prepare(place: Path) -> dict[str, str]:
-        tokenizer = _tokenizer(arguments, documents, place)
-        summary = _store(arguments, documents, tokenizer, place)
+        tokenizer = _tokenizer(arguments, corpus, place)
+        summary = _store(arguments, corpus, tokenizer, place)
         training, heldout = _split(summary.documents, arguments)
         config = arguments.model_config(tokenizer)
         # The saved tokenizer truncates to the model's maximum length, as usual on the Hub.
@@ -130,15 +126,13 @@ def _check_start(model: str) -> None:
     checkpoint.refuse_quantized_weights()
 
 
-def _tokenizer(
-    arguments: PretrainingArguments, documents: Callable[[], Iterator[list[str]]], place: Path
-) -> MyBertTokenizer:
+def _tokenizer(arguments: PretrainingArguments, corpus: Corpus | None, place: Path) -> MyBertTokenizer:
     """Return the given tokenizer, that of the initial model or of the token store, or one trained in `place`."""
     wanted = arguments.new_pieces_settings()
     if (named := arguments.tokenizer or arguments.model) and not wanted:
         return MyBertTokenizer.from_pretrained(named)
-    if arguments.data is not None:
-        store = Path(arguments.data)
+    if corpus is None:
+        store = Path(str(arguments.data))
         folder = store if store.is_dir() else store.parent
         if not (folder / "tokenizer.json").is_file():
             raise ValueError(f"There is no tokenizer.json beside {store}; give its tokenizer with --tokenizer.")
@@ -146,9 +140,10 @@ def _tokenizer(
     # vocab.txt is the last of a tokenizer's files to be moved into place.
     if (place / "vocab.txt").exists():
         return MyBertTokenizer.from_pretrained(place)
-    text = documents()
+    lines = corpus.lines()
     if arguments.drop:  # except many_tokens, which needs the vocabulary that is still to be learned
-        text = documents_of_lines(CorpusFilter(arguments.drop, FilterSettings()).lines(lines_of_documents(text)))
+        lines = CorpusFilter(arguments.drop, FilterSettings()).lines(lines)
+    text = filter(None, lines)
     first = next(text, None)
     if first is None:
         raise ValueError(f"The corpus is empty: there is no text in {', '.join(map(str, arguments.text))}.")
@@ -164,17 +159,14 @@ def _tokenizer(
 
 
 def _store(
-    arguments: PretrainingArguments,
-    documents: Callable[[], Iterator[list[str]]],
-    tokenizer: MyBertTokenizer,
-    place: Path,
+    arguments: PretrainingArguments, corpus: Corpus | None, tokenizer: MyBertTokenizer, place: Path
 ) -> StoreSummary:
     """Check the given token store, or the one of an earlier call, or build it in `place`."""
     path = Path(arguments.data) if arguments.data else place / STORE
-    if arguments.data or path.exists():
+    if corpus is None or path.exists():
         return read_summary(path, tokenizer)
     settings = settings_of(CorpusSettings, arguments)
-    return build_token_store(documents(), tokenizer, path, show_progress=not arguments.disable_tqdm, **settings)
+    return build_token_store(corpus, tokenizer, path, show_progress=not arguments.disable_tqdm, **settings)
 
 
 def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.ndarray]:
@@ -359,18 +351,26 @@ def _trainer(
     tokenizer, seed = run.tokenizer, arguments.sampling_seed
     dataset, evaluation = _datasets(run, arguments, phase)
     rates = MaskingRates(**settings_of(MaskingRates, arguments))
+    changing_rate = None
+    if arguments.mlm_probability_end is not None:
+        # from the first masked step to the end of the run
+        begin = max((each.last_step or 0 for each in arguments.phases() if each.objective == "ltr"), default=0)
+        changing_rate = ChangingRate(
+            arguments.mlm_probability,
+            arguments.mlm_probability_end,
+            begin,
+            arguments.max_steps,
+            arguments.batch_size(phase),
+            len(dataset),
+            None if budget is None else budget.position,
+        )
     fixed_length = phase.max_length if arguments.torch_compile else None
     collator = PretrainingCollator(
         tokenizer,
         rates=rates,
         seed=seed,
         objective=phase.objective,
-        changing_rate=_changing_rate(
-            arguments,
-            StepOfExample(arguments.batch_size(phase), len(dataset))
-            if budget is None
-            else PositionNow(budget.position),
-        ),
+        changing_rate=changing_rate,
         fixed_length=fixed_length,
     )
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
@@ -435,14 +435,6 @@ def _advise_no_dropout(arguments: PretrainingArguments, config: MyBertConfig) ->
             "faster.",
             config.attention_probs_dropout_prob,
         )
-
-
-def _changing_rate(arguments: PretrainingArguments, position: Callable[[int, int], int]) -> ChangingRate | None:
-    """Return the masking rate by example, from the first masked step to the end of the run; None if it is constant."""
-    if arguments.mlm_probability_end is None:
-        return None
-    begin = max((phase.last_step or 0 for phase in arguments.phases() if phase.objective == "ltr"), default=0)
-    return ChangingRate(arguments.mlm_probability, arguments.mlm_probability_end, begin, arguments.max_steps, position)
 
 
 def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> Model:

@@ -1,9 +1,7 @@
 """Text to ids at corpus speed, identical to `MyBertTokenizer`."""
 
 import re
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack
 from itertools import compress, pairwise
 from types import TracebackType
@@ -11,7 +9,7 @@ from types import TracebackType
 import numpy as np
 from tokenizers import Tokenizer
 
-from ..files import worker_processes
+from ..files import map_in_processes
 from .characters import PUNCTUATION, replace_lone_surrogates
 from .string_cache import KEY_BYTES, IdRows, StringCache, joined_ranges
 from .tokenization_mybert import MyBertTokenizer
@@ -63,11 +61,8 @@ class BulkEncoder:
                 "load the folder with MyBertTokenizer.from_pretrained."
             )
         self._encoder = _MemoEncoder(tokenizer, memo_characters)
-        self._pool: ProcessPoolExecutor | None = None
-        self._num_processes = num_processes
         self._workers = ExitStack()
-        if num_processes > 1:
-            self._pool = self._workers.enter_context(worker_processes(num_processes, _start_worker, (self._encoder,)))
+        self._map = self._workers.enter_context(map_in_processes(self._encoder.encode, num_processes))
 
     @property
     def dtype(self) -> np.dtype:
@@ -100,16 +95,7 @@ class BulkEncoder:
         Yields:
             What `encode` returns, for each batch.
         """
-        if self._pool is None:
-            yield from map(self._encoder.encode, batches)
-            return
-        pending: deque[Future[Encoded]] = deque()
-        for batch in batches:
-            pending.append(self._pool.submit(_encode_in_worker, list(batch)))
-            if len(pending) > 2 * self._num_processes:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
+        return self._map(batches)
 
     def close(self) -> None:
         """Stop the workers."""
@@ -299,15 +285,3 @@ def _join(parts: Iterable[Encoded], dtype: np.dtype) -> Encoded:
         ids.append(part_ids)
         offsets.append(np.diff(part_offsets))
     return np.concatenate(ids), _offsets(np.concatenate(offsets))
-
-
-_worker: _MemoEncoder
-
-
-def _start_worker(encoder: _MemoEncoder) -> None:
-    global _worker
-    _worker = encoder
-
-
-def _encode_in_worker(texts: list[str]) -> Encoded:
-    return _worker.encode(texts)

@@ -4,13 +4,13 @@ import copy
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from tokenizers import Tokenizer
 
-from .learning import count_pieces, read_texts
+from .learning import Texts, count_pieces, read_texts
 from .tokenization_mybert import MyBertTokenizer
 from .vocab import CONTINUATION_PREFIX, MAX_WORD_LENGTH, UNK_TOKEN, build_model
 from .words import WordSplitter, count_words
@@ -84,7 +84,7 @@ def extend_vocabulary(
 
 
 def count_corpus_words(
-    documents: Iterable[list[str]],
+    documents: Texts,
     tokenizer: MyBertTokenizer,
     num_processes: int | None = None,
     show_progress: bool = True,
@@ -92,7 +92,7 @@ def count_corpus_words(
     """Count the words of documents, split as a tokenizer does.
 
     Args:
-        documents: Each a list of sentences.
+        documents: Each a text, or a list of sentences.
         tokenizer: Splits text into words.
         num_processes: Number of processes; by default one per core.
         show_progress: Whether to show a progress bar.

@@ -9,17 +9,14 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cache, partial
-from itertools import chain
-from typing import TypeVar
+from functools import cache
+from typing import Any
 
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..files import usable_cores, worker_processes
+from ..files import fitting_processes, map_in_processes
 from .characters import (
     CJK,
     DELETED,
@@ -90,9 +87,6 @@ _MAX_CHUNKS = 4 << 20
 
 _HELD_OUT_UNITS = 10_000
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
 
 @dataclass
 class WordCounts:
@@ -116,84 +110,65 @@ def count_words(
     whether it is held out, so equal lines stay together. If all text would be held out, none is.
     """
     total = WordCounts()
-    held_out_units = round(held_out_fraction * _HELD_OUT_UNITS)
-    count = partial(_count_block, held_out_units=held_out_units)
     chunks = WordCounts()  # counts of white-space chunks, not of words
-    first = next(blocks, None)
-    second = next(blocks, None)
-    processes = num_processes or usable_cores()
-    if second is None:
-        processes = 1
+    counter = _Counter(splitter, round(held_out_fraction * _HELD_OUT_UNITS))
+    processes, blocks = fitting_processes(blocks, num_processes)
     with (
-        worker_processes(processes) if processes > 1 else nullcontext() as pool,
+        map_in_processes(counter, processes) as counted,
         tqdm(desc="Counting words", unit="char", unit_scale=True, disable=not show_progress, delay=2) as bar,
     ):
-        given = (block for block in chain((first, second), blocks) if block is not None)
-        for part in _run(pool, processes, count, given):
+        for part in counted(blocks):
             bar.update(part.characters)
             total.characters += part.characters
             chunks.words.update(part.words)
             chunks.held_out.update(part.held_out)
             if len(chunks.words) > _MAX_CHUNKS:
-                _add_words(chunks, total, splitter, pool, processes)
-        _add_words(chunks, total, splitter, pool, processes)
+                _add_words(chunks, total, counted, processes)
+        _add_words(chunks, total, counted, processes)
     if not total.words:  # a tiny text, all of it held out
         total.words, total.held_out = total.held_out, total.words
     return total
 
 
-def _run(
-    pool: Executor | None, processes: int, function: Callable[[Item], Result], items: Iterable[Item]
-) -> Iterator[Result]:
-    """Apply a function to items in the pool, in any order, with a few items in progress at a time."""
-    if pool is None:
-        yield from map(function, items)
-        return
-    pending: set[Future[Result]] = set()
-    for item in items:
-        pending.add(pool.submit(function, item))
-        if len(pending) > processes + 1:
-            done, pending = wait(pending, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in done)
-    yield from (future.result() for future in pending)
+class _Counter:
+    """Counts the white-space chunks of a block of whole lines, or the words of counted chunks, in any process."""
+
+    def __init__(self, splitter: WordSplitter, held_out_units: int) -> None:
+        self._splitter = splitter
+        self._held_out_units = held_out_units
+
+    def __call__(self, item: str | list[tuple[str, int]]) -> Any:
+        return self._chunks(item) if isinstance(item, str) else self._words(item)
+
+    def _chunks(self, block: str) -> WordCounts:
+        if not self._held_out_units:
+            return WordCounts(Counter(whitespace_chunks(block)), characters=len(block))
+        kept: list[str] = []
+        aside: list[str] = []
+        for line in block.split("\n"):
+            key = zlib.crc32(line.encode("utf-8", "surrogatepass")) % _HELD_OUT_UNITS
+            (aside if key < self._held_out_units else kept).append(line)
+        words, held_out = (Counter(whitespace_chunks("\n".join(lines))) for lines in (kept, aside))
+        return WordCounts(words, held_out, len(block))
+
+    def _words(self, chunks: list[tuple[str, int]]) -> dict[str, int]:
+        words: dict[str, int] = {}
+        counts = iter(chunks)
+        _, count = next(counts)
+        for word in self._splitter.split([chunk for chunk, _ in chunks]):
+            if word == END_OF_CHUNK:
+                _, count = next(counts, ("", 0))
+            else:
+                words[word] = words.get(word, 0) + count
+        return words
 
 
-def _count_block(block: str, held_out_units: int) -> WordCounts:
-    """Count the white-space chunks of whole lines."""
-    counts = WordCounts(characters=len(block))
-    if not held_out_units:
-        counts.words.update(whitespace_chunks(block))
-        return counts
-    kept: list[str] = []
-    aside: list[str] = []
-    for line in block.split("\n"):
-        key = zlib.crc32(line.encode("utf-8", "surrogatepass")) % _HELD_OUT_UNITS
-        (aside if key < held_out_units else kept).append(line)
-    counts.words.update(whitespace_chunks("\n".join(kept)))
-    counts.held_out.update(whitespace_chunks("\n".join(aside)))
-    return counts
-
-
-def _add_words(
-    chunks: WordCounts, total: WordCounts, splitter: WordSplitter, pool: Executor | None, processes: int
-) -> None:
+def _add_words(chunks: WordCounts, total: WordCounts, counted: Callable[[Iterable], Iterator], processes: int) -> None:
     """Split the counted chunks into words and add them to the counts."""
     for source, target in ((chunks.words, total.words), (chunks.held_out, total.held_out)):
         items = list(source.items())
         source.clear()
         size = max(10_000, len(items) // (4 * processes) + 1)
         parts = (items[start : start + size] for start in range(0, len(items), size))
-        for part in _run(pool, processes, partial(_split_chunks, splitter=splitter), parts):
+        for part in counted(parts):
             target.update(part)
-
-
-def _split_chunks(chunks: list[tuple[str, int]], splitter: WordSplitter) -> dict[str, int]:
-    words: dict[str, int] = {}
-    counts = iter(chunks)
-    _, count = next(counts)
-    for word in splitter.split([chunk for chunk, _ in chunks]):
-        if word == END_OF_CHUNK:
-            _, count = next(counts, ("", 0))
-        else:
-            words[word] = words.get(word, 0) + count
-    return words

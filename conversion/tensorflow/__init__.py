@@ -1,22 +1,26 @@
 """TensorFlow's checkpoint files and object graphs, in and out, without TensorFlow, and independent of any model."""
 
-from .bundle_errors import OldFormatError, TensorBundleError
-from .bundle_format import TensorInfo
-from .bundle_reader import TensorBundle, read_tensor_bundle
-from .bundle_writer import bundle_files, write_tensor_bundle
 from .object_graph import GRAPH_KEY, SUFFIX, ObjectGraph
-from .sorted_table import MAGIC
+from .tensor_bundle import (
+    TensorBundle,
+    TensorInfo,
+    bundle_files,
+    read_tensor_bundle,
+    refuse_old_format,
+    write_tensor_bundle,
+)
+from .wire import MalformedError, naming
 
 __all__ = [
     "GRAPH_KEY",
-    "MAGIC",
     "SUFFIX",
+    "MalformedError",
     "ObjectGraph",
-    "OldFormatError",
     "TensorBundle",
-    "TensorBundleError",
     "TensorInfo",
     "bundle_files",
+    "naming",
     "read_tensor_bundle",
+    "refuse_old_format",
     "write_tensor_bundle",
 ]

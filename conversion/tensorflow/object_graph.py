@@ -14,9 +14,8 @@ Source: `tensorflow/core/protobuf/trackable_object_graph.proto`.
 
 from typing import Any
 
-from .bundle_errors import EncodingError, ObjectGraphError
-from .bundle_reader import TensorBundle
-from .wire import as_bytes, as_integer, read_message
+from .tensor_bundle import TensorBundle
+from .wire import MalformedError, as_bytes, as_integer, naming, read_message
 
 GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -26,19 +25,17 @@ class ObjectGraph:
     """Objects as numbered nodes with named children; node 0 is the root."""
 
     def __init__(self, bundle: TensorBundle) -> None:
-        self._path = str(bundle.prefix)
+        self._path = bundle.prefix
         self.children: list[dict[str, int]] = [{}]
         self.keys: dict[int, str] = {}
         if bundle.info.get(GRAPH_KEY) is None:
             self._read_keys(bundle)
         else:
             content: Any = bundle[GRAPH_KEY]
-            if content.dtype != object or content.shape:
-                raise self.wrong(f"{GRAPH_KEY} is not one string")
-            try:
+            with naming(bundle.prefix):
+                if content.dtype != object or content.shape:
+                    raise MalformedError(f"object graph: {GRAPH_KEY} is not one string")
                 self._read_graph(content[()])
-            except EncodingError as error:
-                raise error.located(self._path) from None
 
     def find(self, node: int, path: str) -> int | None:
         """Follow a path from a node; None where it ends."""
@@ -54,9 +51,6 @@ class ObjectGraph:
         found = self.find(node, path)
         return None if found is None else self.keys.get(found)
 
-    def wrong(self, problem: str) -> ObjectGraphError:
-        return ObjectGraphError(path=self._path, problem=problem)
-
     def _read_graph(self, graph: bytes) -> None:
         nodes = [as_bytes(content, "a node") for number, content in read_message(graph) if number == 1]
         self.children = [{} for _ in nodes] or self.children
@@ -70,7 +64,7 @@ class ObjectGraph:
                         elif part == 2:
                             name = self._text(value)
                     if not 0 <= child < len(nodes):
-                        raise self.wrong(f"node {node} has the child {child}, but there are {len(nodes)} nodes")
+                        raise MalformedError(f"object graph: node {node} has the child {child} of {len(nodes)} nodes")
                     self.children[node][name] = child
                 elif number == 2:
                     texts = dict(read_message(as_bytes(content, "an attribute")))
@@ -81,7 +75,7 @@ class ObjectGraph:
         try:
             return as_bytes(value, "a name").decode()
         except UnicodeDecodeError:
-            raise self.wrong(f"the name {value!r} is not UTF-8") from None
+            raise MalformedError(f"object graph: the name {value!r} is not UTF-8") from None
 
     def _read_keys(self, bundle: TensorBundle) -> None:
         for key in bundle.info:

@@ -1,15 +1,28 @@
 """The byte-level forms that TensorFlow's checkpoint files are made of: varints, protocol buffers, masked CRC32C.
 
 Sources: the protocol buffer encoding guide (https://protobuf.dev/programming-guides/encoding) and TensorFlow's
-`tensorflow/core/lib/hash/crc32c.h`. Every reader checks its bounds and raises a `TensorBundleError`.
+`tensorflow/core/lib/hash/crc32c.h`. Every reader checks its bounds and raises a `MalformedError`.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import google_crc32c
 
-from .bundle_errors import ProtobufError, VarintError
+
+class MalformedError(ValueError):
+    """Malformed bytes; raised where the file's name is unknown, which `naming` adds."""
+
+
+@contextmanager
+def naming(path: object) -> Iterator[None]:
+    """Put the file's name in front of errors about its bytes."""
+    try:
+        yield
+    except MalformedError as error:
+        raise ValueError(f"{path}: {error}") from None
+
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers; 3 and 4 (groups) are obsolete
 
@@ -20,7 +33,7 @@ def read_varint(buffer: bytes, position: int, bits: int = 64) -> tuple[int, int]
     start = position
     while shift < bits:
         if position >= len(buffer):
-            raise VarintError(position=start, problem="runs past the end of its message")
+            raise MalformedError(f"a variable-length integer at byte {start} runs past the end of its message")
         byte = buffer[position]
         position += 1
         value |= (byte & 0x7F) << shift
@@ -29,7 +42,7 @@ def read_varint(buffer: bytes, position: int, bits: int = 64) -> tuple[int, int]
                 break
             return value, position
         shift += 7
-    raise VarintError(position=start, problem=f"has more than {bits} bits")
+    raise MalformedError(f"a variable-length integer at byte {start} has more than {bits} bits")
 
 
 def varint(value: int) -> bytes:
@@ -49,7 +62,7 @@ def read_message(buffer: bytes) -> Iterator[tuple[int, int | bytes]]:
         tag, position = read_varint(buffer, position, 32)
         number, wire_type = tag >> 3, tag & 7
         if number == 0:
-            raise ProtobufError(problem="field number 0")
+            raise MalformedError("protocol buffer message: field number 0")
         if wire_type == VARINT:
             value, position = read_varint(buffer, position)
             yield number, value
@@ -59,9 +72,11 @@ def read_message(buffer: bytes) -> Iterator[tuple[int, int | bytes]]:
         elif wire_type in (FIXED32, FIXED64):
             length = 4 if wire_type == FIXED32 else 8
         else:
-            raise ProtobufError(problem=f"field {number} has the unknown wire type {wire_type}")
+            raise MalformedError(f"protocol buffer message: field {number} has the unknown wire type {wire_type}")
         if length > len(buffer) - position:
-            raise ProtobufError(problem=f"field {number} needs {length} bytes, {len(buffer) - position} are left")
+            raise MalformedError(
+                f"protocol buffer message: field {number} needs {length} bytes, {len(buffer) - position} are left"
+            )
         content = buffer[position : position + length]
         position += length
         yield number, content if wire_type == BYTES else int.from_bytes(content, "little")
@@ -70,14 +85,14 @@ def read_message(buffer: bytes) -> Iterator[tuple[int, int | bytes]]:
 def as_integer(value: int | bytes, what: str) -> int:
     """Return a field as a signed 64-bit integer (negative values are stored in two's complement)."""
     if isinstance(value, bytes):
-        raise ProtobufError(problem=f"{what} holds bytes where a number is expected")
+        raise MalformedError(f"protocol buffer message: {what} holds bytes where a number is expected")
     return value - (1 << 64) if value >> 63 else value
 
 
 def as_bytes(value: int | bytes, what: str) -> bytes:
     """Return a field as bytes: a text, or a message within the message."""
     if not isinstance(value, bytes):
-        raise ProtobufError(problem=f"{what} holds a number where bytes are expected")
+        raise MalformedError(f"protocol buffer message: {what} holds a number where bytes are expected")
     return value
 
 
@@ -95,3 +110,7 @@ def mask_crc(crc: int) -> int:
 
 def masked_crc(content: Any) -> int:
     return mask_crc(google_crc32c.extend(0, content))
+
+
+def wrong_checksum(what: str, found: int, stored: int) -> MalformedError:
+    return MalformedError(f"{what} has checksum {found:#010x}, but {stored:#010x} is stored; the file is damaged")

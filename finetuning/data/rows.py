@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, islice
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...files import is_table, parse_json, read_conll, stream_rows
-from ...files.source import GivenData, has_items, items_of
-from ...files.text import LINE_BREAKS, STDIN, content_suffix, open_text
+from ...files.source import FileSource, GivenData, HubSplit, Reading, Source, rows_in_memory
+from ...files.text import LINE_BREAKS
 
-logger = logging.getLogger(__name__)
-
-# between the sentences of a pair; the last occurrence in a line counts: Google's extract_features.py
-PAIR_SEPARATOR = " ||| "
+PAIR_SEPARATOR = " ||| "  # the last one in a line divides a pair, as in Google's extract_features.py
 _MOST_NAMES, _LONGEST_NAME = 12, 40  # columns in messages; without a header they may be long texts
 
 
@@ -137,117 +133,57 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, (float, np.floating)) and bool(value != value)
 
 
-@dataclass(frozen=True)
-class HubSplit:
-    """A split of a data set on the Hub (or of a folder that `datasets` reads)."""
-
-    name: str
-    config: str | None
-    split: str
-
-    def __str__(self) -> str:
-        config = f" ({self.config})" if self.config else ""
-        return f"{self.name}{config}, split {self.split}"
-
-
 DataSource = str | Path | HubSplit | GivenData
 
 
-def rows_of(source: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
-    """Yield the rows of data, one after the other.
+def rows_of(data: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
+    """Stream the rows of a task's data: a file, a split on the Hub, or data in memory.
 
     Args:
-        source: A file ("-" is standard input), a split, or data in memory: a `pandas.DataFrame` or a
+        data: A `DataSource`; to predict also "-", standard input, or what `GivenData` holds: a `pandas.DataFrame` or a
             `datasets.Dataset`; or an iterable or `torch.utils.data.Dataset` of dictionaries or of what the task reads:
-            texts, pairs of texts, or lists of words for tagging; unless it is new, of dictionaries or tuples of one of
-            these and its label. None is an empty text.
+            texts, pairs of texts, or lists of words for tagging; for labelled data, of dictionaries or tuples of one
+            of these and its label. None is an empty text.
         reader: The task.
-        new: Whether it is data to predict, which is not prepared for the task. Texts without columns then have the
-            columns `text` and `text_pair`, and lines of a file `line`.
+        new: Whether rows need no label, and a line of a file of another kind, which is plain text, is a row.
+            Texts without columns then have the columns `text` and `text_pair`, otherwise those of the task.
 
     Raises:
-        ValueError: If the data, or an item, is of another kind.
+        ValueError: If the data, or a row, is of another kind.
+        OSError: If it cannot be read.
     """
-    name = str(source)
-    if isinstance(source, HubSplit):
-        data = _load(source.name, source.config)[source.split]
-        rows: Iterable[Any] = enumerate(with_class_names(data, data.features, not reader.has_class_numbers), start=1)
-    elif isinstance(source, (str, Path)):
-        name = "standard input" if new and name == STDIN else name
-        rows = _file_rows(source, name, reader, new)
+    is_file = isinstance(data, (str, Path))
+    read = "a text, a list of words" if reader.reads_conll else "one text (the task reads no pairs)"
+    if reader.may_read_pairs:
+        read = "a pair of texts" if reader.text_pair_column else "a text or a pair of texts"
+    convert = _line if is_file else _texts if new else _labelled
+    as_row = None if is_file and not new else partial(convert, reader)  # plain text has no labels
+    reading = Reading(
+        columns=reader.file_columns,
+        encoding=reader.encoding,
+        skip_broken_rows=reader.skip_broken_rows,
+        literal_quotes=reader.is_published(data),
+        conll=reader.reads_conll,
+        class_names=None if new else not reader.has_class_numbers,
+        as_row=as_row,
+        expected=f"{read if new else f'a tuple of {read} and its label'} or a dictionary",
+    )
+    if is_file or isinstance(data, Source):
+        source = Source.of(data)
+        name, rows = str(source), source.rows(reading)
     else:
-        data, name = (source.data, name) if isinstance(source, GivenData) else (source, "data")
-        items = _items(data, name, reader, new)
-        if not new:
-            items = with_class_names(items, getattr(data, "features", None), not reader.has_class_numbers)
-        rows = enumerate(items, start=1)
-    for number, values in rows:
-        yield DataRow(values, name, number)
+        name, rows = "data", rows_in_memory(data, "data", reading)
+    for number, row in enumerate(rows, start=1):
+        yield DataRow(row, name, number)
 
 
-def _file_rows(path: str | Path, name: str, reader: Any, new: bool) -> Iterator[tuple[int, dict[str, Any]]]:
-    if name == "standard input":
-        lines = open_text(path, reader.encoding)
-        head: list[str] = []  # up to the first non-empty line
-        while (not head or not head[-1].strip()) and (line := next(lines, None)) is not None:
-            head.append(line)
-        lines = chain(head, lines)
-        if not head or not head[-1].lstrip().startswith("{"):
-            yield from _text_rows(lines, name, reader)
-            return
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                value = parse_json(name, number, line)
-                if not isinstance(value, dict):
-                    raise ValueError(f"{name}, line {number}: {line[:40]!r}; expected a JSON object.")
-                yield number, value
-    elif is_table(path) or not (new or reader.reads_conll):
-        literal_quotes = reader.is_published(path)
-        rows = stream_rows(path, reader.file_columns, reader.encoding, reader.skip_broken_rows, literal_quotes)
-        yield from enumerate(rows, start=1)
-    elif reader.reads_conll and not (new and content_suffix(path) == ".txt"):
-        yield from enumerate(read_conll(path, reader.encoding), start=1)
-    else:
-        yield from _text_rows(open_text(path, reader.encoding), name, reader)
+def _line(reader: Any, line: str) -> dict[str, Any]:
+    """The columns of a line of text: a pair, separated as in `features`, if the task reads pairs."""
+    parts = line.rsplit(PAIR_SEPARATOR, 1) if reader.may_read_pairs else [line]
+    return dict(zip(("text", "text_pair"), parts, strict=False))
 
 
-def _text_rows(lines: Iterable[str], name: str, reader: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    """One text per line, or a pair separated as in `features` if the task reads pairs; empty lines are left out."""
-    empty = 0
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            empty += 1
-            continue
-        parts = line.rsplit(PAIR_SEPARATOR, 1) if reader.may_read_pairs else [line]
-        yield number, {"line": number, **dict(zip(("text", "text_pair"), parts, strict=False))}
-    if empty:
-        logger.warning("%s: %s empty lines are left out.", name, f"{empty:,}")
-
-
-def _items(data: Any, name: str, reader: Any, new: bool) -> Iterator[dict[str, Any]]:
-    """The rows of data in memory; those that are not new, without columns, get the task's columns."""
-    if isinstance(data, Mapping) or not has_items(data):
-        found = " ".join(repr(data).split())
-        if isinstance(data, Mapping):
-            found = f"a {type(data).__name__} of {', '.join(map(repr, data))}"
-        raise ValueError(
-            f"{name} is {found[:160]}; expected a file, a table (DataFrame, Dataset) or an iterable of rows."
-        )
-    for number, item in enumerate(items_of(data), start=1):
-        if isinstance(item, Mapping):
-            values: dict[str, Any] | None = dict(item)
-        else:
-            values = _texts(item, reader) if new else _labelled(item, reader)
-        if values is None:
-            read = "a text, a list of words" if reader.reads_conll else "one text (the task reads no pairs)"
-            if reader.may_read_pairs:
-                read = "a pair of texts" if reader.text_pair_column else "a text or a pair of texts"
-            expected = read if new else f"a tuple of {read} and its label"
-            raise ValueError(f"{name}, row {number}: {str(item)[:60]!r}; expected {expected} or a dictionary.")
-        yield values
-
-
-def _texts(item: Any, reader: Any) -> dict[str, Any] | None:
+def _texts(reader: Any, item: Any) -> dict[str, Any] | None:
     """The columns of a text, a pair of texts, or words, whichever the task reads; None for anything else."""
     if item is None or isinstance(item, str):
         return {"text": item}
@@ -260,10 +196,10 @@ def _texts(item: Any, reader: Any) -> dict[str, Any] | None:
     return dict(zip(("text", "text_pair"), item, strict=True)) if is_pair and reader.may_read_pairs else None
 
 
-def _labelled(item: Any, reader: Any) -> dict[str, Any] | None:
+def _labelled(reader: Any, item: Any) -> dict[str, Any] | None:
     """The same with the task's column names, for an item alone or in a tuple with its label."""
     has_label = isinstance(item, tuple) and len(item) == 2
-    texts = _texts(item[0] if has_label else item, reader)
+    texts = _texts(reader, item[0] if has_label else item)
     if texts is None:
         return None
     columns = {"text": reader.text_column, "text_pair": reader.text_pair_column or "text_pair"}
@@ -286,7 +222,7 @@ def prediction_columns(classes: Sequence[str]) -> list[str]:
 
 def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
     """Read `count` predictions in the order of the examples: by the column `index`, from 0, else in file order."""
-    rows = [DataRow(row, str(path), number) for number, row in enumerate(stream_rows(path), start=1)]
+    rows = [DataRow(row, str(path), number) for number, row in enumerate(FileSource(path).rows(), start=1)]
     if len(rows) != count:
         raise ValueError(f"{path} has {len(rows)} predictions; expected {count}, one for each example.")
     if "index" not in rows[0].values:
@@ -301,55 +237,6 @@ def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
             raise row.mistake(f"{index[:40]!r} as index{again}; expected 0 to {count - 1}, each once")
         found[place] = row
     return [found[place] for place in range(count)]
-
-
-def hub_splits(name: str, config: str | None) -> list[HubSplit]:
-    return [HubSplit(name, config, split) for split in _load(name, config)]
-
-
-def _load(name: str, config: str | None) -> Any:
-    try:
-        import datasets
-    except ImportError as error:
-        raise ImportError(
-            f"The data set {name} needs the package datasets: pip install mybert[train] ({error})."
-        ) from error
-
-    try:
-        return datasets.load_dataset(name, config)
-    except (OSError, ValueError, RuntimeError) as error:  # no network, no such data set, no such configuration
-        what = " ".join(str(error).split())
-        raise OSError(
-            f"The data set {name!r} could not be loaded ({what[:160]}); check its name and the network, or give files "
-            "with --train_file and --validation_file."
-        ) from error
-
-
-def with_class_names(
-    rows: Iterable[dict[str, Any]], features: Mapping[str, Any] | None, class_names: bool = True
-) -> Iterator[dict[str, Any]]:
-    """Rows of a data set with texts (the classes' names or their numbers) for classes; class -1 means no label."""
-    naming = {
-        name: (_naming(feature, class_names), _naming(getattr(feature, "feature", None), class_names))
-        for name, feature in (features or {}).items()
-        if _naming(feature) or _naming(getattr(feature, "feature", None))
-    }
-    for row in rows:
-        for name, (name_one, name_each) in naming.items():
-            value = row[name]
-            if value is None:
-                continue
-            if name_one:
-                row[name] = None if value < 0 else name_one(value)
-            else:
-                row[name] = [None if number is None or number < 0 else name_each(number) for number in value]
-        yield row
-
-
-def _naming(feature: Any, class_names: bool = True) -> Any:
-    """A function that converts classes of a `datasets.ClassLabel` to text; None for other columns."""
-    name_of = getattr(feature, "int2str", None)
-    return name_of if class_names or name_of is None else str
 
 
 def data_name(source: DataSource) -> str:

@@ -1,4 +1,4 @@
-"""The teacher: its outputs are computed once, and stored in parts that survive an interruption."""
+"""The teacher: its outputs are computed once, and stored in parts that survive an interruption; its embeddings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from accelerate import PartialState
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from tqdm.auto import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...files import PARTIAL, Checkpoint, written_beside
 from ...files.text import new_digest
 from ..data.labels import Labels
-from ..network.tagger import FeatureTaggerConfig
+from ..network.features import FeatureTaggerConfig
 from ..prediction.predictor import FinetunedModel, load_finetuned_model
 from ..tasks.task import Task, TaskData, network_outputs
 from .soft_targets import rows_of_outputs
@@ -31,6 +32,8 @@ TEACHER_OUTPUTS = "teacher_outputs"
 
 SEQUENCES_OF_A_PART = 1024
 """Number of sequences sorted by length together and written as one file, the most that an interruption loses."""
+
+_DEVIATION = 3  # times that of random weights, so that words outweigh the position embeddings added to them
 
 
 @dataclass(frozen=True)
@@ -140,3 +143,30 @@ def _read_part(file: Path) -> Sequence[np.ndarray]:
             f"{file} is not a complete safetensors file ({error}); delete it, and the same call computes it again."
         ) from error
     return np.split(part["logits"], np.cumsum(part["rows"])[:-1])
+
+
+@torch.no_grad()
+def init_embeddings_from_teacher(
+    student: PreTrainedModel,
+    teacher: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    tokenizer_of_teacher: PreTrainedTokenizerBase,
+) -> int:
+    """Initialize word embeddings with the teacher's principal components; returns the number of common pieces."""
+    known = tokenizer_of_teacher.get_vocab()
+    both = [(own, known[piece]) for piece, own in sorted(tokenizer.get_vocab().items()) if piece in known]
+    if not both:
+        raise ValueError("teacher_embeddings is set, but the vocabularies of student and teacher share no piece.")
+    own, theirs = torch.tensor(both).T
+    weights = student.get_input_embeddings().weight
+    states = teacher.get_input_embeddings().weight[theirs.to(teacher.device)].double()
+    states = states - states.mean(0)
+    _, directions = torch.linalg.eigh(states.T @ states)  # the one with the largest variance is the last
+    width = min(weights.shape[1], states.shape[1])
+    found = torch.zeros(len(own), weights.shape[1], dtype=torch.float64, device=states.device)
+    found[:, :width] = states @ directions.flip(1)[:, :width]
+    length = _DEVIATION * student.config.initializer_range * weights.shape[1] ** 0.5
+    found *= length / found.norm(dim=1).mean()
+    # Embeddings of pieces that the teacher lacks do not change.
+    weights[own.to(weights.device)] = found.to(weights)
+    return len(both)

@@ -1,6 +1,6 @@
 """A BiLSTM between encoder and head: the paper's ablation of left-to-right models (section 5.1, table 5).
 
-In a left-to-right model, hidden states contain nothing of the tokens to their right; a randomly initialised BiLSTM on
+In a left-to-right model, hidden states contain nothing of the tokens to their right; a randomly initialized BiLSTM on
 top combines both directions. The heads are those of MyBERT.
 
 Models are saved and loaded as usual once `mybert.finetuning` is imported, which registers the Auto classes. They

@@ -21,8 +21,8 @@ from ...files.text import SEPARATED_SUFFIXES, content_suffix
 from ...modeling_mybert import MyBertPreTrainedModel
 from ..data.labels import Labels
 from ..data.rows import DataRow, check_columns, new_name
+from ..network.features import FeatureTaggerConfig
 from ..network.heads import longest_sequence
-from ..network.tagger import FeatureTaggerConfig
 from ..tasks import TaggingTask, feature_tasks
 from ..tasks.registry import TASKS
 from ..tasks.task import Task, network_outputs

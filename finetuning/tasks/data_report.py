@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ...metrics.class_report import shortened
+from ...metrics.reports import shortened
 from ...tokenization import unknown_warning
 from ..data.labels import quoted
 from .task import Task, TaskData

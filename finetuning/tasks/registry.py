@@ -16,8 +16,8 @@ from transformers import PreTrainedConfig
 
 from ...files import TASK_RECORD, head_name, read_json_object, write_json
 from ...files.checkpoint import PRETRAINING_HEAD
+from ..network.features import FeatureTaggerConfig
 from ..network.heads import heads_of, longest_sequence
-from ..network.tagger import FeatureTaggerConfig
 from .classification import ClassificationTask, NextSentenceTask
 from .fill_mask import FillMaskTask
 from .multiple_choice import MultipleChoiceTask

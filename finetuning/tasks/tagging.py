@@ -36,9 +36,8 @@ from ...pipelines import own_tokens, window_starts
 from ...pipelines.windows import default_stride
 from ..data.labels import Labels, label_name
 from ..data.rows import DataRow, DataSource
-from ..network.features import FEATURES, TABLE_7, hidden_states, load_encoder
+from ..network.features import FEATURES, TABLE_7, FeatureTagger, FeatureTaggerConfig, hidden_states, load_encoder
 from ..network.heads import Beginning, check_max_length
-from ..network.tagger import FeatureTagger, FeatureTaggerConfig
 from .task import Objective, Task, TaskData, check_stride, network_outputs, padding_at_end, rounded
 
 

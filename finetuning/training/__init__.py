@@ -1,6 +1,6 @@
 """A fine-tuning run: its settings, samples, trainer, measurement and card."""
 
 from .finetuning_arguments import FinetuningArguments
-from .recipe import finetune
+from .run import finetune
 
 __all__ = ["FinetuningArguments", "finetune"]

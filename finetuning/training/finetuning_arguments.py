@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
-from ...files import refuse_address
+from ...files import Checkpoint, refuse_address
 from ...files.options import (
     ABOVE_0,
     AT_LEAST_0,
@@ -23,10 +23,10 @@ from ...files.options import (
 )
 from ...files.source import GivenData
 from ...runs import RunArguments, check_libraries, started_on_cpus
-from ..data.rows import DataSource, hub_splits, source_of, sources_of
+from ..data.rows import DataSource, HubSplit, source_of, sources_of
 from ..tasks.task import Task
-from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names
-from .learning_rates import rate_for_size
+from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names, fitted_to_model
+from .parameters import rate_for_size
 from .samples import SampleSettings
 
 logger = logging.getLogger(__name__)
@@ -271,6 +271,13 @@ class FinetuningArguments(
         if not self.train_file and not self.dataset:
             raise ValueError("train_file is not set; give training data as train_file, data_dir or dataset.")
 
+    def fitting_task(self) -> Task:
+        """The task; unless `max_length` is given, sequences are no longer than the model, which must exist, reads."""
+        task = self.resolve_task()
+        if self.max_length is not None:
+            return task
+        return fitted_to_model(task, Checkpoint(self.model).config)
+
     def choose_learning_rate(self) -> None:
         """Set the learning rate that the user has not given, and log why; the model must exist by now.
 
@@ -372,7 +379,7 @@ class FinetuningArguments(
                 "validation": evaluation_names(task, self.validation_file or ()),
                 "test": evaluation_names(task, self.test_file or ()),
             }
-        splits = hub_splits(self.dataset, self.dataset_config)
+        splits = HubSplit.all_of(self.dataset, self.dataset_config)
         by_kind = {kind: [split for split in splits if split.split.startswith(kind)] for kind in SPLITS}
         if not by_kind["train"]:
             raise ValueError(f"{self.dataset} has no split train; it has {', '.join(s.split for s in splits)}.")

@@ -1,18 +1,16 @@
-"""Selecting training and held-out examples, and weighting them."""
+"""Selecting training and held-out examples."""
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-import torch
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from ...files.options import AT_LEAST_1, Group, Range, option
-from ...modeling_mybert import IGNORE_INDEX, mean_of
-from ..tasks.task import WINDOW_WEIGHT, Objective, Task, TaskData
+from ...modeling_mybert import IGNORE_INDEX
+from ..tasks.task import WINDOW_WEIGHT, Task, TaskData
 
 E = TypeVar("E")
 
@@ -55,9 +53,6 @@ class SampleSettings:
         group=Group.RECORDS,
         idle_with="folds",
     )
-
-
-SAMPLE_SETTINGS = tuple(option.name for option in fields(SampleSettings))
 
 
 def split_off(task: Task, examples: Sequence[E], share: float, seed: int) -> tuple[list[E], list[E]]:
@@ -160,41 +155,3 @@ def label_counts(data: TaskData, classes: int) -> np.ndarray:
     shares = np.asarray(data.inputs.get(WINDOW_WEIGHT, np.ones(len(labels))))
     is_label = labels != IGNORE_INDEX
     return np.bincount(labels[is_label], shares[is_label], minlength=classes)
-
-
-def balanced_weights(data: TaskData, classes: int) -> torch.Tensor:
-    """A weight for each class: the mean number of labels of a class by the class's own (scikit-learn's "balanced")."""
-    counts = label_counts(data, classes)
-    weights = np.where(counts > 0, counts.sum() / (np.count_nonzero(counts) * np.where(counts > 0, counts, 1)), 1.0)
-    return torch.tensor(weights, dtype=torch.float32)
-
-
-def weighted_loss(
-    weights: torch.Tensor | None, label_smoothing: float = 0.0, objective: Objective = "classes"
-) -> Callable[..., torch.Tensor]:
-    """A loss function for `Trainer` with class weights (C,) or sequence weights, for any objective but "span"."""
-
-    # logits (..., C); labels (...), or a tuple of labels and sequence weights (N,). The weighted sum is divided by the
-    # weighted number of labels of the optimizer step, or, if that is None, by the sum of the labels' weights.
-    def loss(outputs: Any, labels: Any, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
-        labels, shares = labels if isinstance(labels, tuple) else (labels, None)
-        logits = outputs["logits"].float()
-        if objective == "value":
-            each = (logits.squeeze(-1) - labels.float()).square()
-            counted = torch.ones_like(each)
-        elif objective == "labels":
-            each = binary_cross_entropy_with_logits(logits, labels.float(), reduction="none")
-            counted = torch.ones_like(each)
-        else:
-            labels, by_class = labels.reshape(-1), torch.ones(logits.shape[-1]) if weights is None else weights
-            by_class = by_class.to(logits.device)
-            each = cross_entropy(
-                logits.flatten(0, -2), labels, by_class, reduction="none", label_smoothing=label_smoothing
-            )
-            counted = by_class[labels.clamp(min=0)] * (labels != IGNORE_INDEX)
-        if shares is not None:
-            shares = shares.reshape(-1, *[1] * (each.ndim - 1))
-            each, counted = each * shares, counted * shares
-        return mean_of(each.sum(), counted.sum() if num_items_in_batch is None else num_items_in_batch)
-
-    return loss

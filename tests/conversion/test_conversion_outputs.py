@@ -10,7 +10,7 @@ import torch
 
 from mybert import MyBertConfig, MyBertModel
 from mybert.conversion import convert_google_checkpoint, export_google_checkpoint, export_onnx, to_transformers_bert
-from mybert.conversion.tensorflow import bundle_writer
+from mybert.conversion.tensorflow import tensor_bundle
 from mybert.files import BusyError, locked
 
 CLASSIFIER = Path(__file__).parents[1] / "fixtures" / "google_tf1" / "classifier"
@@ -79,7 +79,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(model_dir, tmp_path, monkeypatc
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(bundle_writer, "write_sorted_table", fail)
+    monkeypatch.setattr(tensor_bundle, "write_sorted_table", fail)
     with pytest.raises(OSError, match=r"out/m\.[^ ]* could not be written \(the disk is full") as caught:
         export_google_checkpoint(model_dir, tmp_path / "out" / "m")
     assert "partial" not in str(caught.value)

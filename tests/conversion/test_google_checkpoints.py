@@ -18,17 +18,14 @@ from transformers import AutoModel, AutoModelForTokenClassification, AutoTokeniz
 
 import mybert
 from mybert.conversion import (
-    ConversionError,
     convert_google_checkpoint,
-    errors,
     key_map,
     load_optimizer_state,
     read_tensor_bundle,
     verify_conversion,
     write_tensor_bundle,
 )
-from mybert.conversion.google_sources import open_source
-from mybert.conversion.tensorflow.bundle_errors import ChecksumError
+from mybert.conversion.google_source import open_source
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 TF1, TF2 = FIXTURES / "google_tf1", FIXTURES / "google_tf2"
@@ -221,7 +218,7 @@ def test_multiple_choice_has_one_score(tmp_path):
     folder = copy_checkpoint(TF1 / "classifier", tmp_path / "source", **one)
     report = convert_google_checkpoint(folder, tmp_path / "model", "multiple-choice")
     assert report.verification.outputs == {"logits": (2, 3)}
-    with pytest.raises(errors.ShapeMismatchError, match=r"has shape \(3, 32\), but the .* \(1, 32\)"):
+    with pytest.raises(ValueError, match=r"has shape \(3, 32\), but the .* \(1, 32\)"):
         convert_google_checkpoint(TF1 / "classifier", tmp_path / "other", "multiple-choice")
     assert not (tmp_path / "other").exists()
 
@@ -251,7 +248,7 @@ def test_a_head_that_is_not_there_is_newly_initialised_and_said_so(tmp_path, cap
     ],
 )
 def test_heads_that_do_not_fit(tmp_path, arguments, message):
-    with pytest.raises(errors.HeadError, match=message):
+    with pytest.raises(ValueError, match=message):
         convert_google_checkpoint(TF1 / "classifier", tmp_path / "model", **arguments)
 
 
@@ -299,24 +296,24 @@ def test_an_older_name_of_the_slots(tmp_path):
 )
 def test_broken_optimizer_states(tmp_path, change, message):
     folder = copy_checkpoint(TF1 / "squad_adam", tmp_path / "source", **change)
-    with pytest.raises(errors.OptimizerStateError, match=message):
+    with pytest.raises(ValueError, match=message):
         convert_google_checkpoint(folder, tmp_path / "model", optimizer=True)
     assert not (tmp_path / "model").exists()
 
 
 def test_there_is_no_optimizer_state(tmp_path):
     for source in (TF1 / "pretrain", TF2 / "BertEncoder" / "encoder"):
-        with pytest.raises(errors.OptimizerStateError):
+        with pytest.raises(ValueError):
             convert_google_checkpoint(source, tmp_path / "model", optimizer=True)
     convert_google_checkpoint(TF1 / "squad_adam", tmp_path / "model", "encoder", optimizer=True)
     model = mybert.MyBertForMaskedLM(tiny_config())
     optimizer = torch.optim.AdamW(model.parameters())
     other = mybert.MyBertModel(tiny_config())
-    with pytest.raises(errors.OptimizerStateError, match="shape"):
+    with pytest.raises(ValueError, match="shape"):
         load_optimizer_state(tmp_path / "model", other, torch.optim.AdamW(other.parameters()))
-    with pytest.raises(errors.OptimizerStateError, match="fit no trained parameter"):
+    with pytest.raises(ValueError, match="fit no trained parameter"):
         load_optimizer_state(tmp_path / "model", model, optimizer)
-    with pytest.raises(errors.OptimizerStateError, match="no such file"):
+    with pytest.raises(FileNotFoundError, match="no such file"):
         load_optimizer_state(tmp_path / "nothing", model, optimizer)
 
 
@@ -325,12 +322,12 @@ def test_there_is_no_optimizer_state(tmp_path):
 
 def test_unknown_variables(tmp_path):
     folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "source", **{"my/extra/kernel": np.ones(2, np.float32)})
-    with pytest.raises(errors.UnknownVariableError, match=r"1 variables are not known: 'my/extra/kernel'"):
+    with pytest.raises(ValueError, match=r"1 variables are not known: 'my/extra/kernel'"):
         convert_google_checkpoint(folder, tmp_path / "model")
     report = convert_google_checkpoint(folder, tmp_path / "model", ignore=["my/.*"])
     assert report.ignored["named by the user"] == ("my/extra/kernel",)
     assert verify_conversion(folder, tmp_path / "model", ignore=["my/.*"]).ok
-    with pytest.raises(ConversionError, match="not a regular expression"):
+    with pytest.raises(ValueError, match="not a regular expression"):
         convert_google_checkpoint(folder, tmp_path / "other", ignore=["("])
 
 
@@ -366,29 +363,29 @@ def test_variables_of_keras_training_are_ignored_by_kind(tmp_path):
     [
         (
             {"bert/encoder/layer_1/output/dense/bias": None},
-            errors.MissingVariableError,
+            ValueError,
             "1 variables of the model are missing: 'bert/encoder/layer_1/output/dense/bias'",
         ),
-        ({"cls/predictions/output_bias": None}, errors.MissingVariableError, "cls/predictions/output_bias"),
+        ({"cls/predictions/output_bias": None}, ValueError, "cls/predictions/output_bias"),
         (
             {"bert/embeddings/position_embeddings": np.ones((50, HIDDEN), np.float32)},
-            errors.ShapeMismatchError,
+            ValueError,
             r"has shape \(50, 32\), but the configuration asks for \(48, 32\) \(max_position_embeddings 48",
         ),
         (
             {"bert/pooler/dense/bias": np.ones(HIDDEN, np.int32)},
-            errors.VariableTypeError,
+            ValueError,
             "bert/pooler/dense/bias' is of type int32",
         ),
-        ({"bert/embeddings/word_embeddings": None}, errors.SourceError, "not a BERT"),
+        ({"bert/embeddings/word_embeddings": None}, ValueError, "not a BERT"),
         (
             {"bert/encoder/layer_2/output/dense/bias": np.ones(HIDDEN, np.float32)},
-            errors.ConfigurationError,
+            ValueError,
             "the checkpoint has 3 layers, num_hidden_layers of the configuration is 2",
         ),
         (
             {"bert/pooler/dense/bias": np.full(HIDDEN, np.nan, np.float32)},
-            errors.VerificationError,
+            ValueError,
             "seq_relationship_logits is not finite",
         ),
     ],
@@ -407,7 +404,7 @@ def test_damage_in_what_is_ignored_is_found_too(tmp_path):
     content = bytearray(path.read_bytes())
     content[info.offset] ^= 4
     path.write_bytes(content)
-    with pytest.raises(ChecksumError, match="adam_v"):
+    with pytest.raises(ValueError, match=r"adam_v.* has checksum"):
         convert_google_checkpoint(tmp_path / "source", tmp_path / "model")
 
 
@@ -461,7 +458,7 @@ def test_the_whole_configuration_is_taken_over(tmp_path):
 def test_configurations_that_do_not_fit(tmp_path, change, message):
     source = json.loads((TF1 / "pretrain" / "bert_config.json").read_text()) | change
     (tmp_path / "config.json").write_text(json.dumps(source))
-    with pytest.raises(ConversionError, match=message):
+    with pytest.raises(ValueError, match=message):
         convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model", config_file=tmp_path / "config.json")
 
 
@@ -471,7 +468,7 @@ def test_configurations_that_do_not_fit(tmp_path, change, message):
 )
 def test_configurations_that_are_none(tmp_path, content, message):
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(errors.ConfigurationError, match=message):
+    with pytest.raises(ValueError, match=message):
         convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model", config_file=tmp_path / "config.json")
 
 
@@ -479,7 +476,7 @@ def test_a_tf1_checkpoint_needs_its_configuration(tmp_path):
     (tmp_path / "deep").mkdir()
     for file in (TF1 / "pretrain").glob("bert_model*"):
         shutil.copy(file, tmp_path / "deep" / file.name)
-    with pytest.raises(errors.ConfigurationError, match="no bert_config"):
+    with pytest.raises(FileNotFoundError, match="no bert_config"):
         convert_google_checkpoint(tmp_path / "deep", tmp_path / "model")
 
 
@@ -559,7 +556,7 @@ def test_without_vocabulary_there_is_no_tokenizer(tmp_path, caplog):
 
 def test_a_vocabulary_that_is_too_large(tmp_path):
     vocab = write_vocab(tmp_path, [*PIECES, *(f"w{i}" for i in range(300))])
-    with pytest.raises(errors.VocabularyError, match="holds 310 pieces, vocab_size of the configuration is 211"):
+    with pytest.raises(ValueError, match="holds 310 pieces, vocab_size of the configuration is 211"):
         convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model", vocab_file=vocab)
 
 
@@ -637,14 +634,14 @@ def test_the_state_file_names_the_latest(tmp_path, release):
         assert found.prefix == release / "model.ckpt-5"
     (release / "checkpoint").unlink()
     with (
-        pytest.raises(errors.SourceError, match=r"holds 3 checkpoints \(bert_model.ckpt, model.ckpt-5"),
+        pytest.raises(ValueError, match=r"holds 3 checkpoints \(bert_model.ckpt, model.ckpt-5"),
         open_source(release),
     ):
         pass
 
 
 def test_sources_without_checkpoint(tmp_path):
-    with pytest.raises(errors.SourceError, match="holds no TensorFlow checkpoint"):
+    with pytest.raises(ValueError, match="holds no TensorFlow checkpoint"):
         convert_google_checkpoint(tmp_path, tmp_path / "model")
     with pytest.raises(FileNotFoundError, match="no such file"):
         convert_google_checkpoint(tmp_path / "nothing", tmp_path / "model")
@@ -688,7 +685,7 @@ UNSAFE_TAR = [
 def test_unsafe_members(tmp_path, release, archive, member):
     pack(release, tmp_path / archive, [member])
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(errors.UnsafeMemberError):
+    with pytest.raises(ValueError, match=r"member .* is refused"):
         convert_google_checkpoint(tmp_path / archive, tmp_path / "model")
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -698,7 +695,7 @@ def test_bombs(tmp_path, release):
     pack(release, tmp_path / "a.zip", [("zeros.bin", zeros)])
     pack(release, tmp_path / "a.tar.gz", [(tar_member("zeros.bin", size=len(zeros)), zeros)])
     for archive in ("a.zip", "a.tar.gz"):
-        with pytest.raises(errors.CompressionRatioError, match="100 times the compressed size"):
+        with pytest.raises(ValueError, match="100 times the compressed size"):
             convert_google_checkpoint(tmp_path / archive, tmp_path / "model")
 
 
@@ -709,7 +706,7 @@ def test_broken_archives(tmp_path, release, name):
         (tmp_path / name).write_bytes(content[:size])
         if not any(content[size:]):
             continue  # trailing zeros of a tar file are not needed
-        with pytest.raises(ConversionError):
+        with pytest.raises(ValueError):
             convert_google_checkpoint(tmp_path / name, tmp_path / "model", verify=False, overwrite=True)
     for place in range(0, len(content), len(content) // 60):
         spoiled = bytearray(content)
@@ -717,10 +714,10 @@ def test_broken_archives(tmp_path, release, name):
         (tmp_path / name).write_bytes(spoiled)
         try:  # a flipped byte in unused data, such as a date, is harmless
             convert_google_checkpoint(tmp_path / name, tmp_path / "model", verify=False, overwrite=True)
-        except ConversionError as error:
+        except ValueError as error:
             assert str(error)
     (tmp_path / name).write_bytes(gzip.compress(b"no tar at all") if name == "a.tar.gz" else b"nothing")
-    with pytest.raises(ConversionError):
+    with pytest.raises(ValueError):
         convert_google_checkpoint(tmp_path / name, tmp_path / "model", overwrite=True)
 
 
@@ -754,7 +751,7 @@ def test_verification_finds_a_single_changed_weight(tmp_path, name):
     del weights[name]
     save_file(weights, path, metadata={"format": "pt"})
     if name.startswith("bert."):  # no model of any kind
-        with pytest.raises(errors.ModelFolderError, match=f"lack {name}"):
+        with pytest.raises(ValueError, match=f"lack {name}"):
             verify_conversion(TF1 / "pretrain", tmp_path / "model")
     else:
         report = verify_conversion(TF1 / "pretrain", tmp_path / "model")

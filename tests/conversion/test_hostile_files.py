@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mybert.conversion import ConversionError, read_tensor_bundle, write_tensor_bundle
-from mybert.conversion.model_garden import GardenGraph
+from mybert.conversion import read_tensor_bundle, write_tensor_bundle
+from mybert.conversion.google_variables import GardenGraph
 from mybert.conversion.tensorflow import GRAPH_KEY, sorted_table, wire
-from mybert.conversion.tensorflow import bundle_errors as errors
-from mybert.conversion.tensorflow.bundle_format import slice_key
+from mybert.conversion.tensorflow.tensor_bundle import slice_key
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 CLASSIFIER = FIXTURES / "google_tf1" / "classifier" / "bert_model.ckpt"
@@ -47,7 +46,7 @@ def put_entries(prefix, entries):
 
 
 def entries_of(prefix):
-    return dict(sorted_table.read_sorted_table(f"{prefix}{INDEX}"))
+    return dict(sorted_table.read_sorted_table(Path(f"{prefix}{INDEX}").read_bytes()))
 
 
 # --- every flipped byte ----------------------------------------------------------------------------------------------
@@ -74,7 +73,7 @@ def test_every_flipped_byte_of_an_index_is_detected(tmp_path, name):
     put(tmp_path / "m", DATA, content[DATA])
     for place, spoiled in flips(content[INDEX]):
         put(tmp_path / "m", INDEX, spoiled)
-        with pytest.raises(ConversionError):
+        with pytest.raises(ValueError):
             read_all(tmp_path / "m")
             pytest.fail(f"byte {place} was flipped unseen")
 
@@ -93,7 +92,7 @@ def check_flipped_data(source, prefix, step):
         for place in range(0, len(content[DATA]), step):
             stream.seek(place)
             stream.write(bytes([content[DATA][place] ^ 1 << place % 8]))
-            with pytest.raises(ConversionError):
+            with pytest.raises(ValueError):
                 bundle.verify([owners[place]])
                 pytest.fail(f"byte {place} was flipped unseen")
             stream.seek(place)
@@ -115,7 +114,7 @@ def test_flipped_data_is_detected_when_the_tensor_is_read(small):
     content = files_of(small)[DATA]
     put(small, DATA, bytes([content[0] ^ 1]) + content[1:])
     bundle = read_tensor_bundle(small)
-    with pytest.raises(errors.ChecksumError, match="layer_0/kernel"):
+    with pytest.raises(ValueError, match="layer_0/kernel"):
         _ = bundle["layer_0/kernel"]
     assert bundle["layer_1/kernel"].shape == (2, 3)
     assert read_tensor_bundle(small, verify=False)["layer_0/kernel"].shape == (1, 3)
@@ -139,48 +138,45 @@ WHOLE = wire.field(7, wire.field(1, b""))  # one slice, the whole of one dimensi
 
 
 @pytest.mark.parametrize(
-    ("fields", "error", "message"),
+    ("fields", "message"),
     [
-        ((wire.field(1, 99),), errors.EntryError, "type number 99 is unknown"),
-        ((wire.field(5, 8),), errors.EntryError, "type number 0 is unknown"),
-        ((wire.field(1, 1), wire.field(2, dims(NEGATIVE))), errors.EntryError, "negative dimension"),
-        ((wire.field(1, 1), wire.field(2, dims(HUGE, HUGE))), errors.EntryError, "overflows"),
-        ((wire.field(1, 1), wire.field(2, dims(0, HUGE, HUGE))), errors.EntryError, "overflows"),
-        ((wire.field(1, 1), wire.field(2, dims(*[1] * 33))), errors.EntryError, "33 dimensions"),
-        ((wire.field(1, 1), wire.field(2, b"\x18\x01")), errors.EntryError, "rank is unknown"),
-        ((wire.field(1, 1), wire.field(3, 5), wire.field(5, 4)), errors.EntryError, "data file 5"),
-        ((wire.field(1, 1), wire.field(4, NEGATIVE), wire.field(5, 4)), errors.EntryError, "negative"),
-        ((wire.field(1, 1), wire.field(5, HUGE)), errors.TruncatedFileError, "tensor 'step' needs"),
+        ((wire.field(1, 99),), "type number 99 is unknown"),
+        ((wire.field(5, 8),), "type number 0 is unknown"),
+        ((wire.field(1, 1), wire.field(2, dims(NEGATIVE))), "negative dimension"),
+        ((wire.field(1, 1), wire.field(2, dims(HUGE, HUGE))), "overflows"),
+        ((wire.field(1, 1), wire.field(2, dims(0, HUGE, HUGE))), "overflows"),
+        ((wire.field(1, 1), wire.field(2, dims(*[1] * 33))), "33 dimensions"),
+        ((wire.field(1, 1), wire.field(2, b"\x18\x01")), "rank is unknown"),
+        ((wire.field(1, 1), wire.field(3, 5), wire.field(5, 4)), "data file 5"),
+        ((wire.field(1, 1), wire.field(4, NEGATIVE), wire.field(5, 4)), "negative"),
+        ((wire.field(1, 1), wire.field(5, HUGE)), "tensor 'step' needs"),
         (
             (wire.field(1, 1), wire.field(4, HUGE), wire.field(5, 4)),
-            errors.TruncatedFileError,
             "tensor 'step' needs",
         ),
-        ((wire.field(1, 1), wire.field(5, 8)), errors.EntryError, "needs 4 bytes, 8 are stored"),
-        ((wire.field(1, 1), wire.field(5, 4)), errors.OverlapError, "share bytes"),
-        ((wire.field(1, 7), wire.field(2, dims(HUGE))), errors.EntryError, "strings cannot fit"),
+        ((wire.field(1, 1), wire.field(5, 8)), "needs 4 bytes, 8 are stored"),
+        ((wire.field(1, 1), wire.field(5, 4)), "share bytes"),
+        ((wire.field(1, 7), wire.field(2, dims(HUGE))), "strings cannot fit"),
         (
             (wire.field(1, 1), wire.field(5, 4), wire.field(7, wire.field(1, b""))),
-            errors.EntryError,
             "bytes of its own",
         ),
         (
             (wire.field(1, 1), wire.field(2, dims(2)), wire.field(7, wire.field(1, b""))),
-            errors.SliceError,
             "no entry",
         ),
-        ((wire.field(1, b"text"),), errors.ProtobufError, "holds bytes"),
-        ((wire.field(2, 3),), errors.ProtobufError, "holds a number"),
-        ((b"\x0b",), errors.ProtobufError, "wire type 3"),
-        ((b"\x00\x00",), errors.ProtobufError, "field number 0"),
-        ((b"\x12\x7f",), errors.ProtobufError, "needs 127 bytes"),
-        ((b"\x08" + b"\xff" * 20,), errors.VarintError, "more than 64 bits"),
-        ((b"\x08\xff",), errors.VarintError, "runs past the end"),
+        ((wire.field(1, b"text"),), "holds bytes"),
+        ((wire.field(2, 3),), "holds a number"),
+        ((b"\x0b",), "wire type 3"),
+        ((b"\x00\x00",), "field number 0"),
+        ((b"\x12\x7f",), "needs 127 bytes"),
+        ((b"\x08" + b"\xff" * 20,), "more than 64 bits"),
+        ((b"\x08\xff",), "runs past the end"),
     ],
 )
-def test_broken_entries(small, fields, error, message):
+def test_broken_entries(small, fields, message):
     spoil_entry(small, *fields)
-    with pytest.raises(error, match=message):
+    with pytest.raises(ValueError, match=message):
         read_all(small)
 
 
@@ -195,7 +191,7 @@ def test_broken_entries(small, fields, error, message):
 )
 def test_broken_headers(small, header, message):
     put_entries(small, entries_of(small) | {b"": header})
-    with pytest.raises(errors.HeaderError, match=message):
+    with pytest.raises(ValueError, match=message):
         read_all(small)
 
 
@@ -203,19 +199,19 @@ def test_missing_header(small):
     entries = entries_of(small)
     del entries[b""]
     put_entries(small, entries)
-    with pytest.raises(errors.HeaderError, match="first key"):
+    with pytest.raises(ValueError, match="first key"):
         read_all(small)
 
 
 def test_names_that_are_none(small):
     put_entries(small, entries_of(small) | {b"\xff\xfe": wire.field(1, 1) + wire.field(2, dims(0))})
-    with pytest.raises(errors.TensorNameError, match="not UTF-8"):
+    with pytest.raises(ValueError, match="not UTF-8"):
         read_all(small)
 
 
 def test_slices_that_no_tensor_claims(small):
     put_entries(small, entries_of(small) | {b"\0orphan": wire.field(1, 1) + wire.field(2, dims(0))})
-    with pytest.raises(errors.TensorNameError, match="no tensor claims"):
+    with pytest.raises(ValueError, match="no tensor claims"):
         read_all(small)
 
 
@@ -223,7 +219,7 @@ def test_types_without_counterpart_are_listed_but_not_read(small):
     spoil_entry(small, wire.field(1, 20))
     bundle = read_tensor_bundle(small)
     assert bundle.info["step"].dtype == "resource"
-    with pytest.raises(errors.UnreadableTypeError, match="resource"):
+    with pytest.raises(ValueError, match="resource"):
         _ = bundle["step"]
 
 
@@ -231,15 +227,15 @@ def test_missing_and_truncated_files(small):
     content = files_of(small)
     for size in range(0, len(content[INDEX]), 7):
         put(small, INDEX, content[INDEX][:size])
-        with pytest.raises((errors.TruncatedFileError, errors.WrongMagicError)):
+        with pytest.raises(ValueError, match=r"m\.index: the file (has \d+ bytes|ends in)"):
             read_all(small)
     put(small, INDEX, content[INDEX])
     for size in range(0, len(content[DATA]), 5):
         put(small, DATA, content[DATA][:size])
-        with pytest.raises(errors.TruncatedFileError):
+        with pytest.raises(ValueError, match=r"m\.data-00000-of-00001: the file has \d+ bytes, but tensor"):
             read_all(small)
     Path(f"{small}{DATA}").unlink()
-    with pytest.raises(errors.MissingFileError, match="00000-of-00001"):
+    with pytest.raises(FileNotFoundError, match="00000-of-00001"):
         read_all(small)
     with pytest.raises(FileNotFoundError, match=r"nothing\.index"):
         read_tensor_bundle(small.with_name("nothing"))
@@ -248,13 +244,13 @@ def test_missing_and_truncated_files(small):
 def test_wrong_magic_padding_and_gaps(small):
     table = files_of(small)[INDEX]
     put(small, INDEX, table[:-1] + b"\0")
-    with pytest.raises(errors.WrongMagicError, match="magic"):
+    with pytest.raises(ValueError, match="magic"):
         read_all(small)
     put(small, INDEX, table[:-9] + b"\1" + table[-8:])
-    with pytest.raises(errors.FooterPaddingError):
+    with pytest.raises(ValueError, match="padding of the footer"):
         read_all(small)
     put(small, INDEX, table[:-48] + b"gap" + table[-48:])
-    with pytest.raises(errors.BlockLayoutError, match="must fill the file"):
+    with pytest.raises(ValueError, match="must fill the file"):
         read_all(small)
 
 
@@ -263,7 +259,7 @@ def rebuild(table, change):
     footer = table[-48:]
     meta, at = sorted_table._read_handle(footer, 0)
     index, _ = sorted_table._read_handle(footer, at)
-    (key, _), *_ = sorted_table._read_block("", table, index, True)
+    (key, _), *_ = sorted_table._read_block(table, index, True)
     out = bytearray()
 
     def append(block, kind=b"\0"):
@@ -285,23 +281,23 @@ def block_of(*entries):
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("change", "message"),
     [
-        (lambda block: (block, b"\7"), errors.CompressionTypeError, "type 7"),
-        (lambda block: (block[:-4] + b"\xff\xff\xff\xff",), errors.BlockEntryError, "restart points"),
-        (lambda block: (b"",), errors.BlockEntryError, "restart points"),
-        (lambda block: (block_of((0, b"", b""), (5, b"a", b"")),), errors.BlockEntryError, "shares 5 bytes"),
-        (lambda block: (b"\0\x7f\0" + block_of(),), errors.BlockEntryError, "past the end"),
-        (lambda block: (b"\xff" * 9 + block_of(),), errors.VarintError, "32 bits"),
-        (lambda block: (block_of((0, b"b", b""), (0, b"a", b"")),), errors.KeyOrderError, "must increase"),
-        (lambda block: (block_of((0, b"a", b""), (0, b"a", b"")),), errors.KeyOrderError, "must increase"),
-        (lambda block: (block_of((0, b"zzz", b"")),), errors.KeyOrderError, "must increase"),
-        (lambda block: (block, b"\1"), errors.TensorBundleError, None),
+        (lambda block: (block, b"\7"), "type 7"),
+        (lambda block: (block[:-4] + b"\xff\xff\xff\xff",), "restart points"),
+        (lambda block: (b"",), "restart points"),
+        (lambda block: (block_of((0, b"", b""), (5, b"a", b"")),), "shares 5 bytes"),
+        (lambda block: (b"\0\x7f\0" + block_of(),), "past the end"),
+        (lambda block: (b"\xff" * 9 + block_of(),), "32 bits"),
+        (lambda block: (block_of((0, b"b", b""), (0, b"a", b"")),), "must increase"),
+        (lambda block: (block_of((0, b"a", b""), (0, b"a", b"")),), "must increase"),
+        (lambda block: (block_of((0, b"zzz", b"")),), "must increase"),
+        (lambda block: (block, b"\1"), None),
     ],
 )
-def test_broken_blocks(small, change, error, message):
+def test_broken_blocks(small, change, message):
     put(small, INDEX, rebuild(files_of(small)[INDEX], change))
-    with pytest.raises(error, match=message):
+    with pytest.raises(ValueError, match=message):
         read_all(small)
 
 
@@ -310,7 +306,7 @@ def test_shared_key_prefixes_cannot_fill_the_memory(small):
     entries = [(0, b"a" * 200_000, b""), *((200_000 + i, b"a", b"") for i in range(80_000))]
     put(small, INDEX, rebuild(files_of(small)[INDEX], lambda block: (block_of(*entries),)))
     tracemalloc.start()
-    with pytest.raises(errors.BlockEntryError, match="expand to more than 24 times"):
+    with pytest.raises(ValueError, match="expand to more than 24 times"):
         read_all(small)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -319,7 +315,7 @@ def test_shared_key_prefixes_cannot_fill_the_memory(small):
 
 def test_a_v1_checkpoint_gets_a_clear_message(tmp_path):
     (tmp_path / "model.ckpt").write_bytes(sorted_table.write_sorted_table([(b"", b"x")]))
-    with pytest.raises(errors.OldFormatError, match="V1 checkpoint"):
+    with pytest.raises(ValueError, match="V1 checkpoint"):
         read_tensor_bundle(tmp_path / "model.ckpt")
 
 
@@ -356,8 +352,8 @@ def check_mutant(prefix, original=None):
     """Read a corrupted bundle: an error of ours, or tensors, which must be the originals if checksums are on."""
     try:
         found = read_all(prefix)
-    except ConversionError as error:
-        assert str(error)
+    except (FileNotFoundError, ValueError) as error:
+        assert str(error).startswith(str(prefix))
         return True
     size = sum(Path(f"{prefix}{suffix}").stat().st_size for suffix in (INDEX, DATA))
     widened = 2 if any(array.dtype == np.float32 for array in found.values()) else 1  # bfloat16 becomes float32
@@ -437,5 +433,5 @@ def test_mutated_object_graphs(tmp_path):
             encoder = found.encoder()
             if encoder is not None:
                 found.variable(encoder, "_transformer_layers/0/_attention_layer/_query_dense/kernel")
-        except ConversionError as error:
-            assert str(error)
+        except ValueError as error:
+            assert str(error).startswith(str(tmp_path))

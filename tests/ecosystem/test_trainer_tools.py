@@ -6,8 +6,8 @@ import torch
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainingArguments
 
 from mybert.finetuning import FinetuningArguments
-from mybert.finetuning.training.task_run import read_run
-from mybert.finetuning.training.task_trainer import TaskTrainer
+from mybert.finetuning.training.preparation import read_run
+from mybert.finetuning.training.trainer import TaskTrainer
 from mybert.pretraining import PretrainingTrainer
 
 QUIET = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "logging_steps": 1}

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from mybert.files import text
-from mybert.files.tables import json_line, read_column, read_conll, read_rows, stream_rows, write_separated
+from mybert.files.source import FileSource
+from mybert.files.tables import json_line, read_conll, read_rows, stream_rows, write_separated
 from mybert.finetuning import TASKS
 from mybert.finetuning.data.rows import DataRow
 
@@ -38,7 +39,7 @@ def test_parquet(tmp_path):
     parquet.write_table(doubled, tmp_path / "doubled.parquet")
     with pytest.raises(ValueError, match=r"doubled.parquet has 2 columns named 'label'; expected a name for each"):
         read_rows(tmp_path / "doubled.parquet")
-    assert list(read_column(str(tmp_path / "doubled.parquet"), "text")) == ["a"]
+    assert list(FileSource(tmp_path / "doubled.parquet").column("text")) == ["a"]
     (tmp_path / "bad.parquet").write_bytes(b"PAR1" + b"0" * 100)
     with pytest.raises(ValueError, match=r"bad.parquet is not a Parquet file, or broken after row 0"):
         read_rows(tmp_path / "bad.parquet")
@@ -156,7 +157,7 @@ def test_only_colas_test_file_has_a_header(tmp_path):
         ("t.tsv", "text\tlabel\n", r"t.tsv holds no rows"),
         ("t.tsv", "text\tlabel\na\t1\nb\n", r"t.tsv, line 3: 1 fields; expected 2 \(text, label\)"),
         ("t.jsonl", '{"a": 1}\n{"a": \n', r"t.jsonl, line 2: not JSON"),
-        ("t.jsonl", "[1]\n", r"t.jsonl, entry 1: a JSON list; expected an object"),
+        ("t.jsonl", "[1]\n", r"t.jsonl, line 1: a JSON list; expected an object"),
         ("t.json", '{"a": 1}', r"t.json holds a JSON dict; expected a list"),
         (
             "t.jsonl",

@@ -29,12 +29,12 @@ from mybert import (
     MyBertTokenizer,
 )
 from mybert.finetuning import DistillationArguments, distill
-from mybert.finetuning.distillation import distillation_run
+from mybert.finetuning.distillation import run as distillation_run
 from mybert.finetuning.distillation import teacher as teacher_module
-from mybert.finetuning.distillation.distillation_loss import DistillationLoss, Lesson
-from mybert.finetuning.distillation.distillation_run import Distillation
 from mybert.finetuning.distillation.layer_losses import LAYER_LOSSES, PROJECTIONS, LayerLosses, relation_heads
-from mybert.finetuning.distillation.teacher_embeddings import begin_with_teacher
+from mybert.finetuning.distillation.run import Distillation
+from mybert.finetuning.distillation.teacher import init_embeddings_from_teacher
+from mybert.finetuning.distillation.trainer import DistillationBatch, DistillationLoss
 
 NAN = float("nan")
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -150,7 +150,7 @@ def test_the_loss_and_its_gradient_are_those_made_by_hand(objective, temperature
             loss = hand_made(objective, logits, targets, expected, temperature, 0.3).mean()
         else:
             loss = DistillationLoss(objective, temperature, 0.3)(
-                {"logits": logits}, Lesson({}, {"labels": labels}, targets)
+                {"logits": logits}, DistillationBatch({}, {"labels": labels}, targets)
             )
         loss.backward()
         found.append((loss.detach(), logits.grad))
@@ -164,7 +164,9 @@ def test_words_without_soft_targets_and_windows_weigh_as_they_should():
     labels = torch.tensor([[1, -100, -100], [-100, 2, -100]])
     shares = torch.tensor([0.5, 1.0])
     logits.requires_grad_()
-    loss = DistillationLoss("classes", 2.0, 0.25)({"logits": logits}, Lesson({}, {"labels": labels}, targets, shares))
+    loss = DistillationLoss("classes", 2.0, 0.25)(
+        {"logits": logits}, DistillationBatch({}, {"labels": labels}, targets, shares)
+    )
     items = [(0, 0, 1), (0, 1, -100), (1, 1, 2), (1, 2, -100)]
     each = [
         shares[row] * hand_made("classes", logits[row, [place]], targets[row, [place]], [label], 2.0, 0.25)[0]
@@ -182,7 +184,7 @@ def test_the_ends_of_answers_are_compared_over_the_tokens_that_there_are():
     targets = torch.randn(2, 5, 2)
     targets[1, 3:] = NAN  # padding
     labels = {"start_positions": torch.tensor([1, -100]), "end_positions": torch.tensor([3, -100])}
-    loss = DistillationLoss("span", 2.0, 0.4)(outputs, Lesson({}, labels, targets))
+    loss = DistillationLoss("span", 2.0, 0.4)(outputs, DistillationBatch({}, labels, targets))
     expected = []
     for row, length in ((0, 5), (1, 3)):
         ends = []
@@ -561,7 +563,11 @@ def test_words_begin_as_the_principal_components_of_the_teachers(folders, words,
     student = MyBertModel(MyBertConfig(vocab_size=len(own), **SIZE | {"hidden_size": width}))
     before = student.get_input_embeddings().weight.detach().clone()
     both = [piece for piece in own if piece in known]
-    assert begin_with_teacher(student, teacher, *tokenizers) == len(both) < (99 if words == "plain" else len(own))
+    assert (
+        init_embeddings_from_teacher(student, teacher, *tokenizers)
+        == len(both)
+        < (99 if words == "plain" else len(own))
+    )
     after = student.get_input_embeddings().weight.detach()
     theirs = teacher.get_input_embeddings().weight.detach()[[known[piece] for piece in both]].numpy()
     theirs = theirs - theirs.mean(0)

@@ -8,7 +8,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bert
 
 from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertModel
 from mybert.finetuning import EvaluateArguments, FinetuningArguments, evaluate_model, finetune
-from mybert.finetuning.training.task_trainer import TaskTrainer
+from mybert.finetuning.training.trainer import TaskTrainer
 from mybert.runs import ResumableTrainer
 
 

@@ -10,7 +10,7 @@ from mybert.finetuning import TASKS, FinetuningArguments, finetune, predict
 from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.question_answering import QuestionExample
 from mybert.finetuning.tasks.tagging import TaggedSentence
-from mybert.finetuning.training import recipe
+from mybert.finetuning.training import run as training_run
 from mybert.finetuning.training.samples import fold_numbers
 
 ROWS = [(f"the {noun} sat {n}", "animal" if noun in ("cat", "dog") else "thing") for n in range(3) for noun in
@@ -97,7 +97,7 @@ def test_folds_measure_and_the_model_learns_from_all(arguments, tmp_path, monkey
     finetune(arguments(folds=0, output_dir=str(plain)))
     assert (plain / "model.safetensors").read_bytes() == weights
 
-    monkeypatch.setattr(recipe.TaskTrainer, "train", lambda *args, **kwargs: pytest.fail("trains again"))
+    monkeypatch.setattr(training_run.TaskTrainer, "train", lambda *args, **kwargs: pytest.fail("trains again"))
     again = finetune(arguments())
     assert again["mean"] == result["mean"]
 
@@ -108,7 +108,7 @@ def test_a_run_that_was_cut_off_goes_on_with_the_next_fold(arguments, tmp_path, 
     out = tmp_path / "out"
     weights, metrics = (out / "model.safetensors").read_bytes(), (out / "metrics.json").read_text()
     shutil.rmtree(out)
-    train, calls = recipe.Finetuning._train, []
+    train, calls = training_run.Finetuning._train, []
 
     def killed(*given):
         if len(calls) == 2:
@@ -117,7 +117,7 @@ def test_a_run_that_was_cut_off_goes_on_with_the_next_fold(arguments, tmp_path, 
         return train(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(recipe.Finetuning, "_train", killed)
+        patch.setattr(training_run.Finetuning, "_train", killed)
         with pytest.raises(KeyboardInterrupt):
             finetune(arguments())
     assert sorted(path.name for path in out.glob("fold_*")) == ["fold_1", "fold_2"]

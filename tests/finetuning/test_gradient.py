@@ -10,8 +10,8 @@ from transformers import BertConfig, BertModel, TrainerCallback
 from mybert import MyBertConfig, MyBertModel
 from mybert.finetuning import FinetuningArguments
 from mybert.finetuning.tasks import feature_tasks
-from mybert.finetuning.training.task_run import read_run, starting_model
-from mybert.finetuning.training.task_trainer import TaskTrainer
+from mybert.finetuning.training.preparation import read_run, starting_model
+from mybert.finetuning.training.trainer import TaskTrainer
 
 # Seven examples in batches of two: the last one is smaller. Later sentences have more labels.
 WORDS = "the cat sat on the mat and the dog ran".split()

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from mybert.finetuning import FinetuningArguments, finetune
-from mybert.finetuning.training import recipe
+from mybert.finetuning.training import run as training_run
 
 ROWS = [
     (f"the {noun} was {word} {end}", "good" if word in ("happy", "fish") else "bad")
@@ -58,7 +58,7 @@ def stop(monkeypatch, event, step):
         if state.global_step == step:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(recipe, "StopOnInterrupt", type("Stop", (recipe.StopOnInterrupt,), {event: send}))
+    monkeypatch.setattr(training_run, "StopOnInterrupt", type("Stop", (training_run.StopOnInterrupt,), {event: send}))
 
 
 def evaluations(folder):
@@ -97,13 +97,13 @@ def test_a_run_killed_between_an_epochs_last_step_and_its_evaluation_ends_as_a_w
     finetune(arguments(**settings, output_dir=str(tmp_path / "whole")))
     for epoch in (1, 2):
 
-        def killed(self, *args, epoch=epoch, evaluate=recipe.TaskTrainer.evaluate, **kwargs):
+        def killed(self, *args, epoch=epoch, evaluate=training_run.TaskTrainer.evaluate, **kwargs):
             if self.state.epoch > epoch - 1:
                 raise KeyboardInterrupt
             return evaluate(self, *args, **kwargs)
 
         with monkeypatch.context() as patches, pytest.raises(KeyboardInterrupt):
-            patches.setattr(recipe.TaskTrainer, "evaluate", killed)
+            patches.setattr(training_run.TaskTrainer, "evaluate", killed)
             finetune(arguments(**settings))
     finetune(arguments(**settings))
     assert len(evaluations(tmp_path / "whole")) == 2
@@ -127,9 +127,9 @@ def test_a_run_killed_after_training_is_not_trained_again(arguments, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patches, pytest.raises(KeyboardInterrupt):
-        patches.setattr(recipe.TaskTrainer, "evaluate_all", killed)
+        patches.setattr(training_run.TaskTrainer, "evaluate_all", killed)
         finetune(arguments())
-    monkeypatch.setattr(recipe.TaskTrainer, "training_step", lambda *args: pytest.fail("trains again"))
+    monkeypatch.setattr(training_run.TaskTrainer, "training_step", lambda *args: pytest.fail("trains again"))
     assert not finetune(arguments())["interrupted"]
 
 

@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 
 from mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.finetuning import DistillationArguments, FinetuningArguments, finetune
-from mybert.finetuning.training import recipe
-from mybert.finetuning.training.learning_rates import layerwise_groups, rate_for_size
+from mybert.finetuning.training import run as training_run
+from mybert.finetuning.training.parameters import layerwise_groups, rate_for_size
 
 ROWS = [("the cat was happy", "good"), ("the dog was sad", "bad")] * 8
 
@@ -108,12 +108,12 @@ def test_a_run_with_a_rate_for_word_embeddings_resumes_exactly(arguments, tmp_pa
     settings = {"embedding_learning_rate": 10.0, "layer_decay": 0.9, "max_steps": 4, "save_strategy": "steps"}
     finetune(arguments(**settings, save_steps=1, output_dir=str(tmp_path / "whole")))
 
-    class Killed(recipe.StopOnInterrupt):
+    class Killed(training_run.StopOnInterrupt):
         def on_save(self, args, state, control, **kwargs):
             if state.global_step == 3:
                 raise RuntimeError("killed")
 
-    monkeypatch.setattr(recipe, "StopOnInterrupt", Killed)
+    monkeypatch.setattr(training_run, "StopOnInterrupt", Killed)
     with pytest.raises(RuntimeError, match="killed"):
         finetune(arguments(**settings, save_steps=1))
     monkeypatch.undo()

@@ -18,7 +18,7 @@ from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.registry import task_record
 from mybert.finetuning.tasks.tagging import TaggedSentence
 from mybert.finetuning.tasks.task import network_outputs
-from mybert.finetuning.training.samples import balanced_weights, weighted_loss
+from mybert.finetuning.training.trainer import balanced_weights, weighted_loss
 from mybert.pipelines import WindowedTextClassificationPipeline, WindowedTokenClassificationPipeline
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()

@@ -6,8 +6,8 @@ import pytest
 from transformers import TrainerCallback
 
 from mybert.finetuning import FinetuningArguments
-from mybert.finetuning.training.task_run import read_run, starting_model
-from mybert.finetuning.training.task_trainer import TaskTrainer
+from mybert.finetuning.training.preparation import read_run, starting_model
+from mybert.finetuning.training.trainer import TaskTrainer
 
 WORDS = "the cat sat on the mat and the dog ran".split()
 SENTENCES = [" ".join(WORDS[: 2 + number]) for number in range(8)]

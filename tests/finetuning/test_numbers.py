@@ -11,8 +11,8 @@ from transformers import AutoConfig, pipeline
 import mybert
 from mybert import MyBertForSequenceClassification
 from mybert.finetuning import FinetuningArguments, finetune
-from mybert.finetuning.network.target_scale import fold_target_scale, learn_standardized
-from mybert.finetuning.training import recipe
+from mybert.finetuning.network.heads import fold_target_scale, learn_standardized
+from mybert.finetuning.training import run as training_run
 
 WORDS = {"happy": 3.0, "sad": -3.0, "fish": 1.0, "under": -1.0}
 ROWS = [
@@ -110,12 +110,12 @@ def test_a_regression_resumes_exactly(arguments, tmp_path, monkeypatch):
     settings = {"save_strategy": "steps", "save_steps": 5, "eval_strategy": "steps", "eval_steps": 5}
     finetune(arguments("whole", **settings))
 
-    class Killed(recipe.StopOnInterrupt):
+    class Killed(training_run.StopOnInterrupt):
         def on_save(self, args, state, control, **kwargs):
             if state.global_step == 15:
                 raise RuntimeError("killed")
 
-    monkeypatch.setattr(recipe, "StopOnInterrupt", Killed)
+    monkeypatch.setattr(training_run, "StopOnInterrupt", Killed)
     with pytest.raises(RuntimeError, match="killed"):
         finetune(arguments(**settings))
     monkeypatch.undo()

@@ -33,8 +33,7 @@ from mybert.cli import main
 from mybert.conversion import export_google_checkpoint, to_transformers_bert
 from mybert.files import Checkpoint, locked
 from mybert.finetuning import TASKS, PruneArguments, evaluate, prune
-from mybert.finetuning.pruning.attention_heads import head_importance, most_important
-from mybert.finetuning.pruning.pruning_run import alternate_dropped, top_dropped
+from mybert.finetuning.pruning import alternate_dropped, head_importance, most_important, top_dropped
 from mybert.finetuning.tasks.registry import task_record
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 24}

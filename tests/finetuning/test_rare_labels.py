@@ -13,8 +13,8 @@ from mybert.finetuning import FinetuningArguments, finetune
 from mybert.finetuning.data.labels import Labels
 from mybert.finetuning.tasks import TASKS
 from mybert.finetuning.tasks.classification import LabelPrediction, TextExample
-from mybert.finetuning.training.best_checkpoint import LossBreaksTies
-from mybert.finetuning.training.several_trainings import Training, together
+from mybert.finetuning.training.seeds_and_folds import Training, summarize
+from mybert.finetuning.training.trainer import LossBreaksTies
 
 NOUNS = ("cat", "dog", "tree", "mat", "fish")
 CLASSES = [(f"the {noun} was {word}", word) for noun in NOUNS for word in ("sad", "sad", "sad", "happy")]
@@ -101,8 +101,10 @@ def test_loss_breaks_ties_of_the_best_data_set(loss, is_better, greater):
 
 def test_the_lowest_loss_is_best_among_equal_seeds(arguments):
     measured = {f"seed {seed}": {"loss": loss, "accuracy": 0.5} for seed, loss in ((42, 0.7), (43, 0.6), (44, 0.8))}
-    trainings = [Training(name, Path(name), int(name[-2:]), lambda: None) for name in measured]
-    assert together(trainings, measured, arguments(seeds=3, validation_file=CLASSES)).kept.name == "seed 43"
+    trainings = [
+        Training(name, Path(name), int(name[-2:]), lambda: None, metrics=metrics) for name, metrics in measured.items()
+    ]
+    assert summarize(trainings, arguments(seeds=3, validation_file=CLASSES)).kept.name == "seed 43"
 
 
 def test_fit_thresholds_shrinks_those_of_rare_labels():

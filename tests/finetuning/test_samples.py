@@ -12,8 +12,9 @@ from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.data_report import data_lines, data_warnings, unknown_share_warning
 from mybert.finetuning.tasks.question_answering import QuestionExample
 from mybert.finetuning.tasks.task import TaskData
-from mybert.finetuning.training.samples import balanced_weights, sample, split_off, weighted_loss
-from mybert.finetuning.training.task_run import read_run
+from mybert.finetuning.training.preparation import read_run
+from mybert.finetuning.training.samples import sample, split_off
+from mybert.finetuning.training.trainer import balanced_weights, weighted_loss
 
 
 def write(path, rows, header="text\tlabel"):

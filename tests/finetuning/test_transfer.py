@@ -18,10 +18,9 @@ from transformers import (
 from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertModel
 from mybert.finetuning import FinetuningArguments, finetune
 from mybert.finetuning.network.encoder_parts import reinitialize_layers
-from mybert.finetuning.training import recipe
-from mybert.finetuning.training.freezing import Unfreezing, freeze_layers
-from mybert.finetuning.training.learning_rates import layerwise_groups
-from mybert.finetuning.training.several_trainings import Training, together
+from mybert.finetuning.training import run as training_run
+from mybert.finetuning.training.parameters import Unfreezing, freeze_layers, layerwise_groups
+from mybert.finetuning.training.seeds_and_folds import Training, summarize
 
 ROWS = [
     (f"the {noun} was {word} {end}", "good" if word in ("happy", "fish") else "bad")
@@ -173,12 +172,14 @@ def test_seeds_keep_the_best(arguments, tmp_path):
 def test_a_metric_that_only_some_seeds_have(arguments):
     """The metric of an entity type that the data lacks but a model predicts."""
     measured = {"seed 42": {"accuracy": 0.5}, "seed 43": {"accuracy": 0.75, "A_f1": 0.0}}
-    trainings = [Training(name, Path(name), int(name[-2:]), lambda: None) for name in measured]
-    found = together(trainings, measured, arguments(seeds=2))
-    assert (found.kept.name, found.summary["mean"]) == ("seed 43", {"accuracy": 0.625})
-    assert found.summary["best_seed"] == 43
+    trainings = [
+        Training(name, Path(name), int(name[-2:]), lambda: None, metrics=metrics) for name, metrics in measured.items()
+    ]
+    found = summarize(trainings, arguments(seeds=2))
+    assert (found.kept.name, found.spread["mean"]) == ("seed 43", {"accuracy": 0.625})
+    assert found.spread["best_seed"] == 43
     with pytest.raises(ValueError, match="metric_for_best_model is 'A_f1'; expected one of accuracy"):
-        together(trainings, measured, arguments(seeds=2, metric_for_best_model="A_f1"))
+        summarize(trainings, arguments(seeds=2, metric_for_best_model="A_f1"))
 
 
 @pytest.mark.parametrize("settings", [{"save_strategy": "epoch"}, {"seeds": 2, "eval_strategy": "no"}])
@@ -209,7 +210,7 @@ def test_a_finished_run_is_not_trained_again(arguments, tmp_path, monkeypatch, s
     assert "| steps | 6 |" in card.read_text() and "epochs" not in card.read_text()
     card.write_text("as its owner has edited it")
     files = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
-    monkeypatch.setattr(recipe.TaskTrainer, "train", lambda *args, **kwargs: pytest.fail("trains again"))
+    monkeypatch.setattr(training_run.TaskTrainer, "train", lambda *args, **kwargs: pytest.fail("trains again"))
     assert finetune(arguments(**settings)) == first
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()} == files
     card.unlink()  # as if it had been killed before that
@@ -296,12 +297,12 @@ def test_interrupted_runs_go_on(arguments, tmp_path, monkeypatch):
     settings = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "no"}
     finetune(arguments(**settings, output_dir=str(tmp_path / "whole"), train_head_first=0.5))
 
-    class Stop(recipe.StopOnInterrupt):
+    class Stop(training_run.StopOnInterrupt):
         def on_step_end(self, args, state, control, **kwargs):
             self.interrupted = state.global_step == 4
             super().on_step_end(args, state, control, **kwargs)
 
-    monkeypatch.setattr(recipe, "StopOnInterrupt", Stop)
+    monkeypatch.setattr(training_run, "StopOnInterrupt", Stop)
     assert finetune(arguments(**settings, train_head_first=0.5)) == {"interrupted": True}
     monkeypatch.undo()
     finetune(arguments(**settings, train_head_first=0.5))
@@ -313,12 +314,12 @@ def test_a_run_whose_checkpoints_have_no_optimizer_begins_anew(arguments, tmp_pa
     settings = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "no", "save_only_model": True}
     finetune(arguments(**settings, output_dir=str(tmp_path / "whole")))
 
-    class Killed(recipe.StopOnInterrupt):
+    class Killed(training_run.StopOnInterrupt):
         def on_save(self, args, state, control, **kwargs):
             if state.global_step == 4:
                 raise RuntimeError("killed")
 
-    monkeypatch.setattr(recipe, "StopOnInterrupt", Killed)
+    monkeypatch.setattr(training_run, "StopOnInterrupt", Killed)
     with pytest.raises(RuntimeError, match="killed"):
         finetune(arguments(**settings))
     assert (tmp_path / "out" / "checkpoint-4").is_dir()
@@ -366,7 +367,7 @@ def test_bias_correction(arguments, monkeypatch, correct_bias):
         def on_step_end(self, args, state, control, optimizer, **kwargs):
             seen.append(optimizer)
 
-    monkeypatch.setattr(recipe, "StopOnInterrupt", lambda: _interruptible(Look()))
+    monkeypatch.setattr(training_run, "StopOnInterrupt", lambda: _interruptible(Look()))
     finetune(arguments(max_steps=1, correct_bias=correct_bias, layer_decay=0.9))
     optimizer = getattr(seen[0], "optimizer", seen[0])
     assert (optimizer.param_groups[0].get("correct_bias") is False) is not correct_bias

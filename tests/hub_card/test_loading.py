@@ -4,7 +4,6 @@ import importlib.metadata
 import json
 import subprocess
 import sys
-import sysconfig
 import venv
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import transformers
 from packaging.requirements import Requirement
 
 import mybert
-from mybert.conversion import ConversionError, from_transformers_bert, to_transformers_bert
+from mybert.conversion import from_transformers_bert, to_transformers_bert
 from mybert.hub_card import publish, write_publishable
 
 HEADS = [name for name in mybert.__all__ if name.startswith(("MyBertFor", "MyBertModel"))]
@@ -104,13 +103,17 @@ def bare_python(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bare")
     venv.create(folder, with_pip=False)
     (site_packages,) = folder.glob("lib/python*/site-packages")
-    installed = Path(sysconfig.get_path("purelib"))
     distributions = requirements_of("torch") | requirements_of("transformers")
     assert "mybert" not in distributions and "accelerate" not in distributions
-    entries = {file.parts[0] for item in distributions.values() for file in item.files if file.parts[0] != ".."}
-    for entry in entries:
-        if (installed / entry).exists() and not (site_packages / entry).exists():
-            (site_packages / entry).symlink_to(installed / entry)
+    entries = {
+        item.locate_file(file.parts[0])
+        for item in distributions.values()
+        for file in item.files
+        if file.parts[0] != ".."
+    }
+    for entry in map(Path, entries):
+        if entry.exists() and not (site_packages / entry.name).exists():
+            (site_packages / entry.name).symlink_to(entry)
     return folder / "bin" / "python"
 
 
@@ -209,7 +212,7 @@ def test_a_bert_of_the_hub_is_converted_by_its_name(client, hub, make_model_dir,
     assert report.source == "owner/plain"
     assert report.verification.ok
     assert not list((tmp_path / "cache").rglob("pytorch_model.bin"))
-    with pytest.raises(ConversionError, match=r"model is 'owner/nothing'; .* the Hub has none of that name"):
+    with pytest.raises(OSError, match=r"model is 'owner/nothing'; .* the Hub has none of that name"):
         from_transformers_bert("owner/nothing", tmp_path / "model")
 
 

@@ -10,7 +10,7 @@ from mybert.pretraining import (
     build_token_store,
     pretrain,
 )
-from mybert.pretraining.masking import ChangingRate, StepOfExample
+from mybert.pretraining.masking import ChangingRate
 from mybert.pretraining.token_store import TokenStore
 
 
@@ -20,14 +20,12 @@ def arguments(tmp_path, **settings) -> PretrainingArguments:
 
 
 def test_the_rate_is_that_of_the_examples_step():
-    rate = ChangingRate(first=0.3, last=0.15, begin=10, end=110, position=StepOfExample(batch_size=8, examples=83))
+    rate = ChangingRate(first=0.3, last=0.15, begin=10, end=110, batch_size=8, examples=83)
     assert rate(0, 0) == rate(0, 79) == rate(1, 7) == 0.3  # steps 0, 9 and 10: an epoch has ten whole batches
     assert rate(1, 8) == pytest.approx(0.2985)  # step 11
     assert rate(6, 5) == pytest.approx(0.225)  # step 60
     assert rate(11, 0) == rate(12, 0) == pytest.approx(0.15)
-    assert ChangingRate(0.1, 0.2, 0, 10, StepOfExample(batch_size=8, examples=5))(3, 4) == pytest.approx(
-        0.13
-    )  # an epoch is a step
+    assert ChangingRate(0.1, 0.2, 0, 10, batch_size=8, examples=5)(3, 4) == pytest.approx(0.13)  # an epoch is a step
 
 
 def test_masks_follow_the_rate(tmp_path, documents, tokenizer):
@@ -35,7 +33,7 @@ def test_masks_follow_the_rate(tmp_path, documents, tokenizer):
     ids = {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
     data = PretrainingDataset(TokenStore(tmp_path / "store"), **ids, max_length=24, seed=1)
     fixed = PretrainingCollator(tokenizer, seed=3)
-    rate = ChangingRate(first=0.5, last=0.15, begin=0, end=2, position=StepOfExample(len(data) // 2, len(data)))
+    rate = ChangingRate(0.5, 0.15, begin=0, end=2, batch_size=len(data) // 2, examples=len(data))
     changing = PretrainingCollator(tokenizer, seed=3, changing_rate=rate)
     for epoch, share in ((0, 0.5), (1, 0.15), (5, 0.15)):
         data.set_epoch(epoch)
@@ -113,4 +111,4 @@ def test_a_run_with_both(tmp_path, text_file, tokenizer, caplog, monkeypatch):
     assert "Phase 1 of 3: left to right, sequences of up to 24 tokens, batches of 2, up to step 2." in caplog.text
     assert "Phase 3 of 3: sequences of up to 24 tokens, batches of 4." in caplog.text
     rate = rates[0][0]
-    assert (rate.first, rate.last, rate.begin, rate.end, rate.position.batch_size) == (0.4, 0.15, 3, 6, 4)
+    assert (rate.first, rate.last, rate.begin, rate.end, rate.batch_size) == (0.4, 0.15, 3, 6, 4)

@@ -174,7 +174,7 @@ def test_a_run_begins_with_them_once(tmp_path, text_file, monkeypatch, caplog):
     ("change", "message"),
     [
         ({"embeddings": "glove"}, "embeddings is 'glove'; expected one of random, cooccurrence"),
-        ({"model": "somewhere"}, "embeddings is 'cooccurrence' with model 'somewhere', which has its own"),
+        ({"model": "somewhere"}, "with model .somewhere., which has its own"),
     ],
 )
 def test_mistakes(tmp_path, text_file, change, message):

@@ -1,0 +1,327 @@
+"""The demo: vocabulary, pretraining, fine-tuning, pipelines, model folder and card, in one command (`mybert demo`)."""
+
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from glob import escape
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..files import (
+    check_output_folder,
+    clear_folder,
+    expand_paths,
+    locked,
+    read_json_object,
+    write_json,
+    write_lines,
+    write_separated,
+)
+from ..files.options import ABOVE_0, AT_LEAST_1, Group, check_options, option
+from ..finetuning import FinetuningArguments, finetune
+from ..pretraining import PretrainingArguments, pretrain, read_documents, split_sentences
+from ..runs import RUN_FOLDER
+from .documentation import collect_documentation
+from .result_picture import draw_result, guess_hidden_words
+
+logger = logging.getLogger(__name__)
+
+REPORT, PICTURE = "report.json", "result.png"
+MADE_BY = {"made_by": "mybert demo"}  # in the report; identifies a folder written by the demo
+PARTS = ("text", "task", "pretrained", "classifier", "classifier_without_pretraining")
+CLASSES = 8  # maximum number of classes of the classifier
+TRAINING_PASSAGES, TEST_PASSAGES = 400, 100  # per source
+LONGEST = 48  # tokens of a sequence
+PASSAGE_CHARACTERS = (60, 400)
+FEWEST_DOCUMENTS = 10  # per source; a source with fewer is split into parts, so that some can be held out
+
+# Source -> documents, each a list of sentences.
+Sources = dict[str, list[list[str]]]
+
+
+@dataclass
+class DemoArguments:
+    """Settings of `demo`."""
+
+    group = Group.TRAINING
+    output_dir: str = option(
+        "demo_output", "Folder for everything the demo makes.", group=Group.INPUT, comes_last=True
+    )
+    text: list[str] = option(
+        [],
+        "Your own text instead of the installed documentation: files or folders, one sentence or paragraph per "
+        "line, a blank line between documents. The classifier learns which file a passage is from; of a single "
+        "file, which of its longest documents.",
+        group=Group.INPUT,
+    )
+    encoding: str = option("utf-8", "Encoding of your text.", group=Group.READING)
+    vocab_size: int = option(6000, "Entries of the vocabulary.", group=Group.VOCABULARY)
+    pretraining_steps: int = option(2500, "Steps of pretraining.", AT_LEAST_1)
+    finetuning_epochs: float = option(2.0, "Epochs of fine-tuning.", ABOVE_0)
+    seed: int = option(42, "Seed of every random choice.")
+    overwrite: bool = option(
+        False, "Replace an earlier demo in the output folder.", group=Group.INPUT, comes_last=True
+    )
+    disable_tqdm: bool = option(False, "Show no progress bars.", group=Group.RECORDS)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.text, str):
+            self.text = [self.text]
+        check_options(self)
+
+
+def demo(arguments: DemoArguments) -> dict[str, Any]:
+    """Run the whole pipeline of a BERT; return the report, or only `interrupted`.
+
+    The output folder contains `text/` and `task/` (the training data), `pretrained/` and `classifier/` (model folders,
+    each with `README.md` and `training_curves.png`), `classifier_without_pretraining/`, `report.json` (the returned
+    report, marked as the demo's) and `result.png`, the same as a picture.
+    """
+    started = time.perf_counter()
+    output_dir = Path(arguments.output_dir)
+    check_output_folder(output_dir, _own_names(output_dir), arguments.overwrite)
+    logger.info("== 1. Text ==")
+    sources = _read(arguments)
+    classes = _largest(sources)
+    task = _hold_out(sources, classes, np.random.default_rng(arguments.seed))
+    counts = {name: len(documents) for name, documents in sorted(sources.items())}
+    with locked(output_dir, within=True):
+        check_output_folder(output_dir, owned := _own_names(output_dir), arguments.overwrite)
+        clear_folder(output_dir, owned, last=REPORT)
+        write_json(output_dir / REPORT, MADE_BY | {"interrupted": True, "sources": counts})
+        results = _train(arguments, sources, task)
+        if results is None:
+            return {"interrupted": True}
+        labels = Counter(label for _, label in task["test"])
+        report = {
+            "seconds": round(time.perf_counter() - started, 1),
+            "classes": classes,
+            "sources": counts,
+            "majority": max(labels.values()) / labels.total(),
+            **results,
+        }
+        write_json(output_dir / REPORT, MADE_BY | report)
+        pretrained = output_dir / "pretrained"
+        words = guess_hidden_words(pretrained, task["test"], np.random.default_rng(arguments.seed))
+        log_history = read_json_object(pretrained / "trainer_state.json")["log_history"]
+        try:
+            draw_result(report, log_history, words, output_dir / PICTURE)
+        except ImportError as error:  # without matplotlib
+            logger.warning(str(error))
+    _conclude(output_dir, report)
+    return report
+
+
+def _train(
+    arguments: DemoArguments, sources: Sources, task: dict[str, list[tuple[str, str]]]
+) -> dict[str, dict[str, Any]] | None:
+    """Write the text, pretrain, fine-tune with and without it; return the metrics, or None if interrupted."""
+    output_dir = Path(arguments.output_dir)
+    files = [output_dir / "text" / f"{name}.txt" for name in sorted(sources)]
+    for file in files:
+        write_lines(file, [line for document in sources[file.stem] for line in (*document, "")])
+    for part, rows in task.items():
+        write_separated(output_dir / "task" / f"{part}.tsv", [("text", "label"), *rows])
+    logger.info(
+        "%.1f MB from %d sources; %s passages of %d sources to learn to tell them apart, %s of documents that no "
+        "model will have seen, to test it.",
+        sum(path.stat().st_size for path in files) / 1e6,
+        len(sources),
+        f"{len(task['train']):,}",
+        len({name for _, name in task["train"]}),
+        f"{len(task['test']):,}",
+    )
+    logger.info("\n== 2. Vocabulary and pretraining: guess hidden words, and whether sentence B follows A ==")
+    count = sum(map(len, sources.values()))
+    results = {"pretraining": pretrain(_pretraining(arguments, files, count, output_dir / "pretrained"))}
+    for name, heading in (
+        ("classifier", "3. Fine-tuning: which source is a passage from?"),
+        ("classifier_without_pretraining", "4. The same classifier without pretraining"),
+    ):
+        if any(metrics["interrupted"] for metrics in results.values()):
+            break
+        logger.info("\n== %s ==", heading)
+        results[name] = finetune(_finetuning(arguments, output_dir, name, "without" in name))
+    return None if any(metrics["interrupted"] for metrics in results.values()) else results
+
+
+def _own_names(output_dir: Path) -> list[str]:
+    """Return name patterns, for `check_output_folder`, of the files of an earlier demo; empty if there is none."""
+    try:
+        report = json.loads((output_dir / REPORT).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return []
+    if not isinstance(report, dict) or not report.items() >= MADE_BY.items():
+        return []
+    texts = [f"{escape(name)}.txt" for name in report.get("sources", ())]
+    return [REPORT, PICTURE, *(f"{part}/" for part in PARTS), *texts, "train.tsv", "test.tsv", *RUN_FOLDER]
+
+
+def _read(arguments: DemoArguments) -> Sources:
+    """Read the documentation of the installed libraries, or the user's files (each document of a single one)."""
+    sources: Sources = {}
+    if not arguments.text:
+        for module in collect_documentation(show_progress=not arguments.disable_tqdm):
+            sentences = [sentence for paragraph in module.paragraphs for sentence in split_sentences(paragraph)]
+            sources.setdefault(module.library, []).append(sentences)
+        return sources
+    output_dir = Path(arguments.output_dir)
+    for path in expand_paths(arguments.text):
+        if Path(path).resolve().is_relative_to(output_dir.resolve()):
+            raise ValueError(f"{path} is in {output_dir}, which the demo replaces; name another --output_dir.")
+        documents = list(read_documents(path, split_sentences=True, encoding=arguments.encoding))
+        if not documents:
+            raise ValueError(f"{path} is empty; expected text, with a blank line between documents.")
+        name = Path(path).name.partition(".")[0] or "text"
+        names = (name, *(f"{name}_{number}" for number in range(2, len(sources) + 2)))
+        sources[next(name for name in names if name not in sources)] = documents
+    if len(sources) > 1:
+        return sources
+    ((name, documents),) = sources.items()
+    if len(documents) < 2:
+        raise ValueError(
+            f"{arguments.text[0]} holds only one document; pretraining and the classifier need several: put a blank "
+            "line between documents, or give several files."
+        )
+    return {f"{name}_{number}": [document] for number, document in enumerate(documents, start=1)}
+
+
+def _largest(sources: Sources) -> list[str]:
+    """Return the sources with the most text, at most `CLASSES`, in alphabetical order."""
+    size = {name: sum(map(len, map(" ".join, documents))) for name, documents in sources.items()}
+    return sorted(sorted(size, key=lambda name: (-size[name], name))[:CLASSES])
+
+
+def _hold_out(
+    sources: Sources, classes: Sequence[str], generator: np.random.Generator
+) -> dict[str, list[tuple[str, str]]]:
+    """Take a fifth of each class's documents out of the sources; make the classifier's training and test passages."""
+    task: dict[str, list[tuple[str, str]]] = {"train": [], "test": []}
+    for name in classes:
+        documents = _in_parts(sources[name])
+        is_test = generator.permutation(len(documents)) % 5 == 0
+        parts = {
+            "train": [document for document, held in zip(documents, is_test, strict=True) if not held],
+            "test": [document for document, held in zip(documents, is_test, strict=True) if held],
+        }
+        sources[name] = parts["train"]
+        for part, limit in (("train", TRAINING_PASSAGES), ("test", TEST_PASSAGES)):
+            passages = [passage for document in parts[part] for passage in _passages(document)]
+            if not passages:
+                raise ValueError(f"{name} holds too little text to hold some of it out; give longer texts.")
+            chosen = generator.permutation(len(passages))[:limit]
+            task[part] += [(passages[index], name) for index in sorted(chosen)]
+    return task
+
+
+def _in_parts(documents: list[list[str]]) -> list[list[str]]:
+    if len(documents) >= FEWEST_DOCUMENTS:
+        return documents
+    parts = []
+    for document in documents:
+        bounds = np.linspace(0, len(document), FEWEST_DOCUMENTS + 1).astype(int)
+        parts += [document[begin:end] for begin, end in pairwise(bounds) if end > begin]
+    return parts
+
+
+def _passages(document: Sequence[str]) -> list[str]:
+    """Join consecutive sentences into passages of the required length; longer sentences are left out."""
+    shortest, longest = PASSAGE_CHARACTERS
+    passages, current = [], ""
+    for sentence in document:
+        current = f"{current} {sentence}".strip()
+        if len(current) >= shortest:
+            if len(current) <= longest:
+                passages.append(current.replace("\t", " "))
+            current = ""
+    return passages
+
+
+def _pretraining(
+    arguments: DemoArguments, files: list[Path], num_documents: int, output_dir: Path
+) -> PretrainingArguments:
+    steps = arguments.pretraining_steps
+    return PretrainingArguments(
+        text=[str(path) for path in files],
+        output_dir=str(output_dir),
+        vocab_size=arguments.vocab_size,
+        layout="compact",
+        num_processes=1,  # for a few megabytes, starting workers takes longer than the work
+        model_size="tiny",
+        # The run is short: word embeddings start from co-occurrence counts, a high masking rate gives many labels, and
+        # Muon learns faster, with a weight decay that keeps its matrices small. No dropout, and a high learning rate
+        # with a smaller beta2.
+        embeddings="cooccurrence",
+        mlm_probability=0.4,
+        optim="muon",
+        dropout=0.0,
+        bf16="auto",
+        max_length=LONGEST,
+        max_steps=steps,
+        learning_rate=2e-3,
+        adam_beta2=0.98,
+        weight_decay=0.1,
+        warmup_steps=0.1,
+        heldout=max(0.02, 2 / num_documents),
+        logging_steps=max(1, steps // 20),
+        eval_strategy="steps",
+        eval_steps=max(1, steps // 4),
+        save_strategy="no",
+        seed=arguments.seed,
+        disable_tqdm=arguments.disable_tqdm,
+    )
+
+
+def _finetuning(arguments: DemoArguments, output_dir: Path, name: str, from_scratch: bool) -> FinetuningArguments:
+    return FinetuningArguments(
+        model=str(output_dir / "pretrained"),
+        output_dir=str(output_dir / name),
+        train_file=str(output_dir / "task" / "train.tsv"),
+        validation_file=[str(output_dir / "task" / "test.tsv")],
+        from_scratch=from_scratch,
+        max_length=LONGEST,
+        num_train_epochs=arguments.finetuning_epochs,
+        learning_rate=1e-3,  # with few steps the gain from pretraining shows; later both models solve a task this easy
+        logging_steps=10,
+        save_strategy="no",
+        seed=arguments.seed,
+        disable_tqdm=arguments.disable_tqdm,
+    )
+
+
+def _conclude(output_dir: Path, report: dict[str, Any]) -> None:
+    pretrained, classifier = report["pretraining"], report["classifier"]
+    logger.info("\n== 5. What came of it ==")
+    for example in (*pretrained["examples"], *classifier["examples"]):
+        logger.info("%s", example["title"])
+        logger.info("  %s", "\n  ".join(example["code"].splitlines()[3:]))
+        logger.info("    %s\n", "\n    ".join(example["output"].splitlines()))
+    without = report["classifier_without_pretraining"]["accuracy"]
+    logger.info("Hidden words guessed, on held-out text: %.1f %%", 100 * pretrained["eval_mlm_accuracy"])
+    for what, accuracy, majority in (
+        ("Next sentence told from a random one", pretrained["eval_nsp_accuracy"], pretrained["eval_nsp_majority"]),
+        (f"Source of a passage, of {len(report['classes'])}", classifier["accuracy"], report["majority"]),
+    ):
+        logger.info("%s: %.1f %% (always the more frequent answer: %.1f %%)", what, 100 * accuracy, 100 * majority)
+    logger.info("The same without pretraining: %.1f %%", 100 * without)
+    logger.info(
+        "All of it took %.0f seconds. Everything is in %s: models, cards, curves, and this as a picture, %s.",
+        report["seconds"],
+        output_dir,
+        PICTURE,
+    )
+    logger.info(
+        "\nLoad the result in Python:\n\n"
+        "  import mybert\n"
+        "  from transformers import AutoModel, AutoTokenizer, pipeline\n\n"
+        "  tokenizer = AutoTokenizer.from_pretrained(%r)\n"
+        "  model = AutoModel.from_pretrained(%r)\n"
+        "  classify = pipeline('text-classification', model=%r)",
+        *(str(output_dir / name) for name in ("pretrained", "pretrained", "classifier")),
+    )

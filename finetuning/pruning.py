@@ -1,0 +1,450 @@
+"""Smaller models without training: fewer layers or heads, and the cost on validation data (`mybert prune`)."""
+
+import logging
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import send_to_device
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+from tqdm.auto import tqdm
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..files import (
+    COMPANIONS,
+    MODEL_FOLDER,
+    WEIGHTS_FILE,
+    Checkpoint,
+    check_available,
+    copy_companions,
+    read_json_object,
+    refuse_link_outside,
+    reserved,
+    write_json,
+)
+from ..files.options import Group, check_options, option
+from ..hub_card import CardContent, Comparison, write_card
+from ..modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
+from ..pipelines.batching import batches_by_length
+from .data.rows import files_of, sources_of
+from .network.encoder_parts import encoder_layers, set_encoder_layers
+from .network.heads import check_model
+from .prediction.predictor import load_finetuned_model
+from .tasks.task import WINDOW_WEIGHT, Task, TaskData, network_outputs
+from .tasks.task_arguments import FinetunedModelArguments, evaluation_names
+
+logger = logging.getLogger(__name__)
+
+PRUNING = "pruning.json"  # in the folder: the table
+_ORDERS = ("top", "alternate")
+_EXAMPLES_AT_ONCE = 16  # in the measurement of heads
+_PROJECTIONS = ("query", "key", "value")
+_LAYER = re.compile(r"(?P<before>(?:^|.*\.)(?:encoder|transformer)\.layer\.)(?P<number>\d+)(?P<after>\..*)")
+_WEIGHTS = ("model*.safetensors", "model.safetensors.index.json")
+# Other files of a model folder to copy, including those of other tokenizers than WordPiece.
+_COPIED = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.*"),
+    *("merges.txt", "spiece.model", "sentencepiece*.model"),
+)
+
+
+@dataclass
+class PruneArguments(FinetunedModelArguments):
+    """Settings of `prune`; in Python, `data` may also be in memory, as in `FinetuningArguments`.
+
+    Raises:
+        ValueError: If a setting is missing or out of range, or two settings contradict each other.
+        OSError: If the model folder does not exist.
+    """
+
+    group = Group.SMALLER
+    data: list[str] = option(
+        [], "Task data with labels, to measure on; without it nothing is measured.", group=Group.INPUT
+    )
+    drop_layers: list[str] = option(
+        ["top"],
+        "Layers to drop: top (the last ones first), alternate (the rest are spread evenly and include the first and "
+        "the last), or their numbers, from 0.",
+    )
+    keep_layers: list[int] = option(
+        [], "How many layers to keep; several numbers are measured one by one (default: all but one, down to one)."
+    )
+    keep_heads: list[int] = option(
+        [],
+        "How many attention heads of each layer to keep, those that matter most for the data (bert, mybert); "
+        "several numbers are measured one by one. All layers are kept.",
+        excludes="keep_layers drop_layers",
+    )
+    output_dir: str | None = option(
+        None,
+        "Folder for the smaller model; without it the cost is only measured.",
+        group=Group.INPUT,
+        comes_last=True,
+    )
+    overwrite: bool = option(
+        False, "Replace the model that an earlier call wrote.", group=Group.INPUT, comes_last=True
+    )
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at data."""
+        if not self.model:
+            raise ValueError("model is not set; give the model to be made smaller, a folder or Hub name.")
+        self.data = sources_of(self.data, "data")  # type: ignore[assignment]
+        check_options(self)
+        if not self.data and not self.output_dir:
+            raise ValueError("data and output_dir are not set; give data to measure on, a folder to write, or both.")
+        if self.named_layers() is not None and self.keep_layers:
+            raise ValueError("keep_layers is set, and drop_layers names the layers that go; expected one of them.")
+        if self.keep_heads:
+            self._check_heads()
+        elif self.output_dir and self.named_layers() is None and len(self.keep_layers) != 1:
+            raise ValueError("output_dir is set; say with keep_layers how many layers its model has, or leave it out.")
+        if self.data:
+            super().__post_init__()
+        else:
+            check_model(self.model, ask_hub=False)
+            of_data = (option for option in fields(FinetunedModelArguments) if option.name not in ("model", "use_cpu"))
+            idle = [option.name for option in of_data if getattr(self, option.name) != option.default]
+            if idle:
+                logger.warning("There is no data to measure on; without effect: %s.", ", ".join(idle))
+
+    def _check_heads(self) -> None:
+        if not self.data:
+            raise ValueError("keep_heads is set without data; labelled data is needed to tell which heads matter.")
+        if self.dtype != "float32":
+            raise ValueError(f"dtype is {self.dtype}; heads can only be pruned from float32 weights.")
+        if self.output_dir and len(self.keep_heads) != 1:
+            raise ValueError("output_dir is set; say with keep_heads how many heads its model has, or leave it out.")
+
+    def named_layers(self) -> list[int] | None:
+        """The indices of the layers to drop, if they are given.
+
+        Raises:
+            ValueError: If they are neither integers nor one of the orders.
+        """
+        if len(self.drop_layers) == 1 and self.drop_layers[0] in _ORDERS:
+            return None
+        if not self.drop_layers or not all(name.isdecimal() for name in map(str, self.drop_layers)):
+            shown = " ".join(map(str, self.drop_layers))
+            raise ValueError(
+                f"drop_layers is {shown!r}; expected {' or '.join(_ORDERS)}, or numbers of layers from 0."
+            )
+        return sorted({int(name) for name in self.drop_layers})
+
+    def kept(self, layers: int) -> list[list[int]]:
+        """The indices of the layers to keep, for each model to measure.
+
+        Args:
+            layers: Number of layers of the model.
+
+        Raises:
+            ValueError: If the model has too few layers.
+        """
+        dropped = self.named_layers()
+        if dropped is not None:
+            if dropped[-1] >= layers or len(dropped) == layers:
+                numbers = " ".join(map(str, dropped))
+                raise ValueError(
+                    f"drop_layers is {numbers}; {self.model} has layers 0 to {layers - 1}, of which one must stay."
+                )
+            return [[number for number in range(layers) if number not in dropped]]
+        if wrong := [count for count in self.keep_layers if not 0 < count < layers]:
+            raise ValueError(
+                f"keep_layers is {wrong[0]}; expected 1 to {layers - 1}; {self.model} has {layers} layers."
+            )
+        counts = self.keep_layers or range(layers - 1, 0, -1)
+        choose = top_dropped if self.drop_layers == ["top"] else alternate_dropped
+        return [choose(layers, count) for count in counts]
+
+
+def top_dropped(layers: int, count: int) -> list[int]:
+    """The lowest `count` of all layers (Sajjad et al., 2020, arXiv 2004.03844: the best choice for most tasks)."""
+    return list(range(count))
+
+
+def alternate_dropped(layers: int, count: int) -> list[int]:
+    """`count` layers spread evenly, the first and the last among them, as DistilBERT begins (Sanh et al., 2019)."""
+    return [round(place * (layers - 1) / max(count - 1, 1)) for place in range(count)]
+
+
+def prune(arguments: PruneArguments) -> dict[str, Any]:
+    """Remove layers or attention heads from a model, measure the cost, and write the smaller model.
+
+    With fewer layers, the folder has the source's model type, so a `bert` stays one. With fewer heads it is a MyBERT,
+    which stores the head size (`head_dim`), unlike transformers' `bert`. Tokenizer, task record and files of
+    sentence-transformers are copied; there is a new card, and the table as `pruning.json`.
+
+    Args:
+        arguments: The settings.
+
+    Returns:
+        `rows`: for each model the `layers` kept, or the `heads` kept in each layer; with data, its number of
+        `parameters` and the task's metrics. The first row is the unchanged model. `metric`: the task's main metric,
+        None without data.
+
+    Raises:
+        ValueError: If the model has no such layers or heads, no head for the task, or is not built like BERT, the data
+            does not fit the task, or the output folder contains other files.
+        OSError: If a file cannot be read or written.
+    """
+    model = str(arguments.model)
+    checkpoint = Checkpoint(model)
+    check_available(model)
+    config = checkpoint.config
+    layers = getattr(config, "num_hidden_layers", None)
+    if not isinstance(layers, int):
+        raise ValueError(
+            f"{model} is of type {config.model_type}, which has no num_hidden_layers; expected a model like BERT."
+        )
+    owned = (*MODEL_FOLDER, *COMPANIONS, *_COPIED, PRUNING)
+    what = "heads" if arguments.keep_heads else "layers"
+    choices = [] if arguments.keep_heads else [list(range(layers)), *arguments.kept(layers)]
+    with ExitStack() as held:
+        if arguments.output_dir:
+            output = Path(arguments.output_dir)
+            read = [model, *files_of(arguments.data)]
+            # Before measuring, which takes time.
+            write = held.enter_context(reserved(output, owned, overwrite=arguments.overwrite, read=read))
+        found = None
+        if arguments.data:
+            found = _Measuring(arguments)
+            rows = found.rows_of_heads() if arguments.keep_heads else found.rows_of_layers(choices)
+        else:
+            rows = [{"layers": kept} for kept in choices]
+        metric = found.model.task.main_metric if found else None
+        if arguments.output_dir:
+            with write() as folder:
+                source = checkpoint.local_folder((*_COPIED, *_WEIGHTS, "config.json", *COMPANIONS))
+                _copy_what_goes_along(source, folder)
+                if arguments.keep_heads:
+                    assert found is not None
+                    found.model.model.save_pretrained(folder)
+                else:
+                    _write_without_layers(source, folder, config, choices[-1])
+                write_json(folder / PRUNING, {"model": model, "metric": metric, "rows": rows})
+                _write_card(folder, output.name, model, rows, what)
+    return {"rows": rows, "metric": metric}
+
+
+class _Measuring:
+    """Measures a model on labelled data, with fewer and fewer parts."""
+
+    def __init__(self, arguments: PruneArguments) -> None:
+        device = PartialState(cpu=arguments.use_cpu).device
+        self.model = load_finetuned_model(arguments.resolve_task(), arguments.checkpoint, device, arguments.dtype)
+        self._arguments = arguments
+        task, _, labels, tokenizer = self.model
+        sources = evaluation_names(task, arguments.data)
+        encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
+        self._data: dict[str, TaskData] = dict(zip(sources, task.complete(encoded, tokenizer), strict=True))
+
+    def rows_of_layers(self, choices: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+        """The model's scores with each choice of layers."""
+        layers = encoder_layers(self.model.model)
+        rows: list[dict[str, Any]] = []
+        for kept in choices:
+            set_encoder_layers(self.model.model, [layers[number] for number in kept])
+            rows.append({"layers": kept} | self._metrics())
+            self._say(rows, len(kept), "layers", " ".join(map(str, kept)))
+        return rows
+
+    def rows_of_heads(self) -> list[dict[str, Any]]:
+        """The model's scores with its most important heads; afterwards it has the last choice of heads."""
+        task, network, _, tokenizer = self.model
+        heads = getattr(network.config, "num_attention_heads", 0)
+        if wrong := [count for count in self._arguments.keep_heads if not 0 < count < heads]:
+            raise ValueError(
+                f"keep_heads is {wrong[0]}; expected 1 to {heads - 1}, {self._arguments.model} has {heads} a layer."
+            )
+        prunable = PrunableHeads(network)
+        parts = [head_importance(task, part, network, tokenizer, progress=True) for part in self._data.values()]
+        importance = torch.stack(parts).mean(0)
+        rows: list[dict[str, Any]] = []
+        for count in (heads, *self._arguments.keep_heads):
+            kept = most_important(importance, count)
+            if count < heads:
+                prunable.keep(kept)
+            rows.append({"heads": kept} | self._metrics())
+            self._say(rows, count, "heads")
+        return rows
+
+    def _metrics(self) -> dict[str, Any]:
+        task, network, labels, tokenizer = self.model
+        metrics: dict[str, Any] = {"parameters": sum(parameter.numel() for parameter in network.parameters())}
+        for name, part in self._data.items():
+            outputs = network_outputs(task, part, network, tokenizer, self._arguments.batch_size, progress=True)
+            scores = task.score(task.predict(outputs, part, labels), part.examples)
+            metrics |= {f"{name}_{key}" if name else key: value for key, value in scores.items()}
+        return metrics
+
+    def _say(self, rows: Sequence[Mapping[str, Any]], count: int, what: str, kept: str = "") -> None:
+        """Log the last row of a table: the main metric, and the loss."""
+        row, metric = rows[-1], self.model.task.main_metric
+        name = next(name for name in row if name == metric or name.endswith(f"_{metric}"))
+        shown = f"{count:>3} {what} {row['parameters']:>13,} parameters  {name} {row[name]:.4f}"
+        if len(rows) > 1:
+            shown += f" ({row[name] - rows[0][name]:+.4f})" + (f"  kept: {kept}" if kept else "")
+        logger.info("%s", shown)
+
+
+def _write_without_layers(source: Path, folder: Path, config: PreTrainedConfig, kept: Sequence[int]) -> None:
+    """Write a model folder with some of the layers of another; the weights keep their dtypes and names."""
+    places = {number: place for place, number in enumerate(kept)}
+    tensors: dict[str, torch.Tensor] = {}
+    found = set()
+    for file in Checkpoint(source).weight_files:
+        with safe_open(file, framework="pt") as weights:
+            for name in weights.keys():  # noqa: SIM118 -- no dictionary
+                if layer := _LAYER.fullmatch(name):
+                    found.add(number := int(layer["number"]))
+                    if number not in places:
+                        continue
+                    renamed = f"{layer['before']}{places[number]}{layer['after']}"
+                tensors[renamed if layer else name] = weights.get_tensor(name)
+    if found != set(range(config.num_hidden_layers)):
+        raise ValueError(
+            f"The weights in {source} are of {len(found)} layers named encoder.layer or transformer.layer; expected "
+            f"the {config.num_hidden_layers} of a model like BERT."
+        )
+    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    foreign = ("auto_map", "custom_pipelines")  # references to code in the source's folder, which is not copied
+    settings = {name: value for name, value in read_json_object(source / "config.json").items() if name not in foreign}
+    settings[config.attribute_map.get("num_hidden_layers", "num_hidden_layers")] = len(kept)
+    write_json(folder / "config.json", settings, sort_keys=True)
+
+
+def _copy_what_goes_along(source: Path, folder: Path) -> None:
+    for pattern in _COPIED:
+        for path in source.glob(pattern):
+            refuse_link_outside(path, source)
+            shutil.copyfile(path, folder / path.name)
+    copy_companions(source, folder)
+
+
+def _write_card(folder: Path, name: str, model: str, rows: Sequence[Mapping[str, Any]], what: str) -> None:
+    """Write a card; `what` was reduced, "layers" or "heads"."""
+    counts = [len(row["layers"] if what == "layers" else row["heads"][0]) for row in rows]
+    shown = model if not Path(model).exists() else Path(model).name
+    which = (
+        f"{counts[-1]} of its {counts[0]} layers ({', '.join(map(str, rows[-1]['layers']))}, counted from 0)"
+        if what == "layers"
+        else f"{counts[-1]} of the {counts[0]} attention heads of each layer"
+    )
+    summary = f"{shown} with {which}, not trained since."
+    content = CardContent(name=name, summary=summary, base_model=None if Path(model).exists() else model)
+    if len(rows[0]) > 1:
+        table = {
+            str(count): {key: value for key, value in row.items() if key != what}
+            for count, row in zip(counts, rows, strict=True)
+        }
+        content = replace(content, comparisons=[Comparison("On the validation data", table, what.capitalize())])
+    write_card(folder, content)
+
+
+def head_importance(
+    task: Task, data: TaskData, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, progress: bool = False
+) -> torch.Tensor:
+    """Importance of each head for the loss (Michel et al., 2019, section 4.1): (layers, heads), float64."""
+    # The mean over the examples of the absolute derivative of the loss with respect to a factor on the head's context.
+    # Within each layer, importances are divided by their Euclidean norm. The model's gradients and mode are restored.
+    layers = _attention_of(model)
+    heads, size = model.config.num_attention_heads, model.config.head_size
+    total = torch.zeros(len(layers), heads, dtype=torch.float64)
+    contexts: list[torch.Tensor] = []
+
+    def keep(module: nn.Module, arguments: object, output: tuple[torch.Tensor, object]) -> None:
+        contexts.append(output[0])
+
+    hooks = [layer.self.register_forward_hook(keep) for layer in layers]
+    unpads, was_training = model.config.unpad_inputs, model.training
+    model.config.unpad_inputs = False  # in a packed batch examples are not separate rows
+    collate = task.collator(tokenizer, model)
+    lengths = [len(data[place]["input_ids"]) for place in range(len(data))]
+    try:
+        model.eval()
+        batches = list(batches_by_length(lengths, model.device, _EXAMPLES_AT_ONCE))
+        for places in tqdm(batches, "Heads", delay=2, disable=not progress):
+            rows = [{name: value for name, value in data[place].items() if name != WINDOW_WEIGHT} for place in places]
+            batch: Any = send_to_device(collate(rows), model.device)
+            contexts.clear()
+            loss = model(**batch).loss
+            if loss is None:
+                raise ValueError(f"The data has no labels to train a {type(model).__name__} with.")
+            gradients = torch.autograd.grad(loss, contexts)
+            shares = _shares_of_loss(batch, len(places)).to(loss.device)
+            for number, (context, gradient) in enumerate(zip(contexts, gradients, strict=True)):
+                products = (context.detach() * gradient).unflatten(-1, (heads, size)).sum((1, 3))
+                of_examples = products.unflatten(0, (len(places), -1)).sum(1)  # one may have several choices
+                total[number] += (of_examples.abs() / shares).sum(0).double().cpu()
+    finally:
+        for hook in hooks:
+            hook.remove()
+        model.config.unpad_inputs = unpads
+        model.train(was_training)
+    norms = total.norm(dim=1, keepdim=True)
+    return total / torch.where(norms > 0, norms, 1)
+
+
+def _shares_of_loss(batch: Mapping[str, Any], count: int) -> torch.Tensor:
+    """Each example's share of a batch's loss, which is a mean over labels; shape (count, 1)."""
+    labels = batch.get("labels")
+    if labels is None or labels.dim() < 2 or labels.is_floating_point():  # one label each, or equally many
+        return torch.full((count, 1), 1 / count)
+    of_examples = (labels != IGNORE_INDEX).sum(1, keepdim=True).clamp(min=1)
+    return of_examples / of_examples.sum()
+
+
+class PrunableHeads:
+    """A MyBERT, not quantized, whose heads can be removed and restored; all layers keep the same number."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+        self._whole = [
+            {name: getattr(layer.self, name) for name in _PROJECTIONS} | {"output": layer.output.dense}
+            for layer in _attention_of(model)
+        ]
+        self._size = model.config.head_size
+
+    def keep(self, heads: Sequence[Sequence[int]]) -> None:
+        """Keep only these heads of each layer, equally many and in order, and remove the weights of the others."""
+        config = self._model.config
+        (count,) = {len(numbers) for numbers in heads}
+        config.num_attention_heads = count
+        own = None if count * self._size == config.hidden_size else self._size
+        config.head_dim = own
+        for layer, whole, numbers in zip(_attention_of(self._model), self._whole, heads, strict=True):
+            rows = torch.cat([torch.arange(number * self._size, (number + 1) * self._size) for number in numbers])
+            for name in _PROJECTIONS:
+                linear = whole[name]
+                part = _new_linear(linear.weight[rows], linear.bias[rows])
+                layer.self.add_module(name, part)
+            output = whole["output"]
+            layer.output.add_module("dense", _new_linear(output.weight[:, rows], output.bias))
+
+
+def _attention_of(model: PreTrainedModel) -> list[Any]:
+    """The attention of each layer; a ValueError if the model is not a MyBERT."""
+    if not isinstance(model, MyBertPreTrainedModel):
+        raise ValueError(f"The model is a {type(model).__name__}; only bert and mybert can have heads pruned.")
+    return [layer.attention for layer in encoder_layers(model)]
+
+
+def _new_linear(weight: torch.Tensor, bias: torch.Tensor) -> nn.Linear:
+    linear = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+    linear.weight = nn.Parameter(weight.detach().contiguous().clone())
+    linear.bias = nn.Parameter(bias.detach().clone())
+    return linear
+
+
+def most_important(importance: torch.Tensor, count: int) -> list[list[int]]:
+    """The `count` most important heads of each layer by `head_importance`, in order; ties go to the first."""
+    order = importance.argsort(dim=1, descending=True, stable=True)[:, :count]
+    return [sorted(row) for row in order.tolist()]

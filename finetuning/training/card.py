@@ -1,0 +1,138 @@
+"""The card of a fine-tuned model, and the examples on it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from huggingface_hub import EvalResult
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ...files import describe_environment, read_json_object
+from ...hub_card import CardContent, Comparison, Example, TrainingDescription, plain_text, write_card
+from ..data.rows import data_name
+from ..tasks.task import Task
+from .finetuning_arguments import FinetuningArguments
+from .preparation import TaskRun
+from .seeds_and_folds import RunSummary, Training
+
+EXAMPLES, _MOST_CHARACTERS = 3, 2000  # on the card, and characters of the texts of one example
+_CLASSES = 30  # listed on the card, those with the most examples
+
+
+def task_examples(
+    task: Task, data: Sequence[Any], model_dir: Path, model: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase
+) -> list[Example]:
+    """Run the model on a few short examples for the card; see `Task.card_examples`."""
+    order = (data[place] for place in np.random.default_rng(0).permutation(len(data)))
+    short = (example for example in order if sum(map(len, task.texts_of(example))) <= _MOST_CHARACTERS)
+    return task.card_examples(list(islice(short, EXAMPLES)), model_dir, model, tokenizer)
+
+
+def write_finetuning_card(
+    output_dir: Path,
+    arguments: FinetuningArguments,
+    run: TaskRun,
+    trainings: Sequence[Training],
+    found: RunSummary,
+    examples: Sequence[Example],
+    comparisons: Sequence[Comparison] = (),
+) -> None:
+    """Write the model's card; `examples` are the result of `task_examples`."""
+    content = CardContent(
+        name=output_dir.name,
+        summary=arguments.card_summary,
+        training=TrainingDescription(
+            corpus="; ".join(
+                f"{plain_text(data_name(source))}, {count:,} examples" for source, count in run.training_sources
+            ),
+            hyperparameters=_hyperparameters(arguments, run.task),
+            seeds=[arguments.seed + number for number in range(arguments.seeds)],
+            wall_time=found.kept.seconds,
+            **describe_environment(),
+        ),
+        examples=examples,
+        results=_results(arguments, run, found.metrics),
+        comparisons=[*comparisons, *map(_class_table, sorted(output_dir.glob("class_report*.json")))],
+        pictures={
+            f"Confusion matrix{_data_of(path)}": path.name for path in sorted(output_dir.glob("confusion_matrix*.png"))
+        },
+    )
+    if len(trainings) > 1:
+        rows = {training.name: training.metrics for training in trainings if training.metrics}
+        title = f"The {len(trainings)} seeds of the run; the best one is this model."
+        if arguments.folds:
+            title = (
+                f"Cross-validation in {arguments.folds} folds: each is measured by a model trained on the "
+                "others. The results are their mean; this model was trained on all examples."
+            )
+            rows |= {name: found.spread[name] for name in ("mean", "deviation")}
+        content = replace(content, comparisons=[Comparison(title, rows, "Training"), *content.comparisons])
+    write_card(output_dir, content)
+
+
+def _class_table(path: Path) -> Comparison:
+    """The card's table from a report by class."""
+    report = read_json_object(path)
+    rows = report["classes"]
+    title = f"Each class{_data_of(path)}, counted in {report['counted']}"
+    if len(rows) > _CLASSES:
+        title += f"; the {_CLASSES} most frequent of {len(rows)}, all are in `{path.name}`"
+        rows = dict(sorted(rows.items(), key=lambda row: -row[1]["support"])[:_CLASSES])
+    return Comparison(f"{title}.", rows, "Class")
+
+
+def _data_of(path: Path) -> str:
+    """The data set of a report or its picture, from the file name."""
+    _, _, name = path.stem.removeprefix("class_report").removeprefix("confusion_matrix").partition("_")
+    return f" ({name})" if name else ""
+
+
+def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, Any]:
+    """The training settings on the card, without those at their defaults."""
+    duration = {"steps": arguments.max_steps} if arguments.max_steps > 0 else {"epochs": arguments.num_train_epochs}
+    transfer = {
+        "adapter": ("LoRA, rank 8 on query and value" if arguments.lora else None)
+        or (arguments.peft_config and Path(arguments.peft_config).name),
+        "frozen": arguments.freeze or (arguments.freeze_layers if arguments.freeze_layers >= 0 else None),
+        "head first, epochs": arguments.train_head_first or None,
+        "gradual unfreezing, epochs a layer": arguments.gradual_unfreezing or None,
+        "reinitialised top layers": arguments.reinitialize_layers or None,
+        "dropout": arguments.dropout,
+        "learning rate from layer to layer": arguments.layer_decay if arguments.layer_decay != 1 else None,
+        "learning rate of word embeddings": (
+            f"x {arguments.embedding_learning_rate:g}" if arguments.embedding_learning_rate != 1 else None
+        ),
+    }
+    rate, why = arguments.learning_rate, arguments.why_learning_rate
+    return {
+        "learning rate": f"{rate:g} ({why})" if why else rate,
+        "batch size": arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size,
+        **duration,
+        "longest sequence": task.max_length,
+        **arguments.card_settings,
+        **{name: value for name, value in transfer.items() if value is not None},
+    }
+
+
+def _results(arguments: FinetuningArguments, run: TaskRun, metrics: Mapping[str, float]) -> list[EvalResult]:
+    files = {"": arguments.validation_file or [], "test_": arguments.test_file or []}
+    data = {
+        prefix: arguments.dataset or ", ".join(map(data_name, names)) or data_name(run.train.source)
+        for prefix, names in files.items()
+    }
+    return [
+        EvalResult(
+            task_type=run.task.pipeline,
+            dataset_type=arguments.task,
+            dataset_name=data["test_" if name.startswith("test_") else ""],
+            # otherwise it would get the name of the other split
+            dataset_split="test" if name.startswith("test_") else None,
+            metric_type=name,
+            metric_value=value,
+        )
+        for name, value in metrics.items()
+        if not name.endswith("loss") and np.isfinite(value)
+    ]

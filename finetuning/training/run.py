@@ -1,0 +1,342 @@
+"""Fine-tuning from end to end: from task data to a model folder, metrics and predictions (`mybert finetune`)."""
+
+import copy
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from tokenizers.models import WordPiece
+from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers.trainer_utils import IntervalStrategy
+
+from ...files import TASK_RECORD, Checkpoint, files_written_beside, write_json
+from ...hub_card import Comparison, Example
+from ...runs import (
+    RunFolder,
+    StopOnInterrupt,
+    arguments_by_name,
+    draw_curves,
+    last_complete_checkpoint,
+    log_on_main_process,
+    prepare_once,
+)
+from ...tokenization import save_vocab
+from ..network.heads import check_start, fold_target_scale, has_new_head, learn_standardized
+from ..prediction.evaluation import write_class_report
+from ..tasks import feature_tasks
+from ..tasks.data_report import describe_data
+from ..tasks.registry import task_record, write_task_record
+from ..tasks.task import Task, TaskData
+from .card import task_examples, write_finetuning_card
+from .finetuning_arguments import FinetuningArguments
+from .parameters import ADAPTER_FOLDER, Unfreezing, merge_adapter
+from .preparation import StartingModel, TaskRun, check_batches, check_metric, read_run, starting_model
+from .seeds_and_folds import METRICS, Training, clear_fold, keep_training, planned_trainings, summarize
+from .trainer import LossBreaksTies, TaskTrainer
+
+logger = logging.getLogger(__name__)
+
+MAJORITY = "majority_"  # prefix of the main metric's name: of always predicting the most frequent answer
+# Prefixes of metric names: without the temperature; with one fitted by cross-fitting.
+_UNCALIBRATED, _HELD_OUT = "uncalibrated_", "held_out_"
+_CLASSES_SAID = 20  # maximum number of classes of a logged report; larger ones are only in the file
+
+
+def finetune(arguments: FinetuningArguments | None = None, **settings: Any) -> dict[str, Any]:
+    """Fine-tune a model on a task.
+
+        >>> mybert.finetune(model="my-bert", train_file=frame, validation_split=0.1, output_dir="my-model")
+
+    The output folder becomes a model folder, with `metrics.json`, `README.md`, `training_curves.png` and predictions
+    in the benchmark's format, for the test data or else for the validation data. With several seeds it has the best
+    model; metrics of the others are in `seed_*`. With folds it has a model trained on all examples, and metrics from
+    models that were each trained without a part of them; results of each are in `fold_*`. For all rows of the paper's
+    table 7, each row has its own folder.
+
+    Args:
+        arguments: The settings.
+        **settings: Instead, the fields of `FinetuningArguments`, which are those of the command; data may also
+            be a `pandas.DataFrame`, a `datasets.Dataset` or an iterable of rows or of tuples of text and label.
+
+    Returns:
+        The metrics of the validation data, and of labelled test data with the prefix `test_`; `examples`, those of the
+        card; and `interrupted`, whether there was a Ctrl-C. If the run ended early, only `interrupted`. With several
+        seeds or folds also `mean` and `deviation`, and `best_seed`; with folds the metrics are the mean. For all rows
+        of table 7, metrics by row.
+
+    Raises:
+        ValueError: If the data lacks a column or a label, has only one class or an unknown one, the model has another
+            head, or the output folder contains other files.
+        OSError: If a file cannot be read or written.
+    """
+    return Finetuning(arguments_by_name(FinetuningArguments, arguments, settings)).run()
+
+
+class Finetuning:
+    """A fine-tuning run, from task data to a model folder."""
+
+    # Hooks for subclasses that also learn from something else: `check`, `read`, `files`, `begun`, `start`, `trainer`,
+    # `comparisons`.
+    def __init__(self, arguments: FinetuningArguments) -> None:
+        self.arguments = arguments
+
+    def check(self) -> None:
+        """Reject models that do not exist, before data is read."""
+        check_start(self.arguments.model, self.arguments.from_scratch)
+
+    def read(self, task: Task) -> TaskRun:
+        """Read and tokenize the data; called in only one process."""
+        return read_run(self.arguments, task)
+
+    def files(self, run: TaskRun) -> list[str]:
+        """Files whose contents determine the result; other names may be included."""
+        data = [str(data.source) for data in (run.train, *run.validation.values(), *run.test.values())]
+        adapter = [self.arguments.peft_config] if self.arguments.peft_config else []
+        return [*data, *adapter, *Checkpoint(self.arguments.model).deciding_files]
+
+    def begun(self, run: TaskRun) -> TaskRun:
+        """The run with results of long computations, once its folder exists; called in every process."""
+        return run
+
+    def start(self, run: TaskRun, arguments: FinetuningArguments, seed: int) -> StartingModel:
+        """The model at the start of training."""
+        return starting_model(run, arguments, seed)
+
+    def trainer(self, run: TaskRun, arguments: FinetuningArguments, **settings: Any) -> TaskTrainer:
+        """The trainer for a run's data; further settings are passed to `Trainer`."""
+        return TaskTrainer(run, arguments, **settings)
+
+    def comparisons(self, metrics: Mapping[str, Any]) -> list[Comparison]:
+        """Comparisons of the run's metrics for the card."""
+        return []
+
+    def run(self) -> dict[str, Any]:
+        """Train, measure and write; see `finetune`."""
+        arguments = self.arguments
+        log_on_main_process(arguments)
+        self.check()
+        arguments.choose_learning_rate()
+        task, rows = arguments.fitting_task(), {}
+        if arguments.approach == "features":  # tasks by name, several if all rows of table 7 are requested
+            rows = feature_tasks(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))
+            task = next(iter(rows.values()))
+        with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
+            run, model = self._prepare(task, folder)
+            start: StartingModel | None = model
+            run = self.begun(run)
+            describe_data(run.task, run.train, dict(run.validation), run.tokenizer, arguments.folds)
+            ids = run.train[0].get("input_ids")
+            if ids is not None:
+                choices = ids if isinstance(ids[0], list) else [ids]
+                logger.info("As the model reads it:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
+            if list(rows) in ([], [""]):
+                return self._finetune(run, Path(arguments.output_dir), start)
+            results: dict[str, dict[str, Any]] = {}
+            for name, task in rows.items():
+                logger.info("Features: %s.", name)
+                result = self._finetune(replace(run, task=task), Path(arguments.output_dir) / name, start)
+                if result["interrupted"]:
+                    return {"interrupted": True}
+                results[name] = result
+                start = None  # the model has been trained
+            if arguments.should_save:
+                metrics = {
+                    name: {key: result[key] for key in result if key != "examples"} for name, result in results.items()
+                }
+                write_json(Path(arguments.output_dir) / METRICS, metrics)
+            return results | {"interrupted": False}
+
+    def _prepare(self, task: Task, folder: RunFolder) -> tuple[TaskRun, StartingModel]:
+        """Read the data in one process, load the model in each, and begin the run if both are valid."""
+        arguments = self.arguments
+        start: StartingModel | None = None
+
+        def prepare() -> TaskRun:
+            nonlocal start
+            run = self.read(task)
+            check_metric(run, arguments)  # errors must come before a folder is created
+            check_batches(run, arguments)
+            start = self.start(run, arguments, arguments.seed)
+            files = [file for file in self.files(run) if Path(file).is_file()]
+            folder.begin(arguments.decisive(), files, arguments.folders_read())
+            return run
+
+        run = prepare_once(arguments.should_save, prepare)
+        return run, start or self.start(run, arguments, arguments.seed)
+
+    def _finetune(self, run: TaskRun, output_dir: Path, start: StartingModel | None) -> dict[str, Any]:
+        """Train with every seed or fold, keep a model, and write its card; see `finetune` for what it returns."""
+        arguments = self.arguments
+        trainings = planned_trainings(run, arguments, output_dir)
+        last, trained = trainings[-1], False
+        for number, training in enumerate(trainings, start=1):
+            if (training.folder / METRICS).is_file():
+                logger.info("%s is finished; it is not trained again.", training.folder)
+                training.read_result(output_dir)
+                continue
+            if len(trainings) > 1:
+                logger.info("%s, %d of %d.", training.name.capitalize(), number, len(trainings))
+            first = start if number == 1 and not training.is_fold else None  # a fold has data of its own
+            if not self._train(training, first):
+                return {"interrupted": True}
+            if training.interrupted and training is not last:
+                logger.warning("Stopped after %s; the same command continues from there.", training.name)
+                return {"interrupted": True}
+            trained = True
+            if training.is_fold and arguments.should_save:
+                clear_fold(training)
+        found = summarize(trainings, arguments)
+        examples: list[Example] = []
+        if arguments.should_save:
+            if len(trainings) > 1:
+                keep_training(found.kept, trainings, output_dir)
+                write_json(output_dir / METRICS, found.metrics | found.spread | found.by_training)
+            shown = next(iter(run.validation.values()), run.train)
+            examples = task_examples(run.task, shown.examples, output_dir, found.kept.model, run.tokenizer)
+            if trained or not (output_dir / "README.md").is_file():  # otherwise the user may have edited it
+                comparisons = self.comparisons(found.metrics)
+                write_finetuning_card(output_dir, arguments, run, trainings, found, examples, comparisons)
+        described = {"examples": [asdict(example) for example in examples]}
+        return found.metrics | found.spread | described | {"interrupted": last.interrupted}
+
+    def _train(self, training: Training, start: StartingModel | None) -> bool:
+        """Train, evaluate, and write model, metrics and predictions; False if Ctrl-C ended it."""
+        run, output_dir = training.run(), training.folder
+        arguments = copy.copy(self.arguments)
+        arguments.seed, arguments.output_dir = training.seed, str(output_dir)
+        if not run.validation:
+            arguments.eval_strategy = IntervalStrategy.NO
+        model, new = start or self.start(run, arguments, training.seed)
+        setattr(model.config, TASK_RECORD, task_record(arguments.task, run.task))
+        if len(new) < len(list(model.parameters())):
+            logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(new) or "none")
+        interrupt = StopOnInterrupt()
+        callbacks: list[TrainerCallback] = [interrupt, LossBreaksTies()]
+        if arguments.train_head_first or arguments.gradual_unfreezing:
+            callbacks.append(Unfreezing(model, arguments.train_head_first, arguments.gradual_unfreezing))
+        network: Any = model.get_base_model() if arguments.has_adapter else model
+        standardized = None
+        if run.task.objective == "value":
+            standardized = learn_standardized(network, run.targets, has_new_head(network, new))
+        checkpoint = None
+        if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer a run cannot resume
+            checkpoint = last_complete_checkpoint(output_dir)
+        if arguments.early_stopping_patience:
+            callbacks.append(EarlyStoppingCallback(arguments.early_stopping_patience))
+        trainer = self.trainer(run, arguments, model=model, callbacks=callbacks)
+        trained_for = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
+        if interrupt.stopped:
+            return False
+        if standardized is not None:  # before the adapter is saved, which has the head
+            standardized.remove()
+            fold_target_scale(network)
+        if arguments.has_adapter:
+            model = merge_adapter(model, output_dir / ADAPTER_FOLDER if arguments.should_save else None)
+            trainer.model = trainer.model_wrapped = model
+        if arguments.should_save:  # before an evaluation in half precision rounds the weights
+            _save(model, run.tokenizer, output_dir)
+        training.metrics = measure_run(trainer, output_dir)
+        is_as_saved = not (arguments.bf16_full_eval or arguments.fp16_full_eval or trainer.is_fsdp_enabled)
+        if arguments.seeds == 1 and not arguments.folds and is_as_saved:
+            training.model = trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+        training.seconds = None if checkpoint else trained_for  # earlier calls took some of the steps
+        training.interrupted = interrupt.interrupted
+        return True
+
+
+def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir: Path) -> None:
+    """Write model and tokenizer, and `vocab.txt` for Google's tools, which transformers' tokenizers do not write."""
+    with files_written_beside(output_dir) as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None or not isinstance(backend.model, WordPiece):
+            return
+        vocab = backend.get_vocab(with_added_tokens=False)
+        if sorted(vocab.values()) == list(range(len(vocab))):
+            save_vocab(vocab, folder / "vocab.txt")
+
+
+def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
+    """Evaluate a trained model, write metrics, curves, predictions and reports, and return the metrics."""
+    run = fitted = trainer.run
+    found, outputs = trainer.evaluate_all("eval", run.validation)
+    metrics = {name.removeprefix("eval_"): value for name, value in found.items()}
+    _warn_of_zero(trainer)
+    raw = _predictions(run, run.validation, outputs)
+    if run.validation:
+        name, data = next(iter(run.validation.items()))
+        task = run.task.adapted(raw[name], data.examples)
+        trainer.run = fitted = replace(run, task=task)
+        # What the task fits to validation data (thresholds, temperature) is recorded in the model folder.
+        if trainer.args.should_save:
+            write_task_record(output_dir, task_record(trainer.args.task, task))
+    predictions = raw if fitted.task == run.task else _predictions(fitted, run.validation, outputs)
+    for number, (name, data) in enumerate(run.validation.items()):
+        metrics |= _beside(fitted.task, data, raw[name], predictions[name], name, is_fitted_to=number == 0)
+    found, outputs = trainer.evaluate_all("test", run.test)
+    metrics |= found
+    tested = _predictions(fitted, run.test, outputs)
+    labelled = {name: data for name, data in run.test.items() if "labels" in data.inputs}
+    raw = tested if fitted.task == run.task else _predictions(run, labelled, outputs)
+    for name, data in labelled.items():
+        split = f"test_{name}" if name else "test"
+        metrics |= _beside(fitted.task, data, raw[name], tested[name], split)
+    if trainer.args.should_save:
+        trainer.save_state()
+        draw_curves(trainer.state.log_history, output_dir)
+        for name, data in (run.test or run.validation).items():
+            written = (tested or predictions)[name]
+            fitted.task.write_predictions(written, data.examples, output_dir, f"_{name}" if name else "")
+        _report_by_class(fitted.task, run.validation, predictions, output_dir)
+        _report_by_class(fitted.task, labelled, tested, output_dir, "_test")
+        write_json(output_dir / METRICS, metrics)  # the last file, which marks the training as finished
+    trainer.accelerator.wait_for_everyone()
+    return metrics
+
+
+def _warn_of_zero(trainer: TaskTrainer) -> None:
+    """Warn if the metric that selects the best model was 0 in every evaluation."""
+    name = str(trainer.args.metric_for_best_model).removeprefix("eval_")
+    values = [entry[f"eval_{name}"] for entry in trainer.state.log_history if f"eval_{name}" in entry]
+    if values and not any(values):
+        logger.warning(
+            "%s is 0 in every evaluation: the model has not learnt the task; train longer, or with a higher "
+            "--learning_rate.",
+            name,
+        )
+
+
+def _predictions(run: TaskRun, split: Mapping[str, TaskData], outputs: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+    return {name: run.task.predict(outputs[name], data, run.labels) for name, data in split.items()}
+
+
+def _beside(
+    task: Task, data: TaskData, raw: Sequence[Any], calibrated: Sequence[Any], name: str, is_fitted_to: bool = False
+) -> dict[str, float]:
+    """Score of the most frequent answer, and calibration errors with and without (raw) fitted settings."""
+    start = f"{name}_" if name else ""
+    found = {"": task.calibration(calibrated, data.examples)}
+    # The error on data that the settings were fitted to is also measured by cross-fitting.
+    if is_fitted_to:
+        found[_HELD_OUT] = task.calibration(raw, data.examples, fitted_to_them=True)
+    if is_fitted_to or calibrated is not raw:
+        found[_UNCALIBRATED] = task.calibration(raw, data.examples)
+    if (majority := task.majority_scores(data.examples).get(task.main_metric)) is not None:
+        found[MAJORITY] = {task.main_metric: majority}
+    return {f"{start}{how}{key}": value for how, metrics in found.items() for key, value in metrics.items()}
+
+
+def _report_by_class(
+    task: Task, split: Mapping[str, TaskData], predictions: Mapping[str, Any], output_dir: Path, suffix: str = ""
+) -> None:
+    """Write the reports by class of a split's labelled data, and log those with few classes."""
+    for name, data in split.items():
+        report = task.report_by_class(predictions[name], data.examples)
+        if report is None:
+            return
+        write_class_report(report, output_dir, f"{suffix}_{name}" if name else suffix)
+        if len(report.classes) <= _CLASSES_SAID:
+            logger.info("\n%s", "\n".join(report.lines()))

@@ -1,0 +1,277 @@
+"""Safe writing: completely or not at all, never over other files, one process at a time."""
+
+import errno
+import os
+import subprocess
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import SafetensorError
+
+from mybert.files import (
+    BusyError,
+    check_output_files,
+    check_output_folder,
+    files_written_beside,
+    folder_written_beside,
+    locked,
+    output_to,
+    readable_disk_errors,
+    refuse_address,
+    reserved,
+    write_json,
+    write_text,
+    written_beside,
+)
+from mybert.runs import RunFolder
+
+
+def test_files_appear_when_all_are_written(tmp_path):
+    (tmp_path / "a").write_text("old")
+    with (
+        pytest.raises(OSError, match=r"could not be written \(the disk is full; [\d,]+ MB are free\)"),
+        files_written_beside(tmp_path) as folder,
+    ):
+        (folder / "a").write_text("new")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "old"
+    with files_written_beside(tmp_path) as folder:
+        (folder / "a").write_text("new")
+        (folder / "b").write_text("new")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "new", "b": "new"}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EDQUOT, "Disk quota exceeded"),
+        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+        Exception("No space left on device (os error 28)"),  # tokenizers'
+        RuntimeError("PytorchStreamWriter failed: No space left on device"),
+    ],
+)
+def test_a_full_disk_is_called_that_whichever_library_meets_it(tmp_path, error):
+    with (
+        pytest.raises(
+            OSError, match=rf"^{tmp_path}/x could not be written \(the disk is full; [\d,]+ MB are free\); y\.$"
+        ),
+        readable_disk_errors(tmp_path / "x", kept="y"),
+    ):
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        (".abcd_123.partial/x", "x"),
+        (".model.v2.abcd_123.partial/a/x", "model.v2/a/x"),
+        (".tokens.safetensors.partial/x", ".tokens.safetensors.partial/x"),  # chunks of a store stay there
+    ],
+)
+def test_what_could_not_be_written_is_named_by_its_final_place(tmp_path, written, named):
+    with pytest.raises(OSError, match=rf"^{tmp_path}/{named} could not"), readable_disk_errors(tmp_path / written):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("os error"), Exception("other things"), RuntimeError("shape"), BusyError("busy"), KeyError(28)],
+)
+def test_other_errors_stay_as_they_are(tmp_path, error):
+    with pytest.raises(type(error)) as caught, readable_disk_errors(tmp_path):
+        raise error
+    assert caught.value is error
+
+
+def test_a_lock_on_a_full_disk(tmp_path, monkeypatch):
+    def full(self, *_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with (
+        pytest.raises(OSError, match=rf"^{tmp_path}/x could not be written \(the disk is full"),
+        locked(tmp_path / "x"),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("guard", [locked, partial(locked, within=True), written_beside, folder_written_beside])
+def test_folders_that_were_made_for_nothing_go_again(guard, tmp_path):
+    (tmp_path / "here").mkdir()
+    for wrong in (True, False):
+        with suppress(ValueError), guard(tmp_path / "here" / "a" / "b" / "c") as place:
+            if wrong:
+                raise ValueError("the input is")
+            if place is not None and guard is written_beside:
+                place.write_text("what comes of it")
+        assert list(tmp_path.iterdir()) == [tmp_path / "here"]
+        stays = not wrong and guard in (written_beside, folder_written_beside)
+        assert (tmp_path / "here" / "a" / "b" / "c").exists() == stays
+        assert stays or not list((tmp_path / "here").iterdir())
+
+
+def test_folders_with_something_in_them_stay(tmp_path):
+    with pytest.raises(ValueError, match="later"), locked(tmp_path / "a" / "b" / "c"):
+        write_text(tmp_path / "a" / "half", "what a later call goes on with")
+        raise ValueError("later")
+    assert [path.name for path in tmp_path.rglob("*")] == ["a", "half"]
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_what_a_killed_process_left_goes_with_the_next_lock(tmp_path, within):
+    place = tmp_path / "a+b.bin"
+    beside = place if within else tmp_path
+    beside.mkdir(exist_ok=True)
+    others = [".a+b.bin.partial", ".aab.bin.41.partial", ".a+b.bin.old", "a+b.bin.x"]
+    others.append(".a+b.bin.safetensors.partial")  # the chunks of a token store
+    for name in (".a+b.bin.41.partial", *others):
+        (beside / name).touch()
+    (beside / ".a+b.bin.x0_abcde.partial" / "files").mkdir(parents=True)
+    (beside / ".x0_abcde.partial" / "files").mkdir(parents=True)  # of files that are moved into the folder
+    if not within:
+        others.append(".x0_abcde.partial")
+    with locked(place, within=within):
+        pass
+    assert {path.name for path in beside.iterdir()} == set(others)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_folder_that_was_moved_away_by_a_killed_process_comes_back(tmp_path, is_replaced):
+    for folder, content in ((".model.abcd_123.partial", "half"), (".model.abcd_123.partial.old", "old")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").write_text(content)
+    if is_replaced:
+        (tmp_path / ".model.abcd_123.partial").rename(tmp_path / "model")
+    with locked(tmp_path / "model"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (tmp_path / "model" / "config.json").read_text() == ("half" if is_replaced else "old")
+
+
+def test_addresses_are_no_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    address = "s3://bucket/x"
+    sentence = "^s3://bucket/x is an address; expected a file or folder to write to"
+    for write in (check_output_folder, lambda path: check_output_files([path]), lambda path: write_text(path, "x")):
+        for path in (address, Path(address)):
+            with pytest.raises(FileNotFoundError, match=sentence):
+                write(path)
+    assert not list(tmp_path.iterdir())
+    for path in ("C:/x", "a:b/c", "x", "http:", tmp_path):  # names of files all the same
+        refuse_address(path)
+    Path(address).mkdir(parents=True)
+    refuse_address(address)
+
+
+@pytest.mark.parametrize("settings", [{}, {"owned": ("a",)}, {"files": ("a",)}, {"files": ("a",), "new": True}])
+def test_output_is_checked_locked_and_written_as_a_whole(tmp_path, settings):
+    is_new = settings.pop("new", False)
+    place = tmp_path / "place"
+    if settings and not is_new:
+        place.mkdir()
+    target = place / "a" if settings else place
+    file_in = lambda temporary: temporary / "a" if settings else temporary  # noqa: E731
+    with pytest.raises(ValueError, match="later"), output_to(place, **settings) as temporary:
+        file_in(temporary).write_text("half")
+        raise ValueError("later")
+    assert [path.name for path in tmp_path.rglob("*")] == (["place"] if settings and not is_new else [])
+    with reserved(place, **settings) as write:
+        with pytest.raises(BusyError), output_to(place, **settings):
+            pass
+        with write() as temporary:
+            file_in(temporary).write_text("whole")
+            assert not target.exists()
+        assert target.read_text() == "whole"
+    for wrong in ({}, {"overwrite": True, "read": [target]}):
+        with pytest.raises(ValueError, match="place"), output_to(place, **settings, **wrong):
+            raise AssertionError("it was checked")
+    with output_to(place, **settings, overwrite=True) as temporary:
+        file_in(temporary).write_text("new")
+    assert [path.name for path in tmp_path.rglob("*")] == (["place", "a"] if settings else ["place"])
+    assert target.read_text() == "new"
+
+
+@pytest.mark.parametrize("settings", [{}, {"owned": ("a",)}, {"files": ("a",)}])
+def test_output_that_appears_meanwhile_stays(tmp_path, settings):
+    target = tmp_path / "place" / "a" if settings else tmp_path / "place"
+    with pytest.raises(ValueError, match="exists"), output_to(tmp_path / "place", **settings) as temporary:
+        (temporary / "a" if settings else temporary).write_text("mine")
+        target.parent.mkdir(exist_ok=True)
+        target.write_text("another's")
+    assert target.read_text() == "another's"
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
+
+
+FULL = r"could not be written \(the disk is full; 0 MB are free\)"
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system of 100 KB, with a file in it."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(folder)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("a file system can be mounted by root only")
+    (folder / "old").write_text("old")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def files_of(disk):
+    return {str(path.relative_to(disk)) for path in disk.rglob("*")}
+
+
+@pytest.mark.parametrize("size", [101_000, 90_000])  # a file that does not fit; a second one that does not
+def test_every_way_to_write(disk, size):
+    text = "x" * size
+
+    def fill(folder):
+        for name in ("a", "b"):
+            (folder / name).write_text(text)
+
+    with pytest.raises(OSError, match=FULL):
+        write_text(disk / "old", text * 2)
+    with pytest.raises(OSError, match=FULL):
+        write_json(disk / "old", [text, text])
+    with pytest.raises(OSError, match=FULL), written_beside(disk / "old") as temporary:
+        temporary.write_text(text * 2)
+    with pytest.raises(OSError, match=FULL), files_written_beside(disk) as folder:
+        fill(folder)
+    with pytest.raises(OSError, match=FULL), files_written_beside(disk / "new" / "deep") as folder:
+        fill(folder)
+    with pytest.raises(OSError, match=FULL), folder_written_beside(disk / "new") as folder:
+        fill(folder)
+    with pytest.raises(OSError, match=FULL), readable_disk_errors(disk / "weights.pt"):
+        torch.save(torch.zeros(size), disk / "weights.pt")
+    (disk / "weights.pt").unlink()
+    assert files_of(disk) == {"old"}
+    assert (disk / "old").read_text() == "old"
+
+
+def test_a_run_that_cannot_begin_leaves_nothing(disk):
+    (disk / "filler").write_bytes(bytes(4096 * 20))
+    free = os.statvfs(disk).f_bavail * 4096
+    (disk / "more").write_bytes(bytes(free - 4096))
+    with pytest.raises(OSError, match=FULL), RunFolder(disk / "run") as folder:
+        folder.begin({"text": "x" * 8000})
+    assert files_of(disk) == {"old", "filler", "more"}
+
+
+def test_a_mount_point_is_not_overwritten(disk):
+    (disk / "old").unlink()
+    for overwrite in (False, True):
+        with RunFolder(disk, overwrite) as folder:
+            if overwrite:
+                with pytest.raises(ValueError, match="disk is a mount point, so it is not overwritten"):
+                    folder.begin({})
+            else:
+                folder.begin({})

@@ -1,0 +1,292 @@
+"""Ctrl-C and SIGTERM: clean up once, then end at once."""
+
+import logging as python_logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections import Counter, deque
+from functools import partial
+from multiprocessing.context import SpawnProcess
+
+import pytest
+from transformers.utils import logging
+
+from mybert.files import interruptible, no_warnings, only_errors, own_process, worker_processes
+
+SLOW_TO_END = """
+import sys, time
+from mybert.files import interruptible
+with interruptible():
+    try:
+        print("begun", flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print("cleaning up", flush=True)
+        if len(sys.argv) > 1:
+            time.sleep(60)
+print("ended", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", [("in cleaning up",), ()])
+def test_a_second_signal_ends_at_once_with_one_line(first, moment):
+    command = [sys.executable, "-c", SLOW_TO_END, *moment]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(first)
+        assert process.stdout.readline() == "cleaning up\n"
+        if not moment:
+            assert process.stdout.readline() == "ended\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=20)[1] == "mybert: interrupted again, ended at once.\n"
+    assert process.returncode == 130
+
+
+WAITS_FOR_INPUT = """
+import os, signal, sys, threading, time
+from mybert.files import interruptible
+
+def not_noticed_by_the_main_thread():
+    time.sleep(0.2)
+    signal.pthread_kill(threading.get_ident(), int(sys.argv[1]))
+
+with interruptible():
+    threading.Thread(target=not_noticed_by_the_main_thread).start()
+    try:
+        os.read(0, 1)
+    except KeyboardInterrupt:
+        print("cleaned up")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_heard_by_who_already_waits(number):
+    """Its handler could not run before: the same as one that comes between Python's last look and the call."""
+    command = [sys.executable, "-c", WAITS_FOR_INPUT, str(int(number))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            process.wait(timeout=20)
+        finally:
+            process.kill()
+        assert process.stdout.read() == "cleaned up\n"
+    assert process.returncode == 0
+
+
+def test_the_signals_are_given_back():
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGURG)
+    before = [signal.getsignal(number) for number in numbers]
+    threads = threading.active_count()
+    with interruptible():
+        assert signal.getsignal(signal.SIGTERM) not in before
+    assert [signal.getsignal(number) for number in numbers] == before
+    assert signal.set_wakeup_fd(-1) == -1
+    while threading.active_count() > threads:  # the thread that repeats signals ends by itself
+        time.sleep(0.01)
+    error = []
+    with interruptible():
+        child = os.fork()
+        if child == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+
+    def in_a_thread():
+        try:
+            with interruptible():
+                pass
+        except ValueError as found:
+            error.append(found)
+
+    thread = threading.Thread(target=in_a_thread)
+    thread.start()
+    thread.join()
+    assert not error
+
+
+PARENT = """
+import os, signal, sys, time
+from contextlib import nullcontext
+from mybert.files import interruptible, worker_processes
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal, wherever the tests run
+
+def work(_):
+    os.write(1, b"%d\\n" % os.getpid())  # in one piece, which print is not
+    time.sleep(float(sys.argv[1]))
+
+with nullcontext() if sys.argv[2:] else interruptible(), worker_processes(2) as pool:
+    try:
+        list(pool.map(work, range(2 if sys.argv[2:] else 20)))
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\\n")
+"""
+
+
+HOLDER = """
+import os, signal, sys, time
+from mybert.files import interruptible, own_process
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal, wherever the tests run
+
+class Sleeper:
+    def sleep(self):
+        os.write(1, b"%d\\n" % os.getpid())
+        time.sleep(60)
+
+if __name__ == "__main__":
+    try:
+        with interruptible(), own_process("sleep", Sleeper) as ask:
+            ask("sleep")
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\\n")
+"""
+
+
+def is_running(number):
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def start(*arguments):
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARENT, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    return process, [int(process.stdout.readline()) for _ in range(2)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_no_worker_outlives_its_parent(number):
+    process, workers = start("60" if number == signal.SIGKILL else "0.2")
+    assert all(map(is_running, workers))
+    process.send_signal(number)
+    process.communicate(timeout=20)  # a worker that lived on would hold standard output
+    deadline = time.monotonic() + 10
+    while any(map(is_running, workers)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("outside_of_commands", [(), ("yes",)])
+def test_ctrl_c_in_a_terminal_is_one_line(outside_of_commands):
+    process, _ = start("2", *outside_of_commands)
+    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all processes
+    assert process.communicate(timeout=20)[1] == "interrupted\n"
+
+
+def doubled(number):
+    return 2 * number
+
+
+def test_what_was_not_begun_is_given_up_on_an_error():
+    with pytest.raises(ValueError, match="enough"), worker_processes(1) as pool:
+        futures = [pool.submit(time.sleep, 0.1) for _ in range(100)]
+        assert pool.submit(doubled, 2) is not None
+        raise ValueError("enough")
+    assert sum(future.cancelled() for future in futures) > 90
+
+
+def test_a_process_of_its_own_keeps_its_object():
+    with own_process("counting", Counter, "abca") as count, own_process("a queue", deque) as queue:
+        count("update", "aa")
+        queue("append", 3)
+        assert count("most_common", 1) == [("a", 4)]
+        assert queue("pop") == 3
+
+
+def test_an_error_there_is_one_here():
+    with pytest.raises(TypeError, match="not iterable") as raised, own_process("a queue", deque, 3):
+        raise AssertionError("it was made")
+    assert "in the process of a queue:\nTraceback" in str(raised.value.__cause__)
+    with own_process("locks", partial, threading.Lock) as make_lock:
+        with pytest.raises(TypeError, match="cannot pickle"):
+            make_lock("__call__")
+        with pytest.raises(TypeError, match="argument"):  # and goes on
+            make_lock("__call__", 1, 2, 3)
+
+
+def test_an_error_of_the_block_stays_what_it_is():
+    with pytest.raises(BrokenPipeError, match="nobody reads"), own_process("a queue", deque):
+        raise BrokenPipeError("nobody reads")
+
+
+@pytest.mark.parametrize(("function", "status"), [(os._exit, 9), (signal.raise_signal, -9)])
+def test_a_process_that_ends_by_itself_is_said(function, status):
+    sentence = rf"^The process of signals has ended unexpectedly \(exit status {status}\)"
+    with pytest.raises(OSError, match=sentence), own_process("signals", partial, function) as call:
+        call("__call__", 9)
+    with pytest.raises(OSError, match=sentence), own_process("signals", function, 9):
+        raise AssertionError("it was made")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_process_of_its_own_ends_with_its_parent(number, tmp_path):
+    """At once, in the middle of a call, and without a word."""
+    (tmp_path / "holder.py").write_text(HOLDER)
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "holder.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    worker = int(process.stdout.readline())
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    said = process.communicate(timeout=20)[1]
+    assert said == ("" if number == signal.SIGKILL else "interrupted\n")
+    deadline = time.monotonic() + 10
+    while is_running(worker):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_ctrl_c_while_a_process_starts(monkeypatch):
+    """It is heard when the process has started, here alone."""
+    start = SpawnProcess.start
+
+    def interrupted_start(process):
+        os.kill(os.getpid(), signal.SIGINT)
+        start(process)
+        started.append(process)
+
+    started, handler = [], signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(SpawnProcess, "start", interrupted_start)
+    try:
+        with pytest.raises(KeyboardInterrupt), own_process("a queue", deque):
+            raise AssertionError("nobody heard it")
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert [process.is_alive() for process in started] == [False]
+
+
+def test_only_errors_for_a_while():
+    verbosity = logging.get_verbosity()
+    with pytest.raises(ValueError, match="inside"), only_errors():
+        assert logging.get_verbosity() == logging.ERROR
+        raise ValueError("inside")
+    assert logging.get_verbosity() == verbosity < logging.ERROR
+
+
+def test_no_warnings_for_a_while(caplog):
+    with pytest.raises(ValueError, match="inside"), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with no_warnings():
+            warnings.warn("unheard", stacklevel=1)
+            python_logging.getLogger("exporter").warning("unheard")
+            python_logging.getLogger("exporter").error("heard")
+            raise ValueError("inside")
+    assert not caught and [record.message for record in caplog.records] == ["heard"]
+    python_logging.getLogger("exporter").warning("heard again")
+    assert caplog.records[-1].message == "heard again"
