@@ -184,15 +184,6 @@ def test_gradients_through_logits_and_loss_are_those_of_bert(heads, passes, name
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
-def test_no_labelled_position(heads, passes):
-    head = heads("ForMaskedLM")
-    model, batch = head.model(**NO_DROPOUT).train(), head.batch(labels=True)
-    loss = model(**{**batch, "labels": torch.full_like(batch["labels"], -100)}).loss
-    loss.backward()
-    assert loss == 0
-    assert not passes
-
-
 @pytest.mark.parametrize("more", [1, 5])
 def test_rows_behind_the_labels_are_left_out(more, passes):
     layer, states, labels = example(7)
