@@ -1,6 +1,6 @@
-"""Base class of tasks: from examples to model inputs, and back to predictions, answers, scores and files.
+"""Base class of tasks: from rows to examples and model inputs, and back to predictions, answers, scores and files.
 
-    (ExampleReader) -> examples -> encode -> TaskData -> (network) -> predict -> predictions -> score, answers
+    rows -> examples -> encode -> TaskData -> (network) -> predict -> predictions -> score, answers
 
 A kind of task (classification, tagging, ...) is a subclass in `tasks/`; a task is an instance in `registry`.
 """
@@ -25,21 +25,79 @@ from transformers import (
 )
 from typing_extensions import Self
 
-from ...files import Checkpoint
+from ...files import Checkpoint, write_separated
 from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport
 from ...pipelines.batching import run_sorted
 from ..data.labels import LABEL_ARGUMENTS, Labels, listed
-from ..data.rows import DataRow, DataSource, check_columns, rows_of
+from ..data.rows import DataRow, DataSource, check_columns, prediction_columns, read_prediction_rows, rows_of
 from ..network.heads import Beginning, check_max_length, keeps_head, load_finetuned, load_with_head
 
+WINDOW_WEIGHT = "window_weight"
+"""Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
+
+Objective = Literal["classes", "labels", "value", "span"]
+"""One of several classes, any number of labels, a number, or the start and end of an answer."""
+
 E = TypeVar("E")  # an example from the data
+P = TypeVar("P")  # a prediction for an example
+
+
+@dataclass(frozen=True)
+class TaskData(Dataset, Generic[E]):
+    """The model inputs of a data set, with its examples."""
+
+    examples: Sequence[E]
+    # Values for each sequence by model argument. Some tasks make several sequences of an example, and may give them
+    # weights (`WINDOW_WEIGHT`).
+    inputs: Mapping[str, Sequence[Any]]
+    source: DataSource
+    # How sequences and tokens belong to examples; its format depends on the kind of task.
+    layout: Any = None
+    cut: int = 0  # truncated examples
+    windowed: int = 0  # examples read in several windows
+
+    def __len__(self) -> int:
+        return len(next(iter(self.inputs.values())))
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {name: values[index] for name, values in self.inputs.items()}
+
+
+def check_stride(doc_stride: int | None, max_length: int) -> None:
+    """Reject windows that share all of their text's tokens."""
+    if doc_stride is not None and not 0 <= doc_stride < max_length - 2:
+        raise ValueError(
+            f"doc_stride is {doc_stride}; expected 0 or more and less than {max_length - 2}, the room for text in a "
+            f"window of {max_length} tokens (max_length)."
+        )
+
+
+def padding_at_end(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """A tokenizer that pads on the right, for tasks that index tokens in a row."""
+    at_end = copy.copy(tokenizer)
+    at_end.padding_side = "right"
+    return at_end
+
+
+def rounded(value: float) -> float:
+    """Round a score for reports to six decimals, about the precision of float32."""
+    return round(float(value), 6)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExampleReader(ABC, Generic[E]):
-    """The files and columns of a task, and how their rows become examples."""
+class Task(ABC, Generic[E, P]):
+    """A task; the fields that a user may set are flags of the same name.
 
+    Attributes:
+        main_metric: The metric that selects the best checkpoint.
+        max_length: Maximum sequence length, in tokens.
+        defaults: Default training settings of the task; the learning rate is that of BERT base.
+    """
+
+    main_metric: str
+    max_length: int = 128
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     encoding: str = "utf-8"
     text_column: str = "text"
     text_pair_column: str | None = None  # of a second text, in tasks that read two
@@ -54,9 +112,23 @@ class ExampleReader(ABC, Generic[E]):
     # Fields with other values for the same data on the Hub, whose columns and classes differ.
     hub: Mapping[str, Any] = field(default_factory=dict)
 
-    options: ClassVar[tuple[str, ...]] = ("encoding", "text_column", "label_column")
+    options: ClassVar[tuple[str, ...]] = ("max_length", "encoding", "text_column", "label_column")
     """The fields that a user may set."""
+    fitted_fields: ClassVar[tuple[str, ...]] = ()
+    """The fields that `adapted` may set."""
     reads_conll: ClassVar[bool] = False
+    auto_class: ClassVar[Any]
+    """transformers' Auto class of the head."""
+    pipeline: ClassVar[str]
+    """The task's name on the Hub and in `transformers.pipeline`."""
+    full_score: ClassVar[float] = 1.0
+    """The main metric's value if all predictions are right."""
+    most_listed: ClassVar[int | None] = None
+    """Maximum number of answers in `best`; None for the number of classes."""
+    has_probabilities: ClassVar[bool] = True  # whether answers can include the probability of every class
+    table_ending: ClassVar[str] = ".tsv"  # of the table of predictions
+
+    # From rows to examples
 
     def read(self, source: DataSource) -> list[E]:
         """Read labelled examples to be measured on, with the settings that they imply, see `settled`."""
@@ -110,7 +182,7 @@ class ExampleReader(ABC, Generic[E]):
         return not (str(text or "").strip() and self.has_label(row))
 
     def settled(self, rows: Sequence[DataRow]) -> Self:
-        """The reader, with settings inferred from labelled data; ambiguous data is an error."""
+        """The task, with settings inferred from labelled data; ambiguous data is an error."""
         return self
 
     def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[E]:
@@ -141,88 +213,7 @@ class ExampleReader(ABC, Generic[E]):
         """A key shared by examples that must not be separated when data is split: by default their texts."""
         return self.texts_of(example)
 
-
-WINDOW_WEIGHT = "window_weight"
-"""Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
-
-Objective = Literal["classes", "labels", "value", "span"]
-"""One of several classes, any number of labels, a number, or the start and end of an answer."""
-
-P = TypeVar("P")  # a prediction for an example
-
-
-@dataclass(frozen=True)
-class TaskData(Dataset, Generic[E]):
-    """The model inputs of a data set, with its examples."""
-
-    examples: Sequence[E]
-    # Values for each sequence by model argument. Some tasks make several sequences of an example, and may give them
-    # weights (`WINDOW_WEIGHT`).
-    inputs: Mapping[str, Sequence[Any]]
-    source: DataSource
-    # How sequences and tokens belong to examples; its format depends on the kind of task.
-    layout: Any = None
-    cut: int = 0  # truncated examples
-    windowed: int = 0  # examples read in several windows
-
-    def __len__(self) -> int:
-        return len(next(iter(self.inputs.values())))
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {name: values[index] for name, values in self.inputs.items()}
-
-
-def check_stride(doc_stride: int | None, max_length: int) -> None:
-    """Reject windows that share all of their text's tokens."""
-    if doc_stride is not None and not 0 <= doc_stride < max_length - 2:
-        raise ValueError(
-            f"doc_stride is {doc_stride}; expected 0 or more and less than {max_length - 2}, the room for text in a "
-            f"window of {max_length} tokens (max_length)."
-        )
-
-
-def padding_at_end(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """A tokenizer that pads on the right, for tasks that index tokens in a row."""
-    at_end = copy.copy(tokenizer)
-    at_end.padding_side = "right"
-    return at_end
-
-
-def rounded(value: float) -> float:
-    """Round a score for reports to six decimals, about the precision of float32."""
-    return round(float(value), 6)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task(ExampleReader[E], Generic[E, P]):
-    """A task; the fields that a user may set are flags of the same name.
-
-    Attributes:
-        main_metric: The metric that selects the best checkpoint.
-        max_length: Maximum sequence length, in tokens.
-        defaults: Default training settings of the task; the learning rate is that of BERT base.
-    """
-
-    main_metric: str
-    max_length: int = 128
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-
-    options: ClassVar[tuple[str, ...]] = ("max_length", *ExampleReader.options)
-    fitted_fields: ClassVar[tuple[str, ...]] = ()
-    """The fields that `adapted` may set."""
-    auto_class: ClassVar[Any]
-    """transformers' Auto class of the head."""
-    pipeline: ClassVar[str]
-    """The task's name on the Hub and in `transformers.pipeline`."""
-    full_score: ClassVar[float] = 1.0
-    """The main metric's value if all predictions are right."""
-    most_listed: ClassVar[int | None] = None
-    """Maximum number of answers in `best`; None for the number of classes."""
-    has_probabilities: ClassVar[bool] = True  # whether answers can include the probability of every class
-
-    def with_classes(self, labels: Labels | None) -> Self:
-        """The task, with settings inferred from the classes of a run or model; by default unchanged."""
-        return self
+    # Classes
 
     @property
     @abstractmethod
@@ -235,35 +226,24 @@ class Task(ExampleReader[E], Generic[E, P]):
         return False
 
     def labels(self, examples: Sequence[E], source: DataSource) -> Labels | None:
-        """The classes of training data; None if the task has no classes of its own.
-
-        Raises:
-            ValueError: If there is only one class.
-        """
+        """The classes of training data; None if the task has none of its own. A single class is a ValueError."""
         return None
 
-    @abstractmethod
-    def encode(
-        self, examples: Sequence[E], labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
-    ) -> TaskData[E]:
-        """Tokenize examples.
+    def with_classes(self, labels: Labels | None) -> Self:
+        """The task, with settings inferred from the classes of a run or model; by default unchanged."""
+        return self
 
-        Raises:
-            ValueError: If a label is not one of `labels`.
-        """
+    def named(self, labels: Labels) -> Labels:
+        """A model's classes, renamed as in the task's data."""
+        return labels
 
-    def complete(self, data: Sequence[TaskData[E]], tokenizer: PreTrainedTokenizerBase) -> list[TaskData[E]]:
-        """Add further model inputs to tokenized data; by default none.
+    def check_labels(self, name: str, config: PreTrainedConfig) -> None:
+        """Reject (ValueError) a fine-tuned model whose configuration does not identify its classes."""
 
-        Args:
-            data: All results of `encode` for a run.
-            tokenizer: The tokenizer.
-        """
-        return list(data)
-
-    def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
-        """The collator, for a certain model or for any."""
-        return DataCollatorWithPadding(tokenizer)
+    def in_order_of(self, name: str, labels: Labels) -> Labels:
+        """The classes in the order of a model, folder or Hub name, that was fine-tuned for the same classes."""
+        known = self.named(Labels.from_config(AutoConfig.from_pretrained(name, trust_remote_code=False)))
+        return known if set(known.names) == set(labels.names) else labels
 
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:
         """Fields of the task for the model's configuration."""
@@ -274,148 +254,7 @@ class Task(ExampleReader[E], Generic[E, P]):
             "label2id": {name: number for number, name in enumerate(labels.names)},
         }
 
-    @abstractmethod
-    def predict(self, outputs: Any, data: TaskData[E], labels: Labels | None) -> list[P]:
-        """Predictions from the model's outputs.
-
-        Args:
-            outputs: Arrays of logits, one for each sequence, possibly padded; a tuple of such lists if the model has
-                several outputs. See `network_outputs`.
-            data: The model inputs.
-            labels: The classes.
-
-        Returns:
-            A prediction for each example.
-        """
-
-    def check_answers(self, top_k: int, probabilities: bool) -> None:
-        """Check that the task can give such answers, see `answers`.
-
-        Raises:
-            ValueError: If `top_k` exceeds the number of answers, or the task has no probabilities.
-        """
-        if self.most_listed is not None and top_k > self.most_listed:
-            raise ValueError(f"top_k is {top_k}; this task lists at most {self.most_listed}.")
-        if probabilities and not self.has_probabilities:
-            raise ValueError("probabilities is set, but this task has no class probabilities; leave it out.")
-
-    def answers(
-        self, outputs: Any, data: TaskData[E], labels: Labels | None, top_k: int = 1, probabilities: bool = False
-    ) -> list[dict[str, Any]]:
-        """The answers for users, one for each example.
-
-        Args:
-            outputs: As in `predict`.
-            data: The model inputs.
-            labels: The classes.
-            top_k: Number of labels or answers to list as `best`, if above 1.
-            probabilities: Whether to include the probability of every class, as `probability_<class>`.
-
-        Returns:
-            For each example a dictionary with `label` and `score`, or the fields of the kind of task.
-        """
-        predictions = self.predict(outputs, data, labels)
-        return [
-            self.answer(prediction, example, top_k, probabilities)
-            for prediction, example in zip(predictions, data.examples, strict=True)
-        ]
-
-    def answer(self, prediction: P, example: E, top_k: int, probabilities: bool) -> dict[str, Any]:
-        """The answer for an example, see `answers`."""
-        raise NotImplementedError
-
-    @abstractmethod
-    def score(self, predictions: Sequence[P], examples: Sequence[E]) -> dict[str, float]:
-        """Metrics of predictions for labelled examples."""
-
-    def calibration(
-        self, predictions: Sequence[P], examples: Sequence[E], fitted_to_them: bool = False
-    ) -> dict[str, float]:
-        """The calibration error of predictions for labelled examples.
-
-        Args:
-            predictions: The predictions.
-            examples: The examples.
-            fitted_to_them: Whether to calibrate these raw predictions by cross-fitting, each part by the others.
-
-        Returns:
-            `expected_calibration_error`, see `mybert.metrics`; empty if there are no label probabilities.
-        """
-        return {}
-
-    def majority_scores(self, examples: Sequence[E]) -> dict[str, float]:
-        """The scores of always predicting the most frequent label; {} if there is none."""
-        return {}
-
-    def report_by_class(self, predictions: Sequence[P], examples: Sequence[E]) -> ClassReport | None:
-        """The report by class for labelled examples; None if there are no classes."""
-        return None
-
-    @abstractmethod
-    def right_prediction(self, example: E) -> P:
-        """The correct prediction for a labelled example."""
-
-    def fitted_as(self, other: Task[Any, Any]) -> Self:
-        """The task, with the settings that were fitted to the predictions of another."""
-        return replace(self, **{name: getattr(other, name) for name in self.fitted_fields})
-
-    def adapted(self, predictions: Sequence[P], examples: Sequence[E]) -> Self:
-        """The task with settings fitted to predictions for validation data; by default unchanged."""
-        return self
-
-    def cross_fitted(self, predictions: Sequence[P], examples: Sequence[E]) -> Sequence[P]:
-        """Predictions for validation data, each by settings that are fitted to the others; by default unchanged.
-
-        Unlike those of `adapted`, their metrics are not optimistic.
-        """
-        return predictions
-
-    def kept_outputs(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
-        """The model outputs to keep for a batch, one row per sequence."""
-        return tuple(values for name, values in outputs.items() if name.endswith("logits"))
-
-    @abstractmethod
-    def write_predictions(
-        self, predictions: Sequence[P], examples: Sequence[E], folder: Path, suffix: str = ""
-    ) -> None:
-        """Write predictions in the benchmark's format.
-
-        Args:
-            predictions: The predictions.
-            examples: Their examples.
-            folder: Output folder; the file is called `predictions`, with the ending of its format.
-            suffix: Appended to `predictions` in the file name.
-        """
-
-    @abstractmethod
-    def read_predictions(self, path: Path, examples: Sequence[E]) -> list[P]:
-        """Read a file written by `write_predictions`, or by another tool in the same format.
-
-        Raises:
-            OSError: If the file cannot be read.
-            ValueError: If it has another format, or does not fit the examples.
-        """
-
-    def pipeline_call(self, example: E) -> PipelineCall:
-        """The pipeline call on the card for an example."""
-        raise NotImplementedError
-
-    def card_examples(
-        self,
-        examples: Sequence[E],
-        model_dir: str | Path,
-        model: PreTrainedModel | None,
-        tokenizer: PreTrainedTokenizerBase,
-    ) -> list[Example]:
-        """Run the model on examples for its card.
-
-        Args:
-            examples: Examples of the data.
-            model_dir: The model folder.
-            model: The same model, if already loaded.
-            tokenizer: Its tokenizer.
-        """
-        return run_pipelines([self.pipeline_call(example) for example in examples], model_dir, model, tokenizer)
+    # The model and its inputs
 
     def load_model(
         self, name: str, labels: Labels | None, beginning: Beginning | None = None
@@ -459,29 +298,157 @@ class Task(ExampleReader[E], Generic[E, P]):
             )
         return model, labels
 
-    def check_labels(self, name: str, config: PreTrainedConfig) -> None:
-        """Reject a fine-tuned model whose configuration does not identify its classes.
+    @abstractmethod
+    def encode(
+        self, examples: Sequence[E], labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
+    ) -> TaskData[E]:
+        """Tokenize examples; a ValueError if a label is not one of `labels`."""
 
-        Raises:
-            ValueError: If it is such a model.
-        """
+    def complete(self, data: Sequence[TaskData[E]], tokenizer: PreTrainedTokenizerBase) -> list[TaskData[E]]:
+        """Add further model inputs to tokenized data, all results of `encode` for a run; by default none."""
+        return list(data)
 
-    def in_order_of(self, name: str, labels: Labels) -> Labels:
-        """The classes in the order of a model that was fine-tuned for the same classes.
+    def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
+        """The collator, for a certain model or for any."""
+        return DataCollatorWithPadding(tokenizer)
+
+    def kept_outputs(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+        """The model outputs to keep for a batch, one row per sequence."""
+        return tuple(values for name, values in outputs.items() if name.endswith("logits"))
+
+    # Predictions
+
+    @abstractmethod
+    def predict(self, outputs: Any, data: TaskData[E], labels: Labels | None) -> list[P]:
+        """A prediction for each example.
 
         Args:
-            name: Folder or Hub name of the model.
+            outputs: Arrays of logits, one for each sequence, possibly padded; a tuple of such lists if the model has
+                several outputs. See `network_outputs`.
+            data: The model inputs.
             labels: The classes.
+        """
+
+    def check_answers(self, top_k: int, probabilities: bool) -> None:
+        """Check that the task can give such answers, see `answers`.
 
         Raises:
-            OSError: If there is no such model.
+            ValueError: If `top_k` exceeds the number of answers, or the task has no probabilities.
         """
-        known = self.named(Labels.from_config(AutoConfig.from_pretrained(name, trust_remote_code=False)))
-        return known if set(known.names) == set(labels.names) else labels
+        if self.most_listed is not None and top_k > self.most_listed:
+            raise ValueError(f"top_k is {top_k}; this task lists at most {self.most_listed}.")
+        if probabilities and not self.has_probabilities:
+            raise ValueError("probabilities is set, but this task has no class probabilities; leave it out.")
 
-    def named(self, labels: Labels) -> Labels:
-        """A model's classes, renamed as in the task's data."""
-        return labels
+    def answers(
+        self, outputs: Any, data: TaskData[E], labels: Labels | None, top_k: int = 1, probabilities: bool = False
+    ) -> list[dict[str, Any]]:
+        """The answers for users: for each example `label` and `score`, or the fields of the kind of task.
+
+        Args:
+            outputs: As in `predict`.
+            data: The model inputs.
+            labels: The classes.
+            top_k: Number of labels or answers to list as `best`, if above 1.
+            probabilities: Whether to include the probability of every class, as `probability_<class>`.
+        """
+        pairs = zip(self.predict(outputs, data, labels), data.examples, strict=True)
+        return [self.answer(prediction, example, top_k, probabilities) for prediction, example in pairs]
+
+    def answer(self, prediction: P, example: E, top_k: int, probabilities: bool) -> dict[str, Any]:
+        """The answer for an example, see `answers`."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def score(self, predictions: Sequence[P], examples: Sequence[E]) -> dict[str, float]:
+        """Metrics of predictions for labelled examples."""
+
+    def calibration(
+        self, predictions: Sequence[P], examples: Sequence[E], fitted_to_them: bool = False
+    ) -> dict[str, float]:
+        """The `expected_calibration_error` of predictions, see `mybert.metrics`; empty without label probabilities.
+
+        Args:
+            predictions: The predictions.
+            examples: The labelled examples.
+            fitted_to_them: Whether to calibrate these raw predictions by cross-fitting, each part by the others.
+        """
+        return {}
+
+    def majority_scores(self, examples: Sequence[E]) -> dict[str, float]:
+        """The scores of always predicting the most frequent label; {} if there is none."""
+        return {}
+
+    def report_by_class(self, predictions: Sequence[P], examples: Sequence[E]) -> ClassReport | None:
+        """The report by class for labelled examples; None if there are no classes."""
+        return None
+
+    @abstractmethod
+    def right_prediction(self, example: E) -> P:
+        """The correct prediction for a labelled example."""
+
+    def fitted_as(self, other: Task[Any, Any]) -> Self:
+        """The task, with the settings that were fitted to the predictions of another."""
+        return replace(self, **{name: getattr(other, name) for name in self.fitted_fields})
+
+    def adapted(self, predictions: Sequence[P], examples: Sequence[E]) -> Self:
+        """The task with settings fitted to predictions for validation data; by default unchanged."""
+        return self
+
+    def cross_fitted(self, predictions: Sequence[P], examples: Sequence[E]) -> Sequence[P]:
+        """Predictions for validation data, each by settings that are fitted to the others; by default unchanged.
+
+        Unlike those of `adapted`, their metrics are not optimistic.
+        """
+        return predictions
+
+    # Files of predictions
+
+    def write_predictions(
+        self, predictions: Sequence[P], examples: Sequence[E], folder: Path, suffix: str = ""
+    ) -> None:
+        """Write predictions in the benchmark's format: `predictions<suffix>`, with the ending of the format.
+
+        By default a table: index, prediction and scores, see `table`.
+        """
+        classes, rows = self.table(predictions, examples)
+        numbered = [[str(index), *row] for index, row in enumerate(rows)]
+        path = folder / f"predictions{suffix}{self.table_ending}"
+        write_separated(path, [prediction_columns(classes), *numbered])
+
+    def table(self, predictions: Sequence[P], examples: Sequence[E]) -> tuple[Sequence[str], list[list[str]]]:
+        """The classes that have a score, and each prediction followed by their scores, as text."""
+        raise NotImplementedError
+
+    def read_predictions(self, path: Path, examples: Sequence[E]) -> list[P]:
+        """Read a file written by `write_predictions`, or by another tool in the same format.
+
+        Raises:
+            OSError: If the file cannot be read.
+            ValueError: If it has another format, or does not fit the examples.
+        """
+        rows = read_prediction_rows(path, len(examples))
+        return [self.read_prediction(row, example) for row, example in zip(rows, examples, strict=True)]
+
+    def read_prediction(self, row: DataRow, example: E) -> P:
+        """The prediction in a row of such a table, in the column `prediction`."""
+        raise NotImplementedError
+
+    # The model card
+
+    def pipeline_call(self, example: E) -> PipelineCall:
+        """The pipeline call on the card for an example."""
+        raise NotImplementedError
+
+    def card_examples(
+        self,
+        examples: Sequence[E],
+        model_dir: str | Path,
+        model: PreTrainedModel | None,
+        tokenizer: PreTrainedTokenizerBase,
+    ) -> list[Example]:
+        """Run the model in a folder, given as `model` if it is already loaded, on examples for its card."""
+        return run_pipelines([self.pipeline_call(example) for example in examples], model_dir, model, tokenizer)
 
 
 _FOR_THE_LOSS = (*LABEL_ARGUMENTS, WINDOW_WEIGHT)
@@ -497,15 +464,14 @@ def network_outputs(
     progress: bool = False,
 ) -> Any:
     """Run data through a model in eval mode: an array for each sequence, the input of `Task.predict`."""
-    pad = task.collator(tokenizer, model)
-
-    def collate(rows: list[dict[str, Any]]) -> Any:
-        return pad([{name: value for name, value in row.items() if name not in _FOR_THE_LOSS} for row in rows])
+    unlabelled = {name: values for name, values in data.inputs.items() if name not in _FOR_THE_LOSS}
+    rows: Any = replace(data, inputs=unlabelled)
 
     def keep(outputs: Any, batch: Mapping[str, Any], rows: object) -> Any:
         return zip(*(values.float().cpu().numpy() for values in task.kept_outputs(outputs, batch)), strict=True)
 
-    found = run_sorted(model, data, collate, keep, batch_size, _tokens, shared, progress)  # type: ignore[arg-type]
+    collate = task.collator(tokenizer, model)
+    found = run_sorted(model, rows, collate, keep, batch_size, _tokens, shared, progress)
     columns = [list(column) for column in zip(*found, strict=True)]
     # A tuple of such lists for several outputs.
     return columns[0] if len(columns) == 1 else tuple(columns)
