@@ -35,7 +35,7 @@ from .network.features import (
     combine,
     hidden_states,
     load_encoder,
-    rounded,
+    rounded_values,
     sentence_settings,
     token_features,
     token_tensors,
@@ -290,7 +290,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
             values: Iterator[Any]
             name, values = "tokens", token_features(encodings, tokenizer, rows)
             if arguments.pooling:
-                name, values = "features", (rounded(vector, 7) for vector in vectors)
+                name, values = "features", (rounded_values(vector, 7) for vector in vectors)
             with path.open("w", encoding="utf-8") as file:
                 for index, (text, value) in enumerate(zip(texts, values, strict=True)):
                     file.write(json_line({"index": index, "text": text, name: value}) + "\n")

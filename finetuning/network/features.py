@@ -103,12 +103,12 @@ def token_features(
         pieces = tokenizer.convert_ids_to_tokens(encoding.inputs["input_ids"][0])
         places = zip(pieces, encoding.inputs["offset_mapping"][0], encoding.sides[0], row, strict=True)
         yield [
-            {"token": piece, "start": start, "end": end, "sentence": side or 0, "features": rounded(values, 6)}
+            {"token": piece, "start": start, "end": end, "sentence": side or 0, "features": rounded_values(values, 6)}
             for piece, (start, end), side, values in places
         ]
 
 
-def rounded(values: np.ndarray, digits: int) -> list[float]:
+def rounded_values(values: np.ndarray, digits: int) -> list[float]:
     return [round(value, digits) for value in values.tolist()]
 
 
