@@ -141,7 +141,7 @@ def test_shipped_packages_are_all_there_are():
     shipped = project["tool"]["setuptools"]["packages"]
     assert sorted(shipped) == sorted(["mybert", *(f"mybert.{package}" for package in PACKAGES)])
     data = project["tool"]["setuptools"]["package-data"]
-    needed = {path.parent.name for path in ROOT.glob("*/*.jinja")}
+    needed = {path.parent.name for path in ROOT.glob("*/*.html")}
     assert {f"mybert.{room}" for room in needed} <= set(data)
 
 
