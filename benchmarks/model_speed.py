@@ -22,14 +22,27 @@ from tqdm import tqdm
 from ..files import check_not_read, check_output_files, own_process, read_rows, refuse_address, write_text
 from ..files.machine import bfloat16_features
 from ..files.options import AT_LEAST_1, Group, check_options, option
-from ..modeling_mybert import IGNORE_INDEX
+from ..modeling_mybert import IGNORE_INDEX, linear_kernels, set_linear_kernel
 from ..modeling_mybert.configuration_mybert import fields_of_size
+from ..modeling_mybert.linear_mybert import gradient_of_states, gradient_of_weight, multiply
 from ..pretraining import MODEL_SIZES
 from ..runs import MyBertAdamW
-from .kernel_speed import kernel_table
-from .peers import PEER, Batch, sentence_encoder, training_twins, twins
-from .runtimes import PRODUCTS, RUNTIMES, RuntimeEncoders, pytorch_encoders, random_batch
-from .timing import describe_setting, in_turns, speed_table, take_turns, timed
+from .harness import (
+    NO_DROPOUT,
+    PEER,
+    Batch,
+    describe_setting,
+    heading,
+    in_turns,
+    matched_models,
+    memory,
+    random_batch,
+    row,
+    speed_table,
+    take_turns,
+    timed,
+)
+from .runtimes import PRODUCTS, RUNTIMES, RuntimeEncoders, matched_encoders, pytorch_encoders
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +60,8 @@ INFERENCE = {
 TRAINING = {"tiny": 32, "mini": 32, "base": 8}  # sequences per batch, by model size
 TRAINING_LENGTH = 128
 ON_SENTENCES = ("finetuning", "pipeline", "embeddings")  # workloads on SST-2
+# Rows, input and output width: a single query, BERT-base's layers, those of 2 x 128, an output layer's labels.
+MATRIX_PRODUCTS = ((32, 768, 3072), (2048, 768, 768), (2048, 768, 3072), (4096, 128, 512), (600, 128, 30522))
 _PYTORCH = "PyTorch"
 WORKLOADS = (*INFERENCE, "kernels", "training", "memory", *ON_SENTENCES)
 # Maximum difference of float32 hidden states, scores and vectors; for gradients relative to the norm. Measured: 7e-6.
@@ -112,8 +127,7 @@ def run_benchmarks(arguments: BenchArguments) -> str:
     parts = [f"Machine: {describe_setting()} In turns; medians of {arguments.repeats} unless said."]
     logger.info(parts[0])
     workloads = arguments.workloads or ()
-    inference = [name for name in INFERENCE if name in workloads]
-    if inference:
+    if inference := [name for name in INFERENCE if name in workloads]:
         parts += _inference(inference, arguments)
     for name, workload in (
         ("kernels", _kernels),
@@ -197,10 +211,47 @@ def differences(states: Mapping[str, np.ndarray | None], is_token: np.ndarray) -
 
 
 def _kernels(arguments: BenchArguments) -> list[str]:
+    """Both kernels of float32 products, forward and backward, and the choice of "auto"."""
     if not torch.backends.mkldnn.is_available():
         logger.warning("Without kernels: this build of PyTorch has no oneDNN.")
         return []
-    return _section("kernels: float32 products by MKL -> oneDNN (times as fast)", kernel_table(arguments.repeats))
+    chosen = linear_kernels()
+    lines = [heading("rows, width -> width", "product", "gradient of the states", "gradient of the weight")]
+    for rows, width, outputs in MATRIX_PRODUCTS:
+        states, gradient = torch.randn(rows, width), torch.randn(rows, outputs)
+        weight, bias = torch.randn(outputs, width), torch.randn(outputs)
+        products: tuple[Callable[[], torch.Tensor], ...] = (
+            partial(multiply, states, weight, bias),
+            partial(gradient_of_states, gradient, weight),
+            partial(gradient_of_weight, gradient, states),
+        )
+        cells = [_compare_kernels(product, arguments.repeats) for product in products]
+        lines.append(row(f"{rows}, {width} -> {outputs}", *cells))
+    takes = [
+        f"{what}: {'oneDNN' if by_onednn else 'MKL'}"
+        for what, by_onednn in zip(("product", "gradient of the states", "of the weight"), chosen[:3], strict=True)
+    ]
+    lines.append(f"\nTaken here: {', '.join(takes)}; oneDNN from {chosen.smallest:,} multiplications on.")
+    return _section("kernels: float32 products by MKL -> oneDNN (times as fast)", "\n".join(lines))
+
+
+def _compare_kernels(product: Callable[[], torch.Tensor], repeats: int) -> str:
+    """Milliseconds of both kernels, whose results must agree."""
+
+    @torch.no_grad()
+    def by(kernel: str) -> torch.Tensor:
+        set_linear_kernel(kernel)
+        try:
+            return product()
+        finally:
+            set_linear_kernel("auto")
+
+    runs = {kernel: partial(by, kernel) for kernel in ("mkl", "onednn")}
+    one, other = (run() for run in runs.values())
+    difference = float((one - other).norm() / one.norm())
+    assert difference < TOLERANCE, f"the kernels differ by {difference} of the result"
+    mkl, onednn = (1e3 * statistics.median(values) for values in take_turns(runs, repeats).values())
+    return f"{mkl:.2f} -> {onednn:.2f} ms ({mkl / onednn:.2f})"
 
 
 def training_batch(size: int, half_full: bool) -> Batch:
@@ -231,10 +282,9 @@ def training_step(
 
 
 def _assert_same_gradient(size: str, batch: Batch) -> None:
-    models = training_twins(**fields_of_size(size), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     gradients = []
-    for model in models.values():
-        model(**batch).loss.backward()
+    for model in matched_models("ForPreTraining", size, **NO_DROPOUT).values():
+        model.train()(**batch).loss.backward()
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     difference = float((gradients[0] - gradients[1]).norm() / gradients[0].norm())
     assert difference < TOLERANCE, f"the gradients differ by {difference} of their norm"
@@ -249,7 +299,8 @@ def _training(arguments: BenchArguments) -> list[str]:
             _assert_same_gradient(size, batch)
             steps: dict[str, Callable[[], Any]] = {}
             for in_bfloat16 in (False, True)[: 1 + bool(bfloat16_features())]:
-                for name, model in training_twins(**fields_of_size(size)).items():
+                for name, model in matched_models("ForPreTraining", size).items():
+                    model.train()
                     optimizer = MyBertAdamW(model.parameters(), lr=1e-4)
                     side = f"{name} bfloat16" if in_bfloat16 else name
                     steps[side] = partial(training_step, model, optimizer, batch, in_bfloat16)
@@ -263,40 +314,34 @@ def _training(arguments: BenchArguments) -> list[str]:
 
 
 class TrainingStep:
-    """A side's first training step, for a separate process; `name` is one of `training_twins`."""
+    """A side's first training step, for a separate process."""
 
-    def __init__(self, name: str, settings: Mapping[str, int], batch_size: int) -> None:
-        self._model = training_twins(**settings)[name]
+    def __init__(self, name: str, size: str, batch_size: int) -> None:
+        self._model = matched_models("ForPreTraining", size)[name].train()
         # Without optimizer moments, which are the same on both sides.
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.0)
         self._batch = training_batch(batch_size, half_full=False)
 
-    def memory(self) -> int:
+    def memory(self) -> float:
         """Return the increase of the process's peak memory, in bytes."""
-        before = _memory_status("VmRSS")
+        before = memory("VmRSS")
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # reset the peak
         training_step(self._model, self._optimizer, self._batch)
-        return _memory_status("VmHWM") - before
-
-
-def _memory_status(name: str) -> int:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
-    return int(line.split()[1]) * 1024
+        return (memory("VmHWM") - before) * 2**20
 
 
 def _memory(arguments: BenchArguments) -> list[str]:
     if not Path("/proc/self/clear_refs").exists():
         logger.warning("Without memory: this system does not tell a process's peak.")
         return []
-    lines = ["| | transformers SDPA, MB | mybert, MB | share |", "|---|---|---|---|"]
+    lines = [heading("", "transformers SDPA, MB", "mybert, MB", "share")]
     for size in arguments.training_sizes:
         rows, peaks = TRAINING.get(size, 8), []
         for name in (PEER, "mybert"):
-            with own_process(f"{name}'s step", TrainingStep, name, fields_of_size(size), rows) as ask:
+            with own_process(f"{name}'s step", TrainingStep, name, size, rows) as ask:
                 peaks.append(ask("memory") / 1e6)
-        lines.append(
-            f"| {size}, {rows} x {TRAINING_LENGTH} | {peaks[0]:,.0f} | {peaks[1]:,.0f} | {peaks[1] / peaks[0]:.2f} |"
-        )
+        cells = *(f"{peak:,.0f}" for peak in peaks), f"{peaks[1] / peaks[0]:.2f}"
+        lines.append(row(f"{size}, {rows} x {TRAINING_LENGTH}", *cells))
     return _section("memory: what one MLM + NSP step adds to the peak, gradients included", "\n".join(lines))
 
 
@@ -311,28 +356,15 @@ def _sst2(arguments: BenchArguments) -> tuple[list[tuple[str, int]], Any]:
     return rows[::every][: arguments.sentences], tokenizer
 
 
-def _classifiers(size: str, vocab_size: int, **settings: Any) -> dict[str, torch.nn.Module]:
-    from transformers import BertConfig, BertForSequenceClassification
-
-    from ..modeling_mybert import MyBertConfig, MyBertForSequenceClassification
-
-    torch.manual_seed(0)
-    settings = {**fields_of_size(size), "vocab_size": vocab_size, **settings}
-    theirs = BertForSequenceClassification(BertConfig(**settings)).eval()
-    ours = MyBertForSequenceClassification(MyBertConfig(**settings)).eval()
-    ours.load_state_dict(theirs.state_dict())
-    return {PEER: theirs, "mybert": ours}
-
-
 def _finetuning(arguments: BenchArguments) -> list[str]:
     """An epoch of `Trainer` on both sides; without dropout, so that both must reach the same weights."""
     from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
     rows, tokenizer = _sst2(arguments)
     examples = [{**tokenizer(sentence), "labels": label} for sentence, label in rows]
-    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    models = matched_models("ForSequenceClassification", arguments.model_size, vocab_size=len(tokenizer), **NO_DROPOUT)
     seconds, losses = {}, {}
-    for name, model in _classifiers(arguments.model_size, len(tokenizer), **no_dropout).items():
+    for name, model in models.items():
         with tempfile.TemporaryDirectory() as folder:
             settings = TrainingArguments(
                 folder,
@@ -361,40 +393,52 @@ def _pipeline(arguments: BenchArguments) -> list[str]:
 
     rows, tokenizer = _sst2(arguments)
     sentences = [sentence for sentence, _ in rows]
-    runs, answers = {}, {}
-    for name, model in _classifiers(arguments.model_size, len(tokenizer)).items():
-        classify = pipeline("text-classification", model=model, tokenizer=tokenizer)
-        answers[name] = [answer["score"] for answer in classify(sentences[:64], batch_size=32)]
-        runs[name] = partial(classify, sentences, batch_size=32)
-    difference = max(abs(one - other) for one, other in zip(*answers.values(), strict=True))
-    assert difference < TOLERANCE, f"the scores differ by {difference}"
+    models = matched_models("ForSequenceClassification", arguments.model_size, vocab_size=len(tokenizer))
+    classifiers = {
+        name: pipeline("text-classification", model=model, tokenizer=tokenizer) for name, model in models.items()
+    }
+    runs = {name: partial(classify, sentences, batch_size=32) for name, classify in classifiers.items()}
+    scores = {
+        name: np.array([answer["score"] for answer in classify(sentences[:64], batch_size=32)])
+        for name, classify in classifiers.items()
+    }
     title = f"pipeline: text-classification of {len(sentences)} sentences of SST-2, batch 32, {arguments.model_size}"
-    return _few_turns(title, runs, arguments)
+    return _few_turns(title, runs, "scores", scores, arguments)
 
 
 def _embeddings(arguments: BenchArguments) -> list[str]:
-    """sentence-transformers with both models inside."""
+    """sentence-transformers with both models inside, and its usual mean of the token states."""
+    try:
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.models import Pooling, Transformer
+    except ImportError as error:
+        logger.warning("Without embeddings: %s.", error)
+        return []
     rows, tokenizer = _sst2(arguments)
     sentences = [sentence for sentence, _ in rows]
-    encoders, vectors = {}, {}
-    for name, model in zip((PEER, "mybert"), reversed(twins(**fields_of_size(arguments.model_size))), strict=True):
+    runs, vectors = {}, {}
+    for name, model in matched_encoders(fields_of_size(arguments.model_size)).items():
         with tempfile.TemporaryDirectory() as folder:
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
-            try:
-                encode = sentence_encoder(Path(folder))
-            except ImportError as error:
-                logger.warning("Without embeddings: %s.", error)
-                return []
-        encoders[name] = partial(encode, sentences, batch_size=32)
+            transformer = Transformer(folder)
+        pooling = Pooling(transformer.get_word_embedding_dimension())
+        encode = SentenceTransformer(modules=[transformer, pooling]).encode
+        runs[name] = partial(encode, sentences, batch_size=32)
         vectors[name] = encode(sentences[:64], batch_size=32)
-    difference = float(abs(vectors[PEER] - vectors["mybert"]).max())
-    assert difference < TOLERANCE, f"the vectors differ by {difference}"
     title = f"embeddings: sentence-transformers, {len(sentences)} sentences of SST-2 by length, batch 32, "
-    return _few_turns(title + arguments.model_size, encoders, arguments)
+    return _few_turns(title + arguments.model_size, runs, "vectors", vectors, arguments)
 
 
-def _few_turns(title: str, runs: Mapping[str, Callable[[], Any]], arguments: BenchArguments) -> list[str]:
-    """A section for long runs."""
+def _few_turns(
+    title: str,
+    runs: Mapping[str, Callable[[], Any]],
+    what: str,
+    results: Mapping[str, np.ndarray],
+    arguments: BenchArguments,
+) -> list[str]:
+    """A section for long runs, whose results must agree."""
+    difference = float(abs(results[PEER] - results["mybert"]).max())
+    assert difference < TOLERANCE, f"the {what} differ by {difference}"
     repeats = min(arguments.repeats, 3)
     return _section(f"{title}, medians of {repeats}", speed_table(take_turns(runs, repeats), PEER))

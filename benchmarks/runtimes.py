@@ -11,7 +11,7 @@ import copy
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +20,14 @@ import torch
 from transformers import BertModel
 
 from ..files import no_warnings
-from .peers import PEER, Batch, Encoder, cpu_encoders, encoder_of, products, twins
-from .timing import timed
+from .harness import PEER, Batch, matched_models, random_batch, seconds
 
 GROUP = 8  # rows of a group of `sorted_by_length`
 PRODUCTS = "(linear layers' products alone)"
 REST = 0.1  # seconds; ONNX Runtime's threads wait actively for 0.05, PyTorch's for 0.01
 _TURN = 0.5  # seconds of consecutive short calls
+Encoder = Callable[[Batch], torch.Tensor]  # from `input_ids` and `attention_mask` to the last hidden states
 _EXAMPLES = ((7, 9), (128, 60, 30, 20, 12, 8), (24, 24, 24, 24), (200, 90))  # lengths of batches to calibrate with
-
-
-def random_batch(lengths: tuple[int, ...], vocab_size: int = 30522) -> Batch:
-    """A batch of random tokens; rows in mixed order."""
-    generator = torch.Generator().manual_seed(0)
-    shuffled = torch.tensor(lengths)[torch.randperm(len(lengths), generator=generator)]
-    longest = max(lengths)
-    mask = (torch.arange(longest) < shuffled[:, None]).long()
-    input_ids = torch.randint(5, vocab_size, (len(lengths), longest), generator=generator) * mask
-    return {"input_ids": input_ids, "attention_mask": mask}
 
 
 def sorted_by_length(encode: Encoder) -> Encoder:
@@ -80,9 +70,9 @@ class RuntimeEncoders:
         """Seconds of a call, after other processes have come to rest; for short calls, the median of a series."""
         run = self._run(name, lengths, is_sorted)
         time.sleep(REST)
-        calls = [timed(run)[0]]
+        calls = [seconds(run)]
         while sum(calls) < _TURN:
-            calls.append(timed(run)[0])
+            calls.append(seconds(run))
         return statistics.median_low(calls)
 
     def _run(self, name: str, lengths: tuple[int, ...], is_sorted: bool) -> Callable[[], Any]:
@@ -90,17 +80,52 @@ class RuntimeEncoders:
         return partial(sorted_by_length(encode) if is_sorted else encode, random_batch(lengths))
 
 
+def matched_encoders(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Encoders without a pooler, by side; see `matched_models`."""
+    return matched_models("Model", settings, {"add_pooling_layer": False})
+
+
+def encoder_of(model: Callable[..., Any]) -> Encoder:
+    def encode(batch: Batch) -> torch.Tensor:
+        with torch.no_grad():
+            return model(**batch).last_hidden_state
+
+    return encode
+
+
+def products(model: torch.nn.Module) -> Callable[[Batch], None]:
+    """Only the matrix products of a model's linear layers for a batch's tokens: a bound on its speed."""
+    layers = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+
+    @lru_cache(1)
+    def inputs_of(tokens: int) -> dict[int, torch.Tensor]:
+        return {width: torch.randn(tokens, width) for width in {layer.in_features for layer in layers}}
+
+    @torch.no_grad()
+    def run(batch: Batch) -> None:
+        inputs = inputs_of(int(batch["attention_mask"].sum()))
+        for layer in layers:
+            layer(inputs[layer.in_features])
+
+    return run
+
+
 def pytorch_encoders(
     settings: Mapping[str, int], threads: int, folder: Path, compiled: bool = False
 ) -> dict[str, Any]:
-    """PyTorch: transformers' BERT and ours, also compiled if requested, and the products alone (`PRODUCTS`)."""
+    """PyTorch: transformers' BERT and ours (also prepacked, bfloat16, int8, compiled), and the products alone."""
     torch.set_num_threads(threads)
-    ours, theirs = twins(**settings)
-    encoders: dict[str, Any] = {PEER: encoder_of(theirs), "mybert": encoder_of(ours), **cpu_encoders(ours)}
+    theirs, ours = matched_encoders(settings).values()
+    models = {PEER: theirs, "mybert": ours}
+    if torch.backends.mkldnn.is_available():
+        models["mybert, prepacked"] = copy.deepcopy(ours).prepack_weights()
+        if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            models["mybert bfloat16"] = copy.deepcopy(ours).quantize_weights("bfloat16")
+        models["mybert int8"] = copy.deepcopy(ours).quantize_weights("int8")
     if compiled:
-        encoders["transformers, compiled"] = encoder_of(torch.compile(theirs, dynamic=True))
-        encoders["mybert, compiled"] = encoder_of(torch.compile(ours, dynamic=True))
-    return {**encoders, PRODUCTS: products(ours)}
+        models["transformers, compiled"] = torch.compile(theirs, dynamic=True)
+        models["mybert, compiled"] = torch.compile(ours, dynamic=True)
+    return {**{name: encoder_of(model) for name, model in models.items()}, PRODUCTS: products(ours)}
 
 
 def onnx_encoders(settings: Mapping[str, int], threads: int, folder: Path) -> dict[str, Encoder]:
@@ -111,7 +136,7 @@ def onnx_encoders(settings: Mapping[str, int], threads: int, folder: Path) -> di
     from onnxruntime.transformers.fusion_options import FusionOptions
     from onnxruntime.transformers.optimizer import optimize_model
 
-    _, model = twins(**settings)
+    model = matched_encoders(settings)[PEER]
     plain, optimized, int8 = (folder / f"{name}.onnx" for name in ("plain", "optimized", "int8"))
     example = random_batch((7, 9), model.config.vocab_size)
     shapes = {name: {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC} for name in example}
@@ -148,7 +173,7 @@ def openvino_encoders(settings: Mapping[str, int], threads: int, folder: Path) -
     import nncf
     import openvino
 
-    _, model = twins(**settings)
+    model = matched_encoders(settings)[PEER]
     batches = [random_batch(lengths, model.config.vocab_size) for lengths in _EXAMPLES]
     core = openvino.Core()
     hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
@@ -188,7 +213,7 @@ def ctranslate2_encoders(settings: Mapping[str, int], threads: int, folder: Path
     import ctranslate2
     from ctranslate2.converters.transformers import BertLoader
 
-    _, model = twins(**settings)
+    model = matched_encoders(settings)[PEER]
     with_pooler = BertModel(copy.deepcopy(model.config))  # required by its converter
     with_pooler.load_state_dict(model.state_dict(), strict=False)
     with_pooler.config.position_embedding_type = "absolute"  # which transformers 5 no longer sets

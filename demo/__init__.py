@@ -1,5 +1,5 @@
 """The whole pipeline of a BERT in minutes, on a CPU, with text that is already there."""
 
-from .life import DemoArguments, demo
+from .run_demo import DemoArguments, demo
 
 __all__ = ["DemoArguments", "demo"]

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..files import files_written_beside, write_json, write_text
+from ..files import Checkpoint, files_written_beside
 from ..files.options import Group, option
-from ..finetuning import FinetuningArguments, finetune
-from ..finetuning.network.heads import check_model
+from ..finetuning import FinetuningArguments
 from ..pretraining import PretrainingArguments, pretrain
 from ..pretraining.run import prepare_run
 from ..pretraining.store.store_settings import CorpusSettings
@@ -17,8 +16,10 @@ from ..runs import RunFolder, prepare_once
 from ..tokenization import VocabularyBasics
 from .study_settings import (
     MAJORITY,
+    Score,
     StudySettings,
     as_map,
+    finetune_all,
     finetuning_settings,
     main_score,
     majority_score,
@@ -27,6 +28,7 @@ from .study_settings import (
     metric_of_best,
     names_a_folder,
     percent,
+    write_report,
 )
 
 logger = logging.getLogger(__name__)
@@ -197,46 +199,53 @@ def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
         OSError: If a file cannot be read or written.
     """
     output_dir = Path(arguments.output_dir)
+    titles = {row: arguments.all_rows[row].title for row in arguments.rows}
     for row in arguments.rows:
         model = arguments.all_rows[row].model
         if model and not Path(model).resolve().is_relative_to(output_dir.resolve()):  # another row may create it there
-            check_model(model)
-        for task in arguments.map_of("tasks"):
-            arguments.finetuning_of(row, task)  # finds errors before hours of pretraining
+            Checkpoint(model).check()
+    cells = {  # their settings are checked before hours of pretraining
+        (row, task): (f"Fine-tuning on {task}: {titles[row]}", arguments.finetuning_of(row, task))
+        for row in arguments.rows
+        for task in arguments.map_of("tasks")
+    }
     pretrained = _pretrain_all(arguments)
-    if pretrained is None:
+    tuned = None if pretrained is None else finetune_all(cells)
+    if pretrained is None or tuned is None:
         return {"interrupted": True}
-    table: dict[str, dict[str, float]] = {}
-    deviations: dict[str, dict[str, float]] = {}
+    scores: dict[str, dict[str, Score]] = {}
+    majority: dict[str, Score] = {}
     details: dict[str, Any] = {}
-    majority: dict[str, float] = {}
     for row in arguments.rows:
-        settings = arguments.all_rows[row]
-        is_shown = not settings.finetuning.get("from_scratch")
+        is_shown = not arguments.all_rows[row].finetuning.get("from_scratch")
         measured = pretrained.get(arguments.models().get(row, ""), {}) if is_shown else {}
-        table[row] = {title: measured[name] for title, name in _MEASURED.items() if name in measured}
-        deviations[row] = {}
+        scores[row] = {title: (measured[name], None) for title, name in _MEASURED.items() if name in measured}
+        details[row] = {"pretraining": measured}
         if "eval_nsp_majority" in measured:
-            majority["NSP accuracy"] = measured["eval_nsp_majority"]
-        details[row] = {"pretraining": _without_examples(measured)}
+            majority["NSP accuracy"] = measured["eval_nsp_majority"], None
         for task in arguments.map_of("tasks"):
-            logger.info("\n== Fine-tuning on %s: %s ==", task, settings.title)
-            finetuning = arguments.finetuning_of(row, task)
-            metrics = finetune(finetuning)
-            if metrics["interrupted"]:
-                return {"interrupted": True}
-            table[row][task], deviation = main_score(metrics, finetuning)
-            if deviation is not None:
-                deviations[row][task] = deviation
+            metrics, (_, finetuning) = tuned[row, task], cells[row, task]
+            scores[row][task], details[row][task] = main_score(metrics, finetuning), metrics
             if (value := majority_score(metrics, metric_of_best(finetuning))) is not None:
-                majority[task] = value
-            details[row][task] = _without_examples(metrics)
-    write_json(output_dir / "ablation.json", {"table": table, "deviations": deviations, "details": details})
-    titles = [(arguments.all_rows[row].title, row) for row in table]
-    text = _markdown([*titles, *([(MAJORITY, "")] if majority else [])], table | {"": majority}, deviations | {"": {}})
-    write_text(output_dir / "ablation.md", text)
-    logger.info("\n%s", text)
+                majority[task] = value, None
+    table = {row: {name: value for name, (value, _) in found.items()} for row, found in scores.items()}
+    deviations = {
+        row: {name: deviation for name, (_, deviation) in found.items() if deviation is not None}
+        for row, found in scores.items()
+    }
+    columns = list(dict.fromkeys(name for found in scores.values() for name in found))
+    rows = [[titles[row], *_cells(found, columns)] for row, found in scores.items()]
+    if majority:
+        rows.append([MAJORITY, *_cells(majority, columns)])
+    report = {"table": table, "deviations": deviations, "details": details}
+    write_report(output_dir, "ablation", report, markdown_table([["", *columns], *rows]))
     return table
+
+
+def _cells(scores: Mapping[str, Score], columns: Sequence[str]) -> list[str]:
+    # A left-to-right model predicts other words, so its perplexity is not comparable with the others'.
+    shown = {name: f"{s[0]:.1f}" if name == "perplexity" else percent(*s) for name, s in scores.items()}
+    return [shown.get(name, "") for name in columns]
 
 
 def _pretrain_all(arguments: AblationArguments) -> dict[str, dict[str, Any]] | None:
@@ -257,9 +266,10 @@ def _pretrain_all(arguments: AblationArguments) -> dict[str, dict[str, Any]] | N
             _write_without_weights(settings)
             pretrained[row] = {}
             continue
-        pretrained[row] = pretrain(settings)
-        if pretrained[row]["interrupted"]:
+        metrics = pretrain(settings)
+        if metrics["interrupted"]:
             return None
+        pretrained[row] = {name: value for name, value in metrics.items() if name not in ("examples", "interrupted")}
     return pretrained
 
 
@@ -270,27 +280,3 @@ def _write_without_weights(settings: PretrainingArguments) -> None:
         with files_written_beside(folder.path) as place:
             run.tokenizer.save_pretrained(place)
             run.config.save_pretrained(place)
-
-
-def _without_examples(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in metrics.items() if name != "examples"}
-
-
-def _markdown(
-    titles: Sequence[tuple[str, str]],
-    table: Mapping[str, Mapping[str, float]],
-    deviations: Mapping[str, Mapping[str, float]],
-) -> str:
-    columns = list(dict.fromkeys(name for values in table.values() for name in values))
-
-    def cell(row: str, name: str) -> str:
-        if name not in table[row]:
-            return ""
-        # a left-to-right model predicts other words, so its perplexity is not comparable with the others'
-        if name == "perplexity":
-            return f"{table[row][name]:.1f}"
-        return percent(table[row][name], deviations[row].get(name))
-
-    return markdown_table(
-        [["", *columns], *([title, *(cell(row, name) for name in columns)] for title, row in titles)]
-    )

@@ -1,6 +1,7 @@
-"""Settings of many runs in one: maps in a YAML file, or JSON on the command line."""
+"""What studies share: settings of many runs in one, as maps or JSON; running all cells of a table; the table."""
 
 import json
+import logging
 import re
 from argparse import ArgumentError
 from collections.abc import Mapping
@@ -10,12 +11,18 @@ from typing import Any, TypeVar
 
 from transformers import HfArgumentParser
 
-from ..files import refuse_address
+from ..files import refuse_address, write_json, write_text
 from ..files.options import Group, contradicting, may_be_none, option
-from ..finetuning import FEATURES, TASKS, FinetuningArguments
+from ..finetuning import FEATURES, TASKS, FinetuningArguments, finetune
 from ..finetuning.data.rows import files_of
 
+logger = logging.getLogger(__name__)
+
 Arguments = TypeVar("Arguments")
+Cell = TypeVar("Cell")
+Score = tuple[float, float | None]  # with its deviation over seeds
+
+MAJORITY = "Always the most frequent answer"  # a row of tables
 
 _FOLDER_NAME = re.compile(r"[^./\\\0\n][^/\\\0\n]*")
 
@@ -105,12 +112,31 @@ def finetuning_settings(
     return found
 
 
+def finetune_all(cells: Mapping[Cell, tuple[str, FinetuningArguments]]) -> dict[Cell, dict[str, Any]] | None:
+    """Fine-tune each cell of a table, with a title; finished runs are read. None if Ctrl-C ended one early."""
+    found = {}
+    for cell, (title, arguments) in cells.items():
+        logger.info("\n== %s ==", title)
+        metrics = finetune(arguments)
+        if metrics["interrupted"]:
+            return None
+        found[cell] = {name: value for name, value in metrics.items() if name not in ("examples", "interrupted")}
+    return found
+
+
+def write_report(output_dir: str | Path, name: str, report: Mapping[str, Any], table: str) -> None:
+    """Write a study's metrics as JSON and its table as Markdown, and show the table."""
+    write_json(Path(output_dir) / f"{name}.json", report)
+    write_text(Path(output_dir) / f"{name}.md", table)
+    logger.info("\n%s", table)
+
+
 def metric_of_best(arguments: FinetuningArguments) -> str:
     """Return the metric that selects a run's best model, which is also its main score."""
     return str(arguments.metric_for_best_model).removeprefix("eval_")
 
 
-def main_score(metrics: Mapping[str, Any], arguments: FinetuningArguments, metric: str | None = None) -> "Score":
+def main_score(metrics: Mapping[str, Any], arguments: FinetuningArguments, metric: str | None = None) -> Score:
     """Return a run's main score, or another metric, as a fraction; with several seeds, mean and deviation."""
     name = metric or metric_of_best(arguments)
     full = TASKS[arguments.task].full_score
@@ -121,10 +147,6 @@ def main_score(metrics: Mapping[str, Any], arguments: FinetuningArguments, metri
 def majority_score(metrics: Mapping[str, Any], metric: str, data: str = "") -> float | None:
     """Return the score of always predicting the most frequent answer on some validation data, or None."""
     return metrics.get(f"{data}_majority_{metric}" if data else f"majority_{metric}")
-
-
-MAJORITY = "Always the most frequent answer"  # a row of tables
-Score = tuple[float, float | None]
 
 
 def percent(value: float, deviation: float | None = None) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
-from ..files import refuse_address, write_json, write_text, written_beside
+from ..files import refuse_address, written_beside
 from ..files.options import Group, option
 from ..files.yaml_keys import refuse_repeated_keys
-from ..finetuning import TASKS, FinetuningArguments, finetune
+from ..finetuning import TASKS, FinetuningArguments
 from ..finetuning.tasks.task_arguments import evaluation_names
 from ..finetuning.training.trainer import loss_in
 from .study_settings import (
@@ -21,6 +21,7 @@ from .study_settings import (
     Score,
     StudySettings,
     as_map,
+    finetune_all,
     finetuning_settings,
     main_score,
     majority_score,
@@ -28,6 +29,7 @@ from .study_settings import (
     metric_of_best,
     names_a_folder,
     percent,
+    write_report,
 )
 
 logger = logging.getLogger(__name__)
@@ -216,31 +218,32 @@ def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
     """
     runs = _planned(arguments)
     suite = read_suite(arguments.suite)
+    cells = {}
+    for task, choices in runs.items():
+        for number, (chosen, finetuning) in enumerate(choices):
+            values = ", ".join(f"{name} {value}" for name, value in chosen.items())
+            cells[task, number] = f"{_title(suite, task)}{': ' * bool(values)}{values}", finetuning
+    tuned = finetune_all(cells)
+    if tuned is None:
+        return {"interrupted": True}
     outcomes: dict[str, TaskOutcome] = {}
     for task, choices in runs.items():
-        tried = []
-        for chosen, finetuning in choices:
-            shown = ", ".join(f"{name} {value}" for name, value in chosen.items())
-            logger.info("\n== %s%s ==", _title(suite, task), f": {shown}" if shown else "")
-            metrics = finetune(finetuning)
-            if metrics["interrupted"]:
-                return {"interrupted": True}
-            tried.append(_outcome(finetuning, chosen, metrics))
-        sign = -1 if finetuning.greater_is_better else 1
+        tried = [
+            _outcome(finetuning, chosen, tuned[task, number]) for number, (chosen, finetuning) in enumerate(choices)
+        ]
+        sign = -1 if choices[-1][1].greater_is_better else 1
         ranks = [(sign * _mean(each.scores), loss_in(each.metrics.get("mean", each.metrics))) for each in tried]
         outcomes[task] = tried[ranks.index(min(ranks))]
-    output_dir = Path(arguments.output_dir)
+    average = sum(_mean(outcome.scores) for outcome in outcomes.values()) / len(outcomes)
     report = {
-        "average": sum(_mean(outcome.scores) for outcome in outcomes.values()) / len(outcomes),
+        "average": average,
         "tasks": {
             task: {"score": _mean(outcome.scores), "chosen": outcome.chosen, "metrics": outcome.metrics}
             for task, outcome in outcomes.items()
         },
     }
-    write_json(output_dir / "suite.json", report)
-    table = _table(suite, arguments, outcomes)
-    write_text(output_dir / "suite.md", table)
-    logger.info("\n%s", table)
+    output_dir = Path(arguments.output_dir)
+    write_report(output_dir, "suite", report, _table(suite, arguments, outcomes, average))
     _write_submission(suite, {task: choices[0][1] for task, choices in runs.items()}, outcomes, output_dir)
     return report
 
@@ -272,21 +275,19 @@ def _outcome(finetuning: FinetuningArguments, chosen: dict[str, Any], metrics: d
         metric = TASKS[finetuning.task].main_metric
     else:
         names, metric = [""], metric_of_best(finetuning)
-    kept = {name: value for name, value in metrics.items() if name not in ("examples", "interrupted")}
     scores = [main_score(metrics, finetuning, f"{name}_{metric}" if name else metric) for name in names]
     majority = [majority_score(metrics, metric, name) for name in names]
-    return TaskOutcome(metric, scores, majority, chosen, Path(str(finetuning.output_dir)), kept)
+    return TaskOutcome(metric, scores, majority, chosen, Path(str(finetuning.output_dir)), metrics)
 
 
 def _mean(scores: Sequence[Score]) -> float:
     return sum(value for value, _ in scores) / len(scores)
 
 
-def _table(suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskOutcome]) -> str:
+def _table(suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskOutcome], average: float) -> str:
     """Return the table: the model and published ones, with each task's main score."""
-    rows = [["", *(f"{_title(suite, task)}" for task in outcomes), "average"]]
+    rows = [["", *(_title(suite, task) for task in outcomes), "average"]]
     own = [" / ".join(percent(*score) for score in outcome.scores) for outcome in outcomes.values()]
-    average = sum(_mean(outcome.scores) for outcome in outcomes.values()) / len(outcomes)
     rows.append([Path(arguments.model).name or arguments.model, *own, percent(average)])
     majority = [
         " / ".join("" if value is None else percent(value) for value in outcome.majority)

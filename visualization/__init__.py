@@ -1,9 +1,8 @@
 """Pictures of attention, of the input, and of training."""
 
 from .attention import AttentionMap, attention_map, attention_rollout
-from .confusion import confusion_picture
 from .curves import plot_run, training_curves
-from .model_input import InputPicture, input_picture
+from .input_and_confusion import InputPicture, confusion_picture, input_picture
 
 __all__ = [
     "AttentionMap",

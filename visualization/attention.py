@@ -18,17 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .pictures import (
-    BLUE,
-    QUIET_COLOUR,
-    TEXT_COLOUR,
-    VERMILION,
-    fill_page,
-    new_figure,
-    picture_path,
-    write_figure,
-    write_page,
-)
+from .pictures import BLUE, QUIET_COLOUR, TEXT_COLOUR, VERMILION, fill_page, new_figure, save_page_or_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -142,10 +132,7 @@ class AttentionMap:
             FileNotFoundError: If the file's folder does not exist.
             ImportError: If matplotlib, which draws the PNG, is not installed.
         """
-        path = picture_path(output_path)
-        if path.suffix == ".html":
-            return write_page(self.to_html(layer, head, view), path)
-        return write_figure(self.figure(layer, head, view), path)
+        return save_page_or_picture(self, output_path, layer, head, view)
 
     def _check(self, layer: int | None, head: int | None, view: str) -> tuple[int, int]:
         layers, heads = self.weights.shape[:2]
@@ -170,10 +157,7 @@ class AttentionMap:
         if labelled:
             size = min(9, 72 * side / count * 0.8)
             for axis, rotation in ((ax.xaxis, 90), (ax.yaxis, 0)):
-                axis.set_ticks(
-                    range(count), self.tokens, fontsize=size, rotation=rotation,
-                    parse_math=False,
-                )  # fmt: skip
+                axis.set_ticks(range(count), self.tokens, fontsize=size, rotation=rotation, parse_math=False)
                 for label, segment in zip(axis.get_ticklabels(), self.segments, strict=True):
                     label.set_color(_SEGMENT_COLOURS[min(segment, 1)])
         else:
@@ -256,12 +240,14 @@ def attention_map(
         attentions = trunk(**inputs.to(model.device), output_attentions=True, return_dict=True).attentions
     if not attentions or attentions[0] is None:
         raise ValueError(f"{type(trunk).__name__} gives no attention weights, not even with eager attention.")
+    name = model.name_or_path
     segments = inputs["token_type_ids"][0].tolist() if "token_type_ids" in inputs else [0] * count
     return AttentionMap(
         tokens=tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist()),
         segments=segments,
         weights=torch.cat(attentions).float().cpu().numpy(),
-        name=_name(model),
+        # The folder's name, or the name on the Hub; empty for a model made in memory.
+        name=Path(name).resolve().name if name and Path(name).is_dir() else name,
     )
 
 
@@ -285,12 +271,6 @@ def attention_rollout(weights: np.ndarray) -> np.ndarray:
         rollout = (layer_weights.mean(axis=0, dtype=np.float64) + identity) / 2 @ rollout
         result.append(rollout)
     return np.stack(result)
-
-
-def _name(model: PreTrainedModel) -> str:
-    """Return the folder's name, or the name on the Hub; empty for a model made in memory."""
-    name = model.name_or_path
-    return Path(name).resolve().name if name and Path(name).is_dir() else name
 
 
 @contextmanager

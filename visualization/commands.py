@@ -10,7 +10,7 @@ from ..files import Checkpoint, check_output_files, only_errors, reserved
 from ..files.options import Group, Settings, option
 from .attention import attention_map
 from .curves import plot_run
-from .model_input import input_picture
+from .input_and_confusion import input_picture
 from .pictures import picture_path
 
 

@@ -186,7 +186,7 @@ def _panels(curves: Mapping[str, Any]) -> list[_Panel]:
     known = [*_LOSSES, *_ACCURACIES, *_OPTIMISATION]
     keys = {panel.key for panel in known}
     other = [
-        _Panel(name, _readable(name), "evaluation metric")
+        _Panel(name, name.replace("_", " ")[:1].upper() + name.replace("_", " ")[1:], "evaluation metric")
         for name in (key.removeprefix("eval_") for key in curves if key.startswith("eval_"))
         if name not in keys | _NOT_PLOTTED and not name.endswith(("runtime", "per_second", "preparation_time"))
     ]
@@ -200,11 +200,6 @@ def _panels(curves: Mapping[str, Any]) -> list[_Panel]:
     return panels
 
 
-def _readable(name: str) -> str:
-    words = name.replace("_", " ")
-    return words[:1].upper() + words[1:]
-
-
 def _draw_panel(
     ax: Axes,
     panel: _Panel,
@@ -216,18 +211,19 @@ def _draw_panel(
     from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, PercentFormatter
 
     labels = []  # (height, text, colour) at the right edge
+    number = ".1%" if panel.is_share else ".3g"
     if training is not None:
         steps, values = training
         if panel.key != "learning_rate" and len(values) >= _SMOOTHED_FROM:
             ax.plot(steps, values, label=_KEYS[2], color=_TRAINING_COLOUR, linewidth=0.7, alpha=0.3)
             values = _moving_average(values)
         ax.plot(steps, values, label=_KEYS[0], color=_TRAINING_COLOUR, marker="o" if len(steps) == 1 else "", **_LINE)
-        labels.append((values[-1], _format_value(values[-1], panel), _TRAINING_COLOUR))
+        labels.append((values[-1], format(values[-1], number), _TRAINING_COLOUR))
     if evaluation is not None:
         steps, values = evaluation
         marker = "o" if len(steps) <= _MARKED_UP_TO else ""
         ax.plot(steps, values, label=_KEYS[1], color=_EVALUATION_COLOUR, marker=marker, **_LINE)
-        labels.append((values[-1], _format_value(values[-1], panel), _EVALUATION_COLOUR))
+        labels.append((values[-1], format(values[-1], number), _EVALUATION_COLOUR))
     if panel.chance is not None and majority is not None:
         height = panel.chance(majority)
         ax.axhline(height, color=QUIET_COLOUR, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
@@ -257,8 +253,7 @@ def _draw_panel(
     ax.tick_params(length=0, labelsize=8, labelcolor=QUIET_COLOUR)
     ax.grid(axis="y", color="#e6e6e6", linewidth=0.8)
     ax.set_axisbelow(True)
-    for side in ("top", "right", "left"):
-        ax.spines[side].set_visible(False)
+    ax.spines[["top", "right", "left"]].set_visible(False)
     ax.spines["bottom"].set_color("#bbbbbb")
 
 
@@ -273,10 +268,6 @@ def _label_right_edge(ax: Axes, labels: list[tuple[float, str, str]]) -> None:
             text, (1, bottom), xycoords="axes fraction", xytext=(5, 0), textcoords="offset points", fontsize=8,
             color=colour, va="center", annotation_clip=False,
         )  # fmt: skip
-
-
-def _format_value(value: float, panel: _Panel) -> str:
-    return f"{value:.1%}" if panel.is_share else f"{value:.3g}"
 
 
 def _moving_average(values: np.ndarray) -> np.ndarray:

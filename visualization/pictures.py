@@ -46,7 +46,9 @@ def fonts_for(text: str) -> tuple[list[str], str]:
     from matplotlib.font_manager import fontManager
 
     # The regular face of each family is the one that is drawn; it comes last, and so replaces the others.
-    faces = sorted(fontManager.ttflist, key=_is_regular)
+    faces = sorted(
+        fontManager.ttflist, key=lambda face: (face.weight, face.style, face.stretch) == (400, "normal", "normal")
+    )
     installed = {face.name: face.fname for face in faces if "Color" not in face.name}
     lacking = {letter for letter in text if not letter.isspace()} - _letters(installed[_OWN_FONT])
     names = [_OWN_FONT]
@@ -57,10 +59,6 @@ def fonts_for(text: str) -> tuple[list[str], str]:
             names.append(name)
             lacking -= found
     return names, "".join(sorted(lacking))
-
-
-def _is_regular(face: Any) -> bool:
-    return (face.weight, face.style, face.stretch) == (400, "normal", "normal")
 
 
 @functools.cache
@@ -121,7 +119,10 @@ def write_figure(figure: Figure, path: Path) -> Path:
     return path
 
 
-def write_page(page: str, path: Path) -> Path:
-    """Write an HTML page as UTF-8. Lone surrogates become question marks."""
-    write_text(path, page)
+def save_page_or_picture(picture: Any, output_path: str | Path, *choice: Any) -> Path:
+    """Write the page or the picture of an object; in a page, lone surrogates become question marks."""
+    path = picture_path(output_path)
+    if path.suffix != ".html":
+        return write_figure(picture.figure(*choice), path)
+    write_text(path, picture.to_html(*choice))
     return path

@@ -47,6 +47,7 @@ def test_wheel_works_alone(tmp_path):
         names = content.namelist()
         metadata = email.message_from_bytes(content.read(next(name for name in names if name.endswith("/METADATA"))))
     assert not {"mybert/setup.py", "setup.py"} & set(names)
+    assert "mybert/benchmarks/harness.py" in names and not any("benchmarks/scripts" in name for name in names)
     description = metadata.get_payload()
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert description.startswith("# mybert\n") and "docs/speed.md has all workloads" in description

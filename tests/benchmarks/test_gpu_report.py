@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch._dynamo.utils import counters
 
 from mybert import MyBertModel
-from mybert.benchmarks import gpu_report, gpu_training
-from mybert.benchmarks.accelerator import GpuSettings
+from mybert.benchmarks.scripts import gpu_report
+from mybert.benchmarks.scripts.gpu_report import GpuSettings
 from mybert.modeling_mybert import batch_mybert
 
 TINY = "--sizes tiny --lengths 32 --tokens 256 --steps 1 --backend eager --vocabulary 200 --recipe_steps 2".split()
@@ -105,17 +105,17 @@ def test_layers_are_one_graph(kernel, monkeypatch):
         sizes=("tiny",), lengths=(16,), fills=(0.5,), tokens=64, steps=1, backend="eager", vocabulary=99
     )
     deep = settings.network("tiny") | {"num_hidden_layers": 10}
-    models = gpu_training.training_twins(**deep)
-    lengths = gpu_training.draw_lengths(4, 16, 2, torch.Generator().manual_seed(0))
+    models = gpu_report.matched_models("ForPreTraining", deep)
+    lengths = gpu_report.draw_lengths(4, 16, 2, torch.Generator().manual_seed(0))
     assert (len(lengths), sum(lengths)) == (8, 64)
-    batches = gpu_training.make_batches(lengths, 16, 99)
+    batches = gpu_report.make_batches(lengths, 16, 99)
     losses = []
-    for model, side, batch in zip(models.values(), (gpu_training._Theirs, gpu_training._Ours), batches, strict=True):
+    for model, side, batch in zip(models.values(), (gpu_report._Theirs, gpu_report._Ours), batches, strict=True):
         torch._dynamo.reset()
         counters.clear()
-        losses.append(gpu_training._Measurement(side(model, "eager"), settings).loss_and_gradient(batch))
+        losses.append(gpu_report._Measurement(side(model, "eager"), settings).loss_and_gradient(batch))
         assert counters["stats"]["unique_graphs"] <= 3  # the layer, the vocabulary head and the loss
-    assert losses[0] == pytest.approx(losses[1], rel=gpu_training.TOLERANCE)
+    assert losses[0] == pytest.approx(losses[1], rel=gpu_report.TRAINING_TOLERANCE)
 
 
 def attend_by_borders(query, key, value, borders, *args, scale, **kwargs):
@@ -130,6 +130,6 @@ def test_differences_end_the_training_section(monkeypatch):
     settings = GpuSettings(
         sizes=("tiny",), lengths=(16,), fills=(1.0,), tokens=32, steps=1, backend="eager", vocabulary=99
     )
-    monkeypatch.setattr(gpu_training, "TOLERANCE", -1.0)
+    monkeypatch.setattr(gpu_report, "TRAINING_TOLERANCE", -1.0)
     with pytest.raises(AssertionError, match="loss and gradient are"):
-        list(gpu_training.training_section(settings, 1e12))
+        list(gpu_report.training_section(settings, 1e12))

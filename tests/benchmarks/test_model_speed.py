@@ -5,7 +5,8 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from mybert.benchmarks import kernel_speed, model_speed, runtimes
+from mybert.benchmarks import model_speed, runtimes
+from mybert.benchmarks.harness import random_batch, speed_table, take_turns
 from mybert.benchmarks.model_speed import (
     INFERENCE,
     ON_SENTENCES,
@@ -14,8 +15,7 @@ from mybert.benchmarks.model_speed import (
     BenchArguments,
     run_benchmarks,
 )
-from mybert.benchmarks.runtimes import GROUP, REST, RUNTIMES, RuntimeEncoders, random_batch, sorted_by_length
-from mybert.benchmarks.timing import speed_table, take_turns
+from mybert.benchmarks.runtimes import GROUP, PEER, REST, RUNTIMES, RuntimeEncoders, sorted_by_length
 from mybert.cli import main
 from mybert.modeling_mybert import linear_kernels
 
@@ -79,7 +79,7 @@ def test_short_calls_follow_one_another_after_a_rest(monkeypatch, in_this_proces
     """Another process's threads wait for work in a loop for a while; a turn begins when they sleep."""
     seen = []
     monkeypatch.setattr(runtimes.time, "sleep", lambda seconds: seen.extend(["rest"] * (seconds == REST)))
-    monkeypatch.setattr(runtimes, "timed", lambda run: (took[len(seen) - 1], run()))
+    monkeypatch.setattr(runtimes, "seconds", lambda run: run() or took[len(seen) - 2])
     encoders = RuntimeEncoders(lambda *_: {"ours": lambda batch: seen.append("call")}, {}, 1, tmp_path)
     assert encoders.seconds("ours", (7, 3), False) == seconds
     assert seen == ["rest"] + ["call"] * len(took)
@@ -114,13 +114,13 @@ def test_finetuning_and_pipeline_from_the_command_line(small, sst2, capsys):
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch is built without oneDNN")
 def test_both_kernels(monkeypatch):
-    monkeypatch.setattr(kernel_speed, "PRODUCTS", ((8, 12, 40), (70, 600, 520)))
+    monkeypatch.setattr(model_speed, "MATRIX_PRODUCTS", ((8, 12, 40), (70, 600, 520)))
     report = run_benchmarks(BenchArguments(workloads=["kernels"], repeats=2))
     rows = [line for line in report.splitlines() if "->" in line and line.startswith("| ")]
     assert [row.count(" ms (") for row in rows] == [0, 3, 3]
     assert "| 70, 600 -> 520 |" in rows[2]
     assert f"Taken here: product: {'oneDNN' if linear_kernels().product else 'MKL'}, gradient" in report
-    monkeypatch.setattr(kernel_speed, "gradient_of_weight", lambda *_: torch.randn(40, 12))
+    monkeypatch.setattr(model_speed, "gradient_of_weight", lambda *_: torch.randn(40, 12))
     with pytest.raises(AssertionError, match="the kernels differ by"):
         run_benchmarks(BenchArguments(workloads=["kernels"], repeats=1))
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
@@ -128,15 +128,16 @@ def test_both_kernels(monkeypatch):
 
 
 def test_sides_that_disagree_are_refused(small, monkeypatch, in_this_process):
-    real = runtimes.twins
+    real = runtimes.matched_encoders
 
-    def unequal(**settings):
-        ours, theirs = real(**settings)
+    def unequal(settings):
+        models = real(settings)
         with torch.no_grad():
+            ours = models["mybert"]
             ours.embeddings.word_embeddings.weight.add_(0.01 * torch.randn(ours.config.hidden_size))
-        return ours, theirs
+        return models
 
-    monkeypatch.setattr(runtimes, "twins", unequal)
+    monkeypatch.setattr(runtimes, "matched_encoders", unequal)
     monkeypatch.setattr(model_speed, "RUNTIMES", {})
     with pytest.raises(AssertionError, match="mybert differs by"):
         run_benchmarks(BenchArguments(workloads=["sentences"], model_size="tiny", repeats=1))
@@ -148,8 +149,7 @@ def test_each_runtime_has_a_process_and_what_is_not_installed_is_said(small, mon
 
     def fast(settings, threads, folder):
         assert (threads, torch.get_num_threads(), list(folder.iterdir())) == (2, 1, [])
-        _, theirs = runtimes.twins(**settings)
-        return {"Fast": runtimes.encoder_of(theirs)}
+        return {"Fast": runtimes.encoder_of(runtimes.matched_encoders(settings)[PEER])}
 
     monkeypatch.setattr(model_speed, "RUNTIMES", {"OpenVINO": not_installed, "Fast Runtime": fast})
     with caplog.at_level("WARNING"):
@@ -183,7 +183,7 @@ def test_other_runtimes_agree(runtime, packages, tmp_path):
     for package in packages:
         pytest.importorskip(package)
     settings = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128}
-    _, theirs = runtimes.twins(**settings)
+    theirs = runtimes.matched_encoders(settings)[PEER]
     batch = random_batch((20, 5, 9, 7, 3, 12, 8, 9, 10, 11))
     tokens = batch["attention_mask"].bool()
     with torch.no_grad():

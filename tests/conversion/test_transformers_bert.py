@@ -53,12 +53,8 @@ def test_there_and_back(tmp_path, head, save_model):
 
 def test_a_trunk_keeps_nothing_of_the_head_that_stays_behind(tmp_path, change_config, save_bert):
     save_bert(tmp_path / "bert", "sequence-classification")
-    labels = {
-        "id2label": {0: "a", 1: "b", 2: "c"},
-        "label2id": {"a": 0, "b": 1, "c": 2},
-        "finetuned_for": {"task": "classification"},
-    }
-    labels["problem_type"] = "single_label_classification"
+    labels = {"id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
+    labels |= {"finetuned_for": {"task": "classification"}, "problem_type": "single_label_classification"}
     change_config(tmp_path / "bert", **labels)
     from_transformers_bert(tmp_path / "bert", tmp_path / "same")
     assert AutoConfig.from_pretrained(tmp_path / "same").id2label == {0: "a", 1: "b", 2: "c"}

@@ -10,6 +10,7 @@ import pytest
 import transformers
 
 import mybert
+from mybert._exports import modules_of_names
 from mybert._registration import is_command
 
 AUTO_CLASSES = {
@@ -202,13 +203,13 @@ def test_command_lists_its_commands_without_libraries():
     assert not {"torch", "transformers", "numpy", "tokenizers", "datasets", "matplotlib"} & set(loaded.split())
 
 
-def test_every_public_name_exists():
-    assert all(getattr(mybert, name) is not None for name in mybert.__all__)
-    assert set(mybert.__all__) <= set(dir(mybert))
-    with pytest.raises(AttributeError, match="has no attribute 'MyBertForNothing'"):
-        _ = mybert.MyBertForNothing
-    with pytest.raises(AttributeError, match="has no attribute 'MyBertForNothing'"):
-        _ = mybert.modeling_mybert.MyBertForNothing
+@pytest.mark.parametrize("package", [mybert, mybert.modeling_mybert, mybert.pretraining], ids=lambda one: one.__name__)
+def test_public_names_are_those_that_type_checkers_see(package):
+    assert all(getattr(package, name) is not None for name in package.__all__)
+    assert set(package.__all__) <= set(dir(package))
+    assert {*package.__all__} - {"__version__"} == modules_of_names(package.__name__).keys()
+    with pytest.raises(AttributeError, match=f"'{package.__name__}' has no attribute 'Nothing'"):
+        _ = package.Nothing
 
 
 def test_auto_classes_load_a_saved_model(head, tmp_path, no_complaints):

@@ -162,7 +162,7 @@ def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
         ({"finetuning": {"lstm_size": 0}}, "lstm_size is 0"),
         ({"tasks": {"classification": {"train_file": task_file}}}, "There is no validation data for classification"),
         ({"finetuning": {"test_file": str(tmp_path / "gone.tsv")}}, "gone.tsv"),
-        ({"variants": {"wide": {}, "done": {"model": "gone/"}}}, "model is 'gone.?'; there is no such folder"),
+        ({"variants": {"wide": {}, "done": {"model": "gone/"}}}, "no .*folder.*gone|gone.*no such folder"),
     ):
         with pytest.raises((ValueError, OSError), match=message):
             run_ablation(AblationArguments(**good | change))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mybert.finetuning import TASKS, FinetuningArguments
-from mybert.studies import SuiteArguments, read_suite, run_suite, suite
+from mybert.studies import SuiteArguments, read_suite, run_suite, study_settings
 from mybert.studies.study_settings import main_score
 
 SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"]
@@ -27,13 +27,8 @@ published:
 
 
 @pytest.fixture
-def model(tmp_path, tokenizer):
-    from mybert import MyBertConfig, MyBertForPreTraining
-
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    MyBertForPreTraining(MyBertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return str(tmp_path / "model")
+def model(tmp_path, tiny_model):
+    return str(tiny_model(tmp_path / "model"))
 
 
 @pytest.fixture
@@ -139,7 +134,7 @@ def test_what_counts_is_what_tells_the_best_model(tmp_path, model, data, monkeyp
         found = {"accuracy": rate, "macro_f1": 1 - rate, "loss": rate, "majority_accuracy": 0.5, "tied": 0.0}
         return found | {"interrupted": False}
 
-    monkeypatch.setattr(suite, "finetune", finetune)
+    monkeypatch.setattr(study_settings, "finetune", finetune)
     chosen = {"finetuning": FINETUNING | {"metric_for_best_model": metric}, "grid": {"learning_rate": [0.2, 0.1]}}
     report = run_suite(settings(tmp_path, model, data, only=["animals"], **chosen))["tasks"]["animals"]
     assert report["chosen"] == {"learning_rate": best}

@@ -12,8 +12,8 @@ def fonts(request, monkeypatch):
     """Fonts in any order: one with Korean letters, one of another script, and matplotlib's own in two faces."""
     from matplotlib.font_manager import FontEntry, fontManager
 
-    own = next(font for font in fontManager.ttflist if font.name == "DejaVu Sans" and pictures._is_regular(font))
-    bold = next(font for font in fontManager.ttflist if font.name == "DejaVu Sans" and font.weight == 700)
+    faces = [font for font in fontManager.ttflist if font.name == "DejaVu Sans" and font.style == "normal"]
+    own, bold = (next(font for font in faces if font.weight == weight) for weight in (400, 700))
     letters = {
         "korean": frozenset("한국어"),
         "other": frozenset("ሀ"),

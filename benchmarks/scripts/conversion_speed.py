@@ -1,6 +1,6 @@
 """Speed and memory of reading, converting and writing checkpoints of BERT-base size.
 
-    python -m mybert.benchmarks.conversion_speed [--adam] [--repeats 5] [--folder DIR]
+    python -m mybert.benchmarks.scripts.conversion_speed [--adam] [--repeats 5] [--folder DIR]
 
 A checkpoint with random weights is written first (440 MB; 1.3 GB with --adam). If TensorFlow is installed, it reads
 the same file in the same process, and all tensors are compared. Times are medians with the file in the page cache;
@@ -16,33 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from ..conversion import (
+from ...conversion import (
     convert_google_checkpoint,
     export_google_checkpoint,
     key_map,
     read_tensor_bundle,
     write_tensor_bundle,
 )
-from ..files import write_json
-from ..modeling_mybert import MyBertConfig, MyBertForPreTraining  # noqa: F401 - imported before the clock starts
-from .script import script
-from .timing import describe_setting, median_seconds, run_apart
+from ...files import write_json
+from ...modeling_mybert import MyBertConfig, MyBertForPreTraining  # noqa: F401 - imported before the clock starts
+from ..harness import REPEATS, flag, heading, median_seconds, memory, row, run_apart, script
 
 CONFIGURATION: dict[str, Any] = {
     "vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
     "intermediate_size": 3072, "max_position_embeddings": 512, "type_vocab_size": 2, "hidden_act": "gelu",
     "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02,
 }  # fmt: skip
-_MEMORY = """
-import re, sys
-from mybert import MyBertForPreTraining
-from mybert.conversion import convert_google_checkpoint
-peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
-before = peak()
-convert_google_checkpoint(sys.argv[1], sys.argv[2], optimizer="adam" in sys.argv, verify="verify" in sys.argv,
-    overwrite=True)
-print((peak() - before) / 1024)
-"""
 
 
 def make_checkpoint(folder: Path, adam: bool) -> int:
@@ -51,20 +40,22 @@ def make_checkpoint(folder: Path, adam: bool) -> int:
     sizes = key_map.sizes_of(MyBertConfig(**CONFIGURATION))
     rows = key_map.model_rows("pretraining", CONFIGURATION["num_hidden_layers"])
     tensors: dict[str, np.ndarray] = {}
-    for row in rows:
+    for weight in rows:
         for suffix in ("", "/adam_m", "/adam_v") if adam else ("",):
-            values = rng.standard_normal(row.variable_shape("google", sizes), np.float32) * np.float32(0.02)
-            tensors[row.google + suffix] = abs(values) if suffix == "/adam_v" else values
+            values = rng.standard_normal(weight.variable_shape("google", sizes), np.float32) * np.float32(0.02)
+            tensors[weight.google + suffix] = abs(values) if suffix == "/adam_v" else values
     tensors["global_step"] = np.int64(1000)
     write_tensor_bundle(folder / "bert_model.ckpt", tensors)
     write_json(folder / "bert_config.json", CONFIGURATION)
     return (folder / "bert_model.ckpt.data-00000-of-00001").stat().st_size
 
 
-def peak_memory(folder: Path, *options: str) -> float:
-    """Convert in a fresh process; return by how many MB its peak grew."""
+def peak_memory(folder: Path, adam: bool, verify: bool) -> float:
+    """Convert, and return by how many MiB the peak grew; for a fresh process."""
+    before = memory("VmHWM")
     with tempfile.TemporaryDirectory(dir=folder) as output:
-        return run_apart(_MEMORY, folder, f"{output}/model", *options)
+        convert_google_checkpoint(folder, f"{output}/model", optimizer=adam, verify=verify)
+    return memory("VmHWM") - before
 
 
 def tensorflow_times(prefix: Path, repeats: int) -> list[tuple[str, float, str]]:
@@ -102,30 +93,28 @@ def measure_conversion(folder: Path, adam: bool, repeats: int) -> list[tuple[str
     for verify in (False, True):
         options: dict[str, Any] = {"optimizer": adam, "verify": verify, "overwrite": True}
         seconds = median_seconds(partial(convert_google_checkpoint, folder, folder / "model", **options), repeats)
-        memory = peak_memory(folder, *["adam"] * adam, *["verify"] * verify)
-        rows.append((f"convert to a model folder{', verified' * verify}", seconds, f"peak memory +{memory:,.0f} MB"))
+        peak = run_apart(peak_memory, folder, adam, verify)
+        rows.append((f"convert to a model folder{', verified' * verify}", seconds, f"peak memory +{peak:,.0f} MB"))
     write_back = partial(export_google_checkpoint, folder / "model", folder / "out/m", verify=False, overwrite=True)
     seconds = median_seconds(write_back, repeats)
     return [*rows, ("write back as a checkpoint", seconds, "")]
 
 
-@script
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--adam", action="store_true", help="with the moments of the optimizer")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--folder", type=Path, help="where to put the checkpoint for a while (1.5 to 4 GB)")
-    arguments = parser.parse_args()
+@script(
+    flag("--adam", action="store_true", help="with the moments of the optimizer"),
+    flag("--folder", type=Path, help="where to put the checkpoint for a while (1.5 to 4 GB)"),
+    REPEATS,
+)
+def main(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder, repeats = Path(name), arguments.repeats
         megabytes = make_checkpoint(folder, arguments.adam) / 1e6
         rows = measure_conversion(folder, arguments.adam, repeats)
-    print(f"{describe_setting()}\n")
     print(f"Checkpoint of {megabytes:,.0f} MB{' with Adam moments' * arguments.adam}, median of {repeats}\n")
-    print("| what | seconds | MB/s | |\n|---|---|---|---|")
+    print(heading("what", "seconds", "MB/s", ""))
     for label, seconds, note in rows:
         rate = f"{megabytes / seconds:,.0f}" if seconds > 0.02 else ""
-        print(f"| {label} | {seconds:.3f} | {rate} | {note} |")
+        print(row(label, f"{seconds:.3f}", rate, note))
 
 
 if __name__ == "__main__":

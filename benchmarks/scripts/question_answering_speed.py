@@ -3,46 +3,27 @@
 The loop is what a user would write with transformers 5 alone: tokenize one question with its context, run its windows
 as one batch, try all spans. Both sides run alternately in this process on the same weights and texts, and must agree.
 
-    python -m mybert.benchmarks.question_answering_speed
-    python -m mybert.benchmarks.question_answering_speed --data dev-v1.1.json.gz --model_type mybert --hidden_size 768
-    python -m mybert.benchmarks.question_answering_speed --model path/to/model --data dev-v2.0.json
+    python -m mybert.benchmarks.scripts.question_answering_speed
+    python -m mybert.benchmarks.scripts.question_answering_speed --data dev-v1.1.json.gz --model_type mybert
+    python -m mybert.benchmarks.scripts.question_answering_speed --model path/to/model --data dev-v2.0.json
 """
 
+import argparse
 import statistics
 from collections import Counter
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForQuestionAnswering, BertTokenizer, HfArgumentParser, pipeline
+from transformers import AutoConfig, AutoModelForQuestionAnswering, BertTokenizer, pipeline
 
-from ..files import only_errors, read_rows
-from .script import script
-from .timing import describe_setting, take_turns
-
-
-@dataclass
-class AnsweringSpeedArguments:
-    model: str | None = field(default=None, metadata={"help": "Model folder or Hub name; without it random weights."})
-    model_type: str = field(default="bert", metadata={"help": "Type of the random model: bert or mybert."})
-    layers: int = field(default=4, metadata={"help": "Layers of the random model."})
-    hidden_size: int = field(default=256, metadata={"help": "Width of the random model."})
-    data: str | None = field(default=None, metadata={"help": "SQuAD JSON file (.gz too); without it made-up texts."})
-    questions: int = field(default=200, metadata={"help": "How many questions."})
-    words: int = field(default=120, metadata={"help": "Median words of the made-up contexts (SQuAD has about 120)."})
-    batch_size: int | None = field(
-        default=None, metadata={"help": "Windows in a batch; chosen for the device if None."}
-    )
-    rounds: int = field(default=3, metadata={"help": "Rounds; the medians are reported."})
-    max_seq_len: int = field(default=384, metadata={"help": "Tokens of a window."})
-    doc_stride: int = field(default=128, metadata={"help": "Tokens shared by neighbouring windows."})
-    device: str = field(default="cuda" if torch.cuda.is_available() else "cpu", metadata={"help": "Device."})
+from ...files import read_rows
+from ..harness import count, flag, script, take_turns
 
 
-def questions_of(arguments: AnsweringSpeedArguments) -> list[dict[str, str]]:
+def questions_of(arguments: argparse.Namespace) -> list[dict[str, str]]:
     """Questions spread evenly over the file, or made-up ones with the lengths of SQuAD."""
     if arguments.data is None:
         generator = np.random.default_rng(0)
@@ -56,7 +37,7 @@ def questions_of(arguments: AnsweringSpeedArguments) -> list[dict[str, str]]:
     return examples[:: max(1, len(examples) // arguments.questions)][: arguments.questions]
 
 
-def model_for(arguments: AnsweringSpeedArguments, examples: list[dict[str, str]]) -> tuple[Any, Any]:
+def model_for(arguments: argparse.Namespace, examples: list[dict[str, str]]) -> tuple[Any, Any]:
     """Model and tokenizer: those of a folder, or random weights and the words of the texts."""
     if arguments.model is not None:
         model = AutoModelForQuestionAnswering.from_pretrained(arguments.model, trust_remote_code=False)
@@ -80,9 +61,9 @@ def model_for(arguments: AnsweringSpeedArguments, examples: list[dict[str, str]]
 
 @torch.inference_mode()
 def plain_loop(
-    model: Any, tokenizer: Any, examples: list[dict[str, str]], arguments: AnsweringSpeedArguments
+    model: Any, tokenizer: Any, examples: list[dict[str, str]], arguments: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    results = []
+    results: list[dict[str, Any]] = []
     for example in examples:
         encoded = tokenizer(
             example["question"],
@@ -109,10 +90,21 @@ def plain_loop(
     return results
 
 
-@script
-@only_errors()
-def main() -> None:
-    (arguments,) = HfArgumentParser(AnsweringSpeedArguments).parse_args_into_dataclasses()
+@script(
+    flag("--model", help="Model folder or Hub name; without it random weights."),
+    flag("--model_type", default="bert", help="Type of the random model: bert or mybert."),
+    flag("--layers", type=count, default=4, help="Layers of the random model."),
+    flag("--hidden_size", type=count, default=256, help="Hidden size of the random model."),
+    flag("--data", help="SQuAD JSON file (.gz too); without it made-up texts."),
+    flag("--questions", type=count, default=200, help="How many questions."),
+    flag("--words", type=count, default=120, help="Median words of the made-up contexts (SQuAD has about 120)."),
+    flag("--batch_size", type=count, help="Windows in a batch; chosen for the device if not given."),
+    flag("--repeats", "--rounds", type=count, default=3, help="Timed runs of each; the medians are reported."),
+    flag("--max_seq_len", type=count, default=384, help="Tokens of a window."),
+    flag("--doc_stride", type=int, default=128, help="Tokens shared by neighbouring windows."),
+    flag("--device", default="cuda" if torch.cuda.is_available() else "cpu"),
+)
+def main(arguments: argparse.Namespace) -> None:
     examples = questions_of(arguments)
     model, tokenizer = model_for(arguments, examples)
     answerer = pipeline(
@@ -135,9 +127,9 @@ def main() -> None:
     def answer(name: str) -> None:
         answers[name] = sides[name]()
 
-    seconds = take_turns({name: partial(answer, name) for name in sides}, arguments.rounds)
-    print(f"{describe_setting()} {len(examples)} questions, {type(model).__name__}", end=", ")
-    print(f"{model.config.num_hidden_layers} layers x {model.config.hidden_size}")
+    seconds = take_turns({name: partial(answer, name) for name in sides}, arguments.repeats)
+    size = f"{model.config.num_hidden_layers} layers x {model.config.hidden_size}"
+    print(f"{len(examples)} questions, {type(model).__name__}, {size}")
     base = statistics.median(seconds["plain loop"])
     for name, times in seconds.items():
         same = sum(

@@ -2,8 +2,11 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.image import imread
 
-from mybert.visualization import InputPicture, input_picture
+from mybert.visualization import InputPicture, confusion_picture, input_picture
+from mybert.visualization.input_and_confusion import MOST_CLASSES, _with_most_mistakes
 
 HOSTILE = ["</b><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "&amp;&", "\"'", "{{title}}", "\\1"]
 
@@ -61,13 +64,10 @@ def test_hostile_tokens_stay_text():
 
 
 def test_picture_file(tokenizer, tmp_path):
-    colors = pytest.importorskip("matplotlib.colors", reason="PNG pictures need matplotlib")
-    from matplotlib.image import imread
-
     picture = input_picture(tokenizer, "the cat sat on a mat.", "it slept.", max_length=18)
     image = imread(picture.save(tmp_path / "input.png"))[..., :3]
     for fill in ("#fbeaa4", "#cfe6f5", "#fbd7bd", "#d3ecd0", "#e4e4e4"):
-        colour = np.array(colors.to_rgb(fill))
+        colour = np.array(to_rgb(fill))
         assert (np.abs(image - colour).max(-1) < 0.01).sum() > 1000
     texts = [text.get_text() for text in picture.figure().axes[0].texts]
     assert "cat" in texts and "$E_{17}$" in texts and texts.count("Mask") == 2  # two lines of at most 14 tokens
@@ -79,3 +79,37 @@ def test_picture_file(tokenizer, tmp_path):
     assert hostile.save(tmp_path / "hostile.png").stat().st_size > 1000
     with pytest.raises(ValueError, match="must end in"):
         picture.save(tmp_path / "input.jpg")
+
+
+def test_a_confusion_matrix_is_drawn_the_same_way_every_time(tmp_path):
+    confusion = {("bad", "bad"): 7, ("bad", "good"): 2, ("good", "good"): 1200, ("좋음", "good"): 1}
+    first = confusion_picture(confusion, ["bad", "good", "좋음"], tmp_path / "a.png")
+    second = confusion_picture(confusion, ["bad", "good", "좋음"], tmp_path / "b.png")
+    assert first.read_bytes() == second.read_bytes()
+    image = imread(first)
+    assert image.shape[1] > 300 and len(np.unique(image.reshape(-1, image.shape[-1]), axis=0)) > 3
+
+
+def test_of_many_classes_those_with_most_mistakes_are_shown(tmp_path):
+    counts = np.diag(np.full(100, 50))
+    counts[70, 3] = 9
+    counts[5, 6] = 1
+    names, smaller = _with_most_mistakes([str(n) for n in range(100)], counts)
+    assert len(names) == MOST_CLASSES and names[-1] == "(all others)" and {"70", "3", "5", "6"} <= set(names)
+    assert names[:-1] == sorted(names[:-1], key=int)
+    assert smaller.sum() == counts.sum() and smaller[names.index("70"), names.index("3")] == 9
+    confusion = {(f"class {row}", f"class {column}"): int(counts[row, column]) for row, column in np.argwhere(counts)}
+    path = confusion_picture(confusion, [f"class {n}" for n in range(100)], tmp_path / "many.png")
+    assert max(imread(path).shape) < 3000
+
+
+def test_names_of_classes_are_no_formulas(tmp_path):
+    confusion_picture({("$0_$9", "$0_$9"): 1, ("a^$_$", "$0_$9"): 1}, ["$0_$9", "a^$_$"], tmp_path / "a.png")
+    assert (tmp_path / "a.png").is_file()
+
+
+def test_what_cannot_be_drawn_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="confusion matrix is empty"):
+        confusion_picture({}, ["a"], tmp_path / "a.png")
+    with pytest.raises(ValueError, match=r"must end in \.png"):
+        confusion_picture({("a", "a"): 1}, ["a"], tmp_path / "a.html")

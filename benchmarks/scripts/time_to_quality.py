@@ -1,6 +1,6 @@
 """Pretraining time to a given quality: our recipe compared with transformers' example script for masked LM.
 
-    python -m mybert.benchmarks.time_to_quality corpus/*.txt.gz --heldout heldout.txt.gz --minutes 60 \
+    python -m mybert.benchmarks.scripts.time_to_quality corpus/*.txt.gz --heldout heldout.txt.gz --minutes 60 \
         --rates 5e-4 1e-3 2e-3 --ours pretraining/recipes/laptop_1_hour.yaml --shares 0.1 0.2 1 --output_dir quality
 
 The baseline follows transformers' example script for masked LM: the vocabulary of `tokenizers`' WordPiece trainer,
@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import torch
 from tokenizers import BertWordPieceTokenizer
-from torch.utils.data import Dataset
 from transformers import (
     AutoModelForMaskedLM,
     BertConfig,
@@ -33,35 +32,18 @@ from transformers import (
     BertTokenizer,
     DataCollatorForLanguageModeling,
     PreTrainedModel,
-    PreTrainedTokenizerBase,
     Trainer,
     TrainingArguments,
     set_seed,
 )
 
-from ..files import read_json_object, write_json
-from ..files.documents import Corpus, DocumentSettings
-from ..metrics import hidden_words, word_loss
-from ..pretraining import PretrainingArguments, pretrain, read_documents
-from .script import pretraining_settings, script
-from .timing import describe_setting
+from ...files import read_json_object, write_json
+from ...files.documents import Corpus, DocumentSettings
+from ...metrics import hidden_words, word_loss
+from ...pretraining import PretrainingArguments, pretrain, read_documents
+from ..harness import count, describe_setting, flag, heading, pretraining_settings, row, script
 
 TIMED_STEPS = 50
-
-
-class Sequences(Dataset):
-    """Tokens in sequences of equal length, between [CLS] and [SEP]."""
-
-    def __init__(self, tokens: np.ndarray, length: int, tokenizer: PreTrainedTokenizerBase) -> None:
-        body = length - 2
-        self._rows = tokens[: len(tokens) // body * body].reshape(-1, body)
-        self._begin, self._end = tokenizer.cls_token_id, tokenizer.sep_token_id
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: int) -> dict[str, list[int]]:
-        return {"input_ids": [self._begin, *self._rows[index].tolist(), self._end]}
 
 
 class TransformersWay:
@@ -78,14 +60,15 @@ class TransformersWay:
             folder.mkdir(parents=True, exist_ok=True)
             learnt.save_model(str(folder))
         self.tokenizer = BertTokenizer.from_pretrained(folder)
-        self._sequences = Sequences(self._tokens(lines), settings.max_length, self.tokenizer)
-
-    def _tokens(self, lines: Sequence[str]) -> np.ndarray:
         parts = []
         for begin in range(0, len(lines), 10_000):
-            encoded = self.tokenizer(list(lines[begin : begin + 10_000]), add_special_tokens=False)["input_ids"]
+            encoded = self.tokenizer(lines[begin : begin + 10_000], add_special_tokens=False)["input_ids"]
             parts.append(np.fromiter((token for row in encoded for token in row), dtype=np.int32))
-        return np.concatenate(parts)
+        tokens, body = np.concatenate(parts), settings.max_length - 2
+        rows = tokens[: len(tokens) // body * body].reshape(-1, body)
+        ends = (0, 0), (self.tokenizer.cls_token_id, self.tokenizer.sep_token_id)
+        sequences = np.pad(rows, ((0, 0), (1, 1)), constant_values=ends)
+        self._sequences = [{"input_ids": sequence} for sequence in sequences]
 
     def train(self, rate: float, steps: int, name: str) -> tuple[PreTrainedModel, float]:
         """Train for a number of steps; return the model and the training time in seconds."""
@@ -151,7 +134,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             metrics = pretrain(PretrainingArguments(**recipe | {"max_hours": hours, "output_dir": str(folder)}))
             if metrics["interrupted"]:
                 return results
-            loss = word_loss(*_loaded(folder), texts)
+            model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=False)
+            loss = word_loss(model, BertTokenizer.from_pretrained(folder), texts)
             steps = read_json_object(folder / "trainer_state.json")["global_step"]
             done(name, **loss, steps=steps, minutes=60 * hours, perplexity_of_a_token=metrics["eval_perplexity"])
     settings = PretrainingArguments(**recipe | {"max_hours": seconds / 3600, "output_dir": str(output_dir)})
@@ -172,31 +156,23 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     return results
 
 
-def _loaded(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    return AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=False), BertTokenizer.from_pretrained(folder)
-
-
-@script
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("text", nargs="+")
-    parser.add_argument("--heldout", type=Path, required=True)
-    parser.add_argument("--ours", type=Path, required=True, help="YAML file of our recipe")
-    parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--shares", type=float, nargs="+", default=[0.1, 1.0])
-    parser.add_argument("--rates", type=float, nargs="+", default=[5e-4, 1e-3, 2e-3])
-    parser.add_argument("--limit", type=int, default=2000, help="texts in which words are hidden")
-    parser.add_argument("--output_dir", type=Path, default=Path("quality"))
-    results = measure(parser.parse_args())
-    print(f"\n{results['setting']}\n\n| | minutes | steps | nats a word | perplexity of a word | nats a character |")
-    print("|---|---:|---:|---:|---:|---:|")
+@script(
+    flag("text", nargs="+"),
+    flag("--heldout", type=Path, required=True),
+    flag("--ours", type=Path, required=True, help="YAML file of our recipe"),
+    flag("--minutes", type=float, default=60.0),
+    flag("--shares", type=float, nargs="+", default=[0.1, 1.0]),
+    flag("--rates", type=float, nargs="+", default=[5e-4, 1e-3, 2e-3]),
+    flag("--limit", type=count, default=2000, help="texts in which words are masked"),
+    flag("--output_dir", type=Path, default=Path("quality")),
+)
+def main(arguments: argparse.Namespace) -> None:
+    results = measure(arguments)
+    print(f"\n{results.pop('setting')}\n")
+    print(heading("", "minutes", "steps", "nats a word", "perplexity of a word", "nats a character"))
     for name, values in results.items():
-        if isinstance(values, dict):
-            nats, perplexity, of_characters = (
-                values[key] for key in ("nats_per_word", "word_perplexity", "nats_per_character")
-            )
-            steps = f"{values['minutes']:.1f} | {values['steps']}"
-            print(f"| {name} | {steps} | {nats:.3f} | {perplexity:.0f} | {of_characters:.3f} |")
+        cells = f"{values['minutes']:.1f}", values["steps"], f"{values['nats_per_word']:.3f}"
+        print(row(name, *cells, f"{values['word_perplexity']:.0f}", f"{values['nats_per_character']:.3f}"))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How OpenMP's threads should wait: seconds a call by setting, on an idle machine and next to busy processes.
 
-    python -m mybert.benchmarks.waiting_threads
-    python -m mybert.benchmarks.waiting_threads --busy 1 --sizes tiny --repeats 9
+    python -m mybert.benchmarks.scripts.waiting_threads
+    python -m mybert.benchmarks.scripts.waiting_threads --busy 1 --sizes tiny --repeats 9
 
 libgomp reads these variables when it is loaded, so that every setting has a process of its own; they take turns. The
 workloads are one query of 32 tokens, a full batch, and a training step (MLM + NSP) on that batch.
@@ -19,15 +19,11 @@ from unittest import mock
 
 import torch
 
-from ..files import own_process, usable_cores
-from ..files.machine import WAITING_VARIABLES
-from ..modeling_mybert.configuration_mybert import fields_of_size
-from ..runs import MyBertAdamW
-from .model_speed import TRAINING, TRAINING_LENGTH, training_batch, training_step
-from .peers import training_twins
-from .runtimes import random_batch
-from .script import script
-from .timing import describe_setting, in_turns, seconds, speed_table
+from ...files import own_process, usable_cores
+from ...files.machine import WAITING_VARIABLES
+from ...runs import MyBertAdamW
+from ..harness import count, flag, in_turns, matched_models, random_batch, script, seconds, speed_table
+from ..model_speed import TRAINING, TRAINING_LENGTH, training_batch, training_step
 
 DEFAULT = "active, the default"
 SETTINGS: dict[str, dict[str, str]] = {
@@ -43,7 +39,7 @@ class Workloads:
 
     def __init__(self, size: str, threads: int) -> None:
         torch.set_num_threads(threads)
-        self.model: Any = training_twins(**fields_of_size(size))["mybert"]
+        self.model: Any = matched_models("ForPreTraining", size)["mybert"]
         self.optimizer = MyBertAdamW(self.model.parameters(), lr=1e-4)
         rows = TRAINING.get(size, 8)
         self.inputs = {"query": random_batch((32,)), "batch": random_batch((TRAINING_LENGTH,) * rows)}
@@ -91,18 +87,17 @@ def compare_settings(size: str, threads: int, busy: list[int], repeats: int) -> 
                     print(speed_table(in_turns(turns, repeats), DEFAULT), flush=True)
 
 
-@script
-def main() -> None:
-    """Print the machine and the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", default=list(TRAINING), help="sizes of the model")
-    parser.add_argument("--busy", nargs="+", type=int, default=[0, 1, 2], help="numbers of busy processes")
-    parser.add_argument("--threads", type=int, default=usable_cores(), help="threads of PyTorch")
-    parser.add_argument("--repeats", type=int, default=5, help="timed calls of each; medians are reported")
-    arguments = parser.parse_args()
-    print(f"Machine: {describe_setting()} Calls on {arguments.threads} threads.")
+@script(
+    flag("--sizes", nargs="+", default=list(TRAINING), help="sizes of the model"),
+    flag("--busy", nargs="+", type=int, default=[0, 1, 2], help="numbers of busy processes"),
+    flag("--repeats", type=count, default=5, help="timed calls of each; the medians are reported"),
+)
+def main(arguments: argparse.Namespace) -> None:
+    """Print the tables."""
+    threads = arguments.threads or usable_cores()
+    print(f"Calls on {threads} threads.")
     for size in arguments.sizes:
-        compare_settings(size, arguments.threads, arguments.busy, arguments.repeats)
+        compare_settings(size, threads, arguments.busy, arguments.repeats)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Memory and latency of pretraining data from a very large corpus.
 
-    python -m mybert.benchmarks.pretraining_data_memory ../shared/data/corpus_en --vocab vocab.txt [--megabytes 1000]
-    python -m mybert.benchmarks.pretraining_data_memory --tokens 4e9
+    python -m mybert.benchmarks.scripts.pretraining_data_memory corpus --vocab vocab.txt [--megabytes 1000]
+    python -m mybert.benchmarks.scripts.pretraining_data_memory --tokens 4e9
 
 The first builds a token store from a text file of that size: the given text repeated, with an unseen word in every
 tenth line, so that chunks differ and the encoder's cache always grows. Memory is the peak over all processes together
@@ -11,53 +11,43 @@ process's private memory (RssAnon), without mapped pages of the file.
 """
 
 import argparse
-import os
 import random
-import re
-import subprocess
-import sys
 import tempfile
 import time
 from contextlib import suppress
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save_file
 
-from ..files import expand_paths, open_text
-from ..pretraining.token_store import FORMAT, VERSION
-from .script import script
-from .timing import run_apart
-
-BUILD = """
-import sys
-from mybert.tokenization import MyBertTokenizer
-from mybert.pretraining import build_token_store
-text, vocab, path, num_processes = sys.argv[1:]
-build_token_store(text, MyBertTokenizer(vocab), path, num_processes=int(num_processes), show_progress=False)
-"""
-DRAW = """
-import json, re, sys, time
-from mybert.pretraining import PretrainingDataset, TokenStore
-import torch
-own = lambda: int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
-before, start = own(), time.perf_counter()
-store = TokenStore(sys.argv[1])
-dataset = PretrainingDataset(store, cls_token_id=101, sep_token_id=102, max_length=128)
-rows = [("opening", time.perf_counter() - start, own() - before)]
-for epoch, index in ((0, 0), (0, len(dataset) // 2), (0, len(dataset) - 1), (1, 0)):
-    start = time.perf_counter()
-    dataset.set_epoch(epoch)
-    assert len(dataset[index]["input_ids"]) <= 128
-    rows.append((f"epoch {epoch}, example {index:,}", time.perf_counter() - start, own() - before))
-print(json.dumps({"store": str(store.summary), "pairs": len(dataset), "rows": rows}))
-"""
+from ...pretraining import PretrainingDataset, TokenStore, build_token_store
+from ...pretraining.token_store import FORMAT, VERSION
+from ...tokenization import MyBertTokenizer
+from ..harness import flag, heading, memory, read_lines, row, run_apart, script, text_files, timed
 
 
-def memory_of(process: int) -> float:
-    """Return the memory of a process in MiB, including its share of shared memory."""
-    found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{process}/smaps_rollup").read_text(), re.MULTILINE)
-    return int(found[1]) / 1024 if found else 0.0
+def build(text: Path, vocab: str, store: Path, num_processes: int) -> None:
+    build_token_store(text, MyBertTokenizer(vocab), store, num_processes=num_processes, show_progress=False)
+
+
+def draw(path: Path) -> dict[str, Any]:
+    """Open a store and draw examples from it: seconds and memory of each step, for a fresh process."""
+    before = memory("RssAnon")
+    opening, store = timed(lambda: TokenStore(path))
+    dataset = PretrainingDataset(store, cls_token_id=101, sep_token_id=102, max_length=128)
+    rows = [("opening", opening, memory("RssAnon") - before)]
+
+    def draw_one(epoch: int, index: int) -> None:
+        dataset.set_epoch(epoch)
+        assert len(dataset[index]["input_ids"]) <= 128
+
+    for epoch, index in ((0, 0), (0, len(dataset) // 2), (0, len(dataset) - 1), (1, 0)):
+        seconds, _ = timed(partial(draw_one, epoch, index))
+        rows.append((f"epoch {epoch}, example {index:,}", seconds, memory("RssAnon") - before))
+    return {"store": str(store.summary), "pairs": len(dataset), "rows": rows}
 
 
 def family(process: int) -> list[int]:
@@ -71,7 +61,7 @@ def family(process: int) -> list[int]:
 
 def benchmark_building(files: list[str], vocab: str, megabytes: float, folder: Path) -> None:
     """Build a store with one and two processes."""
-    lines = [line for file in files for line in open_text(file)]
+    lines = read_lines(files)
     generator = random.Random(0)
     text, size, number = folder / "text.txt", 0, 0
     with text.open("w", encoding="utf-8") as out:
@@ -83,17 +73,17 @@ def benchmark_building(files: list[str], vocab: str, megabytes: float, folder: P
             out.write(f"{line}\n")
             number += 1
     print(f"Building a store from {size / 1e6:,.0f} MB\n")
-    print("| processes | seconds | peak MiB, all together |\n|---|---|---|")
+    print(heading("processes", "seconds", "peak MiB, all together"))
     for num_processes in (1, 2):
         start, peak = time.perf_counter(), 0.0
-        command = [sys.executable, "-c", BUILD, str(text), vocab, str(folder / "store"), str(num_processes)]
-        building = subprocess.Popen(command)
-        while building.poll() is None:
+        building = get_context("spawn").Process(target=build, args=(text, vocab, folder / "store", num_processes))
+        building.start()
+        while building.is_alive():
             with suppress(OSError):  # one of them has just ended
-                peak = max(peak, sum(map(memory_of, family(building.pid))))
-            time.sleep(0.5)
-        assert building.returncode == 0
-        print(f"| {num_processes} | {time.perf_counter() - start:.1f} | {peak:,.0f} |")
+                peak = max(peak, sum(memory("Pss", process) for process in family(building.pid or 0)))
+            building.join(0.5)
+        assert building.exitcode == 0
+        print(row(num_processes, f"{time.perf_counter() - start:.1f}", f"{peak:,.0f}"))
 
 
 def benchmark_drawing(tokens: int, folder: Path) -> None:
@@ -126,30 +116,27 @@ def benchmark_drawing(tokens: int, folder: Path) -> None:
     with path.open("wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded + data[8 + size :])
         file.truncate(file.tell() + 2 * counts["tokens"])
-    found = run_apart(DRAW, path)
+    found = run_apart(draw, path)
     print(f"Drawing from {found['store']}: {found['pairs']:,} pairs an epoch\n")
-    print("| | seconds | own memory, MiB |\n|---|---|---|")
+    print(heading("", "seconds", "own memory, MiB"))
     for what, seconds, mebibytes in found["rows"]:
-        print(f"| {what} | {seconds:.2f} | +{mebibytes:,.0f} |")
+        print(row(what, f"{seconds:.2f}", f"+{mebibytes:,.0f}"))
 
 
-@script
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*")
-    parser.add_argument("--vocab")
-    parser.add_argument("--megabytes", type=float, default=1000.0)
-    parser.add_argument("--tokens", type=float, help="tokens of a made-up store")
-    arguments = parser.parse_args()
+@script(
+    flag("files", nargs="*"),
+    flag("--vocab"),
+    flag("--megabytes", type=float, default=1000.0),
+    flag("--tokens", type=float, help="tokens of a made-up store"),
+)
+def main(arguments: argparse.Namespace) -> None:
     if not arguments.tokens and not (arguments.files and arguments.vocab):
-        parser.error("name --tokens, or files and their --vocab")
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+        raise ValueError("name --tokens, or files and their --vocab.")
     with tempfile.TemporaryDirectory() as folder:
         if arguments.tokens:
             benchmark_drawing(int(arguments.tokens), Path(folder))
         else:
-            files = [file for file in expand_paths(arguments.files) if "heldout" not in file]
-            benchmark_building(files, arguments.vocab, arguments.megabytes, Path(folder))
+            benchmark_building(text_files(arguments.files), arguments.vocab, arguments.megabytes, Path(folder))
 
 
 if __name__ == "__main__":

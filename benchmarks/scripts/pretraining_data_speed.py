@@ -1,6 +1,6 @@
 """Speed and memory of turning text into pretraining data, against Google's script and the tokenizers library.
 
-    python -m mybert.benchmarks.pretraining_data_speed ../shared/data/corpus_en --vocab vocab.txt [--google PYTHON]
+    python -m mybert.benchmarks.scripts.pretraining_data_speed corpus --vocab vocab.txt [--google PYTHON]
 
 All on one core, in seconds of CPU time, which other load on the machine affects least. tokenizers only turns lines in
 memory into ids; everything else starts from files. With --google, the Python of an environment in which
@@ -10,23 +10,37 @@ Memory is the peak resident set (VmHWM, so Linux only) of a fresh process.
 """
 
 import argparse
+import json
 import os
 import statistics
+import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-os.environ.setdefault("RAYON_NUM_THREADS", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("RAYON_NUM_THREADS", "1")  # read when tokenizers first needs it
 
 import numpy as np
+import torch
 
-from ..files import expand_paths, open_text
-from ..pretraining import PretrainingCollator, PretrainingDataset, TokenStore, build_token_store
-from ..tokenization import MyBertTokenizer
-from .script import script
-from .timing import describe_setting, run_apart, timed
+from ...pretraining import PretrainingCollator, PretrainingDataset, TokenStore, build_token_store
+from ...tokenization import MyBertTokenizer
+from ..harness import (
+    REPEATS,
+    flag,
+    heading,
+    in_turns,
+    memory,
+    read_lines,
+    row,
+    run_apart,
+    script,
+    text_files,
+    timed,
+)
 
 GOOGLE = """
 import json, os, re, sys, time
@@ -43,14 +57,12 @@ seconds = time.process_time() - start
 peak = int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 print(json.dumps({"seconds": seconds, "instances": len(written), "peak": peak}))
 """
-MEMORY = """
-import re, sys
-from mybert.tokenization import MyBertTokenizer
-from mybert.pretraining import build_token_store
-*files, vocab, path = sys.argv[1:]
-build_token_store(files, MyBertTokenizer(vocab), path, show_progress=False)
-print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
-"""
+
+
+def build_store(files: Sequence[str], vocab: str, path: Path) -> float:
+    """Build a store and return the process's peak memory in MiB; for a fresh process."""
+    build_token_store(files, MyBertTokenizer(vocab), path, show_progress=False)
+    return memory("VmHWM")
 
 
 def draw_epoch(store: TokenStore, tokenizer: MyBertTokenizer, pack: bool) -> tuple[int, int]:
@@ -59,12 +71,12 @@ def draw_epoch(store: TokenStore, tokenizer: MyBertTokenizer, pack: bool) -> tup
         store, cls_token_id=tokenizer.cls_token_id, sep_token_id=tokenizer.sep_token_id, max_length=128, pack=pack
     )
     collator = PretrainingCollator(tokenizer)
-    tokens = room = 0
+    tokens = positions = 0
     for start in range(0, len(dataset), 32):
         batch = collator([dataset[index] for index in range(start, min(start + 32, len(dataset)))])
         tokens += int((batch["input_ids"] != tokenizer.pad_token_id).sum())
-        room += batch["input_ids"].numel()
-    return tokens, room
+        positions += batch["input_ids"].numel()
+    return tokens, positions
 
 
 def google_rows(arguments: argparse.Namespace, lines: list[str], folder: str) -> list[tuple[str, float, float, str]]:
@@ -79,55 +91,60 @@ def google_rows(arguments: argparse.Namespace, lines: list[str], folder: str) ->
     rows = []
     for dupe_factor in (10, 1):
         output = f"{folder}/records"
-        found = run_apart(GOOGLE, text, arguments.vocab, output, dupe_factor, python=arguments.google)
+        command = [arguments.google, "-c", GOOGLE, text, arguments.vocab, output, str(dupe_factor)]
+        printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        found = json.loads(printed.splitlines()[-1])
         note = f"{found['instances']:,} instances, peak {found['peak'] / 1024:,.0f} MiB"
         name = f"Google's script, {megabytes:.1f} MB of it, dupe_factor {dupe_factor}"
         rows.append((name, megabytes, found["seconds"], note))
     return rows
 
 
-@script
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+")
-    parser.add_argument("--vocab", required=True)
-    parser.add_argument("--google", help="Python in which Google's script runs")
-    parser.add_argument("--google_megabytes", type=float, default=2.0)
-    parser.add_argument("--repeats", type=int, default=3)
-    arguments = parser.parse_args()
-    files = [file for file in expand_paths(arguments.files) if "heldout" not in file]
-    lines = [line for file in files for line in open_text(file)]
+@script(
+    flag("files", nargs="+"),
+    flag("--vocab", required=True),
+    flag("--google", help="Python in which Google's script runs"),
+    flag("--google_megabytes", type=float, default=2.0),
+    REPEATS,
+)
+def main(arguments: argparse.Namespace) -> None:
+    torch.set_num_threads(arguments.threads or 1)
+    files = text_files(arguments.files)
+    lines = read_lines(files)
     megabytes = sum(len(line.encode()) + 1 for line in lines) / 1e6
     tokenizer = MyBertTokenizer(arguments.vocab)
-    encode = partial(tokenizer.backend_tokenizer.encode_batch_fast, lines, add_special_tokens=False)
-    print(f"{describe_setting()} {megabytes:.1f} MB of text\n")
+    print(f"{megabytes:.1f} MB of text\n")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.safetensors"
         rows = google_rows(arguments, lines, folder) if arguments.google else []
+        results: dict[str, Any] = {}
+
+        def measure(name: str, run: Callable[[], Any]) -> float:
+            elapsed, results[name] = timed(run, time.process_time)
+            return elapsed
+
+        theirs, ours = "tokenizers encode_batch_fast, lines in memory", "mybert, files to token store"
+        encode = partial(tokenizer.backend_tokenizer.encode_batch_fast, lines, add_special_tokens=False)
         build = partial(build_token_store, files, tokenizer, path, show_progress=False)
-        theirs, ours = [], []
-        for _ in range(arguments.repeats):
-            elapsed, expected = timed(encode, time.process_time)
-            theirs.append(elapsed)
-            elapsed, summary = timed(build, time.process_time)
-            ours.append(elapsed)
-        store = TokenStore(path, tokenizer)
-        ids = np.fromiter((index for encoding in expected for index in encoding.ids), np.int64, summary.tokens)
+        runs = {theirs: partial(measure, theirs, encode), ours: partial(measure, ours, build)}
+        times = in_turns(runs, arguments.repeats)
+        store, summary = TokenStore(path, tokenizer), results[ours]
+        ids = np.fromiter((index for encoding in results[theirs] for index in encoding.ids), np.int64, summary.tokens)
         assert np.array_equal(store.tokens, ids)
-        del expected, ids
+        del ids
+        results.clear()
         for pack in (False, True):
-            elapsed, (tokens, room) = timed(partial(draw_epoch, store, tokenizer, pack), time.process_time)
+            elapsed, (tokens, positions) = timed(partial(draw_epoch, store, tokenizer, pack), time.process_time)
             kind = "packed in rows of 512" if pack else "padded"
-            note = f"{tokens / elapsed / 1e6:.2f} M tokens/s, {tokens / room:.1%} full"
+            note = f"{tokens / elapsed / 1e6:.2f} M tokens/s, {tokens / positions:.1%} full"
             rows.append((f"mybert, an epoch of masked pairs, {kind}", megabytes, elapsed, note))
-        rows.append(("tokenizers encode_batch_fast, lines in memory", megabytes, statistics.median(theirs), ""))
-        rows.append(("mybert, files to token store", megabytes, statistics.median(ours), ""))
-        peak = run_apart(MEMORY, *files, arguments.vocab, path)
-    print("| one core | CPU seconds | MB/s | |\n|---|---|---|---|")
+        rows += [(name, megabytes, statistics.median(values), "") for name, values in times.items()]
+        peak = run_apart(build_store, files, arguments.vocab, path)
+    print(heading("one core", "CPU seconds", "MB/s", ""))
     for name, size, elapsed, note in rows:
-        print(f"| {name} | {elapsed:.2f} | {size / elapsed:.2f} | {note} |")
+        print(row(name, f"{elapsed:.2f}", f"{size / elapsed:.2f}", note))
     print(f"\nThe store: {summary}. Its tokens are those of tokenizers.")
-    print(f"Peak memory of the process that built it: {peak / 1024:,.0f} MiB.")
+    print(f"Peak memory of the process that built it: {peak:,.0f} MiB.")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The effect of bfloat16 and int8 on fine-tuned models: score, changed predictions, size, and time on a CPU.
 
     mybert finetune --task sst2 --data_dir SST-2 --model MODEL --output_dir my-sst2
-    python -m mybert.benchmarks.quantization_accuracy my-sst2 --data SST-2/dev.tsv SST-2/test.tsv
-    python -m mybert.benchmarks.quantization_accuracy teacher student --data STS-B/dev.tsv
+    python -m mybert.benchmarks.scripts.quantization_accuracy my-sst2 --data SST-2/dev.tsv SST-2/test.tsv
+    python -m mybert.benchmarks.scripts.quantization_accuracy teacher student --data STS-B/dev.tsv
 
 Each model reads the files with the settings of its fine-tuning. Times are from text to predictions, measured in turns,
 and compared with the first model in float32.
@@ -15,14 +15,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from transformers import PreTrainedModel
-
-from ..files import Checkpoint, only_errors
-from ..finetuning.prediction.predictor import FinetunedModel, load_finetuned_model
-from ..finetuning.tasks.task import network_outputs
-from ..finetuning.tasks.task_arguments import FinetunedModelArguments
-from .script import script
-from .timing import describe_setting, in_turns, seconds
+from ...files import Checkpoint
+from ...finetuning.prediction.predictor import FinetunedModel, load_finetuned_model
+from ...finetuning.tasks.task import network_outputs
+from ...finetuning.tasks.task_arguments import FinetunedModelArguments
+from ..harness import REPEATS, flag, heading, in_turns, ratio, row, script, seconds
 
 DTYPES = ("float32", "bfloat16", "int8")
 
@@ -32,11 +29,6 @@ def answer_all(found: FinetunedModel, examples: Sequence[Any], path: Path) -> tu
     task, network, labels, tokenizer = found
     (data,) = task.complete([task.encode(examples, labels, tokenizer, str(path))], tokenizer)
     return data, network_outputs(task, data, network, tokenizer)
-
-
-def megabytes(model: PreTrainedModel) -> float:
-    """Size of the weights as saved, in MB."""
-    return sum(weights.nbytes for weights in model.state_dict().values()) / 2**20
 
 
 def load_all(models: Sequence[str]) -> dict[str, list[FinetunedModel]]:
@@ -58,11 +50,8 @@ def table(models: Mapping[str, Sequence[FinetunedModel]], path: Path, repeats: i
     kept = {key: run() for key, run in runs.items()}  # warms up, too
     times = in_turns({f"{model}, {dtype}": partial(seconds, run) for (model, dtype), run in runs.items()}, repeats)
     first = next(iter(times.values()))
-    lines = [
-        f"\n{path.name}, {len(examples)} examples\n",
-        "| | score, % | answers as in float32, % | weights, MB | seconds | times as fast |",
-        "|---|---|---|---|---|---|",
-    ]
+    columns = "score, %", "answers as in float32, %", "weights, MB", "seconds", "times as fast"
+    lines = [f"{path.name}, {len(examples)} examples\n", heading("", *columns)]
     for model, variants in models.items():
         said: list[Any] = []
         for dtype, (task, network, labels, _) in zip(DTYPES, variants, strict=True):
@@ -73,22 +62,19 @@ def table(models: Mapping[str, Sequence[FinetunedModel]], path: Path, repeats: i
             same = sum(one == other for one, other in zip(said, answers, strict=True)) / len(answers)
             agreement = "" if said[0] is None else f"{100 * same:.2f}"  # regression has no labels
             ours = times[f"{model}, {dtype}"]
-            faster = median(theirs / own for theirs, own in zip(first, ours, strict=True))
-            cells = [f"{Path(model).name}, {dtype}", f"{100 * score:.2f}", agreement, f"{megabytes(network):.1f}"]
-            lines.append(f"| {' | '.join(cells)} | {median(ours):.2f} | {faster:.2f} |")
-    return "\n".join(lines)
+            size = sum(weights.nbytes for weights in network.state_dict().values()) / 2**20
+            cells = f"{size:.1f}", f"{median(ours):.2f}", f"{ratio(first, ours):.2f}"
+            lines.append(row(f"{Path(model).name}, {dtype}", f"{100 * score:.2f}", agreement, *cells))
+    return "\n".join([*lines, ""])
 
 
-@script
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="+", help="fine-tuned models, folders or Hub names")
-    parser.add_argument("--data", nargs="+", type=Path, required=True, help="files with labels")
-    parser.add_argument("--repeats", type=int, default=3, help="timed runs; the table has their medians")
-    arguments = parser.parse_args()
-    with only_errors():
-        models = load_all(arguments.models)
-    print(describe_setting())
+@script(
+    flag("models", nargs="+", help="fine-tuned models, folders or Hub names"),
+    flag("--data", nargs="+", type=Path, required=True, help="files with labels"),
+    REPEATS,
+)
+def main(arguments: argparse.Namespace) -> None:
+    models = load_all(arguments.models)
     for path in arguments.data:
         print(table(models, path, arguments.repeats))
 

@@ -3,8 +3,8 @@
 import json
 import logging
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from glob import escape
 from itertools import pairwise
@@ -87,40 +87,45 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
     output_dir = Path(arguments.output_dir)
     check_output_folder(output_dir, _own_names(output_dir), arguments.overwrite)
     logger.info("== 1. Text ==")
-    sources, classes, task = _read(arguments)
+    sources = _read(arguments)
+    classes = _largest(sources)
+    task = _hold_out(sources, classes, np.random.default_rng(arguments.seed))
+    counts = {name: len(documents) for name, documents in sorted(sources.items())}
     with locked(output_dir, within=True):
         check_output_folder(output_dir, owned := _own_names(output_dir), arguments.overwrite)
         clear_folder(output_dir, owned, last=REPORT)
-        beginning = {"interrupted": True, "sources": {name: len(texts) for name, texts in sorted(sources.items())}}
-        write_json(output_dir / REPORT, MADE_BY | beginning)
-        report = _live(arguments, sources, task)
-        if "interrupted" in report:
-            return report
-        report = {"seconds": round(time.perf_counter() - started, 1), "classes": classes, **report}
+        write_json(output_dir / REPORT, MADE_BY | {"interrupted": True, "sources": counts})
+        results = _train(arguments, sources, task)
+        if results is None:
+            return {"interrupted": True}
+        labels = Counter(label for _, label in task["test"])
+        report = {
+            "seconds": round(time.perf_counter() - started, 1),
+            "classes": classes,
+            "sources": counts,
+            "majority": max(labels.values()) / labels.total(),
+            **results,
+        }
         write_json(output_dir / REPORT, MADE_BY | report)
-        _draw(output_dir, report, task["test"], np.random.default_rng(arguments.seed))
+        pretrained = output_dir / "pretrained"
+        words = guess_hidden_words(pretrained, task["test"], np.random.default_rng(arguments.seed))
+        log_history = read_json_object(pretrained / "trainer_state.json")["log_history"]
+        try:
+            draw_result(report, log_history, words, output_dir / PICTURE)
+        except ImportError as error:  # without matplotlib
+            logger.warning(str(error))
     _conclude(output_dir, report)
     return report
 
 
-def _read(arguments: DemoArguments) -> tuple[Sources, list[str], dict[str, list[tuple[str, str]]]]:
-    """Return the text, the classes of the classifier, and its passages."""
+def _train(
+    arguments: DemoArguments, sources: Sources, task: dict[str, list[tuple[str, str]]]
+) -> dict[str, dict[str, Any]] | None:
+    """Write the text, pretrain, fine-tune with and without it; return the metrics, or None if interrupted."""
     output_dir = Path(arguments.output_dir)
-    if arguments.text:
-        for path in expand_paths(arguments.text):
-            if Path(path).resolve().is_relative_to(output_dir.resolve()):
-                raise ValueError(f"{path} is in {output_dir}, which the demo replaces; name another --output_dir.")
-        sources, classes = _own_text(arguments.text, arguments.encoding)
-    else:
-        sources = _documentation(show_progress=not arguments.disable_tqdm)
-        classes = _largest(sources)
-    return sources, classes, _hold_out(sources, classes, np.random.default_rng(arguments.seed))
-
-
-def _live(arguments: DemoArguments, sources: Sources, task: dict[str, list[tuple[str, str]]]) -> dict[str, Any]:
-    """Write the text, pretrain, fine-tune with and without it; return the results, or only `interrupted`."""
-    output_dir = Path(arguments.output_dir)
-    files = _write_text(sources, output_dir / "text")
+    files = [output_dir / "text" / f"{name}.txt" for name in sorted(sources)]
+    for file in files:
+        write_lines(file, [line for document in sources[file.stem] for line in (*document, "")])
     for part, rows in task.items():
         write_separated(output_dir / "task" / f"{part}.tsv", [("text", "label"), *rows])
     logger.info(
@@ -132,28 +137,18 @@ def _live(arguments: DemoArguments, sources: Sources, task: dict[str, list[tuple
         len({name for _, name in task["train"]}),
         f"{len(task['test']):,}",
     )
-
     logger.info("\n== 2. Vocabulary and pretraining: guess hidden words, and whether sentence B follows A ==")
     count = sum(map(len, sources.values()))
-    pretrained = pretrain(_pretraining(arguments, files, count, output_dir / "pretrained"))
-    if pretrained["interrupted"]:
-        return {"interrupted": True}
-    classifiers = {}
-    for name, from_scratch, heading in (
-        ("classifier", False, "3. Fine-tuning: which source is a passage from?"),
-        ("classifier_without_pretraining", True, "4. The same classifier without pretraining"),
+    results = {"pretraining": pretrain(_pretraining(arguments, files, count, output_dir / "pretrained"))}
+    for name, heading in (
+        ("classifier", "3. Fine-tuning: which source is a passage from?"),
+        ("classifier_without_pretraining", "4. The same classifier without pretraining"),
     ):
+        if any(metrics["interrupted"] for metrics in results.values()):
+            break
         logger.info("\n== %s ==", heading)
-        classifiers[name] = finetune(_finetuning(arguments, output_dir, name, from_scratch))
-        if classifiers[name]["interrupted"]:
-            return {"interrupted": True}
-
-    return {
-        "sources": {name: len(documents) for name, documents in sorted(sources.items())},
-        "majority": max(Counter(label for _, label in task["test"]).values()) / len(task["test"]),
-        "pretraining": pretrained,
-        **classifiers,
-    }
+        results[name] = finetune(_finetuning(arguments, output_dir, name, "without" in name))
+    return None if any(metrics["interrupted"] for metrics in results.values()) else results
 
 
 def _own_names(output_dir: Path) -> list[str]:
@@ -168,41 +163,33 @@ def _own_names(output_dir: Path) -> list[str]:
     return [REPORT, PICTURE, *(f"{part}/" for part in PARTS), *texts, "train.tsv", "test.tsv", *RUN_FOLDER]
 
 
-def _documentation(show_progress: bool) -> Sources:
-    sources: Sources = defaultdict(list)
-    for module in collect_documentation(show_progress=show_progress):
-        sources[module.library].append(
-            [sentence for paragraph in module.paragraphs for sentence in split_sentences(paragraph)]
-        )
-    return dict(sources)
-
-
-def _own_text(paths: Sequence[str], encoding: str) -> tuple[Sources, list[str]]:
-    """Read the user's files; each is a source and a class. The classes of a single file are its longest documents."""
+def _read(arguments: DemoArguments) -> Sources:
+    """Read the documentation of the installed libraries, or the user's files (each document of a single one)."""
     sources: Sources = {}
-    for path in expand_paths(paths):
-        documents = list(read_documents(path, split_sentences=True, encoding=encoding))
+    if not arguments.text:
+        for module in collect_documentation(show_progress=not arguments.disable_tqdm):
+            sentences = [sentence for paragraph in module.paragraphs for sentence in split_sentences(paragraph)]
+            sources.setdefault(module.library, []).append(sentences)
+        return sources
+    output_dir = Path(arguments.output_dir)
+    for path in expand_paths(arguments.text):
+        if Path(path).resolve().is_relative_to(output_dir.resolve()):
+            raise ValueError(f"{path} is in {output_dir}, which the demo replaces; name another --output_dir.")
+        documents = list(read_documents(path, split_sentences=True, encoding=arguments.encoding))
         if not documents:
             raise ValueError(f"{path} is empty; expected text, with a blank line between documents.")
-        sources[_unused(Path(path).name.partition(".")[0] or "text", sources)] = documents
+        name = Path(path).name.partition(".")[0] or "text"
+        names = (name, *(f"{name}_{number}" for number in range(2, len(sources) + 2)))
+        sources[next(name for name in names if name not in sources)] = documents
     if len(sources) > 1:
-        return sources, _largest(sources)
+        return sources
     ((name, documents),) = sources.items()
     if len(documents) < 2:
         raise ValueError(
-            f"{paths[0]} holds only one document; pretraining and the classifier need several: put a blank line "
-            "between documents, or give several files."
+            f"{arguments.text[0]} holds only one document; pretraining and the classifier need several: put a blank "
+            "line between documents, or give several files."
         )
-    by_document = {f"{name}_{number}": [document] for number, document in enumerate(documents, start=1)}
-    return by_document, _largest(by_document)
-
-
-def _unused(name: str, taken: Iterable[str]) -> str:
-    number, candidate = 1, name
-    while candidate in taken:
-        number += 1
-        candidate = f"{name}_{number}"
-    return candidate
+    return {f"{name}_{number}": [document] for number, document in enumerate(documents, start=1)}
 
 
 def _largest(sources: Sources) -> list[str]:
@@ -254,14 +241,6 @@ def _passages(document: Sequence[str]) -> list[str]:
                 passages.append(current.replace("\t", " "))
             current = ""
     return passages
-
-
-def _write_text(sources: Sources, folder: Path) -> list[Path]:
-    files = []
-    for name, documents in sorted(sources.items()):
-        files.append(folder / f"{name}.txt")
-        write_lines(files[-1], [line for document in documents for line in (*document, "")])
-    return files
 
 
 def _pretraining(
@@ -316,19 +295,6 @@ def _finetuning(arguments: DemoArguments, output_dir: Path, name: str, from_scra
     )
 
 
-def _draw(
-    output_dir: Path, report: dict[str, Any], passages: list[tuple[str, str]], generator: np.random.Generator
-) -> None:
-    """Draw `result.png`; without matplotlib a warning says what is missing."""
-    pretrained = output_dir / "pretrained"
-    words = guess_hidden_words(pretrained, passages, generator)
-    log_history = read_json_object(pretrained / "trainer_state.json")["log_history"]
-    try:
-        draw_result(report, log_history, words, output_dir / PICTURE)
-    except ImportError as error:
-        logger.warning(str(error))
-
-
 def _conclude(output_dir: Path, report: dict[str, Any]) -> None:
     pretrained, classifier = report["pretraining"], report["classifier"]
     logger.info("\n== 5. What came of it ==")
@@ -350,9 +316,12 @@ def _conclude(output_dir: Path, report: dict[str, Any]) -> None:
         output_dir,
         PICTURE,
     )
-    logger.info("\nLoad the result in Python:\n")
-    logger.info("  import mybert")
-    logger.info("  from transformers import AutoModel, AutoTokenizer, pipeline\n")
-    logger.info("  tokenizer = AutoTokenizer.from_pretrained(%r)", str(output_dir / "pretrained"))
-    logger.info("  model = AutoModel.from_pretrained(%r)", str(output_dir / "pretrained"))
-    logger.info("  classify = pipeline('text-classification', model=%r)", str(output_dir / "classifier"))
+    logger.info(
+        "\nLoad the result in Python:\n\n"
+        "  import mybert\n"
+        "  from transformers import AutoModel, AutoTokenizer, pipeline\n\n"
+        "  tokenizer = AutoTokenizer.from_pretrained(%r)\n"
+        "  model = AutoModel.from_pretrained(%r)\n"
+        "  classify = pipeline('text-classification', model=%r)",
+        *(str(output_dir / name) for name in ("pretrained", "pretrained", "classifier")),
+    )

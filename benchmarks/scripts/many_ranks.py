@@ -1,7 +1,7 @@
 """The cost of training on many ranks: storage reads, data-loader work, and checkpoints.
 
-    python -m mybert.benchmarks.many_ranks store.safetensors --tokenizer my-tokenizer
-    python -m mybert.benchmarks.many_ranks store.safetensors --tokenizer my-tokenizer --ranks 8 --model_size large
+    python -m mybert.benchmarks.scripts.many_ranks store.safetensors --tokenizer my-tokenizer
+    python -m mybert.benchmarks.scripts.many_ranks store.safetensors --tokenizer my-tokenizer --ranks 8
 
 A rank's batches are those that accelerate assigns to it from `PretrainingDataset`, in the first group of an epoch.
 Bytes are those read from storage for the process (Linux, /proc/self/io), after dropping the file from the page cache;
@@ -23,14 +23,13 @@ from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler
 from transformers import TrainerCallback, TrainingArguments
 
-from ..modeling_mybert import MyBertConfig, MyBertForPreTraining
-from ..modeling_mybert.configuration_mybert import fields_of_size
-from ..pretraining import MODEL_SIZES, PretrainingCollator, PretrainingDataset, PretrainingTrainer, TokenStore
-from ..pretraining.token_store import store_files
-from ..runs.checkpoints import seal_checkpoint
-from ..tokenization import MyBertTokenizer
-from .script import script
-from .timing import describe_setting, timed
+from ...modeling_mybert import MyBertConfig, MyBertForPreTraining
+from ...modeling_mybert.configuration_mybert import fields_of_size
+from ...pretraining import MODEL_SIZES, PretrainingCollator, PretrainingDataset, PretrainingTrainer, TokenStore
+from ...pretraining.token_store import store_files
+from ...runs.checkpoints import seal_checkpoint
+from ...tokenization import MyBertTokenizer
+from ..harness import count, flag, heading, memory, row, script, timed
 
 
 def bytes_read() -> int:
@@ -46,16 +45,10 @@ def forget(path: Path) -> None:
             os.posix_fadvise(data.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def own_memory() -> float:
-    """Private memory of this process, without mapped files, in MiB."""
-    found = re.search(r"RssAnon:\s+(\d+)", Path("/proc/self/status").read_text())
-    return int(found[1]) / 1024 if found else 0.0
-
-
 def read_share(path: Path, tokenizer: MyBertTokenizer, ranks: int, batch_size: int) -> str:
     """Make the first rank's batches of the first group, for this many ranks; returns a row of the table."""
     forget(path)
-    begun, before = bytes_read(), own_memory()
+    begun, before = bytes_read(), memory("RssAnon")
     opening, dataset = timed(
         lambda: PretrainingDataset(
             TokenStore(path), cls_token_id=tokenizer.cls_token_id, sep_token_id=tokenizer.sep_token_id
@@ -73,11 +66,15 @@ def read_share(path: Path, tokenizer: MyBertTokenizer, ranks: int, batch_size: i
     for batch in indices:
         tokens += int(collator([dataset[index] for index in batch])["attention_mask"].sum())
     seconds, read = time.process_time() - start, bytes_read() - planned
-    count = max(1, len(indices))
-    return (
-        f"| {ranks} | {opening:.2f} s, {(opened - begun) / 1e6:.1f} MB | {planning:.2f} s, "
-        f"{(planned - opened) / 1e6:.1f} MB | {sampling / count * 1e3:.2f} ms | {tokens:,} | "
-        f"{read / max(1, tokens):.1f} | {tokens / max(seconds, 1e-9) / 1e6:.2f} M | {own_memory() - before:,.0f} |"
+    return row(
+        ranks,
+        f"{opening:.2f} s, {(opened - begun) / 1e6:.1f} MB",
+        f"{planning:.2f} s, {(planned - opened) / 1e6:.1f} MB",
+        f"{sampling / max(1, len(indices)) * 1e3:.2f} ms",
+        f"{tokens:,}",
+        f"{read / max(1, tokens):.1f}",
+        f"{tokens / max(seconds, 1e-9) / 1e6:.2f} M",
+        f"{memory('RssAnon') - before:,.0f}",
     )
 
 
@@ -114,21 +111,18 @@ def save_once(model_size: str, folder: str) -> str:
     )
 
 
-@script
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("store", type=Path)
-    parser.add_argument("--tokenizer", required=True)
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 8, 256])
-    parser.add_argument("--batch_size", type=int, default=32, help="sequences of a rank and micro-batch")
-    parser.add_argument("--model_size", choices=MODEL_SIZES, default="base", help="of the checkpoint")
-    arguments = parser.parse_args()
+@script(
+    flag("store", type=Path),
+    flag("--tokenizer", required=True),
+    flag("--ranks", type=count, nargs="+", default=[1, 8, 256]),
+    flag("--batch_size", type=count, default=32, help="sequences of a rank and micro-batch"),
+    flag("--model_size", choices=MODEL_SIZES, default="base", help="of the checkpoint"),
+)
+def main(arguments: argparse.Namespace) -> None:
     tokenizer = MyBertTokenizer.from_pretrained(arguments.tokenizer)
-    print(f"{describe_setting()}\n{arguments.store}: {TokenStore(arguments.store, tokenizer).summary}\n")
-    print(
-        "| ranks | opening | planning a group | sampler, a batch | tokens of the share | bytes read a token |", end=""
-    )
-    print(" tokens a CPU second | own memory, MiB |\n|---|---|---|---|---|---|---|---|")
+    print(f"{arguments.store}: {TokenStore(arguments.store, tokenizer).summary}\n")
+    costs = "opening", "planning a group", "sampler, a batch", "tokens of the share", "bytes read a token"
+    print(heading("ranks", *costs, "tokens a CPU second", "own memory, MiB"))
     for ranks in arguments.ranks:
         print(read_share(arguments.store, tokenizer, ranks, arguments.batch_size), flush=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 """Scores and times of fine-tuning: MyBERT and transformers' BERT, parts to train, and the feature-based approach.
 
-    python -m mybert.benchmarks.finetuning_tasks all-MiniLM-L6-v2 --data data --output_dir evidence --seeds 2
+    python -m mybert.benchmarks.scripts.finetuning_tasks all-MiniLM-L6-v2 --data data --output_dir evidence --seeds 2
 
 Every run is a run of `mybert finetune`, whose command is printed first. Finished runs are not repeated, and a folder
 with a run of other settings is rejected. Both classes get the same weights, data, seed and settings
@@ -9,14 +9,13 @@ and `squad/`. Nothing is selected on the validation data: the model after the la
 """
 
 import argparse
-import json
 import statistics
 from pathlib import Path
 from typing import Any
 
-from ..finetuning import TASKS, FinetuningArguments, finetune
-from .script import script
-from .timing import describe_setting
+from ...files import read_json_object
+from ...finetuning import TASKS, FinetuningArguments, finetune
+from ..harness import count, flag, heading, ratio, row, script
 
 COMMON: dict[str, Any] = {
     "learning_rate": 1e-4,
@@ -64,9 +63,9 @@ def train_once(settings: dict[str, Any], output_dir: Path, arguments: argparse.N
     if not metrics_file.is_file():
         print("mybert finetune", *(f"--{name} {value}" for name, value in settings.items()), flush=True)
     finetune(FinetuningArguments(**settings))
-    metrics: dict[str, Any] = json.loads(metrics_file.read_text(encoding="utf-8"))
+    metrics: dict[str, Any] = read_json_object(metrics_file)
     if state_file.is_file():
-        history = json.loads(state_file.read_text(encoding="utf-8"))["log_history"]
+        history = read_json_object(state_file)["log_history"]
         metrics["seconds"] = next(entry["train_runtime"] for entry in history if "train_runtime" in entry)
     return metrics
 
@@ -86,51 +85,48 @@ def compare_classes(arguments: argparse.Namespace) -> None:
                 settings = COMPARED[name] | {"seed": seed, "keep_model_type": keep}
                 folder = arguments.output_dir / name.replace(" ", "_") / f"{'bert' if keep else 'mybert'}_{seed}"
                 results.setdefault((name, keep), []).append(train_once(settings, folder, arguments))
-    print("\n| task, metric | MyBERT | transformers' BERT | seconds | transformers' | times as fast |")
-    print("|---|---:|---:|---:|---:|---:|")
+    print()
+    print(heading("task, metric", "MyBERT", "transformers' BERT", "seconds", "transformers'", "times as fast"))
     for name in arguments.tasks:
         metric = TASKS[COMPARED[name]["task"]].main_metric
-        ours, theirs = results[name, False], results[name, True]
-        seconds = [statistics.median(metrics["seconds"] for metrics in side) for side in (ours, theirs)]
         full = 100.0 if name.startswith("SQuAD") else 1.0  # as in its official script
-        scores = [show([metrics[metric] for metrics in side], full) for side in (ours, theirs)]
-        ratio = statistics.median(b["seconds"] / a["seconds"] for a, b in zip(ours, theirs, strict=True))
-        print(f"| {name}, {metric} | {' | '.join(scores)} | {seconds[0]:.0f} | {seconds[1]:.0f} | {ratio:.2f} |")
+        sides = results[name, False], results[name, True]
+        seconds = [[metrics["seconds"] for metrics in side] for side in sides]
+        scores = (show([metrics[metric] for metrics in side], full) for side in sides)
+        medians = (f"{statistics.median(values):.0f}" for values in seconds)
+        print(row(f"{name}, {metric}", *scores, *medians, f"{ratio(seconds[1], seconds[0]):.2f}"))
 
 
 def compare_modes(arguments: argparse.Namespace) -> None:
-    print("\n| STS-B: what learns | Pearson | seconds |\n|---|---:|---:|")
+    print()
+    print(heading("STS-B: what learns", "Pearson", "seconds"))
     for number, (name, settings) in enumerate(MODES.items()):
         folder = f"modes/{number}" if settings else "STS-B/mybert_42"  # the first one is also in the other table
         metrics = train_once(STSB | settings, arguments.output_dir / folder, arguments)
-        print(f"| {name} | {show([metrics['pearson']])} | {metrics['seconds']:.0f} |")
+        print(row(name, show([metrics["pearson"]]), f"{metrics['seconds']:.0f}"))
 
 
 def compare_features(arguments: argparse.Namespace) -> None:
     rows = train_once(FEATURES, arguments.output_dir / "table7", arguments)
-    # as in the paper's table 7
-    print("\n| WNUT-17: features of the frozen encoder | validation F1 | test F1 |\n|---|---:|---:|")
+    print()
+    print(heading("WNUT-17: features of the frozen encoder", "validation F1", "test F1"))  # as in the paper's table 7
     for name, metrics in rows.items():
-        print(f"| {name} | {show([metrics['f1']])} | {show([metrics['test_f1']])} |")
+        print(row(name, show([metrics["f1"]]), show([metrics["test_f1"]])))
 
 
 PARTS = {"tasks": compare_classes, "modes": compare_modes, "features": compare_features}
 
 
-@script
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="A pretrained model folder.")
-    parser.add_argument("--data", type=Path, required=True, help="Folder with glue/, ner/ and squad/.")
-    parser.add_argument("--output_dir", type=Path, required=True, help="Folder for all runs.")
-    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS, help="Tables to make.")
-    parser.add_argument(
-        "--tasks", nargs="+", default=list(COMPARED), choices=COMPARED, help="Rows of the first table."
-    )
-    parser.add_argument("--seeds", type=int, default=1, help="Seeds of the first table, from 42 on.")
-    parser.add_argument("--max_steps", type=int, help="Only this many steps of each run, to try the script.")
-    arguments = parser.parse_args()
-    print(describe_setting())
+@script(
+    flag("model", help="A pretrained model folder."),
+    flag("--data", type=Path, required=True, help="Folder with glue/, ner/ and squad/."),
+    flag("--output_dir", type=Path, required=True, help="Folder for all runs."),
+    flag("--parts", nargs="+", default=list(PARTS), choices=PARTS, help="Tables to make."),
+    flag("--tasks", nargs="+", default=list(COMPARED), choices=COMPARED, help="Rows of the first table."),
+    flag("--seeds", type=count, default=1, help="Seeds of the first table, from 42 on."),
+    flag("--max_steps", type=count, help="Only this many steps of each run, to try the script."),
+)
+def main(arguments: argparse.Namespace) -> None:
     for part in arguments.parts:
         PARTS[part](arguments)
 

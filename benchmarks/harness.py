@@ -1,0 +1,227 @@
+"""What all benchmarks share: flags, the machine, matched models, times in turns, tables."""
+
+import argparse
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+import yaml
+from tqdm import tqdm
+
+from .. import modeling_mybert
+from ..files import (
+    INTERRUPTED,
+    describe_environment,
+    expand_paths,
+    interruptible,
+    only_errors,
+    open_text,
+    own_process,
+    user_message,
+)
+from ..files.machine import describe_waiting
+from ..modeling_mybert.configuration_mybert import fields_of_size
+from ..pretraining import PretrainingArguments
+
+PEER = "transformers SDPA"  # the baseline of most comparisons
+NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+Batch = dict[str, torch.Tensor]
+Flag = tuple[tuple[str, ...], dict[str, Any]]
+
+
+def flag(*names: str, **settings: Any) -> Flag:
+    """A flag or positional argument of a script, as in `argparse`."""
+    return names, settings
+
+
+def count(text: str) -> int:
+    """The type of flags that are at least 1."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"found {number}; expected at least 1")
+    return number
+
+
+REPEATS = flag("--repeats", type=count, default=3, help="timed calls of each; the medians are reported")
+
+
+def script(*flags: Flag) -> Callable[[Callable[[argparse.Namespace], None]], Callable[[], None]]:
+    """Make a function the `main` of a script: it gets the checked flags, after the machine has been printed.
+
+    Like a command, the script answers a user's error with one sentence on standard error and exit status 2.
+    """
+
+    def decorate(measure: Callable[[argparse.Namespace], None]) -> Callable[[], None]:
+        @wraps(measure)
+        def main() -> None:
+            module = measure.__globals__
+            name = Path(module["__file__"]).stem
+            as_it_is = argparse.RawDescriptionHelpFormatter
+            parser = argparse.ArgumentParser(name, description=module["__doc__"], formatter_class=as_it_is)
+            for names, settings in (*flags, flag("--threads", type=count, help="threads of PyTorch")):
+                parser.add_argument(*names, **settings)
+            try:
+                arguments = parser.parse_args()
+                with interruptible(), only_errors():
+                    if arguments.threads is not None:
+                        torch.set_num_threads(arguments.threads)
+                    print(f"{describe_setting()}\n", flush=True)
+                    measure(arguments)
+            except KeyboardInterrupt:
+                print(f"{name}: interrupted.", file=sys.stderr)
+                sys.exit(INTERRUPTED)
+            except Exception as error:
+                if not (message := user_message(error)):
+                    raise
+                print(f"{name}: {message}", file=sys.stderr)
+                sys.exit(2)
+
+        return main
+
+    return decorate
+
+
+def describe_setting() -> str:
+    """Processor or GPU with its features, threads, how they wait, and versions, in one line."""
+    environment = describe_environment()
+    versions = ", ".join(f"{package} {version}" for package, version in environment["versions"].items())
+    threads = f"{torch.get_num_threads()} threads ({describe_waiting()})"
+    return f"{environment['hardware']}, {threads}; {versions}."
+
+
+def text_files(paths: Sequence[str]) -> list[str]:
+    """The files of a corpus, without held-out text."""
+    return [file for file in expand_paths(paths) if "heldout" not in file] or list(paths)
+
+
+def read_lines(files: Sequence[str], megabytes: float = float("inf")) -> list[str]:
+    """The first megabytes of text files, line by line."""
+    lines: list[str] = []
+    left = megabytes * 1e6
+    for file in files:
+        for line in open_text(file):
+            if left <= 0:
+                return lines
+            lines.append(line)
+            left -= len(line.encode()) + 1
+    return lines
+
+
+def pretraining_settings(text: str | bytes, source: str | Path) -> dict[str, Any]:
+    """Read settings of `mybert pretrain` from YAML; `source` is its name in error messages."""
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        found = None
+    known = {field.name for field in fields(PretrainingArguments)}
+    if not isinstance(found, dict) or not found.keys() <= known:
+        raise ValueError(f"{source} is not a recipe; expected YAML with settings of `mybert pretrain`.")
+    return found
+
+
+def matched_models(
+    head: str, size: str | Mapping[str, Any], options: Mapping[str, Any] | None = None, **settings: Any
+) -> dict[str, Any]:
+    """BERT with a head ("Model", "ForPreTraining") in transformers and here, by side, with the same random weights.
+
+    `size` is the name of a size, or fields of a configuration; `settings` are further fields, `options` arguments of
+    the classes. Both are in eval mode.
+    """
+    settings = {**(fields_of_size(size) if isinstance(size, str) else size), **settings}
+    torch.manual_seed(0)
+    theirs = getattr(transformers, f"Bert{head}")(transformers.BertConfig(**settings), **options or {})
+    ours = getattr(modeling_mybert, f"MyBert{head}")(modeling_mybert.MyBertConfig(**settings), **options or {})
+    ours.load_state_dict(theirs.state_dict())
+    return {PEER: theirs.eval(), "mybert": ours.eval()}
+
+
+def random_batch(lengths: tuple[int, ...], vocab_size: int = 30522) -> Batch:
+    """A batch of random tokens; rows in mixed order."""
+    generator = torch.Generator().manual_seed(0)
+    shuffled = torch.tensor(lengths)[torch.randperm(len(lengths), generator=generator)]
+    longest = max(lengths)
+    mask = (torch.arange(longest) < shuffled[:, None]).long()
+    input_ids = torch.randint(5, vocab_size, (len(lengths), longest), generator=generator) * mask
+    return {"input_ids": input_ids, "attention_mask": mask}
+
+
+def timed(function: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> tuple[float, Any]:
+    """Return the seconds of a call, including its work on a GPU, and its result."""
+    # With `time.process_time` as the clock, other load on the machine matters least.
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    start = clock()
+    result = function()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return clock() - start, result
+
+
+def seconds(run: Callable[[], Any]) -> float:
+    """Seconds of a call, including its work on a GPU."""
+    return timed(run)[0]
+
+
+def median_seconds(run: Callable[[], Any], repeats: int) -> float:
+    """Median seconds of this many consecutive calls."""
+    return statistics.median(seconds(run) for _ in range(repeats))
+
+
+def take_turns(runs: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
+    """Time all runs in turns, so that other load on the machine affects all alike; return the seconds of each call."""
+    for run in runs.values():
+        run()  # untimed
+    return in_turns({name: partial(seconds, run) for name, run in runs.items()}, repeats)
+
+
+def in_turns(measures: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[Any]]:
+    """As `take_turns`, for functions that return what they have measured, such as runs in another process."""
+    found: dict[str, list[Any]] = {name: [] for name in measures}
+    for _ in tqdm(range(repeats), leave=False):
+        for name, measure in measures.items():
+            found[name].append(measure())
+    return found
+
+
+def ratio(peer: Sequence[float], own: Sequence[float]) -> float:
+    """Times as fast as the peer: the median over the turns."""
+    return statistics.median(theirs / ours for theirs, ours in zip(peer, own, strict=True))
+
+
+def run_apart(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a call in a fresh process."""
+    with own_process(function.__name__, partial, function, *arguments) as ask:
+        return ask("__call__")
+
+
+def memory(kind: str, process: str | int = "self") -> float:
+    """MiB of a process in Linux: VmRSS, its peak VmHWM, its own RssAnon, or Pss, with a part of what it shares."""
+    file = "smaps_rollup" if kind == "Pss" else "status"
+    found = re.search(rf"^{kind}:\s+(\d+) kB", Path(f"/proc/{process}/{file}").read_text(), re.MULTILINE)
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def row(*cells: object) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def heading(*names: str) -> str:
+    """The first two lines of a Markdown table."""
+    return f"{row(*names)}\n|{'---|' * len(names)}"
+
+
+def speed_table(seconds: Mapping[str, Sequence[float]], peer: str, notes: Mapping[str, str] | None = None) -> str:
+    """Return a Markdown table of medians; ratios are medians of the ratio to the peer in the same turn."""
+    lines = [heading("", "seconds (median)", "times as fast", "")]
+    for name, values in seconds.items():
+        cells = f"{statistics.median(values):.4f}", f"{ratio(seconds[peer], values):.2f}"
+        lines.append(row(name, *cells, (notes or {}).get(name, "")))
+    return "\n".join(lines)

@@ -1,0 +1,538 @@
+"""All GPU measurements in one Markdown file: training, inference, vocabulary layer, recipe.
+
+    make gpu                                            the tests that need a GPU, then this
+    python -m mybert.benchmarks.scripts.gpu_report --output gpu_report.md
+    python -m mybert.benchmarks.scripts.gpu_report --sections training --sizes large --output large.md
+
+Every row is written as soon as it is measured, so an interrupted run keeps its rows. Every timing includes a check
+that both sides compute the same; if they do not, the section ends there, and the exit status is 1.
+"""
+
+import argparse
+import importlib.util
+import shlex
+import statistics
+import sys
+import tempfile
+import time
+import traceback
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import yaml
+from accelerate.utils import send_to_device
+from torch import nn
+
+from ...files import read_json_object, write_text
+from ...modeling_mybert import IGNORE_INDEX
+from ...modeling_mybert.configuration_mybert import fields_of_size
+from ...modeling_mybert.losses_mybert import linear_cross_entropy
+from ...pretraining import MODEL_SIZES, build_token_store, pretrain
+from ...tokenization import MyBertTokenizer
+from ..harness import (
+    NO_DROPOUT,
+    PEER,
+    Batch,
+    count,
+    describe_setting,
+    flag,
+    heading,
+    matched_models,
+    median_seconds,
+    pretraining_settings,
+    random_batch,
+    row,
+    script,
+    take_turns,
+)
+from ..model_speed import SENTENCES
+from ..runtimes import encoder_of, matched_encoders
+
+TITLES = {
+    "training": "Training: MLM + NSP steps in bfloat16, AdamW",
+    "vocabulary": "Vocabulary layer and loss, forward and backward",
+    "inference": "Inference in bfloat16",
+    "recipe": "The recipe gpu_1_hour, shortened",
+}
+VOCABULARY = 30592  # a multiple of 64 above 30,522: the same for all sides
+MASKED = 0.15
+WARM_UP = 3  # untimed calls before the timed ones
+COMPILED_PEER = "transformers, compiled"
+# Relative, for the first loss and its gradient's norm in bfloat16; the same of the vocabulary layer; and the mean
+# difference of hidden states of size 1: bfloat16 has a precision of 0.004, and every layer rounds.
+TRAINING_TOLERANCE, VOCABULARY_TOLERANCE, STATES_TOLERANCE = 0.01, 0.02, 0.02
+RECIPE = Path(__file__).resolve().parents[2] / "pretraining" / "recipes" / "gpu_1_hour.yaml"
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+STORE_TOKENS, SENTENCE, DOCUMENT = 4_000_000, 20, 10  # tokens; tokens of a sentence; sentences of a document
+Section = Iterator[str]  # the lines of a section of the report, each as soon as it is measured
+
+
+@dataclass(frozen=True)
+class GpuSettings:
+    """What to measure, and on which device; on a CPU everything runs at a tiny size."""
+
+    sizes: Sequence[str] = ("base", "large")
+    lengths: Sequence[int] = (128, 512)  # maximum sequence lengths of batches, in tokens
+    fills: Sequence[float] = (0.5, 1.0)  # ratios of mean to maximum length: 1, 1/2, 1/3 and so on
+    tokens: int = 32768  # real tokens in a batch, a multiple of the lengths
+    steps: int = 10  # timed calls, of which medians are reported
+    recipe_steps: int = 60  # training steps of the recipe
+    backend: str = "inductor"  # of torch.compile
+    vocabulary: int = VOCABULARY  # its size
+    device: str = field(default_factory=lambda: "cuda" if torch.cuda.is_available() else "cpu")
+
+    def network(self, size: str) -> dict[str, Any]:
+        """Return fields of a configuration, without dropout."""
+        return {"vocab_size": self.vocabulary, **fields_of_size(size), **NO_DROPOUT}
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast(self.device, dtype=torch.bfloat16)
+
+    def measured(self, call: Callable[[], Any]) -> tuple[float, float]:
+        """Return the median seconds of a call, and its peak memory in GB, NaN on a CPU."""
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        for _ in range(WARM_UP):
+            call()
+        return median_seconds(call, self.steps), self.peak()
+
+    def peak(self) -> float:
+        return torch.cuda.max_memory_allocated() / 1e9 if self.device == "cuda" else float("nan")
+
+
+def matrix_rate(device: str, dtype: torch.dtype) -> float:
+    """Floating-point operations per second of a large matrix product."""
+    edge = 8192 if device == "cuda" else 512
+    one, other = torch.randn(2, edge, edge, device=device).to(dtype)
+    return 2 * edge**3 / median_seconds(lambda: one @ other, 12)
+
+
+# Training: both sides get the same sequences and weights. transformers, compiled, gets one sequence per row, padded to
+# one length (full batches without a mask, for its fastest attention). mybert gets rows of that length with several
+# sequences and their boundaries (`cu_seq_lens_q`), without padding. Shapes are constant. Tokens are real tokens.
+
+
+def draw_lengths(rows: int, length: int, per_row: int, generator: torch.Generator) -> list[int]:
+    """Random lengths of sequences that fill rows of a length, this many in each row."""
+    lengths: list[int] = []
+    for _ in range(rows):
+        ends = torch.randperm(length - 1, generator=generator)[: per_row - 1].sort().values + 1
+        lengths += torch.tensor([0, *ends, length]).diff().tolist()
+    return lengths
+
+
+def make_batches(lengths: list[int], length: int, vocabulary: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Batches of the same sequences, padded and in full rows."""
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(min(1000, vocabulary // 2), vocabulary, (sum(lengths),), generator=generator)
+    labels = ids.where(torch.rand(ids.shape, generator=generator) < MASKED, IGNORE_INDEX)
+    next_sentence = torch.randint(0, 2, (len(lengths),), generator=generator)
+    is_token = torch.arange(length) < torch.tensor(lengths)[:, None]
+
+    def pad(tensor: torch.Tensor, value: int) -> torch.Tensor:
+        return torch.full(is_token.shape, value).masked_scatter(is_token, tensor)
+
+    padded = {"input_ids": pad(ids, 0), "labels": pad(labels, IGNORE_INDEX), "next_sentence_label": next_sentence}
+    if not is_token.all():
+        padded["attention_mask"] = is_token.long()
+    cu_seqlens = torch.tensor([0, *lengths]).cumsum(0).int()
+    rows = {
+        "input_ids": ids.view(-1, length),
+        "position_ids": torch.cat([torch.arange(each) for each in lengths]).view(-1, length),
+        "labels": labels.view(-1, length),
+        "next_sentence_label": next_sentence,
+        "prediction_indices": (labels != IGNORE_INDEX).nonzero().squeeze(1),
+        "cu_seq_lens_q": cu_seqlens,
+        "cu_seq_lens_k": cu_seqlens,
+        "max_length_q": length,
+        "max_length_k": length,
+    }
+    return padded, rows
+
+
+def needed_work(size: str, lengths: torch.Tensor, masked: int, vocabulary: int) -> float:
+    """Return the floating-point operations of a step: three times the forward products (Kaplan et al., 2020)."""
+    layers, width, _ = MODEL_SIZES[size]
+    tokens = float(lengths.sum())
+    # only labels run through the output layer
+    products = layers * 12 * width * width * tokens + masked * (width * width + width * vocabulary)
+    attention = layers * 2 * width * float((lengths.double() ** 2).sum())
+    return 3 * 2 * (products + attention)
+
+
+class _Theirs:
+    """transformers' loss, as its model computes it, but compiled; inside the model it would not be."""
+
+    def __init__(self, model: torch.nn.Module, backend: str) -> None:
+        self.model = model
+        for part in (*model.get_submodule("bert.encoder.layer").children(), model.get_submodule("cls.predictions")):
+            part.compile(backend=backend, dynamic=False)
+        self._both_losses = torch.compile(_both_losses, backend=backend, dynamic=False)
+
+    def __call__(self, labels: torch.Tensor, next_sentence_label: torch.Tensor, **batch: torch.Tensor) -> torch.Tensor:
+        outputs = self.model(**batch)
+        return self._both_losses(
+            outputs.prediction_logits, outputs.seq_relationship_logits, labels, next_sentence_label
+        )
+
+
+def _both_losses(
+    words: torch.Tensor, pairs: torch.Tensor, labels: torch.Tensor, next_sentence_label: torch.Tensor
+) -> torch.Tensor:
+    of_words = F.cross_entropy(words.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORE_INDEX)
+    return of_words + F.cross_entropy(pairs.float(), next_sentence_label)
+
+
+class _Ours:
+    """mybert's loss; compiled in parts, like the other side; `mybert pretrain --torch_compile` compiles the whole."""
+
+    def __init__(self, model: torch.nn.Module, backend: str) -> None:
+        self.model = model
+        for layer in model.get_submodule("bert.encoder.layer").children():
+            layer.compile(backend=backend, dynamic=False)  # one graph for all layers saves minutes
+        head: Any = model.get_submodule("cls.predictions")
+        head.with_loss = torch.compile(head.with_loss, backend=backend, dynamic=False)
+
+    def __call__(self, **batch: Any) -> torch.Tensor:
+        return self.model(**batch).loss
+
+
+class _Measurement:
+    """One side in training, with learning rate 0, so that the weights stay the same."""
+
+    def __init__(self, side: _Theirs | _Ours, settings: GpuSettings) -> None:
+        self._side = side
+        self._settings = settings
+        self._optimizer = torch.optim.AdamW(side.model.parameters(), lr=0.0, fused=True)
+
+    def loss_and_gradient(self, batch: dict[str, Any]) -> tuple[float, float]:
+        self._optimizer.zero_grad()  # an earlier batch may have run out of memory halfway
+        loss = self._forward_and_backward(batch)
+        gradients = [p.grad for p in self._side.model.parameters() if p.grad is not None]
+        found = float(loss), float(torch.nn.utils.get_total_norm(gradients))
+        self._optimizer.zero_grad()
+        return found
+
+    def step(self, batch: dict[str, Any]) -> None:
+        self._forward_and_backward(batch)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+    def _forward_and_backward(self, batch: dict[str, Any]) -> torch.Tensor:
+        with self._settings.autocast():
+            loss = self._side(**batch)
+        loss.backward()
+        return loss.detach()
+
+
+def training_section(settings: GpuSettings, rate: float) -> Section:
+    """Yield a row for every size, side, length and fill; different losses or gradients are an error."""
+    yield heading(
+        *("size", "length", "full", "", "tokens/s", "share of the matrix rate", "peak memory, GB", "times as fast")
+    )
+    for size in settings.sizes:
+        with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):  # otherwise it would continue uncompiled
+            yield from _training_rows(size, settings, rate)
+
+
+def _training_rows(size: str, settings: GpuSettings, rate: float) -> Section:
+    losses: dict[tuple[int, float], tuple[float, float]] = {}
+    speeds: dict[tuple[int, float], float] = {}
+    models = matched_models("ForPreTraining", settings.network(size)).values()
+    sides: dict[str, type[_Theirs] | type[_Ours]] = {COMPILED_PEER: _Theirs, "mybert, packed and compiled": _Ours}
+    for place, ((name, side), model) in enumerate(zip(sides.items(), models, strict=True)):
+        torch.compiler.reset()
+        measurement = _Measurement(side(model.train().to(settings.device), settings.backend), settings)
+        for length, fill in product(settings.lengths, settings.fills):
+            generator = torch.Generator().manual_seed(0)
+            lengths = draw_lengths(settings.tokens // length, length, round(1 / fill), generator)
+            batches = make_batches(lengths, length, settings.vocabulary)
+            batch = send_to_device(batches[place], settings.device)
+            labels = int((batch["labels"] != IGNORE_INDEX).sum())
+            work, tokens = needed_work(size, torch.tensor(lengths), labels, settings.vocabulary), sum(lengths)
+            cells = (size, length, f"{tokens / batches[0]['input_ids'].numel():.0%}", name)
+            try:
+                found = measurement.loss_and_gradient(batch)
+                seconds, peak = settings.measured(partial(measurement.step, batch))
+            except torch.OutOfMemoryError:
+                yield row(*cells, "out of memory", "", "", "")
+                continue
+            expected = losses.setdefault((length, fill), found)
+            for ours, theirs in zip(found, expected, strict=True):
+                close = abs(ours - theirs) <= TRAINING_TOLERANCE * theirs
+                assert close, f"loss and gradient are {found}, not {expected}"
+            speed = tokens / seconds
+            if place == 0:
+                speeds[length, fill] = speed
+            times = f"{speed / speeds[length, fill]:.2f}" if (length, fill) in speeds else ""
+            yield row(*cells, f"{speed:,.0f}", f"{work / seconds / rate:.0%}", f"{peak:.1f}", times)
+        model.to("meta")  # free its memory for the next model
+
+
+# The masked-LM output layer with its loss, forward and backward, in bfloat16: plain, and by kernels without logits,
+# `torch.nn.functional.linear_cross_entropy` (torch 2.13) and Liger's, which compute it in chunks of rows. Neither
+# returns logits, which accuracy needs, and torch's does not work in graphs of torch.compile.
+Way = Callable[[nn.Linear, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def plain(layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """As `MyBertForPreTraining` computes it, logits included."""
+    return linear_cross_entropy(layer, states, labels)[1]
+
+
+def torch_in_chunks(layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """PyTorch's kernel, in chunks of rows that it chooses; products are in the dtype of its arguments."""
+    return F.linear_cross_entropy(
+        *(states.bfloat16(), layer.weight.bfloat16(), labels),
+        linear_bias=layer.bias.bfloat16(),
+        ignore_index=IGNORE_INDEX,
+        options=nn.LinearCrossEntropyOptions(),
+    ).float()
+
+
+def liger(layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss  # type: ignore[import-not-found]
+
+    loss = LigerFusedLinearCrossEntropyLoss(ignore_index=IGNORE_INDEX)
+    return loss(layer.weight.bfloat16(), states.bfloat16(), labels, layer.bias.bfloat16()).float()
+
+
+def ways(settings: GpuSettings) -> dict[str, Way]:
+    found: dict[str, Way] = {"mybert": plain, "mybert, compiled": torch.compile(plain, backend=settings.backend)}
+    if hasattr(nn, "LinearCrossEntropyOptions"):
+        found["torch, in chunks"] = torch_in_chunks
+    if settings.device == "cuda" and importlib.util.find_spec("liger_kernel") is not None:
+        found["Liger"] = liger
+    return found
+
+
+def vocabulary_section(settings: GpuSettings) -> Section:
+    """Yield a row for every width and implementation; different losses or gradients are an error."""
+    yield heading("width", "labels", "", "milliseconds", "peak memory, GB")
+    labelled = round(MASKED * settings.tokens)
+    for size in settings.sizes:
+        width = MODEL_SIZES[size][1]
+        torch.manual_seed(0)
+        torch.compiler.reset()
+        layer = nn.Linear(width, settings.vocabulary, device=settings.device)
+        states = torch.randn(labelled, width, device=settings.device, requires_grad=True)
+        labels = torch.randint(0, settings.vocabulary, (labelled,), device=settings.device)
+        expected: list[float] = []
+        for name, way in ways(settings).items():
+            step = partial(_loss_and_gradients, way, layer, states, labels, settings)
+            found = [float(tensor.norm()) for tensor in step()]
+            expected = expected or found
+            for value, other in zip(found, expected, strict=True):
+                assert abs(value - other) <= VOCABULARY_TOLERANCE * other, f"{name} differs: {found}, {expected}"
+            seconds, peak = settings.measured(step)
+            yield row(width, f"{labelled:,}", name, f"{1000 * seconds:.2f}", f"{peak:.2f}")
+
+
+def _loss_and_gradients(
+    way: Way, layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor, settings: GpuSettings
+) -> list[torch.Tensor]:
+    with settings.autocast():
+        loss = way(layer, states, labels)
+    return [loss.detach(), *torch.autograd.grad(loss, (states, layer.weight, layer.bias))]
+
+
+# Inference in bfloat16: mybert and transformers with SDPA, and with flash attention if installed.
+
+
+def inference_section(settings: GpuSettings) -> Section:
+    """Yield a row for every size, batch and side; different hidden states are an error.
+
+    The batches are sentences with realistic lengths, 45 % full, and full rows of the maximum length.
+    """
+    yield heading("size", "batch", "full", "", "milliseconds", "real tokens/s", "times as fast")
+    longest = max(settings.lengths)
+    copies = max(1, settings.tokens // (len(SENTENCES) * max(SENTENCES)))
+    batches = {
+        "sentences": random_batch(SENTENCES * copies, settings.vocabulary),
+        f"rows of {longest}": random_batch((longest,) * max(1, settings.tokens // longest), settings.vocabulary),
+    }
+    for size in settings.sizes:
+        network = settings.network(size) | {"max_position_embeddings": max(512, longest)}
+        models = {name: model.to(settings.device, torch.bfloat16) for name, model in matched_encoders(network).items()}
+        sides = {name: encoder_of(model) for name, model in models.items()}
+        for what, batch in batches.items():
+            tensors = send_to_device(batch, settings.device)
+            is_token = batch["attention_mask"].bool()
+            tokens, full = int(is_token.sum()), float(is_token.float().mean())
+            if full == 1:
+                del tensors["attention_mask"]
+            states = [encode(tensors).float().cpu()[is_token] for encode in sides.values()]
+            difference = float((states[1] - states[0]).abs().mean())
+            assert difference < STATES_TOLERANCE, f"states differ by {difference:.3f}"
+            runs: dict[str, Callable[[], Any]] = {name: partial(encode, tensors) for name, encode in sides.items()}
+            seconds = take_turns(runs, settings.steps) | _with_flash_attention(models[PEER], tensors, settings)
+            peer = statistics.median(seconds[PEER])
+            for name, values in seconds.items():
+                median = statistics.median(values)
+                cells = f"{1000 * median:.2f}", f"{tokens / median:,.0f}", f"{peer / median:.2f}"
+                yield row(size, what, f"{full:.0%}", name, *cells)
+
+
+def _with_flash_attention(model: Any, batch: Batch, settings: GpuSettings) -> dict[str, list[float]]:
+    """Seconds of transformers with flash attention 2; empty if neither `flash_attn` nor `kernels` provides it."""
+    try:
+        model.set_attn_implementation("flash_attention_2")
+    except (ImportError, ValueError, OSError):  # not installed, not for this device, or no network
+        return {}
+    try:
+        return take_turns({"transformers, flash attention 2": partial(encoder_of(model), batch)}, settings.steps)
+    finally:
+        model.set_attn_implementation("sdpa")
+
+
+# Some steps of the recipe `gpu_1_hour`, with its own data pipeline, on generated text.
+
+
+def made_up_documents(tokens: int, words: int) -> Iterator[list[str]]:
+    """Documents with about this many tokens from this many words, distributed by Zipf's law."""
+    generator = torch.Generator().manual_seed(0)
+    size = SENTENCE * DOCUMENT
+    documents = max(4, tokens // size)
+    drawn = torch.multinomial(1 / torch.arange(1, words + 1), documents * size, replacement=True, generator=generator)
+    for document in drawn.view(documents, DOCUMENT, SENTENCE):
+        yield [" ".join(f"w{word}" for word in sentence) for sentence in document.tolist()]
+
+
+def recipe_section(settings: GpuSettings, rate: float, changes: Mapping[str, Any]) -> Section:
+    """Yield a row for the recipe's training with `changes`; `rate` is the device's in operations per second."""
+    yield heading(
+        *("steps", "sequences a step", "tokens/s", "share of the matrix rate", "peak memory, GB", "first loss", "last")
+    )
+    recipe = yaml.safe_load(RECIPE.read_text(encoding="utf-8"))
+    steps = settings.recipe_steps
+    recipe |= {"max_hours": None, "max_steps": steps, "logging_steps": max(1, steps // 6)}
+    recipe |= {"eval_strategy": "no", "eval_steps": None, "save_strategy": "no", "disable_tqdm": True}
+    recipe |= {"batch_ramp": 0.0, "heldout": 0.0}  # each part of the ramp would be compiled again
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        words = [f"w{number}" for number in range(settings.vocabulary - len(SPECIAL))]
+        tokenizer = MyBertTokenizer(vocab=[*SPECIAL, *words])
+        tokenizer.save_pretrained(folder / "tokenizer")
+        documents = made_up_documents(min(STORE_TOKENS, 100 * settings.tokens), len(words))
+        build_token_store(documents, tokenizer, folder / "store.safetensors", show_progress=False)
+        recipe |= {"data": str(folder / "store.safetensors"), "tokenizer": str(folder / "tokenizer")}
+        recipe |= {"output_dir": str(folder / "run"), **changes}
+        if settings.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        torch.compiler.reset()
+        pretrain(**recipe)
+        state = read_json_object(folder / "run" / "trainer_state.json")
+    logs = [entry for entry in state["log_history"] if "tokens_per_second" in entry]
+    # The first steps include compilation.
+    speed = statistics.median(entry["tokens_per_second"] for entry in logs[len(logs) // 2 :])
+    length = recipe["max_length"]
+    work = needed_work(recipe["model_size"], torch.tensor([length]), round(MASKED * length), settings.vocabulary)
+    sequences = recipe["per_device_train_batch_size"] * recipe["gradient_accumulation_steps"]
+    sequences *= recipe["row_length"] // length
+    losses = (f"{logs[place]['mlm_loss']:.2f}" for place in (0, -1))
+    shares = f"{speed * work / length / rate:.0%}", f"{settings.peak():.1f}"
+    yield row(state["global_step"], f"{sequences:,}", f"{speed:,.0f}", *shares, *losses)
+
+
+# The report.
+
+
+class ReportFile:
+    """A Markdown file that is complete after every line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._text = ""
+
+    def add(self, lines: str) -> None:
+        print(lines, flush=True)
+        self._text += f"{lines}\n"
+        write_text(self.path, self._text)
+
+
+def tests_section(path: Path) -> tuple[Section, bool]:
+    """The lines for pytest's JUnit file, and whether no test failed."""
+    cases = list(ElementTree.parse(path).getroot().iter("testcase"))
+    outcomes = {
+        name: [case for case in cases if case.find(name) is not None] for name in ("failure", "error", "skipped")
+    }
+    bad = [*outcomes["failure"], *outcomes["error"]]
+    passed = len(cases) - len(bad) - len(outcomes["skipped"])
+    lines = [f"{passed} passed, {len(bad)} failed, {len(outcomes['skipped'])} skipped."]
+    lines += [f"- failed: `{case.get('classname')}::{case.get('name')}`" for case in bad]
+    return iter(lines), not bad
+
+
+def measure_and_write(arguments: argparse.Namespace, settings: GpuSettings) -> bool:
+    """Measure the requested sections, and write them line by line; return whether all succeeded."""
+    report, begin, is_good = ReportFile(arguments.output), time.perf_counter(), True
+    rate = matrix_rate(settings.device, torch.bfloat16)
+    report.add(f"# Report of a GPU\n\n{describe_setting()}")
+    report.add(f"\nA large bfloat16 matrix product runs at {rate / 1e12:.4g} TFLOP/s. `{shlex.join(sys.argv)}`")
+    if arguments.tests is not None:
+        lines, is_good = tests_section(arguments.tests)
+        report.add("\n## Tests\n\n" + "\n".join(lines))
+    sections: dict[str, Callable[[], Section]] = {
+        "training": lambda: training_section(settings, rate),
+        "vocabulary": lambda: vocabulary_section(settings),
+        "inference": lambda: inference_section(settings),
+        "recipe": lambda: recipe_section(settings, rate, arguments.recipe_changes),
+    }
+    for name in arguments.sections:
+        report.add(f"\n## {TITLES[name]}\n")
+        try:
+            for line in sections[name]():
+                report.add(line)
+        except Exception as error:  # go on with the other sections
+            traceback.print_exc()
+            report.add(f"\nNot finished: {type(error).__name__}: {error}")
+            is_good = False
+        report.add(f"\n({time.perf_counter() - begin:.0f} seconds since the beginning.)")
+    return is_good
+
+
+_DEFAULTS = GpuSettings()
+
+
+@script(
+    flag("--output", type=Path, default=Path("gpu_report.md")),
+    flag("--tests", type=Path, help="pytest's JUnit file, to be told of in the report"),
+    flag("--sections", nargs="+", default=list(TITLES), choices=TITLES),
+    flag("--sizes", nargs="+", default=_DEFAULTS.sizes, choices=MODEL_SIZES),
+    flag("--lengths", nargs="+", type=count, default=_DEFAULTS.lengths),
+    flag(
+        "--fills",
+        nargs="+",
+        type=float,
+        default=_DEFAULTS.fills,
+        help="mean length over the longest: 1, 0.5, 0.25, ...",
+    ),
+    flag("--tokens", type=count, default=_DEFAULTS.tokens, help="real tokens of a batch"),
+    flag("--steps", type=count, default=_DEFAULTS.steps, help="timed calls, after three others"),
+    flag("--recipe_steps", type=count, default=_DEFAULTS.recipe_steps, help="of the recipe's training"),
+    flag("--backend", default=_DEFAULTS.backend, help="of torch.compile"),
+    flag("--vocabulary", type=count, default=_DEFAULTS.vocabulary, help="words"),
+    flag("--recipe_changes", default="{}", help="YAML: settings in place of the recipe's"),
+)
+def main(arguments: argparse.Namespace) -> None:
+    """Measure and write; exit status 1 if results disagree or a section fails."""
+    settings = GpuSettings(**{name: value for name, value in vars(arguments).items() if hasattr(_DEFAULTS, name)})
+    if settings.device == "cpu" and settings.sizes == _DEFAULTS.sizes:
+        raise ValueError("there is no CUDA device; name small --sizes and --tokens to try the report on a CPU.")
+    text = arguments.recipe_changes
+    arguments.recipe_changes = pretraining_settings(text, f"--recipe_changes {text!r}")
+    torch.set_float32_matmul_precision("high")
+    if not measure_and_write(arguments, settings):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""`mybert.predict` compared with transformers' `pipeline` on the same file and weights; predictions must agree.
+
+python -m mybert.benchmarks.scripts.prediction_speed --model my-sst2 --data dev.tsv --text_column sentence
+"""
+
+import argparse
+from functools import partial
+from typing import Any
+
+from transformers import AutoTokenizer, BertForSequenceClassification, pipeline
+
+from ...files import read_rows
+from ...finetuning import predict
+from ..harness import count, flag, script, timed
+
+TOLERANCE = 1e-4  # of float32 scores
+
+
+@script(
+    flag("--model", required=True, help="Model for text classification, folder or Hub name."),
+    flag("--data", required=True, help="A table of texts."),
+    flag("--text_column", default="sentence", help="Column of the text."),
+    flag("--rows", type=count, default=300, help="Rows of the table to read."),
+    flag(
+        "--batch_sizes",
+        type=count,
+        nargs="+",
+        default=[8, 32],
+        help="Batch sizes of the pipeline next to its default, 1; each also with texts sorted by length.",
+    ),
+    flag("--max_length", type=count, default=512, help="Longest sequence in tokens; the rest is truncated."),
+    flag("--dtypes", nargs="+", default=["float32"], help="Types of the weights of mybert.predict."),
+)
+def main(arguments: argparse.Namespace) -> None:
+    """Print rows per second, without loading time on either side."""
+    rows = read_rows(arguments.data)[: arguments.rows]
+    if missing := next((row for row in rows if arguments.text_column not in row), None):
+        raise ValueError(f"{arguments.data} has the columns {', '.join(missing)}; expected {arguments.text_column}.")
+    texts = [str(row[arguments.text_column]) for row in rows]
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
+    model = BertForSequenceClassification.from_pretrained(arguments.model, trust_remote_code=False).eval()
+    classify = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+    print(f"{len(texts)} rows of {arguments.data}, rows a second:\n")
+    rates: dict[str, float] = {}
+    wanted: dict[int, float] = {}
+    for suffix, order in (
+        ("", list(range(len(texts)))),
+        (", sorted", sorted(range(len(texts)), key=lambda row: len(texts[row]))),
+    ):
+        for size in arguments.batch_sizes if suffix else (1, *arguments.batch_sizes):
+            cut: dict[str, Any] = {"truncation": True, "max_length": arguments.max_length}
+            seconds, answers = timed(partial(classify, [texts[row] for row in order], batch_size=size, **cut))
+            wanted = {row: answer["score"] for row, answer in zip(order, answers, strict=True)}
+            rates[f"pipeline, batch size {size}{suffix}"] = len(texts) / seconds
+    print("\n".join(f"- {name}: {rate:.1f}" for name, rate in rates.items()))
+    for dtype in arguments.dtypes:
+        settings = {"max_length": arguments.max_length, "use_cpu": True, "dtype": dtype}
+        loading, _ = timed(partial(predict, arguments.model, texts[:1], **settings))
+        seconds, found = timed(partial(predict, arguments.model, texts, **settings))
+        own = len(texts) / max(seconds - loading, 1e-9)
+        difference = max(abs(answer["score"] - wanted[row]) for row, answer in enumerate(found))
+        assert difference < TOLERANCE or dtype != "float32", f"the scores differ by {difference}"
+        print(
+            f"\nmybert.predict, {dtype}: {own:.1f} ({loading:.1f} s to load and begin are left out); scores differ "
+            f"by {difference:.1e} at most; times as fast as"
+        )
+        print("\n".join(f"- {name}: {own / rate:.2f}" for name, rate in rates.items()))
+
+
+if __name__ == "__main__":
+    main()

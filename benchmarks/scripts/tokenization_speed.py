@@ -1,0 +1,193 @@
+"""Speed of vocabulary training and of bulk encoding, against the tokenizers library and transformers.
+
+    python -m mybert.benchmarks.scripts.tokenization_speed train corpus
+    python -m mybert.benchmarks.scripts.tokenization_speed encode corpus --vocab vocab.txt --megabytes 1
+    python -m mybert.benchmarks.scripts.tokenization_speed processes corpus --vocab vocab.txt
+    python -m mybert.benchmarks.scripts.tokenization_speed memory corpus
+
+Both sides process the same text in the same process, one after the other; `encode` checks that all ids are equal.
+"""
+
+import argparse
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+# Read when tokenizers first needs it.
+os.environ.setdefault("RAYON_NUM_THREADS", str(os.cpu_count()) if "train" in sys.argv[1:2] else "1")
+
+import numpy as np
+import tokenizers
+import transformers
+from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+from ...files import open_text
+from ...tokenization import BulkEncoder, MyBertTokenizer, train_wordpiece
+from ..harness import (
+    REPEATS,
+    count,
+    flag,
+    heading,
+    in_turns,
+    ratio,
+    read_lines,
+    row,
+    run_apart,
+    script,
+    text_files,
+    timed,
+)
+
+
+def benchmark_training(files: list[str], vocab_size: int, repeats: int) -> None:
+    """Train on the same plain file, with all cores; wall-clock seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder) / "text.txt"
+        with text.open("w", encoding="utf-8") as out:
+            for file in files:
+                out.writelines(f"{line}\n" for line in open_text(file))
+        print(f"{text.stat().st_size / 1e6:.1f} MB of text, {vocab_size} pieces, {os.cpu_count()} cores\n")
+        sizes: dict[str, int] = {}  # a small text may not give all pieces
+
+        def theirs() -> int:
+            tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+            tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=False)
+            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+            special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+            trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False)
+            tokenizer.train([str(text)], trainer)
+            return tokenizer.get_vocab_size()
+
+        def ours(algorithm: str, min_frequency: int) -> int:
+            options: dict[str, Any] = {"algorithm": algorithm, "min_frequency": min_frequency}
+            return len(train_wordpiece(text, vocab_size, layout="compact", show_progress=False, **options))
+
+        def measure(name: str, run: Callable[[], int]) -> float:
+            elapsed, sizes[name] = timed(run)
+            return elapsed
+
+        peer = "tokenizers WordPieceTrainer"
+        runs: dict[str, Callable[[], int]] = {
+            peer: theirs,
+            "mybert bpe": partial(ours, "bpe", 2),
+            "mybert wordpiece, min_frequency 100": partial(ours, "wordpiece", 100),
+        }
+        seconds = in_turns({name: partial(measure, name, run) for name, run in runs.items()}, repeats)
+        base = statistics.median(seconds[peer])
+        print(heading("", "pieces", "seconds (median)", "all", "speed-up"))
+        for name, values in seconds.items():
+            median = statistics.median(values)
+            every = " ".join(f"{value:.1f}" for value in values)
+            print(row(name, sizes[name], f"{median:.1f}", every, f"{base / median:.2f}"))
+
+
+def benchmark_encoding(lines: list[str], vocab: str, repeats: int) -> None:
+    """Encode line by line on one core; seconds of CPU time, which other load on the machine affects least."""
+    characters = sum(map(len, lines))
+    ours = MyBertTokenizer(vocab)
+    theirs = transformers.BertTokenizer(vocab)
+    warm = BulkEncoder(ours)
+    warm.encode(lines)
+    expected: list[list[int]] = ours(lines, add_special_tokens=False)["input_ids"]
+
+    def measure(name: str, run: Callable[[], Any]) -> float:
+        elapsed, result = timed(run, time.process_time)
+        if "BulkEncoder" in name:
+            ids, offsets = result
+            assert np.array_equal(ids, np.concatenate([np.array(row, np.int64) for row in expected]))
+            assert np.array_equal(np.diff(offsets), [len(row) for row in expected])
+        return elapsed
+
+    fast = "tokenizers encode_batch_fast, our pipeline"
+    runs: dict[str, Callable[[], Any]] = {
+        fast: lambda: ours.backend_tokenizer.encode_batch_fast(lines, add_special_tokens=False),
+        "tokenizers encode_batch_fast, BertTokenizer": lambda: theirs.backend_tokenizer.encode_batch_fast(
+            lines, add_special_tokens=False
+        ),
+        "transformers BertTokenizer(...)": lambda: theirs(lines, add_special_tokens=False),
+        "mybert BulkEncoder, empty memo": lambda: BulkEncoder(ours).encode(lines),
+        "mybert BulkEncoder, text seen before": lambda: warm.encode(lines),
+    }
+    seconds = in_turns({name: partial(measure, name, run) for name, run in runs.items()}, repeats)
+    peer = statistics.median(seconds[fast])
+    print(f"{characters / 1e6:.1f} M characters in {len(lines)} lines; ids equal on every line\n")
+    print(heading("one core", "CPU seconds (median)", "M characters/s", "times encode_batch_fast"))
+    for name, values in seconds.items():
+        median = statistics.median(values)
+        print(row(name, f"{median:.2f}", f"{characters / 1e6 / median:.1f}", f"{peer / median:.1f}"))
+
+
+def benchmark_processes(lines: list[str], vocab: str, repeats: int) -> None:
+    """Encode a stream of batches with one and two processes, in turn; wall-clock and CPU seconds."""
+    batches = [lines[start : start + 5000] for start in range(0, len(lines), 5000)]
+    tokenizer = MyBertTokenizer(vocab)
+    tokens = 0
+
+    def cpu_seconds() -> np.ndarray:
+        usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        return np.array([usage.ru_utime + usage.ru_stime for usage in usages])
+
+    def measure(processes: int) -> list[float]:
+        nonlocal tokens
+        before = cpu_seconds()
+        with BulkEncoder(tokenizer, num_processes=processes) as encoder:
+            elapsed, tokens = timed(lambda: sum(len(ids) for ids, _ in encoder.encode_stream(batches)))
+        return [elapsed, *(cpu_seconds() - before)]
+
+    found = in_turns({str(processes): partial(measure, processes) for processes in (1, 2)}, repeats)
+    print(f"{sum(map(len, lines)) / 1e6:.1f} M characters, {tokens} tokens, {repeats} runs each, in turn\n")
+    print(heading("processes", "wall (median)", "wall (best)", "speed-up", "CPU parent", "CPU workers"))
+    alone = [run[0] for run in found["1"]]
+    for processes, measured in found.items():
+        wall, parent, workers = (statistics.median(column) for column in zip(*measured, strict=True))
+        walls = [run[0] for run in measured]
+        figures = wall, min(walls), ratio(alone, walls), parent, workers
+        print(row(processes, *(f"{figure:.2f}" for figure in figures)))
+
+
+def train_and_measure(files: list[str], vocab_size: int, processes: int) -> list[float]:
+    """Train; MiB before, at the peak, and of the largest worker. For a fresh process."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    train_wordpiece(files, vocab_size, num_processes=processes, show_progress=False)
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return [size / 1024 for size in (before, *(usage.ru_maxrss for usage in usages))]
+
+
+def measure_memory(files: list[str], vocab_size: int) -> None:
+    """Train with one and with two processes; print the largest resident size of any of them."""
+    print(heading("processes", "before (MiB)", "peak (MiB)", "largest worker (MiB)"))
+    for processes in (1, 2):
+        sizes = run_apart(train_and_measure, files, vocab_size, processes)
+        print(row(processes, *(f"{size:.0f}" for size in sizes)), flush=True)
+
+
+@script(
+    flag("what", choices=["train", "encode", "processes", "memory"]),
+    flag("files", nargs="+"),
+    flag("--vocab", help="vocabulary file for encode and processes"),
+    flag("--megabytes", type=float, default=float("inf"), help="encode so much of the text"),
+    flag("--vocab_size", type=count, default=30522),
+    REPEATS,
+)
+def main(arguments: argparse.Namespace) -> None:
+    what, files = arguments.what, text_files(arguments.files)
+    if what in ("encode", "processes") and arguments.vocab is None:
+        raise ValueError(f"{what} needs a --vocab.")
+    if what == "train":
+        benchmark_training(files, arguments.vocab_size, arguments.repeats)
+    elif what == "memory":
+        measure_memory(files, arguments.vocab_size)
+    else:
+        benchmark = benchmark_encoding if what == "encode" else benchmark_processes
+        benchmark(read_lines(files, arguments.megabytes), arguments.vocab, arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()

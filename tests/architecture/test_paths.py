@@ -1,0 +1,79 @@
+"""How much code a command runs through: own functions, files, and how often it opens a config.json.
+
+The limits are what it takes today. They only fall: lower them with every simplification.
+"""
+
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import mybert
+from mybert import MyBertConfig, MyBertForSequenceClassification
+from mybert.cli import main
+
+ROOT = f"{Path(mybert.__file__).resolve().parent}/"
+OPTIMIZED = 2  # flag of the code of functions, which classes and modules lack
+PRETRAIN = (
+    "--vocab_size 60 --layout compact --model_size tiny --hidden_size 32 --num_hidden_layers 1 --max_length 32 "
+    "--max_steps 2 --save_strategy no --per_device_train_batch_size 8 --heldout 0.2 --disable_tqdm --use_cpu "
+    "--num_processes 1"
+)
+opened: list[str] = []  # config.json files, since the list was emptied
+
+
+@pytest.fixture(scope="module", autouse=True)
+def opened_files_are_recorded() -> None:
+    def record(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and Path(str(arguments[0])).name == "config.json":
+            opened.append(str(arguments[0]))
+
+    sys.addaudithook(record)  # for good: it cannot be removed
+
+
+def entered_by(command: list[str]) -> Counter[str]:
+    """The own files in which a command enters functions, with their numbers."""
+    functions = set()
+
+    def record(frame: FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(ROOT) and code.co_flags & OPTIMIZED:
+            functions.add((code.co_filename, code.co_name, code.co_firstlineno))
+
+    opened.clear()
+    sys.setprofile(record)
+    try:
+        status = main(command)
+    finally:
+        sys.setprofile(None)
+    assert status == 0
+    return Counter(file.removeprefix(ROOT) for file, name, _ in functions if name[0] != "<")  # no comprehensions
+
+
+@pytest.mark.parametrize(
+    ("command", "functions", "files", "configs"),
+    [
+        ("predict MODEL DATA --output OUT.csv --use_cpu", 294, 47, 3),
+        (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 537, 68, 4),
+    ],
+    ids=lambda value: value.split()[0] if isinstance(value, str) else None,
+)
+def test_commands_take_short_paths(command, functions, files, configs, tmp_path, tokenizer, text_file):
+    config = MyBertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
+    )
+    MyBertForSequenceClassification(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "rows.csv").write_text("text\nthe cat\na dog sat\nit was happy\n")
+    places = {"MODEL": tmp_path / "model", "DATA": tmp_path / "rows.csv", "TEXT": text_file}
+
+    def words(run: str) -> list[str]:
+        outputs = {"OUT": tmp_path / run, "OUT.csv": tmp_path / f"{run}.csv"}
+        return [str((places | outputs).get(word, word)) for word in command.split()]
+
+    assert main(words("first")) == 0  # imports modules, whose options are made by functions
+    found = entered_by(words("second"))
+    assert found.total() <= functions and len(found) <= files and len(opened) <= configs, (found, opened)
