@@ -1,7 +1,7 @@
 """mybert: BERT from raw text to the Hub, in one package on transformers 5.
 
 Importing this package registers MyBERT with transformers (`AutoModel`, `AutoTokenizer`, `pipeline`) and brings back
-`pipeline("question-answering")`. The rooms (`mybert.pretraining`, `mybert.finetuning`, ...) load on first use.
+`pipeline("question-answering")`. The subpackages (`mybert.pretraining`, `mybert.finetuning`, ...) load on first use.
 """
 
 import importlib
@@ -43,7 +43,7 @@ _ROOMS = (
 )
 
 # The subpackage of each name that is not a model class.
-_ROOM_OF = {
+_SUBPACKAGE_OF = {
     "MyBertTokenizer": "tokenization",
     "distill": "finetuning",
     "evaluate": "finetuning",
@@ -80,8 +80,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f".{name}", __name__)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = _ROOM_OF.get(name, "modeling_mybert")
-    return getattr(importlib.import_module(f".{room}", __name__), name)
+    subpackage = _SUBPACKAGE_OF.get(name, "modeling_mybert")
+    return getattr(importlib.import_module(f".{subpackage}", __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -37,7 +37,7 @@ from .network.features import (
     write_safetensors,
     write_vectors,
 )
-from .network.heads import check_max_length, check_model, longest_sequence
+from .network.heads import check_max_length, longest_sequence
 from .prediction.evaluation import PREDICTION_FILES, REPORT_FILES, Measured, measure_model
 from .tasks.registry import TASKS
 from .tasks.task_arguments import (
@@ -218,7 +218,7 @@ class FeaturesArguments(SourceSettings):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
-        check_model(self.model, ask_hub=False)
+        Checkpoint(self.model).check(ask_hub=False)
         check_options(self)
         self.features = self.features or ("last" if self.pooling else "concat_last_four")
         if self.features not in FEATURES:
@@ -236,10 +236,11 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     `features` (texts, F). They equal those of sentence-transformers for the same folder: `"own"` with the settings
     saved there (pooling, normalisation, length, prompt, lower case), the others without normalisation.
 
-    Otherwise, JSON lines have one text per line: `index`, `text`, and `tokens`, see `TokenFeatures`. Safetensors have
-    the tokens of all texts concatenated: `features` (T, F); `input_ids` (T,); `offsets` (T, 2), the character range
-    of each token, end exclusive; `sentences` (T,), 1 in the second sentence of a pair; and `text_starts`
-    (texts + 1,), the index of the first token of each text.
+    Otherwise, JSON lines have one text per line: `index`, `text`, and `tokens`, each with `token`, `start` and `end`
+    (its characters in the text, of a pair in its sentence; 0 for special tokens), `sentence` (1 in the second sentence
+    of a pair, otherwise 0) and `features`. Safetensors have the tokens of all texts concatenated: `features` (T, F);
+    `input_ids` (T,); `offsets` (T, 2), the character range of each token, end exclusive; `sentences` (T,), 1 in the
+    second sentence of a pair; and `text_starts` (texts + 1,), the index of the first token of each text.
 
     Args:
         arguments: The settings.

@@ -7,7 +7,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .base_mybert import MyBertPreTrainedModel, auto_map
     from .batch_mybert import flat_indices
     from .configuration_mybert import MODEL_SIZES, MyBertConfig
     from .heads_mybert import (
@@ -16,9 +15,9 @@ if TYPE_CHECKING:
         MyBertForSequenceClassification,
         MyBertForTokenClassification,
     )
-    from .kernels_mybert import LinearKernels, linear_kernels, set_linear_kernel
+    from .linear_mybert import LinearKernels, linear_kernels, set_linear_kernel
     from .losses_mybert import IGNORE_INDEX, cross_entropy, mean_of
-    from .modeling_mybert import MyBertModel
+    from .modeling_mybert import MyBertModel, MyBertPreTrainedModel, auto_map
     from .pretraining_heads_mybert import (
         MyBertForMaskedLM,
         MyBertForNextSentencePrediction,
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     )
 
 _FILES = {
-    "base_mybert": ("MyBertPreTrainedModel", "auto_map"),
     "configuration_mybert": ("MODEL_SIZES", "MyBertConfig"),
     "heads_mybert": (
         "MyBertForMultipleChoice",
@@ -35,9 +33,9 @@ _FILES = {
         "MyBertForSequenceClassification",
         "MyBertForTokenClassification",
     ),
-    "kernels_mybert": ("LinearKernels", "linear_kernels", "set_linear_kernel"),
+    "linear_mybert": ("LinearKernels", "linear_kernels", "set_linear_kernel"),
     "losses_mybert": ("IGNORE_INDEX", "cross_entropy", "mean_of"),
-    "modeling_mybert": ("MyBertModel",),
+    "modeling_mybert": ("MyBertModel", "MyBertPreTrainedModel", "auto_map"),
     "batch_mybert": ("flat_indices",),
     "pretraining_heads_mybert": (
         "MyBertForMaskedLM",

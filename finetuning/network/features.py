@@ -6,7 +6,7 @@ sentence_transformers' `SentenceTransformer` writes next to a model.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 
@@ -20,12 +20,12 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedMode
 from transformers import initialization as init
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from ...files import companion_files, json_line, only_errors, read_json_object
+from ...files import companion_files, json_line, read_json_object
 from ...modeling_mybert import cross_entropy
 from ...pipelines.batching import EXAMPLES_AT_ONCE, run_sorted
 from ...tokenization import TruncatedTexts
 from .bilstm import run_lstm
-from .heads import check_encoder, read_config
+from .heads import load_checked, read_config
 
 
 @dataclass(frozen=True)
@@ -82,17 +82,7 @@ def hidden_states(
 
 def load_encoder(name: str, device: str | torch.device = "cpu") -> PreTrainedModel:
     """Load a model's encoder to be used frozen; weights that do not fit its configuration are an error."""
-    with only_errors():
-        encoder, loaded = AutoModel.from_pretrained(
-            name,
-            config=read_config(name),
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-        )
-    check_encoder(name, encoder, loaded)
-    return encoder.to(device).eval()
+    return load_checked(name, AutoModel, read_config(name))[0].to(device).eval()
 
 
 def combine(states: torch.Tensor, features: Features, weights: torch.Tensor | None = None) -> torch.Tensor:
@@ -104,15 +94,6 @@ def combine(states: torch.Tensor, features: Features, weights: torch.Tensor | No
     if weights is None:  # 1 / K each
         return states.mean(-2)
     return (weights[:, None] * states).sum(-2)
-
-
-@dataclass(frozen=True)
-class TokenFeatures:
-    token: str
-    start: int  # first character in the text (in its sentence, for a pair); 0 for special tokens
-    end: int  # after its last character; 0 for special tokens
-    sentence: int  # 1 for the second sentence of a pair, otherwise 0
-    features: list[float]
 
 
 def write_json_lines(
@@ -127,7 +108,13 @@ def write_json_lines(
     with path.open("w", encoding="utf-8") as file:
         for index, (text, encoding, row) in enumerate(zip(texts, encodings, rows, strict=True)):
             tokens = [
-                TokenFeatures(token, start, end, sentence or 0, [round(value, 6) for value in values.tolist()])
+                {
+                    "token": token,
+                    "start": start,
+                    "end": end,
+                    "sentence": sentence or 0,
+                    "features": [round(value, 6) for value in values.tolist()],
+                }
                 for token, (start, end), sentence, values in zip(
                     tokenizer.convert_ids_to_tokens(encoding.inputs["input_ids"][0]),
                     encoding.inputs["offset_mapping"][0],
@@ -136,8 +123,7 @@ def write_json_lines(
                     strict=True,
                 )
             ]
-            line = {"index": index, "text": text, "tokens": [asdict(token) for token in tokens]}
-            file.write(json_line(line) + "\n")
+            file.write(json_line({"index": index, "text": text, "tokens": tokens}) + "\n")
             size = row.shape[1]
     return size
 

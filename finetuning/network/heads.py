@@ -2,9 +2,8 @@
 
 import copy
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ TARGET_SCALE = "target_scale"
 
 # Parts of a trunk that a checkpoint may lack.
 _OPTIONAL = ("pooler.", "bilstm.", "position_ids")
-_SAFELY = {"trust_remote_code": False, "use_safetensors": True}
 # `Trainer` treats all outputs as predictions, so extra outputs that a checkpoint enables are disabled.
 _LOGITS_ONLY = {"output_hidden_states": False, "output_attentions": False}
 # Model types whose first position is the padding token's id + 1, as in fairseq.
@@ -61,12 +59,7 @@ def load_with_head(
     names = config_fields.get("id2label", {})
     if names and keeps_head(before, auto_class, beginning):
         _check_head(name, before, Labels(tuple(names.values())))
-    with only_errors():
-        # In float32 whatever the checkpoint's dtype: half precision would round small updates to 0.
-        model, loaded = auto_class.from_pretrained(
-            name, config=config, output_loading_info=True, ignore_mismatched_sizes=True, **_SAFELY
-        )
-    check_encoder(name, model, loaded, advice=", or pass --from_scratch True")
+    model, loaded = load_checked(name, auto_class, config, advice=", or pass --from_scratch True")
     new = {*loaded["missing_keys"], *(key[0] for key in loaded["mismatched_keys"])}
     if beginning.new_head:
         new |= set(reset_head(model))
@@ -87,6 +80,7 @@ def _starting_config(
     name: str, before: PreTrainedConfig, config_fields: dict[str, Any], beginning: Beginning
 ) -> PreTrainedConfig:
     """The initial model's configuration; `before` is that of its folder."""
+    # In float32 whatever the checkpoint's dtype: half precision would round small updates to 0.
     fields = config_fields | _LOGITS_ONLY | {"dtype": torch.float32}
     if beginning.dropout is not None:
         if not hasattr(before, "hidden_dropout_prob"):
@@ -104,10 +98,26 @@ def _starting_config(
     return read_config(name, beginning.keep_model_type, **fields)
 
 
-def check_encoder(name: str, model: PreTrainedModel, loaded: Mapping[str, Any], advice: str = "") -> None:
-    """Reject an encoder that was not completely loaded; `loaded` is transformers' loading information."""
+def load_checked(
+    name: str, auto_class: Any, config: PreTrainedConfig, advice: str = "", head_too: bool = False
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """Load a model, and transformers' loading information; an encoder (or head) that does not fit is an error."""
+    with only_errors():
+        model, loaded = auto_class.from_pretrained(
+            name,
+            config=config,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+        )
     prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
-    _check_shapes(name, [mismatch for mismatch in loaded["mismatched_keys"] if mismatch[0].startswith(prefix)])
+    for key, found, expected in sorted(loaded["mismatched_keys"]):
+        if head_too or key.startswith(prefix):
+            raise ValueError(
+                f"{key} in {name} has shape {tuple(found)}; expected {tuple(expected)}, given the sizes in its "
+                "config.json."
+            )
     missing = sorted(
         key for key in loaded["missing_keys"] if key.startswith(prefix) and not any(part in key for part in _OPTIONAL)
     )
@@ -116,14 +126,7 @@ def check_encoder(name: str, model: PreTrainedModel, loaded: Mapping[str, Any], 
             f"The weights in {name} lack {len(missing)} of the encoder's, such as {missing[0]}; expected all that a "
             f"{type(model).__name__} has{advice}."
         )
-
-
-def _check_shapes(name: str, mismatches: Iterable[tuple[str, Any, Any]]) -> None:
-    for key, found, expected in sorted(mismatches):
-        raise ValueError(
-            f"{key} in {name} has shape {tuple(found)}; expected {tuple(expected)}, given the sizes in its "
-            "config.json."
-        )
+    return model, loaded
 
 
 def load_finetuned(checkpoint: Checkpoint, auto_class: Any, pipeline: str) -> PreTrainedModel:
@@ -136,12 +139,7 @@ def load_finetuned(checkpoint: Checkpoint, auto_class: Any, pipeline: str) -> Pr
             f"{name} has no head for this task (it is a {config.architectures[0]}); expected a model that was "
             f"fine-tuned for {pipeline}."
         )
-    with only_errors():
-        model, loaded = auto_class.from_pretrained(
-            name, config=config, output_loading_info=True, ignore_mismatched_sizes=True, **_SAFELY
-        )
-    _check_shapes(name, loaded["mismatched_keys"])
-    check_encoder(name, model, loaded)
+    model, loaded = load_checked(name, auto_class, config, head_too=True)
     head = sorted(key for key in loaded["missing_keys"] if not key.endswith("position_ids"))
     if head:  # or a pooler, which only training may begin at random
         raise ValueError(
@@ -150,16 +148,6 @@ def load_finetuned(checkpoint: Checkpoint, auto_class: Any, pipeline: str) -> Pr
         )
     fold_target_scale(model)
     return model
-
-
-def check_model(name: str | Path, from_scratch: bool = False, ask_hub: bool = True) -> None:
-    """Check a model folder before anything is loaded; "name" and "owner/name" can be Hub names."""
-    Checkpoint(name).check(ask_hub=ask_hub, needs_weights=not from_scratch)
-
-
-def check_start(name: str, from_scratch: bool = False) -> None:
-    """Check an initial model as `check_model` does, and that its weights can be trained (are not quantized)."""
-    Checkpoint(name).check(needs_weights=not from_scratch).refuse_quantized_weights()
 
 
 def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreTrainedConfig:

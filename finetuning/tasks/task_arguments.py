@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from transformers import PreTrainedConfig
+
 from ...files import Checkpoint, check_available
 from ...files.options import AT_LEAST_1, Group, Range, check_options, option
 from ...files.source import GivenData
@@ -181,8 +183,12 @@ def task_for_model(arguments: TaskArguments, model: Checkpoint | None) -> tuple[
     recorded = recorded_task(model.name, config)
     if recorded is not None and recorded[0] == arguments.task:
         return recorded
-    task, longest = TASKS[arguments.task], longest_sequence(config)
-    return arguments.task, replace(task, max_length=min(task.max_length, longest or task.max_length))
+    return arguments.task, fitted_to_model(TASKS[arguments.task], config)
+
+
+def fitted_to_model(task: Task, config: PreTrainedConfig) -> Task:
+    """The task with sequences no longer than a model can read."""
+    return replace(task, max_length=min(task.max_length, longest_sequence(config) or task.max_length))
 
 
 def benchmark_files(folder: str | Path, task: Task, split: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
-from ...files import refuse_address
+from ...files import Checkpoint, refuse_address
 from ...files.options import (
     ABOVE_0,
     AT_LEAST_0,
@@ -25,7 +25,7 @@ from ...files.source import GivenData
 from ...runs import RunArguments, check_libraries, started_on_cpus
 from ..data.rows import DataSource, HubSplit, source_of, sources_of
 from ..tasks.task import Task
-from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names
+from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names, fitted_to_model
 from .parameters import rate_for_size
 from .samples import SampleSettings
 
@@ -270,6 +270,13 @@ class FinetuningArguments(
     def _check_training_data(self) -> None:
         if not self.train_file and not self.dataset:
             raise ValueError("train_file is not set; give training data as train_file, data_dir or dataset.")
+
+    def fitting_task(self) -> Task:
+        """The task; unless `max_length` is given, sequences are no longer than the model, which must exist, reads."""
+        task = self.resolve_task()
+        if self.max_length is not None:
+            return task
+        return fitted_to_model(task, Checkpoint(self.model).config)
 
     def choose_learning_rate(self) -> None:
         """Set the learning rate that the user has not given, and log why; the model must exist by now.

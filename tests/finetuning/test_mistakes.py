@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from transformers import DistilBertConfig, DistilBertModel, RobertaConfig, RobertaModel
 
-from mybert import MyBertForPreTraining
+from mybert import MyBertConfig, MyBertForPreTraining
 from mybert.cli import main
 from mybert.files.source import HubSplit
 from mybert.finetuning import (
@@ -15,6 +15,7 @@ from mybert.finetuning import (
     EvaluateArguments,
     FeaturesArguments,
     FinetuningArguments,
+    distill,
     extract_features,
     finetune,
     tag_words,
@@ -455,3 +456,18 @@ def test_int8_weights_are_not_trained(tmp_path, pretrained, from_scratch):
     ):
         finetune(arguments)
     assert not (tmp_path / "out").exists()
+
+
+def test_sequences_are_no_longer_than_a_model_reads(tmp_path, tokenizer):
+    """By default; a length that is given is an error."""
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = MyBertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, **size)
+    MyBertForPreTraining(config).save_pretrained(tmp_path / "short")
+    tokenizer.save_pretrained(tmp_path / "short")
+    (tmp_path / "t.tsv").write_text(f"text\tlabel\n{'a cat ' * 40}\tx\na dog\ty\n")
+    settings = {"train_file": str(tmp_path / "t.tsv"), "max_steps": 1, "use_cpu": True, "disable_tqdm": True}
+    finetune(model=str(tmp_path / "short"), output_dir=str(tmp_path / "out"), **settings)
+    with pytest.raises(ValueError, match=r"max_length is 128; .*short reads at most 32 tokens"):
+        finetune(model=str(tmp_path / "short"), output_dir=str(tmp_path / "a"), max_length=128, **settings)
+    student = {"teacher": str(tmp_path / "out"), "student": str(tmp_path / "short"), "task": "classification"}
+    distill(**student, output_dir=str(tmp_path / "student"), **settings)

@@ -172,18 +172,3 @@ def test_what_counts_as_reading(no_value_read):
             read()
     with no_value_read():
         values[torch.zeros(2, dtype=torch.long, device="meta")]
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"token_indices": torch.zeros(2, 3).long()}, r"token_indices has shape \(2, 3\)"),
-        ({"token_indices": torch.tensor([0.5])}, "token_indices has type torch.float32"),
-        ({"token_indices": torch.tensor([0]), "attention_mask": None}, "token_indices is given without"),
-        ({"prediction_indices": torch.tensor(3)}, r"prediction_indices has shape \(\)"),
-    ],
-)
-def test_indices_that_do_not_fit(heads, changes, words):
-    head = heads("ForMaskedLM")
-    with pytest.raises(ValueError, match=words):
-        head.model().train()(**{**head.batch(labels=True), **changes})

@@ -17,7 +17,6 @@ import mybert
 from mybert.modeling_mybert import batch_mybert
 from mybert.modeling_mybert.batch_mybert import (
     flat_indices,
-    number_sequences,
     pack_padded,
     pack_sequences,
     unmask_empty_rows,
@@ -91,34 +90,31 @@ def test_padding_has_zeros(heads):
         assert states[~is_padding].any(1).all()
 
 
-def test_selected_hidden_states(heads):
-    head = heads("Model")
-    (ours, theirs), batch = head.twins(), head.batch()
-    chosen, expected = (model(**batch, output_hidden_states=[-1]).hidden_states for model in (ours, theirs))
-    assert [states is None for states in chosen] == [states is None for states in expected]
-    assert chosen[0] is None
-    if chosen[-1] is not None:  # earlier versions of transformers do not count from the end
-        assert torch.equal(chosen[-1], ours(**batch).last_hidden_state)
-
-
 @pytest.mark.parametrize(
-    "change", [{"unpad_inputs": False}, {"attn_implementation": "eager"}], ids=["switched off", "eager"]
+    ("asked", "given"), [([-1], {2}), (1, {1}), ([0, -2], {0, 1}), ([5, -9], set()), (True, {0, 1, 2})]
 )
+def test_selected_hidden_states(heads, asked, given):
+    """By their indices, as in transformers' BERT."""
+    model, batch = heads("Model").model(), heads("Model").batch()
+    expected = model(**batch, output_hidden_states=True).hidden_states
+    chosen = model(**batch, output_hidden_states=asked).hidden_states
+    assert [states is not None for states in chosen] == [number in given for number in range(3)]
+    assert all(states is None or torch.equal(states, expected[number]) for number, states in enumerate(chosen))
+
+
+@pytest.mark.parametrize("change", ["unpad_inputs", "eager", "prepared mask"])
 def test_stays_padded(heads, watch, change):
-    head = heads("Model")
-    ours, theirs = head.twins(**change)
+    head, settings = (
+        heads("Model"),
+        {"unpad_inputs": {"unpad_inputs": False}, "eager": {"attn_implementation": "eager"}},
+    )
+    ours, theirs = head.twins(**settings.get(change, {}))
     batch = head.batch()
+    if change == "prepared mask":
+        batch["attention_mask"] = batch["attention_mask"].bool()[:, None, None].expand(-1, 1, 11, -1)
     seen = watch(ours.base_model.encoder.layer[0], num_tokens)
     torch.testing.assert_close(ours(**batch)[0], theirs(**batch)[0], rtol=0, atol=1e-5)
     assert seen == [batch["input_ids"].numel()]
-
-
-def test_stays_padded_under_a_prepared_mask(heads):
-    head = heads("Model")
-    ours, theirs = head.twins()
-    batch = head.batch()
-    batch["attention_mask"] = batch["attention_mask"].bool()[:, None, None].expand(-1, 1, 11, -1)
-    torch.testing.assert_close(ours(**batch)[0], theirs(**batch)[0], rtol=0, atol=1e-5)
 
 
 def test_full_batch_is_not_packed(heads):
@@ -150,6 +146,19 @@ def test_a_caller_of_a_head_may_want_the_padding(heads, name):
 
 
 @pytest.mark.parametrize("padding", ["right", "left"])
+def losses_of_answers(outputs, possible, places) -> torch.Tensor:
+    """The mean loss of each row's start and end, among the possible positions only."""
+    pairs = zip((outputs.start_logits, outputs.end_logits), places.values(), strict=True)
+    return torch.stack(
+        [
+            -scores[row].masked_fill(~possible[row], -torch.inf).log_softmax(-1)[positions[row]]
+            for scores, positions in pairs
+            for row in range(len(possible))
+        ]
+    ).mean()
+
+
+@pytest.mark.parametrize("padding", ["right", "left"])
 def test_answers_are_learnt_without_the_padding(heads, watch, padding):
     head = heads("ForQuestionAnswering")
     ours, theirs = head.twins(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -157,15 +166,7 @@ def test_answers_are_learnt_without_the_padding(heads, watch, padding):
     tokens = batch["attention_mask"].bool()
     first = tokens.int().argmax(1)
     places = {"start_positions": first, "end_positions": first + 1}
-
-    outputs = theirs.train()(**batch)
-    expected = torch.stack(
-        [
-            -scores[row][tokens[row]].log_softmax(-1)[place]
-            for place, scores in enumerate((outputs.start_logits, outputs.end_logits))
-            for row in range(len(tokens))
-        ]
-    ).mean()
+    expected = losses_of_answers(theirs.train()(**batch), tokens, places)
     expected.backward()
     seen = watch(ours.base_model.encoder.layer[0], num_tokens)
     assert ours.train()(**batch, **places).loss != expected  # as in transformers: padding may be an answer
@@ -229,15 +230,8 @@ def test_an_answer_in_a_sequence_of_padding_only(heads):
     batch["attention_mask"][1] = 0
     possible = batch["attention_mask"].bool()
     possible[1] = True
-    outputs = model(**batch)
-    expected = torch.stack(
-        [
-            -scores[row][possible[row]].log_softmax(-1)[place]
-            for place, scores in enumerate((outputs.start_logits, outputs.end_logits))
-            for row in range(len(possible))
-        ]
-    ).mean()
     places = {"start_positions": torch.zeros(4).long(), "end_positions": torch.ones(4).long()}
+    expected = losses_of_answers(model(**batch), possible, places)
     loss = model(**batch, **places, unpad_inputs=True).loss
     torch.testing.assert_close(loss, expected, rtol=0, atol=1e-5)
     loss.backward()
@@ -290,25 +284,6 @@ def attention_context(model, batch) -> torch.Tensor:
     return kept[0]
 
 
-@pytest.mark.parametrize("use_reentrant", [False, True])
-@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated")
-def test_few_rows_in_training_under_checkpointing(heads, use_reentrant):
-    """Recomputed layers draw the same dropout, although products without gradients may be transposed."""
-    model, batch = (
-        heads("ForSequenceClassification").model().train(),
-        heads("ForSequenceClassification").batch("right", labels=True),
-    )
-    torch.manual_seed(0)
-    model(**batch).loss.backward()
-    expected = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
-    model.zero_grad()
-    model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
-    torch.manual_seed(0)
-    model(**batch).loss.backward()
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(parameter.grad, expected[name], rtol=0, atol=1e-6)
-
-
 # Several sequences in a row
 
 
@@ -343,29 +318,6 @@ def test_sequences_of_a_row_do_not_see_each_other(
     torch.testing.assert_close(outputs.pooler_output, pooled, rtol=0, atol=1e-5)
 
 
-def test_no_leak_in_the_gradient(heads, sequences):
-    model, batch = heads("Model").model(), flattened(sequences)
-    words = model.get_input_embeddings()(batch.pop("input_ids")).detach().requires_grad_()
-    states = model(**batch, inputs_embeds=words).last_hidden_state
-    start = LENGTHS[0] + LENGTHS[1]
-    states[0, start : start + LENGTHS[2]].sum().backward()
-    touched = words.grad[0].abs().sum(1) > 0
-    assert touched.nonzero().flatten().tolist() == list(range(start, start + LENGTHS[2]))
-
-
-def test_several_rows_of_several_sequences(heads, sequences):
-    head = heads("Model")
-    model = head.model()
-    rows = [sequences[0], torch.cat([sequences[2], sequences[4]])]
-    positions = torch.stack([torch.arange(11), torch.cat([torch.arange(4), torch.arange(7)])])
-    outputs = model(torch.stack(rows), position_ids=positions)
-    alone = [model(sequence[None]) for sequence in (sequences[0], sequences[2], sequences[4])]
-    torch.testing.assert_close(
-        outputs.last_hidden_state.flatten(0, 1), torch.cat([one.last_hidden_state[0] for one in alone])
-    )
-    torch.testing.assert_close(outputs.pooler_output, torch.cat([one.pooler_output for one in alone]))
-
-
 class Flash:
     """A stand-in for flash attention, which reads no mask and separates sequences by the boundaries it is given."""
 
@@ -391,8 +343,9 @@ def with_flash_attention(model, monkeypatch, flash=None) -> Flash:
 
 
 @pytest.mark.parametrize("is_decoder", [False, True])
+@pytest.mark.parametrize("has_flash", [False, True])
 @pytest.mark.parametrize("given", ["position_ids", "cu_seq_lens_q", "all"])
-def test_flash_attention_on_several_rows_of_several_sequences(heads, sequences, given, is_decoder, monkeypatch):
+def test_several_rows_of_several_sequences(heads, sequences, given, has_flash, is_decoder, monkeypatch):
     model = heads("Model").model(is_decoder=is_decoder)
     alone = [model(sequence[None]) for sequence in (sequences[0], sequences[2], sequences[4])]
     rows = torch.stack([sequences[0], torch.cat([sequences[2], sequences[4]])])
@@ -403,9 +356,9 @@ def test_flash_attention_on_several_rows_of_several_sequences(heads, sequences, 
         "cu_seq_lens_q": {"cu_seq_lens_q": borders},
         "all": {"cu_seq_lens_q": borders, "cu_seq_lens_k": borders, "max_length_q": 12, "max_length_k": 12},
     }[given]
-    flash = with_flash_attention(model, monkeypatch)
+    flash = with_flash_attention(model, monkeypatch) if has_flash else None
     outputs = model(rows, **arguments)
-    assert flash.calls == [([0, 11, 15, 22], 12 if given == "all" else 11)] * 2
+    assert flash is None or flash.calls == [([0, 11, 15, 22], 12 if given == "all" else 11)] * 2
     torch.testing.assert_close(
         outputs.last_hidden_state.flatten(0, 1), torch.cat([one.last_hidden_state[0] for one in alone])
     )
@@ -553,22 +506,6 @@ def test_flattened_input_under_compilation(heads, sequences):
         torch.testing.assert_close(compiled(**batch).pooler_output, expected.pooler_output, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("positions", "numbers"),
-    [
-        ([[0, 1, 2, 3]], [[0, 0, 0, 0]]),
-        ([[0, 1, 0, 1]], [[0, 0, 1, 1]]),
-        ([[0, 0, 1, 0]], [[0, 1, 1, 2]]),
-        ([[0, 1, 2], [0, 0, 1]], [[0, 0, 0], [0, 1, 1]]),
-        ([[3, 0, 1, 2]], [[0, 0, 0, 0]]),  # custom positions, not several sequences
-        ([[0, 2, 0, 1]], [[0, 0, 0, 0]]),
-        ([[5, 6, 7, 8]], [[0, 0, 0, 0]]),
-    ],
-)
-def test_sequences_are_found_by_their_positions(positions, numbers):
-    assert number_sequences(torch.tensor(positions)).tolist() == numbers
-
-
 def test_positions_with_a_mask_are_positions_only(heads, agree):
     head = heads("Model")
     batch = head.batch("left")
@@ -576,17 +513,20 @@ def test_positions_with_a_mask_are_positions_only(heads, agree):
     agree(*head.twins(), batch)
 
 
-@pytest.mark.parametrize("borders", [[0, 5], [1, 6, 22], [0, 6, 6, 22], [0, 8, 22], [0, 11, 30], [[0, 11, 22]]])
-def test_borders_that_do_not_fit(heads, borders):
-    model = heads("Model").model()
-    with pytest.raises(ValueError, match=r"cu_seq_lens_q is .* at the start of each row of 11 tokens"):
-        model(torch.ones(2, 11, dtype=torch.long), cu_seq_lens_q=torch.tensor(borders))
-
-
-def test_sequence_between_borders_is_too_long(heads):
-    model = heads("Model").model()
-    with pytest.raises(ValueError, match=r"The sequence has 25 tokens; this model reads at most 24"):
-        model(torch.ones(1, 30, dtype=torch.long), cu_seq_lens_q=torch.tensor([0, 5, 30]))
+@pytest.mark.parametrize(
+    ("borders", "sentence"),
+    [
+        *(
+            (wrong, r"cu_seq_lens_q is .* at the start of each row of 11 tokens")
+            for wrong in ([0, 5], [1, 6, 22], [0, 6, 6, 22], [0, 8, 22], [0, 11, 30], [[0, 11, 22]])
+        ),
+        ([0, 5, 30], r"The sequence has 25 tokens; this model reads at most 24"),
+    ],
+)
+def test_borders_that_do_not_fit(heads, borders, sentence):
+    shape = (1, 30) if "25" in sentence else (2, 11)
+    with pytest.raises(ValueError, match=sentence):
+        heads("Model").model()(torch.ones(shape, dtype=torch.long), cu_seq_lens_q=torch.tensor(borders))
 
 
 def test_borders_on_an_accelerator(heads):
@@ -726,15 +666,6 @@ def test_product_of_few_rows(rows):
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-5)
 
 
-def test_hooks_of_a_layer_see_few_rows(heads):
-    model, seen = heads("Model").model(), []
-    layer = model.encoder.layer[0].attention.self.query
-    layer.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
-    with torch.no_grad():
-        model(torch.ones(2, 5, dtype=torch.long))
-    assert seen == [(2, 5, 32)]
-
-
 def test_outputs_of_one_query_are_contiguous(heads):
     """Callers use `view`."""
     with torch.no_grad():
@@ -742,17 +673,10 @@ def test_outputs_of_one_query_are_contiguous(heads):
     assert all(tensor.is_contiguous() for tensor in outputs.values())
 
 
-def test_trainer_gains_without_asking(heads, watch, tmp_path):
+def test_trainer_gains_without_asking(heads, watch, tokenizer, tmp_path):
     model = heads("ForSequenceClassification").model()
     seen = watch(model.base_model.encoder.layer[0], num_tokens)
     examples = [{"input_ids": [2, 5, 3], "labels": 0}, {"input_ids": [2, 5, 6, 7, 8, 3], "labels": 1}]
-    words = {f"w{number}": number for number in range(61)}
-    tokenizer = mybert.MyBertTokenizer(
-        vocab={
-            **dict(list(words.items())[5:]),
-            **{t: i for i, t in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))},
-        }
-    )
     arguments = transformers.TrainingArguments(str(tmp_path), max_steps=1, use_cpu=True, disable_tqdm=True)
     transformers.Trainer(model, arguments, train_dataset=examples, processing_class=tokenizer).train()
     assert seen == [9]

@@ -14,11 +14,11 @@ from transformers import AutoModelForSequenceClassification, Trainer, TrainingAr
 from transformers import BertForSequenceClassification as TheirsForSequenceClassification
 
 import mybert
-from mybert.modeling_mybert import layers_mybert, quantization_mybert
-from mybert.modeling_mybert.quantization_mybert import MyBertInt8Config, MyBertInt8Linear
+from mybert.modeling_mybert import layers_mybert, linear_mybert
+from mybert.modeling_mybert.linear_mybert import MyBertInt8Config, MyBertInt8Linear
 
 needs_int8 = pytest.mark.skipif(
-    not quantization_mybert.has_exact_int8_kernel(), reason="this CPU or build of PyTorch multiplies no int8 exactly"
+    not linear_mybert.has_exact_int8_kernel(), reason="this CPU or build of PyTorch multiplies no int8 exactly"
 )
 
 
@@ -104,20 +104,20 @@ def test_values_that_are_not_finite_stay_so():
 def test_query_key_and_value_take_the_same_integers(heads, monkeypatch):
     """A layer quantizes and multiplies four times; query, key and value get their own parts of one product."""
     model, batch = heads("Model").model().quantize_weights("int8"), heads("Model").batch()
-    calls, quantize = [], quantization_mybert.quantize_rows
-    monkeypatch.setattr(quantization_mybert, "quantize_rows", lambda rows: calls.append(rows) or quantize(rows))
-    products, multiply = [], quantization_mybert._multiply
-    monkeypatch.setattr(quantization_mybert, "_multiply", lambda *given: products.append(1) or multiply(*given))
+    calls, quantize = [], linear_mybert.quantize_rows
+    monkeypatch.setattr(linear_mybert, "quantize_rows", lambda rows: calls.append(rows) or quantize(rows))
+    products, multiply = [], linear_mybert._multiply_int8
+    monkeypatch.setattr(linear_mybert, "_multiply_int8", lambda *given: products.append(1) or multiply(*given))
     with torch.no_grad():
         model(**batch)
     assert len(calls) == len(products) == 2 * 4
     attention, states = model.encoder.layer[0].attention.self, torch.randn(2, 3, 32)
     layers = (attention.query, attention.key, attention.value)
-    for product, layer in zip(quantization_mybert.product_of_each(layers, states), layers, strict=True):
+    for product, layer in zip(linear_mybert.product_of_each(layers, states), layers, strict=True):
         assert product.shape == (2, 3, 32) and torch.equal(product, layer(states))
     seen = []
     attention.key.register_forward_hook(lambda *_: seen.append(1))
-    assert quantization_mybert.product_of_each(layers, states) is None
+    assert linear_mybert.product_of_each(layers, states) is None
     attention(states)
     assert seen == [1]
 
@@ -126,10 +126,8 @@ def test_query_key_and_value_take_the_same_integers(heads, monkeypatch):
 def test_long_batches_go_in_parts(heads, monkeypatch):
     """The feed-forward network runs on chunks of rows, with the same result; not if it has hooks."""
     model, batch = heads("Model").model().quantize_weights("int8"), heads("Model").batch(None)
-    rows, dense, quantize = [], model.encoder.layer[0].output, quantization_mybert.quantize_rows
-    monkeypatch.setattr(
-        quantization_mybert, "quantize_rows", lambda states: rows.append(len(states)) or quantize(states)
-    )
+    rows, dense, quantize = [], model.encoder.layer[0].output, linear_mybert.quantize_rows
+    monkeypatch.setattr(linear_mybert, "quantize_rows", lambda states: rows.append(len(states)) or quantize(states))
     tokens = batch["input_ids"].numel()
     with torch.no_grad():
         expected = model(**batch).last_hidden_state
@@ -266,7 +264,7 @@ def test_elsewhere_the_product_is_in_floating_point(heads, compiled):
 def test_without_the_kernel(heads, monkeypatch):
     """On a CPU without VNNI the results are also correct."""
     model, batch = heads("Model").model(), heads("Model").batch()
-    monkeypatch.setattr(quantization_mybert, "has_exact_int8_kernel", lambda: False)
+    monkeypatch.setattr(linear_mybert, "has_exact_int8_kernel", lambda: False)
     with torch.no_grad():
         expected = model(**batch).last_hidden_state
         states = model.quantize_weights("int8")(**batch).last_hidden_state
@@ -279,7 +277,7 @@ def test_a_processor_that_overflows_is_noticed():
     code = (
         "import os; os.environ['ONEDNN_MAX_CPU_ISA'] = 'AVX512_CORE'\n"
         "import torch\n"
-        "from mybert.modeling_mybert.quantization_mybert import MyBertInt8Linear, has_exact_int8_kernel\n"
+        "from mybert.modeling_mybert.linear_mybert import MyBertInt8Linear, has_exact_int8_kernel\n"
         "layer = torch.nn.Linear(64, 8); layer.weight.data.fill_(1); quantized = MyBertInt8Linear.from_float(layer)\n"
         "states = torch.ones(3, 64); states[:, 0] = 0\n"
         "torch.testing.assert_close(quantized(states), layer(states))\n"

@@ -4,9 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mybert.modeling_mybert import vocabulary_loss_mybert
+from mybert.modeling_mybert import losses_mybert
 from mybert.modeling_mybert.linear_mybert import filled_up
-from mybert.modeling_mybert.vocabulary_loss_mybert import linear_cross_entropy
+from mybert.modeling_mybert.losses_mybert import linear_cross_entropy
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 WIDTH, WORDS = 12, 50
@@ -14,16 +14,14 @@ WIDTH, WORDS = 12, 50
 
 @pytest.fixture(params=[1, 3 * WORDS, 1000 * WORDS], ids=["a row a time", "three rows", "all rows"], autouse=True)
 def chunk(request, monkeypatch):
-    monkeypatch.setattr(vocabulary_loss_mybert, "_CHUNK", request.param)
+    monkeypatch.setattr(losses_mybert, "_CHUNK", request.param)
 
 
 @pytest.fixture
 def passes(monkeypatch):
     """Count how often gradients were computed in the forward pass."""
-    calls, difference = [], vocabulary_loss_mybert._difference
-    monkeypatch.setattr(
-        vocabulary_loss_mybert, "_difference", lambda *tensors: calls.append(1) or difference(*tensors)
-    )
+    calls, difference = [], losses_mybert._difference
+    monkeypatch.setattr(losses_mybert, "_difference", lambda *tensors: calls.append(1) or difference(*tensors))
     return calls
 
 
