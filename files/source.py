@@ -272,9 +272,9 @@ def frame_rows(frame: Any, column: str | None = None) -> Iterator[dict[str, Any]
         if names is not None and column not in names:
             raise ValueError(f"The {type(frame).__name__} {lacks_column(column, names)}")
     if hasattr(frame, "iloc"):
+        if column is not None:
+            frame = frame.iloc[:, [number for number, name in enumerate(names or ()) if name == column]]
         names = list(map(str, frame.columns))
-        chosen = slice(None) if column is None else [number for number, name in enumerate(names) if name == column]
-        frame, names = frame.iloc[:, chosen], names if column is None else [column] * len(chosen)
         refuse_doubled(f"The {type(frame).__name__}", names)
         for start in range(0, len(frame), _ROWS):
             part = frame.iloc[start : start + _ROWS].astype(object)
