@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -441,6 +441,7 @@ class FeatureTask(TaggingTask):
     stored: tuple[str, ...]
     lstm_size: int = 768  # units in each direction
     device: str = "cpu"  # of the encoder
+    loaded: PreTrainedModel | None = field(default=None, compare=False, repr=False)  # the encoder, if it is kept
 
     auto_class: ClassVar[Any] = FeatureTagger
 
@@ -452,7 +453,7 @@ class FeatureTask(TaggingTask):
         self, data: Sequence[TaskData[TaggedSentence]], tokenizer: PreTrainedTokenizerBase
     ) -> list[TaskData[TaggedSentence]]:
         """Run sentences through the encoder; `layout` becomes (sentence, word) of each hidden state."""
-        encoder = load_encoder(self.encoder, self.device)
+        encoder = self.loaded or load_encoder(self.encoder, self.device)
         check_max_length(self.max_length, self.encoder, encoder.config)
         return [self._with_states(item, encoder, tokenizer) for item in data]
 
