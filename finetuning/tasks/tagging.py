@@ -22,6 +22,7 @@ from transformers import (
     AutoConfig,
     AutoModelForTokenClassification,
     DataCollatorForTokenClassification,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -37,7 +38,7 @@ from ...pipelines.windows import default_stride
 from ..data.labels import Labels, label_name
 from ..data.rows import DataRow, DataSource
 from ..network.features import FEATURES, TABLE_7, FeatureTagger, FeatureTaggerConfig, hidden_states, load_encoder
-from ..network.heads import Beginning, check_max_length
+from ..network.heads import NetworkChanges, check_max_length
 from .task import Objective, Task, TaskData, check_stride, network_outputs, padding_at_end, rounded
 
 
@@ -494,10 +495,14 @@ class FeatureTask(TaggingTask):
         return collate
 
     def load_model(
-        self, name: str, labels: Labels | None, beginning: Beginning | None = None
+        self,
+        name: str,
+        labels: Labels | None,
+        changes: NetworkChanges | None = None,
+        config: PreTrainedConfig | None = None,
     ) -> tuple[PreTrainedModel, list[str]]:
         encoder = AutoConfig.from_pretrained(self.encoder, trust_remote_code=False)
-        config = FeatureTaggerConfig(
+        own = FeatureTaggerConfig(
             encoder=self.encoder,
             features=self.features,
             num_states=len(self._states([self.features])),
@@ -506,7 +511,7 @@ class FeatureTask(TaggingTask):
             pad_token_id=encoder.pad_token_id,  # otherwise Trainer copies it from the tokenizer, with a warning
             **self.config_fields(labels),
         )
-        tagger = FeatureTagger(config)
+        tagger = FeatureTagger(own)
         return tagger, [name for name, _ in tagger.named_parameters()]
 
     def card_examples(
