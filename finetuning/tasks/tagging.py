@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -374,7 +374,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
     def read_predictions(self, path: Path, examples: Examples) -> list[tuple[str, ...]]:
         """Read CoNLL columns; the last one is the predicted tag."""
-        rows = read_conll(path)
+        rows = list(read_conll(path))
         if len(rows) != len(examples):
             raise ValueError(f"{path} has {len(rows)} sentences; expected {len(examples)}.")
         for number, (row, example) in enumerate(zip(rows, examples, strict=True), start=1):
@@ -442,6 +442,7 @@ class FeatureTask(TaggingTask):
     stored: tuple[str, ...]
     lstm_size: int = 768  # units in each direction
     device: str = "cpu"  # of the encoder
+    loaded: PreTrainedModel | None = field(default=None, compare=False, repr=False)  # the encoder, if it is kept
 
     auto_class: ClassVar[Any] = FeatureTagger
 
@@ -453,7 +454,7 @@ class FeatureTask(TaggingTask):
         self, data: Sequence[TaskData[TaggedSentence]], tokenizer: PreTrainedTokenizerBase
     ) -> list[TaskData[TaggedSentence]]:
         """Run sentences through the encoder; `layout` becomes (sentence, word) of each hidden state."""
-        encoder = load_encoder(self.encoder, self.device)
+        encoder = self.loaded or load_encoder(self.encoder, self.device)
         check_max_length(self.max_length, self.encoder, encoder.config)
         return [self._with_states(item, encoder, tokenizer) for item in data]
 
