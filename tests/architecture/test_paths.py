@@ -56,8 +56,8 @@ def entered_by(command: list[str]) -> Counter[str]:
 @pytest.mark.parametrize(
     ("command", "functions", "files", "configs"),
     [
-        ("predict MODEL DATA --output OUT.csv --use_cpu", 294, 47, 3),
-        (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 537, 68, 4),
+        ("predict MODEL DATA --output OUT.csv --use_cpu", 286, 42, 2),
+        (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 523, 63, 4),
     ],
     ids=lambda value: value.split()[0] if isinstance(value, str) else None,
 )
