@@ -7,6 +7,7 @@ Importing this package registers MyBERT with transformers (`AutoModel`, `AutoTok
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ._exports import lazy_names
 from ._registration import is_command, register
 
 if TYPE_CHECKING:
@@ -42,17 +43,6 @@ _ROOMS = (
     "visualization",
 )
 
-# The subpackage of each name that is not a model class.
-_SUBPACKAGE_OF = {
-    "MyBertTokenizer": "tokenization",
-    "distill": "finetuning",
-    "evaluate": "finetuning",
-    "finetune": "finetuning",
-    "predict": "finetuning",
-    "pretrain": "pretraining",
-    "train_wordpiece": "tokenization",
-}
-
 __all__ = [
     "MyBertConfig",
     "MyBertForMaskedLM",
@@ -75,17 +65,15 @@ __all__ = [
 ]
 
 
+_load, _names = lazy_names(__name__)
+
+
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return importlib.import_module(f".{name}", __name__)
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    subpackage = _SUBPACKAGE_OF.get(name, "modeling_mybert")
-    return getattr(importlib.import_module(f".{subpackage}", __name__), name)
+    return importlib.import_module(f".{name}", __name__) if name in _ROOMS else _load(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_ROOMS})
+    return sorted({*_names(), *_ROOMS})
 
 
 if not is_command():  # which registers once it knows what to run: `cli.py`

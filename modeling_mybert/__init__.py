@@ -3,8 +3,9 @@
 The names load on first use (PEP 562): reading a configuration must not import PyTorch modules.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._exports import lazy_names
 
 if TYPE_CHECKING:
     from .batch_mybert import flat_indices
@@ -24,26 +25,6 @@ if TYPE_CHECKING:
         MyBertForPreTraining,
         MyBertForPreTrainingOutput,
     )
-
-_FILES = {
-    "configuration_mybert": ("MODEL_SIZES", "MyBertConfig"),
-    "heads_mybert": (
-        "MyBertForMultipleChoice",
-        "MyBertForQuestionAnswering",
-        "MyBertForSequenceClassification",
-        "MyBertForTokenClassification",
-    ),
-    "linear_mybert": ("LinearKernels", "linear_kernels", "set_linear_kernel"),
-    "losses_mybert": ("IGNORE_INDEX", "cross_entropy", "mean_of"),
-    "modeling_mybert": ("MyBertModel", "MyBertPreTrainedModel", "auto_map"),
-    "batch_mybert": ("flat_indices",),
-    "pretraining_heads_mybert": (
-        "MyBertForMaskedLM",
-        "MyBertForNextSentencePrediction",
-        "MyBertForPreTraining",
-        "MyBertForPreTrainingOutput",
-    ),
-}
 
 __all__ = [
     "IGNORE_INDEX",
@@ -69,8 +50,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    for file, names in _FILES.items():
-        if name in names:
-            return getattr(importlib.import_module(f".{file}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(__name__)

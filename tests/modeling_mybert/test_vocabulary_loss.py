@@ -135,19 +135,6 @@ def test_what_is_not_plain_takes_the_long_way(passes):
     assert not passes
 
 
-@pytest.mark.parametrize("name", ["ForMaskedLM", "ForPreTraining"])
-def test_hooks_of_the_head_see_its_logits(heads, name, passes):
-    head, seen = heads(name), []
-    model, batch = head.model(**NO_DROPOUT).train(), head.batch(labels=True)
-    loss = model(**batch).loss
-    assert passes
-    passes.clear()
-    model.cls.predictions.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
-    torch.testing.assert_close(model(**batch).loss, loss)
-    assert seen == [(*batch["labels"].shape, 61)]
-    assert not passes
-
-
 def step(loss, logits, parameters):
     (loss + logits.square().mean()).backward()
 
@@ -182,15 +169,6 @@ def test_gradients_through_logits_and_loss_are_those_of_bert(heads, passes, name
         gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
     assert passes
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
-
-
-def test_no_labelled_position(heads, passes):
-    head = heads("ForMaskedLM")
-    model, batch = head.model(**NO_DROPOUT).train(), head.batch(labels=True)
-    loss = model(**{**batch, "labels": torch.full_like(batch["labels"], -100)}).loss
-    loss.backward()
-    assert loss == 0
-    assert not passes
 
 
 @pytest.mark.parametrize("more", [1, 5])
