@@ -2,13 +2,15 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from accelerate import PartialState
+from safetensors.numpy import save_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..files import (
@@ -18,6 +20,7 @@ from ..files import (
     check_can_be_folder,
     check_not_read,
     check_output_files,
+    json_line,
     leave_standard_output,
     output_to,
 )
@@ -32,10 +35,10 @@ from .network.features import (
     combine,
     hidden_states,
     load_encoder,
+    rounded_values,
     sentence_settings,
-    write_json_lines,
-    write_safetensors,
-    write_vectors,
+    token_features,
+    token_tensors,
 )
 from .network.heads import check_max_length, longest_sequence
 from .prediction.evaluation import PREDICTION_FILES, REPORT_FILES, Measured, measure_model
@@ -282,14 +285,20 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     rows = (combine(torch.from_numpy(row), features, weights).numpy() for row in found)
     output = Path(arguments.output)
     with output_to(output, overwrite=arguments.overwrite) as path:
-        metadata = {"model": arguments.model, "features": arguments.features}
-        if arguments.pooling:
-            vectors = (settings.vector(row) for row in rows)
-            size = write_vectors(path, output.suffix.lower(), texts, vectors, metadata | {"pooling": settings.pooling})
-        elif output.suffix.lower() == ".jsonl":
-            size = write_json_lines(path, texts, encodings, tokenizer, rows)
+        vectors = (settings.vector(row) for row in rows)
+        if output.suffix.lower() == ".jsonl":
+            values: Iterator[Any]
+            name, values = "tokens", token_features(encodings, tokenizer, rows)
+            if arguments.pooling:
+                name, values = "features", (rounded_values(vector, 7) for vector in vectors)
+            with path.open("w", encoding="utf-8") as file:
+                for index, (text, value) in enumerate(zip(texts, values, strict=True)):
+                    file.write(json_line({"index": index, "text": text, name: value}) + "\n")
         else:
-            size = write_safetensors(path, encodings, rows, metadata)
+            pooled = {"pooling": settings.pooling} if arguments.pooling else {}
+            tensors = {"features": np.stack(list(vectors))} if pooled else token_tensors(encodings, rows)
+            save_file(tensors, path, {"model": arguments.model, "features": arguments.features} | pooled)
+    size = combine(torch.zeros(len(states), encoder.config.hidden_size), features).numel()
     tokens = sum(len(encoding.sides[0]) for encoding in encodings)
     logger.info("%s: %d texts, %d tokens, %d features each.", output, len(texts), tokens, size)
     return {"texts": len(texts), "tokens": tokens, "size": size, "cut": cut}

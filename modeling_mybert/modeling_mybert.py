@@ -258,7 +258,7 @@ class MyBertModel(MyBertPreTrainedModel):
                 hooks on submodules, or has replaced or patched some.
             **kwargs: `output_hidden_states`, `output_attentions` (eager attention only), `return_dict`;
                 `cu_seq_lens_q`, the offset of each sequence in the flattened batch, and B L at the end (N + 1,);
-                `max_length_q`, the length of the max_seqlen of these sequences; and other arguments of the attention
+                `max_length_q`, the length of the longest of these sequences; and other arguments of the attention
                 function.
 
         Returns:

@@ -111,7 +111,8 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
         if labels is None or words is None:  # the trunk refuses a call without input
             return None
         check_labels("labels", labels, words.shape[:2], self.config.vocab_size, self.training)
-        # In a compiled graph the number of labelled positions is a shape, so the caller must give their indices.
+        # The vocabulary product is most of the cost of a small model, and only 15 % of the tokens have labels. In a
+        # compiled graph the number of labelled positions is a shape, so the caller must give their indices.
         is_known = prediction_indices is not None or not torch.compiler.is_compiling()
         if not (is_known and (self.training or self.config.sparse_prediction)):
             return None

@@ -12,7 +12,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from safetensors.numpy import save_file
 from tokenizers.normalizers import Lowercase
 from torch import nn
 from tqdm.auto import tqdm
@@ -20,7 +19,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedMode
 from transformers import initialization as init
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from ...files import companion_files, json_line, read_json_object
+from ...files import companion_files, read_json_object
 from ...modeling_mybert import cross_entropy
 from ...pipelines.batching import EXAMPLES_AT_ONCE, run_sorted
 from ...tokenization import TruncatedTexts
@@ -96,56 +95,36 @@ def combine(states: torch.Tensor, features: Features, weights: torch.Tensor | No
     return (weights[:, None] * states).sum(-2)
 
 
-def write_json_lines(
-    path: Path,
-    texts: Sequence[str],
-    encodings: Sequence[TruncatedTexts],
-    tokenizer: PreTrainedTokenizerBase,
-    rows: Iterator[np.ndarray],
-) -> int:
-    """Write one text per line; returns the size of the features."""
-    size = 0
-    with path.open("w", encoding="utf-8") as file:
-        for index, (text, encoding, row) in enumerate(zip(texts, encodings, rows, strict=True)):
-            tokens = [
-                {
-                    "token": token,
-                    "start": start,
-                    "end": end,
-                    "sentence": sentence or 0,
-                    "features": [round(value, 6) for value in values.tolist()],
-                }
-                for token, (start, end), sentence, values in zip(
-                    tokenizer.convert_ids_to_tokens(encoding.inputs["input_ids"][0]),
-                    encoding.inputs["offset_mapping"][0],
-                    encoding.sides[0],
-                    row,
-                    strict=True,
-                )
-            ]
-            file.write(json_line({"index": index, "text": text, "tokens": tokens}) + "\n")
-            size = row.shape[1]
-    return size
+def token_features(
+    encodings: Sequence[TruncatedTexts], tokenizer: PreTrainedTokenizerBase, rows: Iterator[np.ndarray]
+) -> Iterator[list[dict[str, Any]]]:
+    """The tokens of each text with their features, as JSON values."""
+    for encoding, row in zip(encodings, rows, strict=True):
+        pieces = tokenizer.convert_ids_to_tokens(encoding.inputs["input_ids"][0])
+        places = zip(pieces, encoding.inputs["offset_mapping"][0], encoding.sides[0], row, strict=True)
+        yield [
+            {"token": piece, "start": start, "end": end, "sentence": side or 0, "features": rounded_values(values, 6)}
+            for piece, (start, end), side, values in places
+        ]
 
 
-def write_safetensors(
-    path: Path, encodings: Sequence[TruncatedTexts], rows: Iterator[np.ndarray], metadata: Mapping[str, str]
-) -> int:
-    """Write all tokens concatenated; returns the size of the features."""
-    features = np.concatenate(list(rows))
+def rounded_values(values: np.ndarray, digits: int) -> list[float]:
+    return [round(value, digits) for value in values.tolist()]
+
+
+def token_tensors(encodings: Sequence[TruncatedTexts], rows: Iterator[np.ndarray]) -> dict[str, np.ndarray]:
+    """The tokens of all texts concatenated, and where each text starts."""
 
     def joined(parts: Iterable[Sequence[Any]]) -> np.ndarray:
         return np.concatenate([np.array(part, dtype=np.int64) for part in parts])
 
-    tensors = {
-        "features": features,
+    return {
+        "features": np.concatenate(list(rows)),
         "input_ids": joined(encoding.inputs["input_ids"][0] for encoding in encodings),
         "offsets": joined(encoding.inputs["offset_mapping"][0] for encoding in encodings),
         "sentences": joined([sentence or 0 for sentence in encoding.sides[0]] for encoding in encodings),
         "text_starts": np.cumsum([0, *(len(encoding.sides[0]) for encoding in encodings)], dtype=np.int64),
     }
-    save_file(tensors, path, metadata=dict(metadata))
-    return features.shape[1]
 
 
 Pooling = Literal["mean", "cls", "max"]
@@ -225,23 +204,6 @@ def _pooling(file: Path, content: dict[str, Any]) -> Any:
         what = "include_prompt false" if content.get("include_prompt") is False else repr(others or mode)[:80]
         raise ValueError(f"{file} pools by {what}; expected {', '.join(get_args(Pooling))}, of all tokens.")
     return mode
-
-
-def write_vectors(
-    path: Path, ending: str, texts: list[str], vectors: Iterable[np.ndarray], metadata: dict[str, str]
-) -> int:
-    """Write a vector for each text: JSON lines, or a tensor `features` (texts, D); returns D."""
-    if ending == ".jsonl":
-        size = 0
-        with path.open("w", encoding="utf-8") as file:
-            for index, (text, vector) in enumerate(zip(texts, vectors, strict=True)):
-                values = [round(value, 7) for value in vector.tolist()]
-                file.write(json_line({"index": index, "text": text, "features": values}) + "\n")
-                size = len(values)
-        return size
-    features = np.stack(list(vectors)).astype(np.float32)
-    save_file({"features": features}, path, metadata=metadata)
-    return features.shape[1]
 
 
 class FeatureTaggerConfig(PreTrainedConfig):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -22,6 +22,7 @@ from transformers import (
     AutoConfig,
     AutoModelForTokenClassification,
     DataCollatorForTokenClassification,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -37,7 +38,7 @@ from ...pipelines.windows import default_stride
 from ..data.labels import Labels, label_name
 from ..data.rows import DataRow, DataSource
 from ..network.features import FEATURES, TABLE_7, FeatureTagger, FeatureTaggerConfig, hidden_states, load_encoder
-from ..network.heads import Beginning, check_max_length
+from ..network.heads import NetworkChanges, check_max_length
 from .task import Objective, Task, TaskData, check_stride, network_outputs, padding_at_end, rounded
 
 
@@ -373,7 +374,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
     def read_predictions(self, path: Path, examples: Examples) -> list[tuple[str, ...]]:
         """Read CoNLL columns; the last one is the predicted tag."""
-        rows = read_conll(path)
+        rows = list(read_conll(path))
         if len(rows) != len(examples):
             raise ValueError(f"{path} has {len(rows)} sentences; expected {len(examples)}.")
         for number, (row, example) in enumerate(zip(rows, examples, strict=True), start=1):
@@ -441,6 +442,7 @@ class FeatureTask(TaggingTask):
     stored: tuple[str, ...]
     lstm_size: int = 768  # units in each direction
     device: str = "cpu"  # of the encoder
+    loaded: PreTrainedModel | None = field(default=None, compare=False, repr=False)  # the encoder, if it is kept
 
     auto_class: ClassVar[Any] = FeatureTagger
 
@@ -452,7 +454,7 @@ class FeatureTask(TaggingTask):
         self, data: Sequence[TaskData[TaggedSentence]], tokenizer: PreTrainedTokenizerBase
     ) -> list[TaskData[TaggedSentence]]:
         """Run sentences through the encoder; `layout` becomes (sentence, word) of each hidden state."""
-        encoder = load_encoder(self.encoder, self.device)
+        encoder = self.loaded or load_encoder(self.encoder, self.device)
         check_max_length(self.max_length, self.encoder, encoder.config)
         return [self._with_states(item, encoder, tokenizer) for item in data]
 
@@ -493,10 +495,14 @@ class FeatureTask(TaggingTask):
         return collate
 
     def load_model(
-        self, name: str, labels: Labels | None, beginning: Beginning | None = None
+        self,
+        name: str,
+        labels: Labels | None,
+        changes: NetworkChanges | None = None,
+        config: PreTrainedConfig | None = None,
     ) -> tuple[PreTrainedModel, list[str]]:
         encoder = AutoConfig.from_pretrained(self.encoder, trust_remote_code=False)
-        config = FeatureTaggerConfig(
+        own = FeatureTaggerConfig(
             encoder=self.encoder,
             features=self.features,
             num_states=len(self._states([self.features])),
@@ -505,7 +511,7 @@ class FeatureTask(TaggingTask):
             pad_token_id=encoder.pad_token_id,  # otherwise Trainer copies it from the tokenizer, with a warning
             **self.config_fields(labels),
         )
-        tagger = FeatureTagger(config)
+        tagger = FeatureTagger(own)
         return tagger, [name for name, _ in tagger.named_parameters()]
 
     def card_examples(

@@ -31,7 +31,7 @@ from ...metrics import ClassReport
 from ...pipelines.batching import run_sorted
 from ..data.labels import LABEL_ARGUMENTS, Labels, listed
 from ..data.rows import DataRow, DataSource, check_columns, prediction_columns, read_prediction_rows, rows_of
-from ..network.heads import Beginning, check_max_length, keeps_head, load_finetuned, load_with_head
+from ..network.heads import NetworkChanges, check_max_length, keeps_head, load_finetuned, load_with_head
 
 WINDOW_WEIGHT = "window_weight"
 """Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
@@ -257,14 +257,19 @@ class Task(ABC, Generic[E, P]):
     # The model and its inputs
 
     def load_model(
-        self, name: str, labels: Labels | None, beginning: Beginning | None = None
+        self,
+        name: str,
+        labels: Labels | None,
+        changes: NetworkChanges | None = None,
+        config: PreTrainedConfig | None = None,
     ) -> tuple[PreTrainedModel, list[str]]:
         """Load a model with the task's head; if it has another one, with a new head.
 
         Args:
             name: Folder or Hub name.
             labels: The classes.
-            beginning: How it is initialised; by default unchanged.
+            changes: How the network differs from it; by default not at all.
+            config: Configuration of a model with random weights, in place of the model's.
 
         Returns:
             The model and the names of its randomly initialised parameters, see `load_with_head`.
@@ -273,11 +278,11 @@ class Task(ABC, Generic[E, P]):
             ValueError: If the model's head is for other classes, or it cannot read `max_length` tokens.
             OSError: If there is no such model.
         """
-        config, beginning = AutoConfig.from_pretrained(name, trust_remote_code=False), beginning or Beginning()
-        check_max_length(self.max_length, name, config)
-        if keeps_head(config, self.auto_class, beginning):
-            self.check_labels(name, config)
-        return load_with_head(name, self.auto_class, self.config_fields(labels), beginning)
+        before, changes = AutoConfig.from_pretrained(name, trust_remote_code=False), changes or NetworkChanges()
+        check_max_length(self.max_length, name, before)
+        if keeps_head(before, self.auto_class, changes):
+            self.check_labels(name, before)
+        return load_with_head(name, self.auto_class, self.config_fields(labels), changes, config)
 
     def load_finetuned(self, checkpoint: Checkpoint) -> tuple[PreTrainedModel, Labels]:
         """Load a fine-tuned model with its classes.

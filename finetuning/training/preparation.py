@@ -20,7 +20,7 @@ from ...modeling_mybert import IGNORE_INDEX
 from ..data.labels import LABEL_ARGUMENTS, Labels
 from ..data.rows import DataRow, DataSource, rows_of
 from ..network.encoder_parts import encoder_layers, reinitialize_layers
-from ..network.heads import Beginning, has_new_head, longest_sequence
+from ..network.heads import has_new_head, longest_sequence
 from ..prediction.predictor import task_for_columns
 from ..tasks.task import Task, TaskData
 from .finetuning_arguments import FinetuningArguments
@@ -211,15 +211,7 @@ def starting_model(
     """The initial model, with adapters or frozen layers, and the names of its new, seeded parameters."""
     adapter = read_adapter_config(arguments.peft_config) if arguments.has_adapter else None
     set_seed(seed)
-    beginning = Beginning(
-        arguments.new_head,
-        arguments.from_scratch,
-        arguments.bilstm,
-        arguments.keep_model_type,
-        config,
-        arguments.dropout,
-    )
-    model, new = run.task.load_model(arguments.model, run.labels, beginning)
+    model, new = run.task.load_model(arguments.model, run.labels, arguments, config)
     if has_new_head(model, new) and not arguments.class_weights:  # under which all classes are equally frequent
         set_head_bias(model, run.task, run.train)
     fresh, frozen = arguments.reinitialize_layers, arguments.freeze_layers

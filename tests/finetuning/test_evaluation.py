@@ -16,7 +16,7 @@ from mybert.conversion import to_transformers_bert
 from mybert.files import TASK_RECORD, head_name
 from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
 from mybert.finetuning.data.labels import Labels
-from mybert.finetuning.network.heads import Beginning
+from mybert.finetuning.network.heads import NetworkChanges
 from mybert.finetuning.tasks.registry import task_of_model
 
 PAIRS = [("the cat sat", "a cat", "entailment"), ("a dog ate", "a tree", "not_entailment")] * 6
@@ -313,7 +313,8 @@ def test_starting_from_a_finetuned_model(tmp_path, rte, finetuned, capsys):
 def test_a_regression_does_not_throw_classes_away(finetuned):
     with pytest.raises(ValueError, match=r"fine-tuned with 2 labels \(entail.*the data has 1 \(value\): pass --new"):
         TASKS["stsb"].load_model(str(finetuned[0]), None)
-    assert TASKS["stsb"].load_model(str(finetuned[0]), None, Beginning(new_head=True))[0].classifier.out_features == 1
+    model, _ = TASKS["stsb"].load_model(str(finetuned[0]), None, NetworkChanges(new_head=True))
+    assert model.classifier.out_features == 1
 
 
 def test_a_head_of_another_kind_with_layers_of_the_same_name_is_left_out(finetuned):

@@ -112,14 +112,6 @@ def test_a_run_killed_between_an_epochs_last_step_and_its_evaluation_ends_as_a_w
     assert weights[0] == weights[1]
 
 
-def test_the_checkpoint_of_an_epochs_last_step_has_its_evaluation(arguments, tmp_path):
-    finetune(arguments("whole", save_strategy="steps", save_steps=6, logging_strategy="epoch"))
-    for epoch, step in ((1, 6), (2, 12)):
-        log = json.loads((tmp_path / "whole" / f"checkpoint-{step}" / "trainer_state.json").read_text())["log_history"]
-        assert [entry["step"] for entry in log if "eval_runtime" in entry] == [6, 12][:epoch]
-        assert [entry["step"] for entry in log if "loss" in entry] == [6, 12][:epoch]
-
-
 def test_a_run_killed_after_training_is_not_trained_again(arguments, monkeypatch):
     def killed(*args):
         raise KeyboardInterrupt

@@ -69,16 +69,6 @@ def test_gradient_checkpointing_changes_no_gradient(head, use_reentrant):
     assert_same_loss_and_gradients(loss_and_gradients(model, batch), plain, tolerance=1e-6)
 
 
-@pytest.mark.parametrize("padding", [None, "right", "holes"])
-def test_attention_implementation_can_be_changed(head, padding):
-    model, batch = head.model(), head.batch(padding)
-    assert model.config._attn_implementation == "sdpa"
-    expected = head.at_tokens(model(**batch)[0], batch)
-    model.set_attn_implementation("eager")
-    assert len(model(**batch, output_attentions=True).attentions) == 2
-    torch.testing.assert_close(head.at_tokens(model(**batch)[0], batch), expected, rtol=0, atol=1e-5)
-
-
 @pytest.mark.slow  # generates code; on a CPU flex attention has no backward pass
 @pytest.mark.parametrize("is_decoder", [False, True])
 def test_flex_attention(heads, is_decoder):

@@ -117,13 +117,6 @@ def test_stays_padded(heads, watch, change):
     assert seen == [batch["input_ids"].numel()]
 
 
-def test_full_batch_is_not_packed(heads):
-    model, batch = heads("Model").model(), heads("Model").batch(None)
-    expected = model(**batch).last_hidden_state
-    full = model(**batch, attention_mask=torch.ones_like(batch["input_ids"])).last_hidden_state
-    assert torch.equal(full, expected)
-
-
 @pytest.mark.parametrize("name", ["ForMaskedLM", "ForPreTraining", "ForTokenClassification"])
 def test_labels_at_padding_still_count(heads, name):
     """transformers also computes hidden states at padding, so a label there has a loss; packing must not change it."""
@@ -318,34 +311,48 @@ def test_sequences_of_a_row_do_not_see_each_other(
     torch.testing.assert_close(outputs.pooler_output, pooled, rtol=0, atol=1e-5)
 
 
-class Flash:
-    """A stand-in for flash attention, which reads no mask and separates sequences by the boundaries it is given."""
+class HubKernel:
+    """A stand-in for a Hub kernel, with the functions and arguments of flash attention 2; or 3, without dropout."""
 
     def __init__(self) -> None:
         self.calls: list = []
 
-    def __call__(self, module, query, key, value, mask, scaling, dropout, **kwargs):
-        borders, longest = kwargs["cu_seq_lens_q"], kwargs["max_length_q"]
-        assert mask is None and borders.dtype == torch.int32
-        assert torch.equal(borders, kwargs["cu_seq_lens_k"]) and longest == kwargs["max_length_k"]
-        self.calls.append((borders.tolist(), longest))
-        packing = pack_sequences((query.shape[0], query.shape[2]), borders.long().diff(), False, None, is_causal=False)
-        packed = (packing.pack(tensor.transpose(1, 2))[0] for tensor in (query, key, value))
-        context = packing.attend(*packed, dropout, scaling, module.is_causal)
-        return packing.unpack(context.flatten(1)[None]), None
+    def flash_attn_varlen_func(
+        self, q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale=None, causal=False
+    ):
+        assert torch.equal(cu_seqlens_q, cu_seqlens_k) and cu_seqlens_q.dtype == torch.int32
+        assert int(max_seqlen_q) == int(max_seqlen_k)
+        self.calls.append((cu_seqlens_q.tolist(), int(max_seqlen_q)))
+        sizes = cu_seqlens_q.diff().tolist()
+        parts = zip(*(tensor.split(sizes) for tensor in (q, k, v)), strict=True)
+        return torch.cat([self.flash_attn_func(*(t[None] for t in part), softmax_scale, causal)[0] for part in parts])
+
+    def flash_attn_func(self, q, k, v, softmax_scale=None, causal=False):
+        states = (tensor.transpose(1, 2) for tensor in (q, k, v))
+        context = torch.nn.functional.scaled_dot_product_attention(*states, scale=softmax_scale, is_causal=causal)
+        return context.transpose(1, 2)
 
 
-def with_flash_attention(model, monkeypatch, flash=None) -> Flash:
-    flash = flash or Flash()
-    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "flash_attention_2", flash)
-    monkeypatch.setattr(model.config, "_attn_implementation_internal", "flash_attention_2")
-    return flash
+FLASH = "kernels-community/flash-attn2"
+
+
+@pytest.fixture
+def hub_kernel(monkeypatch) -> HubKernel:
+    """The kernel that transformers loads by any name, also for attention packages that are not installed."""
+    kernel = HubKernel()
+    monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda: True)
+    monkeypatch.setattr(transformers.modeling_utils, "is_kernels_available", lambda: True)
+    monkeypatch.setattr(hub_kernels, "get_kernel", lambda *args, **kwargs: kernel)
+    monkeypatch.setattr(modeling_flash_attention_utils, "_loaded_implementation", None)
+    for registry in (ALL_ATTENTION_FUNCTIONS, masking_utils.ALL_MASK_ATTENTION_FUNCTIONS):
+        monkeypatch.setattr(type(registry), "_global_mapping", dict(registry._global_mapping))
+    return kernel
 
 
 @pytest.mark.parametrize("is_decoder", [False, True])
 @pytest.mark.parametrize("has_flash", [False, True])
 @pytest.mark.parametrize("given", ["position_ids", "cu_seq_lens_q", "all"])
-def test_several_rows_of_several_sequences(heads, sequences, given, has_flash, is_decoder, monkeypatch):
+def test_several_rows_of_several_sequences(heads, sequences, given, has_flash, is_decoder, hub_kernel):
     model = heads("Model").model(is_decoder=is_decoder)
     alone = [model(sequence[None]) for sequence in (sequences[0], sequences[2], sequences[4])]
     rows = torch.stack([sequences[0], torch.cat([sequences[2], sequences[4]])])
@@ -356,9 +363,10 @@ def test_several_rows_of_several_sequences(heads, sequences, given, has_flash, i
         "cu_seq_lens_q": {"cu_seq_lens_q": borders},
         "all": {"cu_seq_lens_q": borders, "cu_seq_lens_k": borders, "max_length_q": 12, "max_length_k": 12},
     }[given]
-    flash = with_flash_attention(model, monkeypatch) if has_flash else None
+    if has_flash:
+        model.set_attn_implementation(FLASH, allow_all_kernels=True)
     outputs = model(rows, **arguments)
-    assert flash is None or flash.calls == [([0, 11, 15, 22], 12 if given == "all" else 11)] * 2
+    assert hub_kernel.calls == [([0, 11, 15, 22], 12 if given == "all" else 11)] * 2 * has_flash
     torch.testing.assert_close(
         outputs.last_hidden_state.flatten(0, 1), torch.cat([one.last_hidden_state[0] for one in alone])
     )
@@ -370,7 +378,8 @@ def test_positions_alone_do_not_tell_compiled_flash_attention_what_to_keep_apart
     model = heads("Model").model(num_hidden_layers=1)
     row = torch.cat([sequences[2], sequences[4]])[None]
     expected = model(row).last_hidden_state
-    with_flash_attention(model, monkeypatch, ALL_ATTENTION_FUNCTIONS["sdpa"])
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "flash_attention_2", ALL_ATTENTION_FUNCTIONS["sdpa"])
+    monkeypatch.setattr(model.config, "_attn_implementation_internal", "flash_attention_2")
     for fullgraph in (True, False):
         torch._dynamo.reset()
         compiled = torch.compile(model, backend="eager", fullgraph=fullgraph)
@@ -383,19 +392,19 @@ def test_positions_alone_do_not_tell_compiled_flash_attention_what_to_keep_apart
 
 @pytest.mark.parametrize("padding", ["right", "holes"])
 @pytest.mark.parametrize("is_decoder", [False, True])
-def test_flash_attention_sees_no_padding(head, watch, padding, is_decoder, monkeypatch):
+def test_flash_attention_sees_no_padding(head, watch, padding, is_decoder, hub_kernel):
     """It gets the tokens of a padded batch as one row, with their boundaries; so do all other parts of the layers."""
     model, batch = head.model(is_decoder=is_decoder), head.batch(padding, labels=True)
     mask = batch["attention_mask"].flatten(0, -2)
     if head.name == "ForQuestionAnswering":
         batch["unpad_inputs"] = True
     expected = loss_with_gradients(model, batch)
-    flash = with_flash_attention(model, monkeypatch)
+    model.set_attn_implementation(FLASH, allow_all_kernels=True)
     seen = watch(model.base_model.encoder.layer[0], num_tokens)
     found = loss_with_gradients(model, {**batch, "token_indices": flat_indices(mask)} if padding == "right" else batch)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     assert seen == [int(mask.sum())]
-    assert flash.calls == [([0, *mask.sum(1).cumsum(0).tolist()], mask.shape[1])] * 2
+    assert hub_kernel.calls == [([0, *mask.sum(1).cumsum(0).tolist()], mask.shape[1])] * 2
 
 
 def loss_with_gradients(model, batch) -> list[torch.Tensor]:
@@ -407,40 +416,11 @@ def loss_with_gradients(model, batch) -> list[torch.Tensor]:
     return [loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
 
 
-class HubKernel:
-    """A stand-in for a Hub kernel, with the functions and arguments of flash attention 2; or 3, without dropout."""
-
-    def __init__(self) -> None:
-        self.longest: list = []
-
-    def flash_attn_varlen_func(
-        self, q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale=None, causal=False
-    ):
-        assert torch.equal(cu_seqlens_q, cu_seqlens_k) and cu_seqlens_q.dtype == torch.int32
-        self.longest.append((int(max_seqlen_q), int(max_seqlen_k)))
-        sizes = cu_seqlens_q.diff().tolist()
-        parts = zip(*(tensor.split(sizes) for tensor in (q, k, v)), strict=True)
-        return torch.cat([self.flash_attn_func(*(t[None] for t in part), softmax_scale, causal)[0] for part in parts])
-
-    def flash_attn_func(self, q, k, v, softmax_scale=None, causal=False):
-        states = (tensor.transpose(1, 2) for tensor in (q, k, v))
-        context = torch.nn.functional.scaled_dot_product_attention(*states, scale=softmax_scale, is_causal=causal)
-        return context.transpose(1, 2)
-
-
-@pytest.mark.parametrize("name", ["kernels-community/flash-attn2", "someone/attention@main", "flash_attention_3"])
+@pytest.mark.parametrize("name", [FLASH, "someone/attention@main", "flash_attention_3"])
 @pytest.mark.parametrize("form", ["right", "left", "holes", None, "rows"])
 @pytest.mark.parametrize("unpad_inputs", [True, False])
 @pytest.mark.parametrize("is_decoder", [False, True])
-def test_attention_kernels_of_the_hub(heads, sequences, name, form, unpad_inputs, is_decoder, monkeypatch):
-    """By any name, loaded by transformers, which also uses them for attention packages that are not installed."""
-    kernel = HubKernel()
-    monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda: True)
-    monkeypatch.setattr(transformers.modeling_utils, "is_kernels_available", lambda: True)
-    monkeypatch.setattr(hub_kernels, "get_kernel", lambda *args, **kwargs: kernel)
-    monkeypatch.setattr(modeling_flash_attention_utils, "_loaded_implementation", None)
-    for registry in (ALL_ATTENTION_FUNCTIONS, masking_utils.ALL_MASK_ATTENTION_FUNCTIONS):
-        monkeypatch.setattr(type(registry), "_global_mapping", dict(registry._global_mapping))
+def test_attention_kernels_of_the_hub(heads, sequences, name, form, unpad_inputs, is_decoder, hub_kernel):
     model = heads("Model").model(is_decoder=is_decoder, unpad_inputs=unpad_inputs)
     batch = flattened(sequences) if form == "rows" else heads("Model").batch(form)
     expected = model(**batch)
@@ -451,47 +431,22 @@ def test_attention_kernels_of_the_hub(heads, sequences, name, form, unpad_inputs
     # Padding at the start of a row is pooled, and its state depends on what padding attends to.
     if form != "left" or is_decoder:
         torch.testing.assert_close(found.pooler_output, expected.pooler_output, rtol=0, atol=1e-5)
-    assert bool(kernel.longest) == (form is not None)
+    assert bool(hub_kernel.calls) == (form is not None)
 
 
-def test_every_head_on_flattened_input(head_with_loss, sequences):
+@pytest.mark.parametrize("given", ["position_ids", "cu_seq_lens_q", "all"])
+def test_every_head_on_flattened_input(head_with_loss, given):
     """Losses and gradients of a flattened batch equal those of the same sequences as padded rows."""
     head = head_with_loss
     model = head.model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train()
-    generator = torch.Generator().manual_seed(4)
-    rows = sequences[:4]
-    padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-    mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
-    batch = flattened(rows)
-    labels = head.labels(padded, generator)
-    if head.name == "ForMultipleChoice":
-        padded, mask = (tensor.view(2, 2, -1) for tensor in (padded, mask))
-        batch = {name: tensor[:, None] for name, tensor in batch.items()}
-        labels = {"labels": torch.tensor([0, 1])}
-    flat_labels = dict(labels)
-    if "labels" in labels and labels["labels"].shape == mask.shape:
-        labels["labels"] = labels["labels"].where(mask.bool(), -100)
-        flat_labels["labels"] = labels["labels"][mask.bool()][None]
+    batch = head.batch("right", labels=True)
+    flat = head.flattened(batch)
+    if given != "all":
+        limits = {"position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"} - {given}
+        flat = {name: value for name, value in flat.items() if name not in limits}
     if head.name == "ForQuestionAnswering":
-        labels = {name: torch.tensor([3, 0, 2, 1]) for name in labels}
-        flat_labels = labels
-    one_by_one = None
-    losses, gradients = [], []
-    for arguments in ({"input_ids": padded, "attention_mask": mask, **labels}, {**batch, **flat_labels}):
-        model.zero_grad()
-        loss = model(**arguments).loss
-        if head.name == "ForQuestionAnswering" and one_by_one is None:
-            # In a padded batch padding is a possible answer, as in transformers, so run each sequence alone.
-            answers = [{name: value[[row]] for name, value in labels.items()} for row in range(len(rows))]
-            loss = torch.stack(
-                [model(sequence[None], **answer).loss for sequence, answer in zip(rows, answers, strict=True)]
-            ).mean()
-            one_by_one = loss
-        loss.backward()
-        losses.append(loss.detach())
-        gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
-    torch.testing.assert_close(losses[1], losses[0], rtol=0, atol=1e-5)
-    torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=1e-5)
+        batch["unpad_inputs"] = True  # otherwise padding is a possible answer, as in transformers
+    torch.testing.assert_close(loss_with_gradients(model, flat), loss_with_gradients(model, batch), rtol=0, atol=1e-5)
 
 
 def test_flattened_input_under_compilation(heads, sequences):

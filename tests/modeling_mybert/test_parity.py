@@ -25,12 +25,6 @@ def test_training_with_dropout_from_equal_generators(head, agree, attn_implement
     agree(ours.train(), theirs.train(), head.batch(labels=True))
 
 
-def test_dropout_is_really_on_in_training(heads):
-    head = heads("Model")
-    model, batch = head.model().train(), head.batch()
-    assert not torch.equal(model(**batch).last_hidden_state, model(**batch).last_hidden_state)
-
-
 EAGER = {"attn_implementation": "eager"}
 BOTH = {"output_hidden_states": True, "output_attentions": True}
 
@@ -50,15 +44,6 @@ def test_forms_of_the_output(head, agree, settings, padding, arguments):
     agree(
         *head.twins(**settings), {**head.batch(padding, labels="output_hidden_states" not in arguments), **arguments}
     )
-
-
-def test_number_and_shapes_of_hidden_states_and_attentions(heads):
-    model = heads("Model").model()
-    model.set_attn_implementation("eager")
-    outputs = model(**heads("Model").batch(), output_hidden_states=True, output_attentions=True)
-    assert [tuple(states.shape) for states in outputs.hidden_states] == [(4, 11, 32)] * 3
-    assert [tuple(weights.shape) for weights in outputs.attentions] == [(4, 4, 11, 11)] * 2
-    assert torch.equal(outputs.hidden_states[-1], outputs.last_hidden_state)
 
 
 @pytest.mark.parametrize("name", ["token_type_ids", "position_ids"])
@@ -134,16 +119,6 @@ def test_left_to_right(heads, agree, padding, attn_implementation):
         torch.testing.assert_close(outputs.pooler_output, expected)
 
 
-def test_left_to_right_tokens_do_not_see_what_follows(heads):
-    head = heads("Model")
-    model, batch = head.model(is_decoder=True), head.batch(None)
-    changed = batch["input_ids"].clone()
-    changed[:, 6:] = 1
-    before, after = (model(ids).last_hidden_state for ids in (batch["input_ids"], changed))
-    assert torch.equal(before[:, :6], after[:, :6])
-    assert not torch.allclose(before[:, 6:], after[:, 6:])
-
-
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -201,13 +176,10 @@ def test_answers_outside_the_window(heads, agree, start, end, extra_dimension):
     agree(*head.twins(), batch)
 
 
-def test_one_sequence_of_one_token(head, agree):
-    batch = {name: tensor[:1, ..., :1] for name, tensor in head.batch(None).items()}
-    agree(*head.twins(), batch)
-
-
-def test_longest_sequence(heads, agree):
-    agree(*heads("Model").twins(), {"input_ids": torch.arange(24).repeat(2, 1) + 1})
+def test_shortest_and_longest_sequence(head, agree):
+    agree(*head.twins(), {name: tensor[:1, ..., :1] for name, tensor in head.batch(None).items()})
+    if head.name == "Model":
+        agree(*head.twins(), {"input_ids": torch.arange(24).repeat(2, 1) + 1})
 
 
 def test_layers_that_share_their_weights(heads, agree):

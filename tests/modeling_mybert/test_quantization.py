@@ -43,19 +43,16 @@ def in_numpy(layer, states):
     return (integers @ weight.T * step + middle * weight.sum(1)) * scale + layer.bias.detach().numpy()
 
 
-def test_weights_by_hand(layer):
+@needs_int8
+def test_weights_and_product_by_hand(layer):
+    """0 ... 254 in steps of 1 and -127 ... 127 in steps of 1 are exact: so is the product."""
     quantized = MyBertInt8Linear.from_float(layer)
     assert quantized.weight_scale.tolist() == [0.5, 2.0]
     assert quantized.int8_weight.tolist() == [[127, -20, 4, 1], [1, 127, -50, 0]]
     assert quantized.bias.tolist() == [1.0, -1.0]
     assert not any(parameter.requires_grad for parameter in quantized.parameters())
-
-
-@needs_int8
-def test_product_by_hand(layer):
-    """0 ... 254 in steps of 1 and -127 ... 127 in steps of 1 are exact: so is the product."""
     states = torch.tensor([[0.0, 254.0, 3.0, 100.0], [-127.0, 127.0, 0.0, 1.0]])
-    product = MyBertInt8Linear.from_float(layer)(states)
+    product = quantized(states)
     assert product.tolist() == [[-2483.0, 64215.0], [-127 * 63.5 - 1270 + 0.5 + 1, -254 + 127 * 254 - 1.0]]
 
 
@@ -86,18 +83,14 @@ def test_rows_that_are_all_equal_or_far_from_zero():
 
 @needs_int8
 def test_a_row_does_not_depend_on_the_others():
+    """Nor on values that are not finite, which stay so."""
     torch.manual_seed(0)
     layer, states = MyBertInt8Linear.from_float(torch.nn.Linear(96, 72)), torch.randn(40, 96)
-    beside = torch.cat([states, 1e4 * torch.randn(40, 96)])
-    torch.testing.assert_close(layer(beside)[:40], layer(states), rtol=0, atol=1e-6)
-
-
-@needs_int8
-def test_values_that_are_not_finite_stay_so():
-    layer, states = MyBertInt8Linear.from_float(torch.nn.Linear(8, 8)), torch.zeros(3, 8)
-    states[0, 0], states[1, 0] = torch.nan, torch.inf
-    product = layer(states)
-    assert not product[:2].isfinite().any() and product[2].isfinite().all()
+    others = 1e4 * torch.randn(40, 96)
+    others[0, 0], others[1, 0] = torch.nan, torch.inf
+    product = layer(torch.cat([states, others]))
+    torch.testing.assert_close(product[:40], layer(states), rtol=0, atol=1e-6)
+    assert not product[40:42].isfinite().any() and product[42:].isfinite().all()
 
 
 @needs_int8
@@ -186,20 +179,13 @@ def test_saved_loaded_copied_and_pickled(head, tmp_path):
             for name, tensor in one(**batch).items():
                 torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-6)
         loaded.save_pretrained(tmp_path / "again")
+        head.model().save_pretrained(tmp_path / "float")
+        quantized_while_loading = head.ours.from_pretrained(tmp_path / "float", quantization_config=MyBertInt8Config())
+        for name, tensor in quantized_while_loading(**batch).items():
+            torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-6)
     assert (tmp_path / "again" / "config.json").read_text() == (tmp_path / "config.json").read_text()
     again = load_file(tmp_path / "again" / "model.safetensors")
     assert again.keys() == stored.keys() and all(torch.equal(again[name], stored[name]) for name in stored)
-
-
-def test_quantized_while_loading(heads, tmp_path):
-    head = heads("ForSequenceClassification")
-    model, batch = head.model(), head.batch()
-    model.save_pretrained(tmp_path)
-    loaded = head.ours.from_pretrained(tmp_path, quantization_config=MyBertInt8Config())
-    with torch.no_grad():
-        expected = model.quantize_weights("int8")(**batch).logits
-        torch.testing.assert_close(loaded(**batch).logits, expected, rtol=0, atol=1e-6)
-    assert loaded.state_dict().keys() == model.state_dict().keys()
 
 
 @needs_int8

@@ -135,19 +135,6 @@ def test_what_is_not_plain_takes_the_long_way(passes):
     assert not passes
 
 
-@pytest.mark.parametrize("name", ["ForMaskedLM", "ForPreTraining"])
-def test_hooks_of_the_head_see_its_logits(heads, name, passes):
-    head, seen = heads(name), []
-    model, batch = head.model(**NO_DROPOUT).train(), head.batch(labels=True)
-    loss = model(**batch).loss
-    assert passes
-    passes.clear()
-    model.cls.predictions.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
-    torch.testing.assert_close(model(**batch).loss, loss)
-    assert seen == [(*batch["labels"].shape, 61)]
-    assert not passes
-
-
 def step(loss, logits, parameters):
     (loss + logits.square().mean()).backward()
 

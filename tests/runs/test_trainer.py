@@ -210,26 +210,17 @@ def test_complete_checkpoints_of_later_steps_stay_within_the_limit(tmp_path):
     assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-4"}
 
 
-def test_a_finished_run_takes_no_further_step(tmp_path):
+@pytest.mark.parametrize("from_the_last", [True, False])
+def test_a_finished_run_takes_no_further_step(tmp_path, from_the_last):
     settings = {"lr_scheduler_type": "constant"}
     first = make_trainer(tmp_path, **settings)
     first.train()
+    (tmp_path / "checkpoint-12").mkdir()  # incomplete
     second = make_trainer(tmp_path, **settings)
-    second.train(resume_from_checkpoint=last_complete_checkpoint(tmp_path))
-    assert second.model.calls == 0
-    assert second.state.global_step == 10
-    assert torch.equal(second.model.weight, first.model.weight)
-    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-10"]
-
-
-def test_resuming_from_the_last_checkpoint_ignores_an_incomplete_one(tmp_path):
-    first = make_trainer(tmp_path)
-    first.train()
-    (tmp_path / "checkpoint-12").mkdir()
-    second = make_trainer(tmp_path)
-    second.train(resume_from_checkpoint=True)
+    second.train(resume_from_checkpoint=from_the_last or last_complete_checkpoint(tmp_path))
     assert (second.model.calls, second.state.global_step) == (0, 10)
     assert torch.equal(second.model.weight, first.model.weight)
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-10", "checkpoint-12"}
 
 
 def test_callbacks_see_a_sealed_checkpoint_and_their_errors_leave_it(tmp_path):
