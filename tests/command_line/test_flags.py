@@ -9,11 +9,9 @@ from collections import defaultdict
 from inspect import get_annotations
 
 import pytest
-from transformers import TrainingArguments
 
 from mybert import cli
 from mybert.command_line.flags import CommandParser, is_as_transformers_has_it, name_positional, parse_flags
-from mybert.files.options import Group
 
 # What a command reads, writes, replaces and draws: each says in its help what that is.
 OWN_WORDS = {"data", "encoding", "model", "output", "output_dir", "overwrite", "seed", "task", "text", "tokenizer"}
@@ -105,15 +103,6 @@ def test_positional_values_are_flags_of_the_command(name):
     assert {value.removesuffix("...") for value in cli.COMMANDS[name].positional} <= fields
     usage = CommandParser(name, cli.COMMANDS[name], cli.COMMANDS[name].load()[0]).format_usage()
     assert all(value.upper() in usage for value in cli.COMMANDS[name].positional)
-
-
-TRAINING_FLAGS = {field.name for field in dataclasses.fields(TrainingArguments)}
-
-
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_flag_of_our_own_has_a_group(name):
-    for field, _ in own_fields(name):
-        assert field.name in TRAINING_FLAGS or field.group not in (None, Group.FURTHER), field.name
 
 
 def test_a_flag_with_another_meaning_is_in_the_group_of_its_command():

@@ -44,25 +44,6 @@ def test_phases_share_the_steps(tmp_path):
     assert [phase.objective for phase in arguments(tmp_path).phases()] == ["mlm+nsp"]
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"causal_share": 1.2}, r"causal_share is 1\.2; expected a share in \[0, 1\)"),
-        ({"causal_share": 0.4, "objective": "ltr"}, "causal_share is set and objective is ltr"),
-        ({"causal_share": 0.4, "max_steps": -1}, "max_steps is not set; a causal start"),
-        (
-            {"causal_share": 0.9, "phase2_max_length": 256, "phase2_steps": 2},
-            "together they leave nothing of max_steps",
-        ),
-        ({"ltr_probability": 0.0}, r"ltr_probability is 0\.0; expected a share above 0"),
-        ({"muon_learning_rate": -1.0}, r"muon_learning_rate is -1\.0; expected at least 0"),
-    ],
-)
-def test_mistakes(tmp_path, settings, message):
-    with pytest.raises(ValueError, match=message):
-        arguments(tmp_path, **settings)
-
-
 def test_a_share_of_the_tokens_is_learnt_left_to_right(store, tokenizer):
     examples = [data(store, tokenizer, "ltr")[index] for index in range(100)]
     every = PretrainingCollator(tokenizer, objective="ltr")(examples)

@@ -64,25 +64,6 @@ def test_the_batch_grows(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"batch_ramp": 0.2}, "gradient_accumulation_steps 1; a batch grows"),
-        ({"batch_ramp": 0.2, "gradient_accumulation_steps": 4, "max_steps": -1}, "with max_steps -1"),
-        (
-            {"batch_ramp": 0.95, "gradient_accumulation_steps": 4, "phase2_max_length": 256},
-            r"batch_ramp is 0\.95 and phase2_steps 0\.1; together they leave",
-        ),
-        ({"mlm_probability_end": 0.1, "max_steps": -1}, "max_steps is not set; mlm_probability_end"),
-        ({"mlm_probability_end": 0.1, "objective": "ltr"}, "objective is ltr: masks do not change"),
-        ({"mlm_probability_end": 0.1, "static_masking": True}, "static_masking is set: masks do not change"),
-    ],
-)
-def test_mistakes(tmp_path, settings, message):
-    with pytest.raises(ValueError, match=message):
-        arguments(tmp_path, **settings)
-
-
 def test_a_run_with_both(tmp_path, text_file, tokenizer, caplog, monkeypatch):
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     rates = []

@@ -105,8 +105,6 @@ def test_mistakes(tmp_path, arguments):
         prepare_data(arguments(text=("missing",)))
     with pytest.raises(ValueError, match="export_count is 0"):
         prepare_data(arguments("--export_count", "0"))
-    with pytest.raises(ValueError, match="num_processes is 0; expected at least 1"):
-        prepare_data(arguments("--num_processes", "0"))
     with pytest.raises(FileNotFoundError, match="There is no token store"):
         prepare_data(arguments(text=()))
 

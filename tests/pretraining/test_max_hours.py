@@ -116,24 +116,3 @@ def test_a_checkpoint_tells_the_time(tmp_path):
     (tmp_path / "trainer_state.json").write_text("{}")
     with pytest.raises(ValueError, match=r"trainer_state\.json does not say how much time was used"):
         TimeBudget.from_checkpoint(200.0, str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"max_hours": 0.0}, r"max_hours is 0\.0; expected a number above 0"),
-        ({"max_hours": float("nan")}, r"max_hours is nan; expected a number above 0"),
-        ({"max_hours": float("inf")}, r"max_hours is inf; expected a number above 0"),
-        ({"max_steps": 10}, r"max_hours is .* and max_steps 10; expected one of them"),
-        ({"warmup_steps": 100.0}, r"warmup_steps is 100\.0; expected a share below 1 of max_hours"),
-        (
-            {"phase2_max_length": 256, "phase2_steps": 100},
-            "phase2_steps is 100; expected a share below 1 of max_hours",
-        ),
-        ({"save_steps": 0.1}, r"save_steps is 0\.1; with max_hours the total number"),
-        ({"lr_scheduler_type": "cosine"}, "lr_scheduler_type is 'cosine'; with max_hours only 'linear' is possible"),
-    ],
-)
-def test_mistakes(tmp_path, settings, message):
-    with pytest.raises(ValueError, match=message):
-        arguments(tmp_path, **settings)

@@ -273,27 +273,6 @@ def test_the_data_may_have_a_seed_of_its_own(tmp_path, arguments):
     assert "adamw_torch" in (tmp_path / "seed_7" / "README.md").read_text()
 
 
-def test_settings_that_do_not_fit(arguments):
-    for settings, message in (
-        ({"phase2_max_length": 64, "max_steps": -1}, "max_steps is not set"),
-        ({"phase2_max_length": 64, "phase2_steps": 4}, "phase2_steps is 4; expected"),
-        ({"text": ["-"]}, "standard input"),
-        ({"max_length": 4}, "max_length is 4"),
-        ({"phase2_max_length": 3}, "max_length is 3"),
-        ({"pack": True, "row_length": 20}, "row_length is 20, less than max_length 24"),
-        ({"mask_replace_prob": 0.95}, "add up to more than 1"),
-        ({"optim": "lambda"}, "optim is 'lambda'; expected one of google, adamw, muon, lamb, or one of transformers'"),
-        ({"lr_scheduler_kwargs": {"lr_end": 1e-5}}, "lr_scheduler_kwargs is .*the linear schedule takes none"),
-        ({"dataloader_drop_last": True}, "an epoch ends with its last whole batch in any case"),
-        ({"metric_for_best_model": "f1"}, "metric_for_best_model is 'f1'; expected one of loss, .*, nsp_accuracy"),
-        ({"objective": "mlm", "metric_for_best_model": "eval_nsp_loss"}, "expected one of loss, .*, perplexity"),
-        ({"save_only_model": True}, "save_only_model is set; resuming, and starting a second phase, needs complete"),
-        ({"save_strategy": "best"}, "save_strategy is 'best', which leaves out checkpoints"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            arguments(**settings)
-
-
 @pytest.mark.parametrize(("metric", "greater"), [("eval_perplexity", False), ("loss", False), ("mlm_accuracy", True)])
 def test_the_best_model_is_the_one_of_less_perplexity(arguments, metric, greater):
     assert arguments(metric_for_best_model=metric).greater_is_better is greater
