@@ -1,12 +1,13 @@
 """mybert: BERT from raw text to the Hub, in one package on transformers 5.
 
 Importing this package registers MyBERT with transformers (`AutoModel`, `AutoTokenizer`, `pipeline`) and brings back
-`pipeline("question-answering")`. The rooms (`mybert.pretraining`, `mybert.finetuning`, ...) load on first use.
+`pipeline("question-answering")`. The subpackages (`mybert.pretraining`, `mybert.finetuning`, ...) load on first use.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ._exports import lazy_names
 from ._registration import is_command, register
 
 if TYPE_CHECKING:
@@ -42,17 +43,6 @@ _ROOMS = (
     "visualization",
 )
 
-# The subpackage of each name that is not a model class.
-_ROOM_OF = {
-    "MyBertTokenizer": "tokenization",
-    "distill": "finetuning",
-    "evaluate": "finetuning",
-    "finetune": "finetuning",
-    "predict": "finetuning",
-    "pretrain": "pretraining",
-    "train_wordpiece": "tokenization",
-}
-
 __all__ = [
     "MyBertConfig",
     "MyBertForMaskedLM",
@@ -75,17 +65,15 @@ __all__ = [
 ]
 
 
+_load, _names = lazy_names(__name__)
+
+
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return importlib.import_module(f".{name}", __name__)
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = _ROOM_OF.get(name, "modeling_mybert")
-    return getattr(importlib.import_module(f".{room}", __name__), name)
+    return importlib.import_module(f".{name}", __name__) if name in _ROOMS else _load(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_ROOMS})
+    return sorted({*_names(), *_ROOMS})
 
 
 if not is_command():  # which registers once it knows what to run: `cli.py`

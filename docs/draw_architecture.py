@@ -1,8 +1,8 @@
-"""Draw docs/images/architecture.svg from the code: rooms, their floors, and what imports what.
+"""Draw docs/images/architecture.svg from the code: subpackages, their levels, and what imports what.
 
     python docs/draw_architecture.py
 
-The floors are those of the table in docs/architecture.md. Redundant arrows are left out: if A imports B and C, and B
+The levels are those of the table in docs/architecture.md. Redundant arrows are left out: if A imports B and C, and B
 imports C, there is no arrow from A to C.
 """
 
@@ -19,18 +19,18 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = Path(__file__).with_name("architecture.md")
 PICTURE = Path(__file__).parent / "images" / "architecture.svg"
 
-WIDTH, FLOOR_HEIGHT, BOX_WIDTH, BOX_HEIGHT, MARGIN = 1180, 165, 208, 100, 20
+WIDTH, LEVEL_HEIGHT, BOX_WIDTH, BOX_HEIGHT, MARGIN = 1180, 165, 208, 100, 20
 FACE = "Whole commands and the public face: cli.py, __init__.py, __main__.py, _registration.py"
 
 Point = tuple[float, float]
 
 
 @cache
-def imports(room: str) -> frozenset[str]:
-    """The rooms that a room's files import from."""
+def imports(name: str) -> frozenset[str]:
+    """The subpackages that a subpackage's files import from."""
     found = set()
-    for path in (ROOT / room).rglob("*.py"):
-        above = len(path.relative_to(ROOT).parts)  # dots that lead out of the room
+    for path in (ROOT / name).rglob("*.py"):
+        above = len(path.relative_to(ROOT).parts)  # dots that lead out of it
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.level == above and node.module:
                 found.add(node.module.split(".")[0])
@@ -38,41 +38,41 @@ def imports(room: str) -> frozenset[str]:
 
 
 @cache
-def floor(room: str) -> int:
-    """The floor of a room, from the page."""
+def level(name: str) -> int:
+    """The level of a subpackage, from the page."""
     page = PAGE.read_text(encoding="utf-8")
-    return {name: int(number) for number, name in re.findall(r"^\| (\d) \| `(\w+)/`", page, re.MULTILINE)}[room]
+    return {name: int(number) for number, name in re.findall(r"^\| (\d) \| `(\w+)/`", page, re.MULTILINE)}[name]
 
 
 @cache
-def below(room: str) -> frozenset[str]:
-    """All rooms that a room needs, directly or not."""
-    return imports(room).union(*map(below, imports(room)))
+def below(name: str) -> frozenset[str]:
+    """All subpackages that one needs, directly or not."""
+    return imports(name).union(*map(below, imports(name)))
 
 
-def purpose(room: str) -> str:
-    """The first line of a room's docstring, without its command."""
-    docstring = ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text(encoding="utf-8"))) or ""
+def purpose(name: str) -> str:
+    """The first line of a subpackage's docstring, without its command."""
+    docstring = ast.get_docstring(ast.parse((ROOT / name / "__init__.py").read_text(encoding="utf-8"))) or ""
     return docstring.splitlines()[0].rstrip(".").split(" (`")[0].split(", as one command")[0].replace("`", "")
 
 
-def arrows(rooms: Sequence[str]) -> list[tuple[str, str]]:
-    """(room, room that it imports from), without redundant pairs."""
+def arrows(names: Sequence[str]) -> list[tuple[str, str]]:
+    """(subpackage, another that it imports from), without redundant pairs."""
     return [
-        (room, other)
-        for room in rooms
-        for other in sorted(imports(room))
-        if not any(other in below(between) for between in imports(room))
+        (name, other)
+        for name in names
+        for other in sorted(imports(name))
+        if not any(other in below(between) for between in imports(name))
     ]
 
 
 def places(order: Sequence[Sequence[str | None]]) -> dict[str, Point]:
-    """The centre of each room; floors from the bottom up, with at most one room per column."""
+    """The center of each box; levels from the bottom up, with at most one box per column."""
     return {
-        room: (WIDTH * (column + 0.5) / len(row), FLOOR_HEIGHT * (len(order) - number - 0.5))
+        name: (WIDTH * (column + 0.5) / len(row), LEVEL_HEIGHT * (len(order) - number - 0.5))
         for number, row in enumerate(order)
-        for column, room in enumerate(row)
-        if room
+        for column, name in enumerate(row)
+        if name
     }
 
 
@@ -102,12 +102,12 @@ def cross(one: tuple[Point, Point], other: tuple[Point, Point]) -> bool:
     return side(a, b, c) * side(a, b, d) < 0 and side(c, d, a) * side(c, d, b) < 0
 
 
-def best_order(floors: Sequence[Sequence[str]], pairs: Sequence[tuple[str, str]]) -> list[tuple[str | None, ...]]:
-    """Columns for the rooms, so that arrows are short, rarely cross and pass behind few boxes; floor by floor."""
+def best_order(levels: Sequence[Sequence[str]], pairs: Sequence[tuple[str, str]]) -> list[tuple[str | None, ...]]:
+    """Columns for the boxes, so that arrows are short, rarely cross and pass behind few boxes; level by level."""
 
     def cost(order: Sequence[Sequence[str | None]]) -> tuple[int, int, float]:
         where = places(order)
-        lines = [(where[room], where[other]) for room, other in pairs]
+        lines = [(where[name], where[other]) for name, other in pairs]
         hidden = sum(
             any(abs(x - a) < BOX_WIDTH / 2 + 4 and abs(y - b) < BOX_HEIGHT / 2 for x, y in along(curve(*line)))
             for line in lines
@@ -116,8 +116,8 @@ def best_order(floors: Sequence[Sequence[str]], pairs: Sequence[tuple[str, str]]
         crossings = sum(cross(one, other) for one, other in combinations(lines, 2))
         return hidden, crossings, sum(abs(start[0] - end[0]) for start, end in lines)
 
-    columns = max(map(len, floors))
-    order: list[tuple[str | None, ...]] = [(*rooms, *[None] * (columns - len(rooms))) for rooms in floors]
+    columns = max(map(len, levels))
+    order: list[tuple[str | None, ...]] = [(*names, *[None] * (columns - len(names))) for names in levels]
     before = None
     while before != order:
         before = list(order)
@@ -129,38 +129,38 @@ def best_order(floors: Sequence[Sequence[str]], pairs: Sequence[tuple[str, str]]
 
 def draw() -> str:
     """The picture, as SVG."""
-    rooms = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
-    floors = [[room for room in rooms if floor(room) == number] for number in range(max(map(floor, rooms)) + 1)]
-    pairs = arrows(rooms)
-    order = best_order(floors, pairs)
+    names = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
+    levels = [[name for name in names if level(name) == number] for number in range(max(map(level, names)) + 1)]
+    pairs = arrows(names)
+    order = best_order(levels, pairs)
     where = places(order)
     top = 60  # the public interface of the package
-    return "\n".join([*_frame(len(floors), top), *_arrows(pairs, where), *_boxes(where), "</g>", "</svg>", ""])
+    return "\n".join([*_frame(len(levels), top), *_arrows(pairs, where), *_boxes(where), "</g>", "</svg>", ""])
 
 
-def _frame(number_of_floors: int, top: int) -> Iterator[str]:
-    height = number_of_floors * FLOOR_HEIGHT
+def _frame(number_of_levels: int, top: int) -> Iterator[str]:
+    height = number_of_levels * LEVEL_HEIGHT
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height + top}" width="{WIDTH}" '
         'font-family="Helvetica, Arial, sans-serif" text-anchor="middle">'
     )
-    yield "<title>The rooms of mybert and what imports what</title>"
+    yield "<title>The subpackages of mybert and what imports what</title>"
     yield '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
     yield '<path d="M0 0 L8 4 L0 8 Z" fill="#5b6b7d"/></marker></defs>'
     yield f'<rect width="{WIDTH}" height="{height + top}" fill="#ffffff"/>'
     yield f'<rect x="{MARGIN}" y="12" width="{WIDTH - 2 * MARGIN}" height="36" rx="6" fill="#22303f"/>'
     yield f'<text x="{WIDTH / 2:g}" y="35" font-size="15" fill="#ffffff">{FACE}</text>'
     yield f'<g transform="translate(0 {top})">'
-    for number in range(number_of_floors):
-        y = height - FLOOR_HEIGHT * (number + 1)
+    for number in range(number_of_levels):
+        y = height - LEVEL_HEIGHT * (number + 1)
         if number % 2:
-            yield f'<rect y="{y}" width="{WIDTH}" height="{FLOOR_HEIGHT}" fill="#f3f6f9"/>'
-        yield f'<text x="8" y="{y + 18}" font-size="12" fill="#7a8794" text-anchor="start">floor {number}</text>'
+            yield f'<rect y="{y}" width="{WIDTH}" height="{LEVEL_HEIGHT}" fill="#f3f6f9"/>'
+        yield f'<text x="8" y="{y + 18}" font-size="12" fill="#7a8794" text-anchor="start">level {number}</text>'
 
 
 def _arrows(pairs: Sequence[tuple[str, str]], where: dict[str, Point]) -> Iterator[str]:
-    for room, other in pairs:
-        start, *others = (f"{x:g} {y:g}" for x, y in curve(where[room], where[other]))
+    for name, other in pairs:
+        start, *others = (f"{x:g} {y:g}" for x, y in curve(where[name], where[other]))
         yield (
             f'<path d="M{start} C{" ".join(others)}" fill="none" stroke="#5b6b7d" stroke-width="1.5" '
             'marker-end="url(#tip)"/>'
@@ -168,14 +168,14 @@ def _arrows(pairs: Sequence[tuple[str, str]], where: dict[str, Point]) -> Iterat
 
 
 def _boxes(where: dict[str, Point]) -> Iterator[str]:
-    for room, (x, y) in where.items():
+    for name, (x, y) in where.items():
         left, high = x - BOX_WIDTH / 2, y - BOX_HEIGHT / 2
         yield (
             f'<rect x="{left:g}" y="{high:g}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6" fill="#ffffff" '
             'stroke="#22303f"/>'
         )
-        yield f'<text x="{x:g}" y="{high + 20:g}" font-size="14" font-weight="bold" fill="#22303f">{room}/</text>'
-        for number, line in enumerate(textwrap.wrap(purpose(room), 34)):
+        yield f'<text x="{x:g}" y="{high + 20:g}" font-size="14" font-weight="bold" fill="#22303f">{name}/</text>'
+        for number, line in enumerate(textwrap.wrap(purpose(name), 34)):
             yield (
                 f'<text x="{x:g}" y="{high + 39 + 15 * number:g}" font-size="12" fill="#3f4d5c">{escape(line)}</text>'
             )

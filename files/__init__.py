@@ -1,4 +1,4 @@
-"""Files and the machine: what every room needs to read, to write without loss, and to use all cores."""
+"""Files and the machine: what every subpackage needs to read, to write without loss, and to use all cores."""
 
 from .checkpoint import (
     COMPANIONS,

@@ -2,13 +2,15 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from accelerate import PartialState
+from safetensors.numpy import save_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..files import (
@@ -18,6 +20,7 @@ from ..files import (
     check_can_be_folder,
     check_not_read,
     check_output_files,
+    json_line,
     leave_standard_output,
     output_to,
 )
@@ -32,12 +35,12 @@ from .network.features import (
     combine,
     hidden_states,
     load_encoder,
+    rounded_values,
     sentence_settings,
-    write_json_lines,
-    write_safetensors,
-    write_vectors,
+    token_features,
+    token_tensors,
 )
-from .network.heads import check_max_length, check_model, longest_sequence
+from .network.heads import check_max_length, longest_sequence
 from .prediction.evaluation import PREDICTION_FILES, REPORT_FILES, Measured, measure_model
 from .tasks.registry import TASKS
 from .tasks.task_arguments import (
@@ -218,7 +221,7 @@ class FeaturesArguments(SourceSettings):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
-        check_model(self.model, ask_hub=False)
+        Checkpoint(self.model).check(ask_hub=False)
         check_options(self)
         self.features = self.features or ("last" if self.pooling else "concat_last_four")
         if self.features not in FEATURES:
@@ -236,10 +239,11 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     `features` (texts, F). They equal those of sentence-transformers for the same folder: `"own"` with the settings
     saved there (pooling, normalisation, length, prompt, lower case), the others without normalisation.
 
-    Otherwise, JSON lines have one text per line: `index`, `text`, and `tokens`, see `TokenFeatures`. Safetensors have
-    the tokens of all texts concatenated: `features` (T, F); `input_ids` (T,); `offsets` (T, 2), the character range
-    of each token, end exclusive; `sentences` (T,), 1 in the second sentence of a pair; and `text_starts`
-    (texts + 1,), the index of the first token of each text.
+    Otherwise, JSON lines have one text per line: `index`, `text`, and `tokens`, each with `token`, `start` and `end`
+    (its characters in the text, of a pair in its sentence; 0 for special tokens), `sentence` (1 in the second sentence
+    of a pair, otherwise 0) and `features`. Safetensors have the tokens of all texts concatenated: `features` (T, F);
+    `input_ids` (T,); `offsets` (T, 2), the character range of each token, end exclusive; `sentences` (T,), 1 in the
+    second sentence of a pair; and `text_starts` (texts + 1,), the index of the first token of each text.
 
     Args:
         arguments: The settings.
@@ -281,14 +285,20 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     rows = (combine(torch.from_numpy(row), features, weights).numpy() for row in found)
     output = Path(arguments.output)
     with output_to(output, overwrite=arguments.overwrite) as path:
-        metadata = {"model": arguments.model, "features": arguments.features}
-        if arguments.pooling:
-            vectors = (settings.vector(row) for row in rows)
-            size = write_vectors(path, output.suffix.lower(), texts, vectors, metadata | {"pooling": settings.pooling})
-        elif output.suffix.lower() == ".jsonl":
-            size = write_json_lines(path, texts, encodings, tokenizer, rows)
+        vectors = (settings.vector(row) for row in rows)
+        if output.suffix.lower() == ".jsonl":
+            values: Iterator[Any]
+            name, values = "tokens", token_features(encodings, tokenizer, rows)
+            if arguments.pooling:
+                name, values = "features", (rounded_values(vector, 7) for vector in vectors)
+            with path.open("w", encoding="utf-8") as file:
+                for index, (text, value) in enumerate(zip(texts, values, strict=True)):
+                    file.write(json_line({"index": index, "text": text, name: value}) + "\n")
         else:
-            size = write_safetensors(path, encodings, rows, metadata)
+            pooled = {"pooling": settings.pooling} if arguments.pooling else {}
+            tensors = {"features": np.stack(list(vectors))} if pooled else token_tensors(encodings, rows)
+            save_file(tensors, path, {"model": arguments.model, "features": arguments.features} | pooled)
+    size = combine(torch.zeros(len(states), encoder.config.hidden_size), features).numel()
     tokens = sum(len(encoding.sides[0]) for encoding in encodings)
     logger.info("%s: %d texts, %d tokens, %d features each.", output, len(texts), tokens, size)
     return {"texts": len(texts), "tokens": tokens, "size": size, "cut": cut}

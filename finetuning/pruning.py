@@ -36,7 +36,6 @@ from ..modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
 from ..pipelines.batching import batches_by_length
 from .data.rows import files_of, sources_of
 from .network.encoder_parts import encoder_layers, set_encoder_layers
-from .network.heads import check_model
 from .prediction.predictor import load_finetuned_model
 from .tasks.task import WINDOW_WEIGHT, Task, TaskData, network_outputs
 from .tasks.task_arguments import FinetunedModelArguments, evaluation_names
@@ -110,7 +109,7 @@ class PruneArguments(FinetunedModelArguments):
         if self.data:
             super().__post_init__()
         else:
-            check_model(self.model, ask_hub=False)
+            Checkpoint(self.model).check(ask_hub=False)
             of_data = (option for option in fields(FinetunedModelArguments) if option.name not in ("model", "use_cpu"))
             idle = [option.name for option in of_data if getattr(self, option.name) != option.default]
             if idle:

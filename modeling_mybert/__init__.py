@@ -3,11 +3,11 @@
 The names load on first use (PEP 562): reading a configuration must not import PyTorch modules.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._exports import lazy_names
 
 if TYPE_CHECKING:
-    from .base_mybert import MyBertPreTrainedModel, auto_map
     from .batch_mybert import flat_indices
     from .configuration_mybert import MODEL_SIZES, MyBertConfig
     from .heads_mybert import (
@@ -16,36 +16,15 @@ if TYPE_CHECKING:
         MyBertForSequenceClassification,
         MyBertForTokenClassification,
     )
-    from .kernels_mybert import LinearKernels, linear_kernels, set_linear_kernel
+    from .linear_mybert import LinearKernels, linear_kernels, set_linear_kernel
     from .losses_mybert import IGNORE_INDEX, cross_entropy, mean_of
-    from .modeling_mybert import MyBertModel
+    from .modeling_mybert import MyBertModel, MyBertPreTrainedModel, auto_map
     from .pretraining_heads_mybert import (
         MyBertForMaskedLM,
         MyBertForNextSentencePrediction,
         MyBertForPreTraining,
         MyBertForPreTrainingOutput,
     )
-
-_FILES = {
-    "base_mybert": ("MyBertPreTrainedModel", "auto_map"),
-    "configuration_mybert": ("MODEL_SIZES", "MyBertConfig"),
-    "heads_mybert": (
-        "MyBertForMultipleChoice",
-        "MyBertForQuestionAnswering",
-        "MyBertForSequenceClassification",
-        "MyBertForTokenClassification",
-    ),
-    "kernels_mybert": ("LinearKernels", "linear_kernels", "set_linear_kernel"),
-    "losses_mybert": ("IGNORE_INDEX", "cross_entropy", "mean_of"),
-    "modeling_mybert": ("MyBertModel",),
-    "batch_mybert": ("flat_indices",),
-    "pretraining_heads_mybert": (
-        "MyBertForMaskedLM",
-        "MyBertForNextSentencePrediction",
-        "MyBertForPreTraining",
-        "MyBertForPreTrainingOutput",
-    ),
-}
 
 __all__ = [
     "IGNORE_INDEX",
@@ -71,8 +50,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    for file, names in _FILES.items():
-        if name in names:
-            return getattr(importlib.import_module(f".{file}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(__name__)

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention: written out in plain operations, or by PyTorch's fused kernels where those are faster.
+"""Scaled dot-product attention in plain operations, and where they are faster than PyTorch's fused kernels.
 
 Shapes: B sequences of L tokens, H heads of size d.
 """
@@ -14,7 +14,7 @@ _LONG = 256  # tokens
 
 
 def eager_attention_forward(
-    module: nn.Module,
+    module: nn.Module | None,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -25,40 +25,16 @@ def eager_attention_forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention in plain tensor operations, the one implementation that returns the attention weights.
 
-    Args:
-        module: The attention module; only its `training` flag is read.
-        query, key, value: (B, H, L, d).
-        attention_mask: None, or values to add to the scores, (B or 1, H or 1, L, L). A bool mask is True where a
-            token may be attended to.
-        scaling: The scores are multiplied by it.
-        dropout: Dropout probability of the attention weights, in [0, 1]; used in training mode only.
-
-    Returns:
-        The context (B, L, H, d) and the attention weights (B, H, L, L).
+    From query, key and value (B, H, L, d) to the context (B, L, H, d) and the weights (B, H, L, L). A bool mask
+    (B or 1, H or 1, L, L) is True where a token may be attended to; one of another type is added to the scores.
     """
-    dropout = dropout if module.training else 0.0
-    return _attend(query, key, value, attention_mask, dropout, scaling)
-
-
-def dot_product_attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout: float, scaling: float, is_causal: bool
-) -> torch.Tensor:
-    """Attention without a mask, either by PyTorch's fused kernel or in plain operations, whichever is faster.
-
-    Args:
-        query: (B, H, L, d).
-        key, value: (B, H, L, d); without causal attention they may have fewer tokens.
-        dropout: Dropout probability of the attention weights, in [0, 1].
-        scaling: The scores are multiplied by it.
-        is_causal: Whether a token attends to itself and earlier tokens only.
-
-    Returns:
-        The context (B, L, H, d).
-    """
-    if prefers_eager(query, dropout, is_causal):
-        return _attend(query, key, value, None, dropout, scaling)[0]
-    context = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scaling, is_causal=is_causal)
-    return context.transpose(1, 2)
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    elif attention_mask is not None:
+        scores = scores + attention_mask
+    weights = F.dropout(F.softmax(scores, dim=-1), p=dropout)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
 
 
 def prefers_eager(query: torch.Tensor, dropout: float, is_causal: bool) -> bool:
@@ -79,23 +55,3 @@ def prefers_eager(query: torch.Tensor, dropout: float, is_causal: bool) -> bool:
         and query.shape[:3].numel() * length >= _MANY_SCORES
         and (dropout > 0 or length <= _LONG)
     )
-
-
-def _attend(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    dropout: float,
-    scaling: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
-    if mask is not None and mask.dtype == torch.bool:
-        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    elif mask is not None:
-        scores = scores + mask
-    weights = F.dropout(F.softmax(scores, dim=-1), p=dropout)
-    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
-
-
-__all__ = ["dot_product_attention", "eager_attention_forward", "prefers_eager"]

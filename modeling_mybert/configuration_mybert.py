@@ -19,6 +19,7 @@ _AT_LEAST_ONE = (
     "max_position_embeddings",
     "type_vocab_size",
 )
+_FLAGS = ("is_decoder", "tie_word_embeddings", "sparse_prediction", "unpad_inputs")
 # More than any real model has, so that a broken file cannot make us spend the time and memory to build such a model.
 _LARGEST = 2**31 - 1
 _MOST_LAYERS = 10_000
@@ -174,40 +175,27 @@ class MyBertConfig(PreTrainedConfig):
         Raises:
             ValueError: If a value is outside its range, of the wrong type, or for a feature that MyBERT lacks.
         """
-        self._check_sizes()
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
+        for name in (*_AT_LEAST_ONE, "num_hidden_layers"):
+            lowest, highest = (1, _LARGEST) if name in _AT_LEAST_ONE else (0, _MOST_LAYERS)
             value = getattr(self, name)
-            optional = name == "classifier_dropout" and value is None
-            _require(self, name, optional or (_is_number(value) and 0 <= value <= 1), "a probability between 0 and 1")
-        _require(
-            self,
-            "initializer_range",
-            _is_number(self.initializer_range) and self.initializer_range >= 0,
-            "a number of at least 0",
-        )
-        _require(
-            self, "layer_norm_eps", _is_number(self.layer_norm_eps) and self.layer_norm_eps > 0, "a number above 0"
-        )
-        _require(
-            self,
-            "hidden_act",
-            isinstance(self.hidden_act, str) and self.hidden_act in ACT2FN,
-            f"one of {', '.join(sorted(ACT2FN))}",
-        )
-        _require(
-            self,
-            "pad_token_id",
-            self.pad_token_id is None or (_is_integer(self.pad_token_id) and 0 <= self.pad_token_id < self.vocab_size),
-            f"None or a token id between 0 and {self.vocab_size - 1}",
-        )
+            _require(self, name, _is_integer(value) and value >= lowest, f"an integer of at least {lowest}")
+            _require(self, name, value <= highest, f"an integer of at most {highest}")
         kinds = ("regression", "single_label_classification", "multi_label_classification")
-        _require(self, "problem_type", self.problem_type in (None, *kinds), f"None or one of {', '.join(kinds)}")
-        for name in ("is_decoder", "tie_word_embeddings", "sparse_prediction", "unpad_inputs"):
-            _require(self, name, isinstance(getattr(self, name), bool), "True or False")
-        if self.head_dim is not None:
-            expected = f"None or an integer from 1 to {_LARGEST}"
-            _require(self, "head_dim", _is_integer(self.head_dim) and 1 <= self.head_dim <= _LARGEST, expected)
-        elif self.hidden_size % self.num_attention_heads:
+        last = self.vocab_size - 1
+        for name, is_right, expected in (
+            ("hidden_dropout_prob", _is_probability, "a probability between 0 and 1"),
+            ("attention_probs_dropout_prob", _is_probability, "a probability between 0 and 1"),
+            ("classifier_dropout", lambda p: p is None or _is_probability(p), "a probability between 0 and 1"),
+            ("initializer_range", lambda size: _is_number(size) and size >= 0, "a number of at least 0"),
+            ("layer_norm_eps", lambda size: _is_number(size) and size > 0, "a number above 0"),
+            ("hidden_act", lambda act: isinstance(act, str) and act in ACT2FN, f"one of {', '.join(sorted(ACT2FN))}"),
+            ("pad_token_id", lambda id: _is_none_or(id, 0, last), f"None or a token id between 0 and {last}"),
+            ("problem_type", lambda kind: kind in (None, *kinds), f"None or one of {', '.join(kinds)}"),
+            ("head_dim", lambda size: _is_none_or(size, 1, _LARGEST), f"None or an integer from 1 to {_LARGEST}"),
+            *((name, lambda flag: isinstance(flag, bool), "True or False") for name in _FLAGS),
+        ):
+            _require(self, name, is_right(getattr(self, name)), expected)
+        if self.head_dim is None and self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
                 f"({self.num_attention_heads})."
@@ -231,18 +219,6 @@ class MyBertConfig(PreTrainedConfig):
             fields.pop("head_dim", None)
         return fields
 
-    def _check_sizes(self) -> None:
-        for name in (*_AT_LEAST_ONE, "num_hidden_layers"):
-            lowest = 1 if name in _AT_LEAST_ONE else 0
-            _require(
-                self,
-                name,
-                _is_integer(getattr(self, name)) and getattr(self, name) >= lowest,
-                f"an integer of at least {lowest}",
-            )
-            highest = _MOST_LAYERS if name == "num_hidden_layers" else _LARGEST
-            _require(self, name, getattr(self, name) <= highest, f"an integer of at most {highest}")
-
     @classmethod
     def get_config_dict(
         cls, pretrained_model_name_or_path: Any, **kwargs: Any
@@ -262,9 +238,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def _is_probability(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1
+
+
+def _is_none_or(value: Any, lowest: int, highest: int) -> bool:
+    return value is None or (_is_integer(value) and lowest <= value <= highest)
+
+
 def _require(config: MyBertConfig, name: str, fulfilled: bool, expected: str) -> None:
     if not fulfilled:
         raise ValueError(f"{name} is {getattr(config, name)!r:.100}; expected {expected}.")
-
-
-__all__ = ["MyBertConfig"]

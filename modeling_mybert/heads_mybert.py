@@ -17,19 +17,12 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_tracing
 
-from .base_mybert import MyBertPreTrainedModel
-from .batch_mybert import sequence_lengths, unmask_empty_rows
+from .batch_mybert import rows_of_sequences, sequence_lengths, unmask_empty_rows
 from .checks_mybert import check_labels, check_type, shape_of
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import is_changed
-from .losses_mybert import (
-    binary_cross_entropy,
-    cross_entropy,
-    padding_is_ignored,
-    position_loss,
-    squared_error,
-)
-from .modeling_mybert import MyBertModel, encoder_arguments, no_tokens
+from .losses_mybert import binary_cross_entropy, cross_entropy, padding_is_ignored, position_loss, squared_error
+from .modeling_mybert import MyBertModel, MyBertPreTrainedModel, no_tokens
 
 
 class MyBertForSequenceClassification(MyBertPreTrainedModel):
@@ -70,19 +63,11 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
         Raises:
             ValueError: If the labels have the wrong shape, dtype or values.
         """
-        outputs = self.bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            **encoder_arguments(self.bert, kwargs, no_tokens(input_ids, inputs_embeds)),
-        )
+        others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
+        outputs = self.bert(input_ids, **self._encoder_arguments(*others, no_tokens(input_ids, inputs_embeds)))
         logits = self.classifier(self.dropout(outputs.pooler_output))
         loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
-        return SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
     def _loss(
         self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
@@ -153,18 +138,13 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
         if first is not None and first.dim() != len(expected.split(",")):
             raise ValueError(f"{name} has shape {shape_of(first)}; expected {expected}.")
 
-        def flatten(tensor: torch.Tensor | None) -> torch.Tensor | None:
-            return None if tensor is None else tensor.flatten(0, 1)
-
-        outputs = self.bert(
-            flatten(input_ids),
-            attention_mask=flatten(attention_mask),
-            token_type_ids=flatten(token_type_ids),
-            position_ids=flatten(position_ids),
-            inputs_embeds=flatten(inputs_embeds),
-            **encoder_arguments(self.bert, kwargs, no_tokens(input_ids, inputs_embeds)),
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds = (
+            None if tensor is None else tensor.flatten(0, 1) for tensor in inputs
         )
-        assert first is not None  # the trunk refuses a call without input
+        others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
+        outputs = self.bert(input_ids, **self._encoder_arguments(*others, no_tokens(input_ids, inputs_embeds)))
+        assert first is not None  # the encoder refuses a call without input
         scores = self.classifier(self.dropout(outputs.pooler_output))
         questions, choices = first.shape[:2]
         if not is_tracing(scores) and len(scores) != questions * choices:  # several sequences in a row
@@ -174,9 +154,7 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
         if labels is not None:
             check_labels("labels", labels, logits.shape[:1], logits.shape[1], self.training)
             loss = cross_entropy(logits, labels, num_items_in_batch)
-        return MultipleChoiceModelOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
 class MyBertForTokenClassification(MyBertPreTrainedModel):
@@ -216,22 +194,14 @@ class MyBertForTokenClassification(MyBertPreTrainedModel):
             ValueError: If the labels have the wrong shape, dtype or values.
         """
         unpad_inputs = not is_changed(self.classifier) and padding_is_ignored(labels, attention_mask, **kwargs)
-        outputs = self.bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            **encoder_arguments(self.bert, kwargs, unpad_inputs=unpad_inputs),
-        )
+        others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
+        outputs = self.bert(input_ids, **self._encoder_arguments(*others, unpad_inputs=unpad_inputs))
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None
         if labels is not None:
             check_labels("labels", labels, logits.shape[:2], self.num_labels, self.training)
             loss = cross_entropy(logits, labels, num_items_in_batch)
-        return TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
 class MyBertForQuestionAnswering(MyBertPreTrainedModel):
@@ -285,66 +255,31 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
             padding = unmask_empty_rows(attention_mask) == 0
         if unpad_inputs is None:
             unpad_inputs = start_positions is None or attention_mask is None
-        outputs = self.bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            **encoder_arguments(self.bert, kwargs, unpad_inputs=unpad_inputs and not is_changed(self.qa_outputs)),
-        )
-        start_logits, end_logits = (
-            scores.squeeze(-1).contiguous() for scores in self.qa_outputs(outputs.last_hidden_state).split(1, dim=-1)
-        )
+        unpad_inputs = unpad_inputs and not is_changed(self.qa_outputs)
+        others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
+        outputs = self.bert(input_ids, **self._encoder_arguments(*others, unpad_inputs=unpad_inputs))
+        both = self.qa_outputs(outputs.last_hidden_state).split(1, dim=-1)
+        start_logits, end_logits = (scores.squeeze(-1).contiguous() for scores in both)
         loss = None
         if start_positions is not None and end_positions is not None:
             of_tokens = position_ids if attention_mask is None else None
             lengths = sequence_lengths(start_logits.shape, of_tokens, kwargs.get("cu_seq_lens_q"))
-            longest = kwargs.get("max_length_q")
-            starts, ends = (
-                _scores_of_sequences(logits, padding, lengths, longest) for logits in (start_logits, end_logits)
-            )
-            start_loss = _answer_loss("start_positions", starts, start_positions, num_items_in_batch)
-            loss = (start_loss + _answer_loss("end_positions", ends, end_positions, num_items_in_batch)) / 2
-        return QuestionAnsweringModelOutput(
-            loss=loss,
-            start_logits=start_logits,
-            end_logits=end_logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
-
-
-def _scores_of_sequences(
-    scores: torch.Tensor, padding: torch.Tensor | None, lengths: torch.Tensor | None, longest: int | None
-) -> torch.Tensor:
-    """Rearrange token scores (B, L) into one row for each sequence (N, longest), filled with -inf.
-
-    Args:
-        scores: (B, L).
-        padding: True at positions that cannot be an answer (B, L), or None.
-        lengths: Length of each sequence in tokens (N,) if rows hold several sequences, or None.
-        longest: Upper bound of these lengths, if known.
-    """
-    if padding is not None:
-        scores = scores.masked_fill(padding, -torch.inf)
-    if lengths is None:
-        return scores
-    places = torch.arange(int(lengths.max()) if longest is None else longest, device=scores.device)
-    index = (lengths.cumsum(0) - lengths)[:, None] + places
-    found = scores.flatten()[index.clamp(max=scores.numel() - 1)]
-    return found.masked_fill(places >= lengths[:, None], -torch.inf)
-
-
-def _answer_loss(
-    name: str, scores: torch.Tensor, positions: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
-) -> torch.Tensor:
-    """Check the start or end positions of the answers and compute their loss."""
-    positions = positions.view(-1)
-    if positions.shape != scores.shape[:1]:
-        raise ValueError(f"{name} has shape {shape_of(positions)}; expected ({scores.shape[0]},).")
-    check_type(name, positions)
-    return position_loss(scores, positions, num_items_in_batch)
+            losses = []
+            for name, scores, positions in (
+                ("start_positions", start_logits, start_positions),
+                ("end_positions", end_logits, end_positions),
+            ):
+                if padding is not None:
+                    scores = scores.masked_fill(padding, -torch.inf)
+                if lengths is not None:
+                    scores = rows_of_sequences(scores, lengths, kwargs.get("max_length_q"), fill=-torch.inf)
+                positions = positions.view(-1)
+                if positions.shape != scores.shape[:1]:
+                    raise ValueError(f"{name} has shape {shape_of(positions)}; expected ({scores.shape[0]},).")
+                check_type(name, positions)
+                losses.append(position_loss(scores, positions, num_items_in_batch))
+            loss = (losses[0] + losses[1]) / 2
+        return QuestionAnsweringModelOutput(loss, start_logits, end_logits, outputs.hidden_states, outputs.attentions)
 
 
 def _classifier_dropout(config: MyBertConfig) -> float:

@@ -46,12 +46,7 @@ _GLOBAL_HOOKS = (
 
 
 def is_changed(*modules: nn.Module | None, leave_out: nn.Module | None = None) -> bool:
-    """Whether a call of these modules runs code of others, in themselves or in a submodule.
-
-    Args:
-        modules: The modules to search, with their submodules; None is skipped.
-        leave_out: A submodule to skip, with its own submodules.
-    """
+    """Whether a call of these modules runs code of others, in themselves or in a submodule but `leave_out`."""
     left, classes = list(modules), set()
     while left:  # runs on every call of a model, and `modules()` is slow
         module = left.pop()
@@ -114,6 +109,3 @@ def runs_known_forward(module: nn.Module) -> bool:
         and getattr(inside["_old_forward"], "__func__", None) is own
         and all(type(part).__module__ == "accelerate.hooks" for part in getattr(hook, "hooks", (hook,)))
     )
-
-
-__all__ = ["has_hook_from_outside", "is_changed", "is_known_class", "runs_known_forward"]

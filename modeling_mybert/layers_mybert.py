@@ -1,4 +1,4 @@
-"""The parts of the MyBERT trunk: embeddings, attention, layer and pooler (Devlin et al., 2018).
+"""The parts of the encoder: embeddings, attention, layer and pooler (Devlin et al., 2018).
 
 Modules have the names and the arguments of those of transformers' BERT, so that users can replace and hook the same
 ones. Self-attention calls the attention function chosen by `config._attn_implementation`.
@@ -7,8 +7,7 @@ Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = h
 packed batch, B is 1 and L is the total number of tokens.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Container, Sequence
 
 import torch
 from torch import nn
@@ -20,11 +19,10 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
 from .attention_mybert import eager_attention_forward, prefers_eager
-from .batch_mybert import Packing
+from .batch_mybert import Batch
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import is_changed
-from .linear_mybert import linear
-from .quantization_mybert import product_of_each, supports_int8
+from .linear_mybert import linear, product_of_each, supports_int8
 
 _ROWS_AT_ONCE = 512  # in a feed-forward network with int8 weights
 
@@ -65,10 +63,10 @@ class MyBertSelfAttention(nn.Module):
         self.config = config
         self.head_size = config.head_size
         self.scaling = self.head_size**-0.5
-        width = config.num_attention_heads * config.head_size
-        self.query = nn.Linear(config.hidden_size, width)
-        self.key = nn.Linear(config.hidden_size, width)
-        self.value = nn.Linear(config.hidden_size, width)
+        size = config.num_attention_heads * config.head_size
+        self.query = nn.Linear(config.hidden_size, size)
+        self.key = nn.Linear(config.hidden_size, size)
+        self.value = nn.Linear(config.hidden_size, size)
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)  # its probability is that of attention weights
 
     @property
@@ -80,25 +78,25 @@ class MyBertSelfAttention(nn.Module):
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
-        packing: Packing | None = None,
+        batch: Batch | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Hidden states (B, L, D) to context (B, L, H * head_size) and attention weights (B, H, L, L) or None."""
-        head_shape = (*hidden_states.shape[:-1], -1, self.head_size)
-        layers = self.query, self.key, self.value
-        products = product_of_each(layers, hidden_states)
+        """Hidden states (B, L, D) to context (B, L, H * head_size) and attention weights (B, H, L, L) or None.
+
+        With a packed `batch`, each token attends to those of its sequence, without a mask.
+        """
+        products = product_of_each((self.query, self.key, self.value), hidden_states)
         if products is None:
             products = [
                 linear(self.query, hidden_states),
                 linear(self.key, hidden_states),
                 linear(self.value, hidden_states),
             ]
-        query, key, value = products
-        shape = query.shape
-        query, key, value = query.view(head_shape), key.view(head_shape), value.view(head_shape)
+        shape, head_shape = products[0].shape, (*hidden_states.shape[:-1], -1, self.head_size)
+        query, key, value = (product.view(head_shape) for product in products)
         dropout = self.dropout.p if self.training else 0.0
-        if packing is not None:
-            context = packing.attend(query[0], key[0], value[0], dropout, self.scaling, self.is_causal)
+        if batch is not None:
+            context = batch.attend(query[0], key[0], value[0], dropout, self.scaling, self.is_causal)
             return context.view(shape), None
         query, key, value = (states.transpose(1, 2) for states in (query, key, value))
         implementation = self.config._attn_implementation
@@ -106,14 +104,7 @@ class MyBertSelfAttention(nn.Module):
             implementation = "eager" if prefers_eager(query, dropout, self.is_causal) else implementation
         attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         context, weights = attention(
-            self,
-            query,
-            key,
-            value,
-            attention_mask,
-            dropout=dropout,
-            scaling=self.scaling,
-            **kwargs,
+            *(self, query, key, value, attention_mask), dropout=dropout, scaling=self.scaling, **kwargs
         )
         return context.reshape(shape).contiguous(), weights
 
@@ -133,7 +124,7 @@ class MyBertOutput(nn.Module):
 
 
 class MyBertAttention(nn.Module):
-    """First sub-layer: self-attention and its `MyBertOutput`."""
+    """First sub-layer: self-attention and its end."""
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__()
@@ -169,7 +160,7 @@ class MyBertIntermediate(nn.Module):
 
 
 class MyBertLayer(GradientCheckpointingLayer):
-    """One layer: self-attention and a feed-forward network, each followed by `MyBertOutput`."""
+    """One layer: self-attention and a feed-forward network, each ended by a `MyBertOutput`."""
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__()
@@ -224,16 +215,25 @@ class MyBertEncoder(nn.Module):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         output_tokens: torch.Tensor | None = None,
+        output_hidden_states: bool | int | Sequence[int] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Embeddings (B, L, D) to the hidden states of the last layer; `output_tokens`: see `MyBertLayer.forward`."""
-        last = len(self.layer) - 1
-        for number, layer in enumerate(self.layer):
-            needed: dict[str, Any] = {}
-            if output_tokens is not None and number == last:
-                needed["output_tokens"] = output_tokens
+        """Embeddings (B, L, D) to the hidden states of the last layer; `output_tokens`: see `MyBertLayer.forward`.
+
+        The embeddings and the hidden states of each layer are returned as well if `output_hidden_states` is True; if
+        it is an index or several, None stands for the others.
+        """
+        count = len(self.layer) + 1
+        wanted: Container[int] = range(count if output_hidden_states else 0)
+        if wanted and not isinstance(output_hidden_states, bool):
+            indices = [output_hidden_states] if isinstance(output_hidden_states, int) else output_hidden_states
+            wanted = {index % count for index in indices or () if -count <= index < count}
+        collected = [hidden_states if 0 in wanted else None]
+        for number, layer in enumerate(self.layer, start=1):
+            needed = {"output_tokens": output_tokens} if output_tokens is not None and number == count - 1 else {}
             hidden_states = layer(hidden_states, attention_mask, **needed, **kwargs)
-        return BaseModelOutput(last_hidden_state=hidden_states)
+            collected.append(hidden_states if number in wanted else None)
+        return BaseModelOutput(hidden_states, tuple(collected) if output_hidden_states else None)
 
 
 class MyBertPooler(nn.Module):
@@ -247,15 +247,3 @@ class MyBertPooler(nn.Module):
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Hidden states (B, L, D) to pooled output (B, D), from the first token of each row."""
         return linear(self.dense, hidden_states[:, 0], self.activation)
-
-
-__all__ = [
-    "MyBertAttention",
-    "MyBertEmbeddings",
-    "MyBertEncoder",
-    "MyBertIntermediate",
-    "MyBertLayer",
-    "MyBertOutput",
-    "MyBertPooler",
-    "MyBertSelfAttention",
-]

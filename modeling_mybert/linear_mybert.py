@@ -1,7 +1,20 @@
-"""Linear layers on a CPU: the faster kernel, prepacked weights, a transposed product for few rows, fused GELU."""
+"""Linear layers on a CPU: which kernel multiplies, prepacked weights, few rows, fused GELU, and int8 weights.
 
+PyTorch's default kernel for float32 is usually MKL; it also ships oneDNN. On AMD processors MKL uses only its AVX2
+kernels. On those with AVX-512, oneDNN is faster: up to 1.4 times on Zen 4, which executes AVX-512 in two halves, and
+2.3 times on Zen 5. `mybert bench --workloads kernels` measures both.
+
+Int8 weights are symmetric, with a scale for each output. Each token's hidden states become uint8 with their own scale
+and offset, so a result does not depend on the rest of the batch, and no calibration data is needed. The saved model
+holds the int8 weights; `quantization_config` in its `config.json` names the method, which is registered below.
+"""
+
+import functools
+import platform
+import re
 from collections.abc import Sequence
-from typing import Any, TypeGuard
+from pathlib import Path
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -10,81 +23,109 @@ from torch.autograd import forward_ad
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import _has_any_global_hook
 from transformers.activations import ACT2FN
+from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
+from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
+from transformers.utils import logging
+from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from .hooks_mybert import is_known_class
-from .kernels_mybert import linear_kernels
 
+logger = logging.get_logger(__name__)
+
+KERNELS = ("auto", "mkl", "onednn")
+QUANT_METHOD = "mybert_int8"
 FEW_ROWS = 64  # up to here W x^T is faster than x W^T on CPUs (mybert bench --workloads query)
-_NARROW = 512  # up to this width a weight gradient is faster without copying its operands to contiguous memory
+STEPS = 254  # between the smallest and largest value of a token's states
+_FULL_WIDTH_FAMILY = 26  # AMD's CPU family with full-width AVX-512: Zen 5
+_NARROW = 512  # up to this size a weight gradient is faster without copying its operands to contiguous memory
+_SMALLEST_RANGE = 1e-30  # used where a token's states, or an output's weights, are all equal
 _SAME_STATES = ("query", "key", "value")  # attention layers with the same input
 # Activations fused into the product: GELU, with oneDNN's name for each form.
 _GELU = {type(ACT2FN["gelu"]): "none", type(ACT2FN["gelu_pytorch_tanh"]): "tanh", type(ACT2FN["gelu_new"]): "tanh"}
 
+_chosen = "auto"
+
+
+# Kernels
+
+
+class LinearKernels(NamedTuple):
+    """Which float32 matrix products run in oneDNN.
+
+    Attributes:
+        product: The forward product of hidden states and weight.
+        input_gradient: The gradient with respect to the hidden states: output gradient times weight.
+        weight_gradient: The gradient with respect to the weight: output gradient times hidden states.
+        smallest: Smallest product, in multiplications, that runs in oneDNN. Each new number of rows costs oneDNN a
+            third of a millisecond to prepare a kernel.
+        smallest_few_rows: The same for inference with few rows, where all possible numbers of rows soon have a kernel.
+    """
+
+    product: bool
+    input_gradient: bool
+    weight_gradient: bool
+    smallest: int
+    smallest_few_rows: int
+
+
+_MKL = LinearKernels(False, False, False, 0, 0)
+_ONEDNN = LinearKernels(True, True, True, 0, 0)
+
+
+def set_linear_kernel(name: str) -> None:
+    """Choose the kernel for float32 products in MyBERT's linear layers on a CPU, for this process.
+
+    Args:
+        name: "auto" (default) chooses by processor, kind of product and size, always the same on one machine; "mkl" is
+            PyTorch's default kernel and "onednn" is oneDNN, for every product.
+
+    Raises:
+        ValueError: If the name is unknown, or it is "onednn" and this build of PyTorch has no oneDNN.
+    """
+    global _chosen
+    if name not in KERNELS:
+        raise ValueError(f"The linear kernel is {name!r}; expected one of {', '.join(KERNELS)}.")
+    if name == "onednn" and not torch.backends.mkldnn.is_available():
+        raise ValueError("The linear kernel is 'onednn', which this build of PyTorch does not have.")
+    _chosen = name
+
+
+def linear_kernels() -> LinearKernels:
+    """The choice in force: that of `set_linear_kernel`, but no oneDNN if `torch.backends.mkldnn.flags` disables it."""
+    if _chosen == "mkl" or not torch.backends.mkldnn.enabled:
+        return _MKL
+    return _ONEDNN if _chosen == "onednn" else _by_processor()
+
+
+@functools.cache
+def _by_processor() -> LinearKernels:
+    if not torch.backends.mkldnn.is_available() or torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return _MKL
+    try:
+        processor = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:  # not Linux
+        processor = platform.processor()
+    family = re.search(r"family\s*:?\s*(\d+)", processor, re.IGNORECASE)
+    if "AuthenticAMD" not in processor or family is None:
+        return _MKL
+    # Before Zen 5 both kernels are equally fast for the weight gradient.
+    return LinearKernels(True, True, int(family[1]) >= _FULL_WIDTH_FAMILY, smallest=2**27, smallest_few_rows=2**23)
+
 
 def rounded_rows(count: int) -> int:
-    """`count`, or up to a thirty-second more: how many rows to multiply, so that few different row counts occur.
-
-    oneDNN caches a kernel for every row count that it meets: half a megabyte for each product, and half a millisecond
-    to create.
-    """
+    """`count`, or up to a thirty-second more, so that few different row counts occur."""
+    # oneDNN caches a kernel for every row count: half a megabyte for each product, and half a millisecond to create.
     step = 1 << max(0, count.bit_length() - 6)
     return -(-count // step) * step
 
 
 def filled_up(rows: torch.Tensor, multiple: int = 1) -> torch.Tensor:
-    """Pad rows (N, ...) on a CPU with zeros to `rounded_rows`; unchanged in a traced or compiled graph.
-
-    Two and more rows are first rounded up to a `multiple`, which keeps row counts few where they are small.
-    """
+    """Pad two or more rows (N, ...) on a CPU with zeros, to `rounded_rows` of a `multiple`; not in a graph."""
     if rows.device.type != "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing():
         return rows
     count = len(rows)
     fill = rounded_rows(-(-count // multiple) * multiple) - count if count > 1 else 0
     return F.pad(rows, (*(0, 0) * (rows.dim() - 1), 0, fill))
-
-
-class PackedTensors:
-    """Data computed from a layer's tensors, in the memory layout of oneDNN's kernels.
-
-    `is_of` recognizes the tensors by their memory, as long as it is alive, and by PyTorch's version counter. Addresses
-    alone are not enough, because freed memory is reused, for example when a model is cast to another dtype and back.
-
-    Args:
-        *tensors: The tensors it is computed from.
-    """
-
-    def __init__(self, *tensors: torch.Tensor) -> None:
-        self._storages = [StorageWeakRef(tensor.untyped_storage()) for tensor in tensors]
-        self._states = self._states_of(tensors)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles become None: tensors in this layout cannot be copied."""
-        return type(None), ()
-
-    @staticmethod
-    def _states_of(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
-        return [(tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
-
-    def is_of(self, *tensors: torch.Tensor) -> bool:
-        """Whether these are the packed tensors, unchanged since."""
-        return self._states == self._states_of(tensors) and not any(storage.expired() for storage in self._storages)
-
-
-class PackedWeight(PackedTensors):
-    """Weights of linear layers, concatenated.
-
-    Args:
-        *weights: The weight (O, I) of each layer, float32 or bfloat16.
-    """
-
-    def __init__(self, *weights: torch.Tensor) -> None:
-        super().__init__(*weights)
-        weight = weights[0].detach() if len(weights) == 1 else torch.cat([weight.detach() for weight in weights])
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight)
-
-    def multiply(self, hidden_states: torch.Tensor, bias: torch.Tensor, gelu: str | None = None) -> torch.Tensor:
-        """Multiply states (..., I) by the weight and add the bias: (..., O); then GELU, "none" (erf) or "tanh"."""
-        return multiply_by_onednn(hidden_states, self.packed, bias, gelu)
 
 
 def multiply_by_onednn(
@@ -96,32 +137,62 @@ def multiply_by_onednn(
     return product
 
 
+def multiply(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Multiply states (..., I) by the transpose of a weight (O, I), and add the bias: (..., O)."""
+    kernels = linear_kernels()
+    is_large = rows.numel() * len(weight) >= kernels.smallest
+    if kernels.product and is_large and rows.dtype == torch.float32:
+        return multiply_by_onednn(rows, weight, bias)
+    return F.linear(rows, weight, bias)
+
+
+def gradient_of_states(gradient: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Gradient of x (rows, I) from the output gradient (rows, O) and the weight (O, I); differentiable if enabled."""
+    kernels = linear_kernels()
+    is_large = gradient.numel() * weight.shape[1] >= kernels.smallest
+    if kernels.input_gradient and is_large and gradient.dtype == torch.float32 and not torch.is_grad_enabled():
+        return multiply_by_onednn(gradient, weight.t())
+    return gradient @ weight
+
+
+def gradient_of_weight(gradient: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Gradient of W (O, I) from the output gradient (rows, O) and x (rows, I); differentiable if enabled."""
+    kernels = linear_kernels()
+    is_large = gradient.numel() * rows.shape[1] >= kernels.smallest
+    left, right = gradient.t(), rows.t()
+    if not (kernels.weight_gradient and is_large) or torch.is_grad_enabled():
+        return left @ rows
+    if min(len(left), len(right)) > _NARROW:
+        return multiply_by_onednn(left.contiguous(), right.contiguous())
+    if len(left) > len(right):
+        return multiply_by_onednn(right, left).t().contiguous()
+    return multiply_by_onednn(left, right)
+
+
+# A linear layer
+
+
 def linear(layer: nn.Module, hidden_states: torch.Tensor, activation: nn.Module | None = None) -> torch.Tensor:
-    """Call a linear layer and an optional activation, by the fastest way on a CPU.
+    """Call a linear layer and an optional activation on states (..., I), by the fastest way on a CPU; (..., O).
 
     Inference uses the packed weight if there is one, otherwise the faster kernel (`set_linear_kernel`), a transposed
-    product for few rows, and fused GELU. All of this applies to plain layers only: not to one that an adapter or a
-    quantizer has replaced, that has hooks, or whose weight is a tensor subclass. In training the product is the same
-    with and without gradients, as gradient checkpointing requires, and contiguous, because dropout depends on the
-    memory layout.
-
-    Args:
-        layer: The layer, (..., I) to (..., O).
-        hidden_states: (..., I).
-        activation: Applied to the result, if given.
-
-    Returns:
-        (..., O).
+    product for few rows, and fused GELU. All of this applies to plain layers only; they are `nn.Linear`, not a derived
+    class, because `torch.ao` quantizes no others. In training the product is the same with and without gradients, as
+    gradient checkpointing requires, and contiguous, because dropout depends on the memory layout.
     """
-    gelu = None
     if not is_plain(layer, hidden_states):
         product = layer(hidden_states)
-    elif layer.training or torch.is_grad_enabled():
-        product = _product_in_training(layer, hidden_states)
+        return product if activation is None else activation(product)
+    kernels, size, gelu = linear_kernels(), hidden_states.numel() * layer.out_features, None
+    by_onednn = kernels.product and in_float32(layer, hidden_states)
+    by_large_onednn = by_onednn and size >= kernels.smallest
+    if layer.training or torch.is_grad_enabled():
+        if by_large_onednn:
+            product = _Product.apply(hidden_states.contiguous(), layer.weight, layer.bias)
+        else:
+            product = F.linear(hidden_states, layer.weight, layer.bias)
     else:
         packed_weight = getattr(layer, "packed_weight", None)
-        kernels, size = linear_kernels(), hidden_states.numel() * layer.out_features
-        by_onednn = kernels.product and in_float32(layer, hidden_states)
         few_rows = hidden_states.numel() <= FEW_ROWS * layer.in_features
         if (
             packed_weight is not None
@@ -130,7 +201,7 @@ def linear(layer: nn.Module, hidden_states: torch.Tensor, activation: nn.Module 
         ):
             gelu = _gelu_of(activation)
             product = packed_weight.multiply(hidden_states, layer.bias, gelu)
-        elif by_onednn and not few_rows and size >= kernels.smallest:
+        elif by_large_onednn and not few_rows:
             gelu = _gelu_of(activation)
             product = multiply_by_onednn(hidden_states.contiguous(), layer.weight, layer.bias, gelu)
         elif few_rows and (not by_onednn or size >= kernels.smallest_few_rows):
@@ -143,23 +214,6 @@ def linear(layer: nn.Module, hidden_states: torch.Tensor, activation: nn.Module 
 def _gelu_of(activation: nn.Module | None) -> str | None:
     """OneDNN's name for an activation that it can apply to the product; None if it cannot."""
     return None if activation is None or has_hooks(activation) else _GELU.get(type(activation))
-
-
-def packed_product(layers: Sequence[nn.Module], hidden_states: torch.Tensor) -> Sequence[torch.Tensor] | None:
-    """Multiply the same states (..., I) by each layer, in one product; None if their weights are not packed."""
-    packed_weight = getattr(layers[0], "packed_weight", None)
-    if packed_weight is None or torch.is_grad_enabled():
-        return None
-    plain = [layer for layer in layers if is_plain(layer, hidden_states) and not layer.training]
-    if (
-        len(plain) < len(layers)
-        or hidden_states.dtype != plain[0].weight.dtype
-        or not packed_weight.is_of(*(layer.weight for layer in plain))
-    ):
-        return None
-    product = packed_weight.multiply(hidden_states, torch.cat([layer.bias for layer in plain]))
-    parts: Sequence[torch.Tensor] = product.split([layer.out_features for layer in plain], -1)
-    return parts
 
 
 def has_hooks(module: nn.Module) -> bool:
@@ -197,14 +251,6 @@ def in_float32(layer: nn.Linear, hidden_states: torch.Tensor) -> bool:
     return hidden_states.dtype == layer.weight.dtype == layer.bias.dtype == torch.float32
 
 
-def _product_in_training(layer: nn.Linear, hidden_states: torch.Tensor) -> torch.Tensor:
-    kernels = linear_kernels()
-    size = hidden_states.numel() * layer.out_features
-    if not kernels.product or size < kernels.smallest or not in_float32(layer, hidden_states):
-        return F.linear(hidden_states, layer.weight, layer.bias)
-    return _Product.apply(hidden_states.contiguous(), layer.weight, layer.bias)
-
-
 def _transposed_product(layer: nn.Linear, hidden_states: torch.Tensor, by_onednn: bool) -> torch.Tensor:
     """W x^T, transposed back: it reads the weight, the larger operand, in memory order."""
     rows = hidden_states.reshape(-1, layer.in_features)
@@ -217,12 +263,12 @@ def _transposed_product(layer: nn.Linear, hidden_states: torch.Tensor, by_onednn
 
 
 class _Product(torch.autograd.Function):
-    """x W^T + b in float32 and its gradients, each product by the faster kernel."""
+    """x W^T + b in float32 by oneDNN, and its gradients, each by the faster kernel."""
 
     @staticmethod
     def forward(ctx: Any, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(hidden_states, weight)
-        return multiply(hidden_states, weight, bias)
+        return multiply_by_onednn(hidden_states, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -235,48 +281,70 @@ class _Product(torch.autograd.Function):
         )
 
 
-def multiply(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Multiply states (..., I) by the transpose of a weight (O, I), and add the bias: (..., O)."""
-    kernels = linear_kernels()
-    is_large = rows.numel() * len(weight) >= kernels.smallest
-    if kernels.product and is_large and rows.dtype == torch.float32:
-        return multiply_by_onednn(rows, weight, bias)
-    return F.linear(rows, weight, bias)
+def product_of_each(layers: Sequence[nn.Module], hidden_states: torch.Tensor) -> Sequence[torch.Tensor] | None:
+    """Multiply the same states (..., I) by each layer, in one product; None if weights are not int8 or packed."""
+    if type(layers[0]) is MyBertInt8Linear:
+        int8_layers = [layer for layer in layers if type(layer) is MyBertInt8Linear and not has_hooks(layer)]
+        if len(int8_layers) < len(layers) or not _can_be_quantized(hidden_states):
+            return None
+        return _multiply_each(int8_layers, hidden_states)
+    packed_weight = getattr(layers[0], "packed_weight", None)
+    if packed_weight is None or torch.is_grad_enabled():
+        return None
+    plain = [layer for layer in layers if is_plain(layer, hidden_states) and not layer.training]
+    if (
+        len(plain) < len(layers)
+        or hidden_states.dtype != plain[0].weight.dtype
+        or not packed_weight.is_of(*(layer.weight for layer in plain))
+    ):
+        return None
+    product = packed_weight.multiply(hidden_states, torch.cat([layer.bias for layer in plain]))
+    parts: Sequence[torch.Tensor] = product.split([layer.out_features for layer in plain], -1)
+    return parts
 
 
-def gradient_of_states(gradient: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Gradient of x (rows, I) from the output gradient (rows, O) and the weight (O, I); differentiable if enabled."""
-    kernels = linear_kernels()
-    is_large = gradient.numel() * weight.shape[1] >= kernels.smallest
-    if kernels.input_gradient and is_large and gradient.dtype == torch.float32 and not torch.is_grad_enabled():
-        return multiply_by_onednn(gradient, weight.t())
-    return gradient @ weight
+# Prepacked weights
 
 
-def gradient_of_weight(gradient: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Gradient of W (O, I) from the output gradient (rows, O) and x (rows, I); differentiable if enabled."""
-    kernels = linear_kernels()
-    is_large = gradient.numel() * rows.shape[1] >= kernels.smallest
-    left, right = gradient.t(), rows.t()
-    if not (kernels.weight_gradient and is_large) or torch.is_grad_enabled():
-        return left @ rows
-    if min(len(left), len(right)) > _NARROW:
-        return multiply_by_onednn(left.contiguous(), right.contiguous())
-    if len(left) > len(right):
-        return multiply_by_onednn(right, left).t().contiguous()
-    return multiply_by_onednn(left, right)
+class PackedTensors:
+    """Data computed from a layer's tensors, in the memory layout of oneDNN's kernels.
+
+    `is_of` recognizes the tensors by their memory, as long as it is alive, and by PyTorch's version counter. Addresses
+    alone are not enough, because freed memory is reused, for example when a model is cast to another dtype and back.
+    """
+
+    def __init__(self, *tensors: torch.Tensor) -> None:
+        self._storages = [StorageWeakRef(tensor.untyped_storage()) for tensor in tensors]
+        self._states = self._states_of(tensors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles become None: tensors in this layout cannot be copied."""
+        return type(None), ()
+
+    @staticmethod
+    def _states_of(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+        return [(tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
+
+    def is_of(self, *tensors: torch.Tensor) -> bool:
+        """Whether these are the packed tensors, unchanged since."""
+        return self._states == self._states_of(tensors) and not any(storage.expired() for storage in self._storages)
+
+
+class PackedWeight(PackedTensors):
+    """Weights (O, I) of linear layers, float32 or bfloat16, concatenated."""
+
+    def __init__(self, *weights: torch.Tensor) -> None:
+        super().__init__(*weights)
+        weight = weights[0].detach() if len(weights) == 1 else torch.cat([weight.detach() for weight in weights])
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight)
+
+    def multiply(self, hidden_states: torch.Tensor, bias: torch.Tensor, gelu: str | None = None) -> torch.Tensor:
+        """Multiply states (..., I) by the weight and add the bias: (..., O); then GELU, "none" (erf) or "tanh"."""
+        return multiply_by_onednn(hidden_states, self.packed, bias, gelu)
 
 
 def pack_weights(model: nn.Module) -> None:
-    """Give every plain linear layer a packed copy of its weight; query, key and value of an attention share one.
-
-    Args:
-        model: A model whose parameters have one dtype and are on one device.
-
-    Raises:
-        ValueError: If it is not on a CPU, its weights are neither float32 nor bfloat16, or this build of PyTorch has
-            no oneDNN.
-    """
+    """Give every plain linear layer a packed copy of its weight; query, key and value of an attention share one."""
     weight = next(model.parameters())
     if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
         raise ValueError(
@@ -302,20 +370,190 @@ def drop_packed_weights(model: nn.Module) -> None:
         module.__dict__.pop("packed_weight", None)
 
 
-__all__ = [
-    "PackedTensors",
-    "PackedWeight",
-    "drop_packed_weights",
-    "filled_up",
-    "gradient_of_states",
-    "gradient_of_weight",
-    "has_hooks",
-    "in_float32",
-    "is_plain",
-    "linear",
-    "multiply",
-    "multiply_by_onednn",
-    "pack_weights",
-    "packed_product",
-    "rounded_rows",
-]
+# Int8 weights
+
+
+@functools.cache
+def has_exact_int8_kernel() -> bool:
+    """Whether oneDNN multiplies uint8 by int8 exactly here; x86 CPUs without VNNI overflow in 16 bits."""
+    largest, weight = torch.full((16, 64), 255, dtype=torch.uint8), torch.full((64, 64), 127, dtype=torch.int8)
+    try:
+        packed = torch.ops.onednn.qlinear_prepack(weight, None)
+        product = _multiply_int8(largest, packed, torch.ones(64), torch.zeros(1, dtype=torch.int32))
+    except (AttributeError, NotImplementedError, RuntimeError):  # a build without oneDNN, or without these products
+        return False
+    return bool((product == 64 * 127 * 127).all())
+
+
+def _multiply_int8(rows: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, zeros: torch.Tensor) -> torch.Tensor:
+    """Multiply uint8 rows (N, I), less 128, by packed int8 weights (O, I) and their scale (O,): float32 (N, O)."""
+    product: torch.Tensor = torch.ops.onednn.qlinear_pointwise(
+        rows, 1.0, 128, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+    )
+    return product
+
+
+def quantize_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Quantize each row (N, I) in 254 equal steps: integers from 1 to 255 (N, I), its range and its middle (N, 1)."""
+    lowest, highest = rows.amin(-1, keepdim=True), rows.amax(-1, keepdim=True)
+    middle, extent = lowest.lerp(highest, 0.5), highest.sub_(lowest).clamp_min_(_SMALLEST_RANGE)
+    # Via int8, to which PyTorch converts much faster than to uint8.
+    integers = rows.sub(middle).mul_(STEPS / extent).round_().to(torch.int8)
+    return integers.view(torch.uint8).bitwise_xor_(128), extent, middle
+
+
+class MyBertInt8Linear(nn.Module):
+    """A linear layer with int8 weights. It multiplies integers for float32 on a CPU, otherwise floats."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        weight = torch.empty(out_features, in_features, dtype=torch.int8)
+        # Not called `weight`, so that code that does not know of the scale fails instead of using the integers.
+        self.int8_weight = nn.Parameter(weight, requires_grad=False)
+        self.weight_scale = nn.Parameter(torch.empty(out_features), requires_grad=False)
+        self.bias = nn.Parameter(torch.empty(out_features), requires_grad=False)
+        self._packed: _PackedInt8Weights | None = None
+
+    @classmethod
+    def from_float(cls, layer: nn.Linear) -> "MyBertInt8Linear":
+        """Quantize a layer: each output's weights are divided by their largest magnitude / 127 and rounded."""
+        quantized = cls(layer.in_features, layer.out_features)
+        weight = layer.weight.detach()
+        scale = weight.abs().amax(1).clamp_min(_SMALLEST_RANGE).div(127)
+        quantized.int8_weight.data = weight.div(scale[:, None]).round_().to(torch.int8)
+        quantized.weight_scale.data = scale
+        quantized.bias.data = layer.bias.detach().clone()
+        return quantized.train(layer.training)
+
+    def extra_repr(self) -> str:
+        """As `nn.Linear`'s."""
+        return f"in_features={self.in_features}, out_features={self.out_features}"
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Hidden states (..., I) to (..., O)."""
+        if not _can_be_quantized(hidden_states):
+            weight = self.int8_weight.to(self.weight_scale.dtype) * self.weight_scale[:, None]
+            return F.linear(hidden_states, weight, self.bias)
+        return _multiply_each((self,), hidden_states)[0]
+
+
+def supports_int8(layer: nn.Module | None, hidden_states: torch.Tensor) -> bool:
+    """Whether a layer multiplies these hidden states as integers."""
+    return type(layer) is MyBertInt8Linear and _can_be_quantized(hidden_states)
+
+
+def _multiply_each(layers: Sequence[MyBertInt8Linear], hidden_states: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Multiply states (..., I) by all layers' weights in one product; the first layer stores the packed weights."""
+    tensors = [tensor for layer in layers for tensor in (layer.int8_weight, layer.weight_scale, layer.bias)]
+    packed = layers[0]._packed
+    if packed is None or not packed.is_of(*tensors):
+        packed = layers[0]._packed = _PackedInt8Weights(*tensors)
+    product = packed.multiply(*quantize_rows(hidden_states.reshape(-1, layers[0].in_features)))
+    product = product.view(*hidden_states.shape[:-1], product.shape[-1])
+    return (product,) if len(layers) == 1 else product.split([layer.out_features for layer in layers], -1)
+
+
+def _can_be_quantized(hidden_states: torch.Tensor) -> bool:
+    """Whether these states can be multiplied as integers: eager mode, float32, on a CPU, without gradients."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or type(hidden_states) is not torch.Tensor  # subclasses may count or record operations
+        or hidden_states.device.type != "cpu"
+        or hidden_states.dtype != torch.float32
+        or (hidden_states.requires_grad and torch.is_grad_enabled())
+        or not hidden_states.numel()
+        or not has_exact_int8_kernel()
+    )
+
+
+class _PackedInt8Weights(PackedTensors):
+    """Concatenated int8 weights of layers: weight (O, I), scale and bias (O,) of each layer in turn."""
+
+    def __init__(self, *tensors: torch.Tensor) -> None:
+        super().__init__(*tensors)
+        weight, scale, bias = (torch.cat([tensor.detach() for tensor in tensors[kind::3]]) for kind in range(3))
+        self.packed, self.scale, self.bias = torch.ops.onednn.qlinear_prepack(weight, None), scale / STEPS, bias
+        self.zeros = torch.zeros(1, dtype=torch.int32)
+        self.sums = weight.sum(1, dtype=torch.int32) * scale  # the rows' middles are multiplied by these sums
+
+    def multiply(self, integers: torch.Tensor, extent: torch.Tensor, middle: torch.Tensor) -> torch.Tensor:
+        """Multiply rows (N, I), as `quantize_rows` returns them, to float32 (N, O), with bias."""
+        product = _multiply_int8(integers, self.packed, self.scale, self.zeros)
+        return product.mul_(extent).addcmul_(middle, self.sums).add_(self.bias)
+
+
+def _layers_to_quantize(model: Any) -> list[tuple[nn.Module, str]]:
+    """Parent and name of the linear layers of all layers, including those that an adapter has replaced."""
+    places = []
+    for layer in model.base_model.encoder.layer.children():
+        places += [(layer.attention.self, name) for name in _SAME_STATES]
+        places += [(part, "dense") for part in (layer.attention.output, layer.intermediate, layer.output)]
+    return places
+
+
+def quantize_layers(model: Any) -> None:
+    """Give all linear layers of a model's layers int8 weights (or raise a ValueError), and freeze the model."""
+    places = _layers_to_quantize(model)
+    for parent, name in places:
+        layer = getattr(parent, name)
+        if type(layer) is not nn.Linear or has_hooks(layer):
+            raise ValueError(
+                f"A layer's {name} is a {type(layer).__module__}.{type(layer).__name__}, or has hooks; expected a "
+                "plain linear layer to quantize (merge an adapter first, with merge_and_unload)."
+            )
+    for parent, name in places:
+        setattr(parent, name, MyBertInt8Linear.from_float(getattr(parent, name)))
+    if not has_exact_int8_kernel():
+        logger.warning_once(
+            "This CPU has no exact int8 products (VNNI): int8 weights are multiplied in float32, which is slower."
+        )
+    quantizer = MyBertInt8Quantizer(MyBertInt8Config(), pre_quantized=True)
+    model.hf_quantizer, model.is_quantized, model.quantization_method = quantizer, True, QUANT_METHOD
+    quantizer.postprocess_model(model)  # as `from_pretrained` does
+
+
+class MyBertInt8Config(QuantizationConfigMixin):
+    """The `quantization_config` of a model with int8 weights: the name of the method."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.quant_method = QUANT_METHOD
+
+
+class MyBertInt8Quantizer(HfQuantizer):
+    """Called by `from_pretrained` for saved int8 weights, or to quantize with a `MyBertInt8Config`."""
+
+    is_trainable = False
+    pre_quantized: bool
+
+    def is_serializable(self, *args: Any, **kwargs: Any) -> bool:
+        """True: `save_pretrained` can write such a model."""
+        return True
+
+    def update_dtype(self, dtype: Any) -> torch.dtype:
+        """The dtype of everything but the int8 weights: float32; a ValueError if another is requested."""
+        if dtype not in (None, torch.float32):
+            raise ValueError(f"dtype is {dtype}; a model with int8 weights has float32 for the rest.")
+        return torch.float32
+
+    def _process_model_before_weight_loading(self, model: Any, **kwargs: Any) -> None:
+        if not hasattr(model, "quantize_weights"):
+            raise ValueError(
+                f"These int8 weights are MyBERT's; expected one of its classes, not {type(model).__name__}."
+            )
+        if self.pre_quantized:
+            for parent, name in _layers_to_quantize(model):
+                layer = getattr(parent, name)
+                setattr(parent, name, MyBertInt8Linear(layer.in_features, layer.out_features))
+
+    def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
+        if not self.pre_quantized:
+            self.pre_quantized = True
+            quantize_layers(model)
+        return model.requires_grad_(False)
+
+
+if QUANT_METHOD not in AUTO_QUANTIZER_MAPPING:  # a copy from the Hub may have done this
+    register_quantization_config(QUANT_METHOD)(MyBertInt8Config)
+    register_quantizer(QUANT_METHOD)(MyBertInt8Quantizer)

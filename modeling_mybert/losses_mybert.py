@@ -8,9 +8,15 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 from transformers.utils.import_utils import is_tracing
 
+from .linear_mybert import gradient_of_states, gradient_of_weight, is_plain, linear, multiply
+
 IGNORE_INDEX = -100  # positions with this label are ignored in the loss
+_CHUNK = 7_500_000  # probabilities, 30 MB: above 32 MB each allocation gets new pages from Linux
+_TYPES = (torch.float32, torch.bfloat16)  # dtypes of the products of `linear_cross_entropy`
+_SMALLEST_PROBABILITY = 1e-30  # the logarithm of smaller ones is not exact
 
 
 def cross_entropy(
@@ -47,12 +53,7 @@ def mean_of(total: torch.Tensor, count: torch.Tensor | int) -> torch.Tensor:
 def squared_error(
     logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """Mean squared error, in float32 (half precision would round the labels).
-
-    Args:
-        logits, labels: Of equal shape.
-        num_items_in_batch: Values in all micro-batches of an optimizer step; None for those of this batch.
-    """
+    """Mean squared error of logits and labels of equal shape, in float32 (half precision would round the labels)."""
     total = F.mse_loss(logits.float(), labels.float(), reduction="sum")
     return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
 
@@ -60,13 +61,7 @@ def squared_error(
 def binary_cross_entropy(
     logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """Binary cross entropy of independent labels, in float32.
-
-    Args:
-        logits: Of any shape.
-        labels: Probabilities in [0, 1], usually 0 or 1, of the same shape.
-        num_items_in_batch: Labels in all micro-batches of an optimizer step; None for those of this batch.
-    """
+    """Mean binary cross entropy of independent labels in [0, 1], in float32; both of equal shape."""
     total = F.binary_cross_entropy_with_logits(logits.float(), labels.float(), reduction="sum")
     return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
 
@@ -74,15 +69,9 @@ def binary_cross_entropy(
 def position_loss(
     scores: torch.Tensor, positions: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """Cross entropy of a position in each sequence, as in transformers' BERT for question answering.
+    """Cross entropy of positions (N,) by their scores (N, L), as in transformers' BERT for question answering.
 
-    Args:
-        scores: (N, L), -inf where no position is possible.
-        positions: (N,); negative ones count as 0, impossible ones and those of at least L are ignored.
-        num_items_in_batch: Positions in all micro-batches of an optimizer step; None for those of this batch.
-
-    Returns:
-        A scalar; over no positions see `mean_of`.
+    Negative positions count as 0; impossible ones, whose score is -inf, and those of at least L are ignored.
     """
     length = scores.shape[1]
     positions = positions.long().clamp(min=0)
@@ -98,15 +87,7 @@ def padding_is_ignored(
     token_indices: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> bool:
-    """Whether no label (B, L) is at padding, so that padding may be removed from the computation.
-
-    Args:
-        labels: Class ids (B, L), -100 at positions to ignore.
-        attention_mask: 1 at tokens, 0 at padding (B, L).
-        unpad_inputs: The caller's answer. None looks at the values, which synchronizes with an accelerator.
-        token_indices: If given, the caller guarantees that no label is at padding.
-        **kwargs: Other arguments of the model, ignored.
-    """
+    """Whether no label (B, L) is at padding; the model's caller may say so, or values are read, which synchronizes."""
     if unpad_inputs is not None or token_indices is not None:
         return unpad_inputs is not False
     if labels is None or attention_mask is None or attention_mask.shape != labels.shape or is_tracing(labels):
@@ -114,12 +95,130 @@ def padding_is_ignored(
     return not ((labels != IGNORE_INDEX) & (attention_mask == 0)).any()
 
 
-__all__ = [
-    "IGNORE_INDEX",
-    "binary_cross_entropy",
-    "cross_entropy",
-    "mean_of",
-    "padding_is_ignored",
-    "position_loss",
-    "squared_error",
-]
+# The masked-LM output layer in training on a CPU: gradients are computed in the same pass. The logits of 600 labelled
+# positions and 30,522 tokens take 73 MB. PyTorch allocates as much again for their log-softmax, and once more for its
+# gradient. Here chunks of rows become probabilities, in one reused buffer, and from these the gradients of hidden
+# states and weights are computed. The logits remain an output with a gradient of its own.
+
+
+def linear_cross_entropy(
+    layer: nn.Module,
+    hidden_states: torch.Tensor,
+    labels: torch.Tensor,
+    num_items_in_batch: torch.Tensor | int | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits (N, V) of a linear layer and their `cross_entropy`, with gradients in one pass if no label is -100.
+
+    `hidden_states` (N, D) may have more rows than there are labels (N,), whose logits are dropped; see `filled_up`.
+    """
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+    if (
+        not (torch.is_grad_enabled() and dtype in _TYPES and _is_simple(layer, hidden_states))
+        or (labels == IGNORE_INDEX).any()  # cheap: this branch runs only on a CPU
+    ):
+        logits = linear(layer, hidden_states)[: len(labels)]
+        return logits, cross_entropy(logits, labels, num_items_in_batch)
+    with torch.autocast("cpu", enabled=False):
+        total, logits = _LinearCrossEntropy.apply(
+            hidden_states.contiguous(), layer.weight, layer.bias, labels.long(), dtype
+        )
+    return logits[: len(labels)], total / (len(labels) if num_items_in_batch is None else num_items_in_batch)
+
+
+def _is_simple(layer: nn.Module, hidden_states: torch.Tensor) -> bool:
+    """Whether the layer is plain and in float32; autocast may multiply it in another dtype."""
+    is_cast = torch.is_autocast_enabled("cpu")
+    with torch.autocast("cpu", enabled=False):
+        return (
+            is_plain(layer, hidden_states)
+            and layer.weight.dtype == layer.bias.dtype == torch.float32
+            and (is_cast or hidden_states.dtype == torch.float32)
+        )
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """Sum of the cross entropy of x W^T + b, with its gradients, and the logits; sums are in float32."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_states: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        labels: torch.Tensor,
+        dtype: torch.dtype,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(hidden_states, weight, bias, labels)
+        ctx.dtype, wanted = dtype, ctx.needs_input_grad
+        of_states = torch.empty_like(hidden_states) if wanted[0] else None
+        of_weight = torch.empty_like(weight) if wanted[1] else None
+        of_bias = torch.zeros_like(bias) if wanted[2] else None
+        total = bias.new_zeros(())
+        states, weight = hidden_states.to(dtype), weight.to(dtype)
+        logits = multiply(states, weight, bias.to(dtype))
+        size = -(-len(logits) // -(-logits.numel() // _CHUNK))  # rows in a chunk
+        buffer = bias.new_empty(size, len(bias))
+        for start in range(0, len(logits), size):
+            rows = slice(start, start + size)
+            real = len(labels[rows])
+            difference, losses = _difference(logits[rows][:real], labels[rows], buffer[:real])
+            total += losses.sum()
+            if of_bias is not None:
+                of_bias += difference.sum(0)
+            difference = buffer[: len(states[rows])]
+            difference[real:] = 0
+            difference = difference.to(dtype)
+            if of_states is not None:
+                of_states[rows] = gradient_of_states(difference, weight)
+            if of_weight is not None:
+                _add_product(of_weight, difference.t(), states[rows], is_first=start == 0)
+        ctx.gradients = of_states, of_weight, of_bias
+        return total, logits
+
+    @staticmethod
+    def backward(
+        ctx: Any, of_total: torch.Tensor | None, of_logits: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        hidden_states, weight, bias, labels = ctx.saved_tensors
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is not None and of_logits is None and of_total is not None and not torch.is_grad_enabled():
+            return *(None if gradient is None else gradient.mul_(of_total) for gradient in gradients), None, None
+        # A second backward pass, second derivatives or a gradient of the logits: in differentiable operations.
+        states, weight = hidden_states.to(ctx.dtype), weight.to(ctx.dtype)
+        difference = bias.new_zeros(len(states), len(bias)) if of_logits is None else of_logits.to(bias.dtype)
+        if of_total is not None:
+            logits = F.linear(states, weight, bias.to(ctx.dtype))[: len(labels)].to(bias.dtype)
+            places, ones = labels[:, None], torch.ones_like(labels, dtype=bias.dtype)[:, None]
+            of_losses = of_total * logits.softmax(1).scatter_add(1, places, -ones)
+            difference = difference + F.pad(of_losses, (0, 0, 0, len(states) - len(labels)))
+        rounded, wanted = difference.to(ctx.dtype), ctx.needs_input_grad
+        return (
+            gradient_of_states(rounded, weight).to(hidden_states.dtype) if wanted[0] else None,
+            gradient_of_weight(rounded, states).to(bias.dtype) if wanted[1] else None,
+            difference.sum(0) if wanted[2] else None,
+            None,
+            None,
+        )
+
+
+def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, is_first: bool) -> None:
+    """Add a product to a float32 sum; the first product overwrites it."""
+    if left.dtype == total.dtype:
+        total.addmm_(left, right, beta=0 if is_first else 1)
+    elif is_first:
+        total.copy_(left @ right)
+    else:
+        total += left @ right
+
+
+def _difference(logits: torch.Tensor, labels: torch.Tensor, buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradient of the logits, written to the buffer (N, V): probabilities, less 1 at the label; and losses (N, 1)."""
+    logits = logits.to(buffer.dtype)
+    probabilities, places = torch.softmax(logits, dim=1, out=buffer), labels[:, None]
+    of_labels = probabilities.gather(1, places)
+    losses = -of_labels.log()
+    is_rare = (of_labels < _SMALLEST_PROBABILITY).squeeze(1)
+    if is_rare.any():
+        losses[is_rare] = logits[is_rare].logsumexp(1, keepdim=True) - logits[is_rare].gather(1, places[is_rare])
+    return probabilities.scatter_(1, places, of_labels - 1), losses

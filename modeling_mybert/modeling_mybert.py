@@ -1,65 +1,196 @@
-"""The MyBERT trunk (Devlin et al., 2018).
+"""What all MyBERT models share, and the encoder (Devlin et al., 2018).
 
 Parameter names are those of transformers' BERT, so checkpoints load unchanged in both. A head (`heads_mybert.py`,
-`pretraining_heads_mybert.py`) calls the trunk, which calls embeddings, encoder and pooler (`layers_mybert.py`).
+`pretraining_heads_mybert.py`) calls `MyBertModel`, which calls embeddings, layers and pooler (`layers_mybert.py`).
 
 Padding is not computed: `MyBertModel.forward` packs the tokens of a padded batch once, before the embeddings, and
-unpacks the hidden states once, after the last layer (`batch_mybert.py`), unless a user has hooked, replaced or
-patched a module, whose code may depend on the rows of the batch (`hooks_mybert.py`).
+unpacks the hidden states once, after the last layer (`batch_mybert.py`), unless a user has hooked, replaced or patched
+a module, whose code may depend on the rows of the batch (`hooks_mybert.py`).
 
 Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = hidden_size, H heads, V = vocab_size. In
 the layers of a packed batch, B is 1 and L is the total number of tokens. If rows hold several sequences one after the
 other (as from transformers' `DataCollatorWithFlattening`), the pooled output has a row for each of the N sequences.
 """
 
+import functools
 import inspect
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import nn
-from transformers.masking_utils import (
-    ALL_MASK_ATTENTION_FUNCTIONS,
-    create_bidirectional_mask,
-    create_causal_mask,
-    flash_attention_mask,
-    packed_sequence_mask_function,
-)
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_attention_mask
 from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
-from transformers.utils.generic import can_return_tuple
-from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
-from .base_mybert import MyBertPreTrainedModel
-from .batch_mybert import (
-    Packing,
-    bidirectional_mask,
-    flash_limits,
-    has_padding,
-    last_tokens,
-    number_sequences,
-    pack_full,
-    pack_padded,
-    pack_sequences,
-    pooled_places,
-    restarting_positions,
-    sequence_lengths,
-    supports_varlen,
-    unmask_empty_rows,
-)
-from .checks_mybert import check_attention_mask, check_cu_seqlens, check_ids, check_indices, check_length, check_words
+from .batch_mybert import Batch, restarting_positions, supports_varlen, unmask_empty_rows
+from .checks_mybert import check_indices, check_inputs
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import has_hook_from_outside, is_changed, is_known_class, runs_known_forward
-from .layers_mybert import MyBertEmbeddings, MyBertEncoder, MyBertPooler
-from .linear_mybert import filled_up
+from .layers_mybert import MyBertEmbeddings, MyBertEncoder, MyBertPooler, MyBertSelfAttention
+from .linear_mybert import QUANT_METHOD, drop_packed_weights, filled_up, pack_weights, quantize_layers
 
-# Raised by a compiled model, whose branches must not depend on tensor values.
-_NOT_KEPT_APART = (
-    "position_ids restart at 0 within a row, but a compiled model with flash attention cannot use them to find where "
-    "sequences end; pass cu_seq_lens_q and max_length_q."
-)
+_MANY = 1000  # a longer list in a user's module holds data, not models
+_Model = TypeVar("_Model", bound="MyBertPreTrainedModel")
+
+
+class MyBertPreTrainedModel(PreTrainedModel):
+    """What all MyBERT models share: configuration class, initialisation and the features that transformers may use."""
+
+    config: MyBertConfig
+    config_class = MyBertConfig
+    base_model_prefix = "bert"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["MyBertEmbeddings", "MyBertLayer"]
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_record_outputs = {"attentions": MyBertSelfAttention}
+    # Checkpoints of transformers 4.30 and before store the positions 0 ... 511 as if they were weights.
+    _keys_to_ignore_on_load_unexpected = [r"embeddings\.position_ids$"]
+
+    @classmethod
+    def from_pretrained(
+        cls: type[_Model], pretrained_model_name_or_path: Any, *model_args: Any, config: Any = None, **kwargs: Any
+    ) -> _Model:
+        """As in transformers; a configuration object of type `bert` is converted to a `MyBertConfig`."""
+        if getattr(config, "model_type", None) == "bert":
+            attn_implementation = config._attn_implementation
+            config = cls.config_class.from_dict(config.to_dict(), attn_implementation=attn_implementation)
+        return super().from_pretrained(pretrained_model_name_or_path, *model_args, config=config, **kwargs)
+
+    def prepack_weights(self: _Model) -> _Model:
+        """Speed up inference on a CPU: each linear layer keeps a second copy of its weights in oneDNN's memory layout.
+
+        Outputs differ by rounding. Saving and adapters use the original weights. `train()` drops the copies. If the
+        weights change in another way, the copies are no longer used until this method is called again. (Changes that
+        PyTorch does not count go unnoticed: through `weight.data`, or by a fused optimizer on a model left in
+        `eval()`.) Copies and pickles of the model do not contain them.
+
+        Returns:
+            The model.
+
+        Raises:
+            ValueError: If the model is not on a CPU, its weights are neither float32 nor bfloat16, or this build of
+                PyTorch has no oneDNN.
+        """
+        pack_weights(self)
+        return self
+
+    def quantize_weights(self: _Model, precision: str) -> _Model:
+        """Speed up inference on a CPU further, at a small cost in accuracy, which docs/speed.md measures.
+
+        A model with int8 weights is for inference only. `save_pretrained` writes int8 weights, and `from_pretrained`
+        loads them as such.
+
+        Args:
+            precision: "int8": the layers get int8 weights with a scale for each output, and activations are quantized
+                dynamically, token by token; embeddings, normalisations, pooler and head stay float32. "bfloat16": the
+                whole model is cast, with prepacked weights.
+
+        Returns:
+            The model, in eval mode.
+
+        Raises:
+            ValueError: If `precision` is unknown, the model is not in float32 on a CPU, a linear layer has been
+                replaced (by an adapter) or has hooks, or the CPU has no bfloat16 kernels for "bfloat16".
+        """
+        if precision not in ("int8", "bfloat16"):
+            raise ValueError(f"precision is {precision!r}; expected 'int8' or 'bfloat16'.")
+        if self.device.type != "cpu" or self.dtype != torch.float32:
+            raise ValueError(f"The model is {self.dtype} on {self.device}; quantizing expects float32 on a CPU.")
+        if precision == "int8":
+            quantize_layers(self.eval())
+        else:
+            self.eval().bfloat16().prepack_weights()
+        return self
+
+    def train(self: _Model, mode: bool = True) -> _Model:
+        """As in torch; `train()` drops the copies of `prepack_weights`, which would go out of date.
+
+        Raises:
+            ValueError: If the weights are int8.
+        """
+        if mode and getattr(self, "quantization_method", None) == QUANT_METHOD:
+            raise ValueError("The model has int8 weights, which cannot be trained; expected one in float32.")
+        if mode:
+            drop_packed_weights(self)
+        return super().train(mode)
+
+    @functools.wraps(PreTrainedModel.push_to_hub, assigned=())  # its signature
+    def push_to_hub(self, *args: Any, **kwargs: Any) -> Any:
+        """As in transformers; also uploads this code and the `auto_map` of all heads, to load without mybert."""
+        model_class, classes = type(self), auto_map()
+        own = [name for name, source in classes.items() if source.endswith(f".{model_class.__name__}")]
+        if not own or model_class._auto_class is not None:  # a user's class, or one registered for an auto class
+            return super().push_to_hub(*args, **kwargs)
+        model_class._auto_class, self.config.auto_map = own[0], classes
+        try:
+            return super().push_to_hub(*args, **kwargs)
+        finally:
+            model_class._auto_class = None
+            del self.config.auto_map
+
+    def _encoder_arguments(
+        self,
+        attention_mask: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+        others: dict[str, Any],
+        output_indices: torch.Tensor | None = None,
+        unpad_inputs: bool | None = None,
+    ) -> dict[str, Any]:
+        """Keyword arguments of a head's call of its encoder: its caller's, and ours where the encoder takes them.
+
+        What a user has put in place of a `MyBertModel`, or around it, gets the arguments of transformers' BERT. It may
+        read any token, and padding as well. For `output_indices` and `unpad_inputs` see `MyBertModel.forward`.
+        """
+        encoder: Any = self.bert
+        arguments = {
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "inputs_embeds": inputs_embeds,
+            **others,
+            "return_dict": True,
+        }
+        is_ours = type(encoder).forward is _FORWARD and runs_known_forward(encoder)
+        if is_ours and encoder.keeps_rows:
+            encoder.keeps_rows = False
+        if not (is_ours or _passes_arguments_on(encoder)):
+            for model in () if torch.compiler.is_compiling() else _models_in(encoder):
+                model.keeps_rows = True
+            return {name: value for name, value in arguments.items() if name not in ("token_indices", "unpad_inputs")}
+        if unpad_inputs is not None:
+            arguments["unpad_inputs"] = unpad_inputs
+        if output_indices is not None and is_ours and not has_hook_from_outside(encoder):
+            arguments["output_indices"] = output_indices
+        return arguments
+
+
+def auto_map() -> dict[str, str]:
+    """Map transformers' auto classes to classes in these files, for the configuration and every head.
+
+    transformers copies to the Hub what a model's file imports; because of these imports every class brings all heads.
+    """
+    from .heads_mybert import __all__ as task_heads
+    from .pretraining_heads_mybert import __all__ as pretraining_heads
+
+    return {
+        "AutoConfig": "configuration_mybert.MyBertConfig",
+        "AutoModel": "modeling_mybert.MyBertModel",
+        **{
+            name.replace("MyBert", "AutoModel", 1): f"{file}.{name}"
+            for file, names in (("pretraining_heads_mybert", pretraining_heads), ("heads_mybert", task_heads))
+            for name in names
+            if not name.endswith("Output")
+        },
+    }
 
 
 class MyBertModel(MyBertPreTrainedModel):
@@ -93,7 +224,7 @@ class MyBertModel(MyBertPreTrainedModel):
         """Replace the word embeddings."""
         self.embeddings.word_embeddings = value
 
-    @can_return_tuple
+    @capture_outputs
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -127,7 +258,7 @@ class MyBertModel(MyBertPreTrainedModel):
                 hooks on submodules, or has replaced or patched some.
             **kwargs: `output_hidden_states`, `output_attentions` (eager attention only), `return_dict`;
                 `cu_seq_lens_q`, the offset of each sequence in the flattened batch, and B L at the end (N + 1,);
-                `max_length_q`, the length of the max_seqlen of these sequences; and other arguments of the attention
+                `max_length_q`, the length of the longest of these sequences; and other arguments of the attention
                 function.
 
         Returns:
@@ -145,11 +276,14 @@ class MyBertModel(MyBertPreTrainedModel):
                 are not checked in training, where reading them would synchronize with the device; nothing is checked
                 in a graph that is being compiled or exported.
         """
-        config, cu_seqlens, max_seqlen = self.config, kwargs.get("cu_seq_lens_q"), kwargs.get("max_length_q")
-        if not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
-            inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-            self._check_inputs(*inputs, cu_seqlens, max_seqlen)
         words = input_ids if inputs_embeds is None else inputs_embeds
+        cu_seqlens, max_seqlen = kwargs.get("cu_seq_lens_q"), kwargs.get("max_length_q")
+        if not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
+            # An adapter or a user's module in place of the embeddings may lack these attributes.
+            table = getattr(self.embeddings, "word_embeddings", None)
+            num_words = getattr(table, "num_embeddings", self.config.vocab_size)
+            inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, cu_seqlens, max_seqlen)
+            check_inputs(self.config, num_words, self.training, *inputs)
         assert words is not None
         shape = (words.shape[0], words.shape[1])
         if attention_mask is not None and len(attention_mask.shape) == 2:
@@ -160,8 +294,6 @@ class MyBertModel(MyBertPreTrainedModel):
             position_ids = position_ids.expand(shape)
         elif cu_seqlens is not None:
             position_ids = restarting_positions(shape, cu_seqlens)
-        # With a mask, positions do not mark sequence boundaries.
-        lengths = sequence_lengths(shape, None if attention_mask is not None else position_ids, cu_seqlens)
         if token_indices is not None:
             check_indices("token_indices", token_indices, shape[0] * shape[1], self.training)
             if attention_mask is None or len(attention_mask.shape) != 2:
@@ -172,107 +304,62 @@ class MyBertModel(MyBertPreTrainedModel):
                 attention_mask = token_indices = None  # no padding
         if output_indices is not None:
             check_indices("output_indices", output_indices, shape[0] * shape[1], self.training)
-        packing, is_changed_inside = None, self.keeps_rows or self._is_changed_inside()
-        if config.unpad_inputs and unpad_inputs and not is_changed_inside:
-            packing = self._pack(words, attention_mask, lengths, max_seqlen, token_indices)
-        if output_indices is not None and (is_changed_inside or self._computes_all_tokens(packing, **kwargs)):
-            output_indices = None
-        if packing is None:
-            sequences = self._boundary_arguments(words, attention_mask, position_ids, lengths, max_seqlen)
-            if token_indices is not None and attention_mask is not None:  # transformers would read its values
-                if config.is_decoder:
-                    attention_mask = None  # no token attends to the padding after it
-                elif config._attn_implementation in ("sdpa", "eager"):
-                    attention_mask = bidirectional_mask(attention_mask)
-            return self._encode(
-                *(input_ids, token_type_ids, position_ids, inputs_embeds, attention_mask),
-                output_indices=output_indices,
-                **{**kwargs, **sequences, "return_dict": True},
-            )
-        if inputs_embeds is None and is_changed(self.embeddings.word_embeddings):
-            # It gets rows; NEFTune's noise, for example, depends on the shape of the batch.
-            input_ids, inputs_embeds = None, self.embeddings.word_embeddings(input_ids)
-        if position_ids is None:
-            position_ids = torch.arange(shape[1], device=words.device).expand(shape)
-        limits = flash_limits(packing.cu_seqlens, packing.max_seqlen) if self._is_flash() else {}
-        outputs = self._encode(
-            *(
-                None if tensor is None else packing.pack(tensor)
-                for tensor in (input_ids, token_type_ids, position_ids, inputs_embeds)
-            ),
-            pooled_tokens=packing.pooled_tokens,
-            output_indices=None if output_indices is None else packing.places(output_indices),
-            **{**kwargs, **(limits or {"packing": packing}), "return_dict": True},
+        is_changed_inside = self.keeps_rows or self._is_changed_inside()
+        # Flash attention, built in or from the Hub, reads no mask; this is transformers' own lookup, which compiles.
+        masks = ALL_MASK_ATTENTION_FUNCTIONS._global_mapping
+        is_flash = masks.get(self.config._attn_implementation) is flash_attention_mask
+        may_pack = self.config.unpad_inputs and unpad_inputs and not is_changed_inside
+        may_pack = may_pack and (is_flash or self.config._attn_implementation == "sdpa")
+        varlen = may_pack and (is_flash or self._supports_varlen(words))
+        limits, rules = (cu_seqlens, max_seqlen, token_indices), (self.training, may_pack, varlen, is_flash)
+        batch = Batch.of(words, attention_mask, position_ids, *limits, self.config, *rules)
+        if batch.is_packed:
+            if inputs_embeds is None and is_changed(self.embeddings.word_embeddings):
+                # It gets rows; NEFTune's noise, for example, depends on the shape of the batch.
+                input_ids, inputs_embeds = None, self.embeddings.word_embeddings(input_ids)
+            if position_ids is None:
+                position_ids = torch.arange(shape[1], device=words.device).expand(shape)
+        hidden_states: torch.Tensor = self.embeddings(
+            input_ids=None if input_ids is None else batch.pack(input_ids),
+            token_type_ids=None if token_type_ids is None else batch.pack(token_type_ids),
+            position_ids=None if position_ids is None else batch.pack(position_ids),
+            inputs_embeds=None if inputs_embeds is None else batch.pack(inputs_embeds),
         )
-        if output_indices is not None:
-            return outputs
-        outputs.last_hidden_state = packing.unpack(outputs.last_hidden_state)
-        if outputs.hidden_states is not None:
-            outputs.hidden_states = tuple(
-                None if states is None else packing.unpack(states) for states in outputs.hidden_states
-            )
-        return outputs
+        if (output_hidden_states := kwargs.pop("output_hidden_states", None)) is None:
+            output_hidden_states = self.config.output_hidden_states
+        arguments = {"attention_mask": None, **kwargs, **batch.attention_arguments(self.config, hidden_states)}
+        if output_hidden_states:
+            arguments["output_hidden_states"] = output_hidden_states
+        if is_changed_inside or output_hidden_states or self._computes_all_tokens(batch):
+            output_indices = None
+        if output_indices is None:
+            outputs = self.encoder(hidden_states, **arguments)
+            states, all_states = outputs.last_hidden_state, getattr(outputs, "hidden_states", None)
+            pooled = None if self.pooler is None else self.pooler(self._states_to_pool(states, batch))
+            if batch.is_packed:
+                states = batch.unpack(states)
+                all_states = all_states and tuple(None if one is None else batch.unpack(one) for one in all_states)
+            return BaseModelOutputWithPooling(states, pooled, all_states)
+        pooled_tokens = batch.pooled_tokens
+        if self.pooler is None:
+            pooled_tokens = output_indices[:0]
+        elif pooled_tokens is None:  # the first of each row
+            pooled_tokens = torch.arange(shape[0], device=output_indices.device) * shape[1]
+        tokens = torch.cat([pooled_tokens, batch.places(output_indices)])
+        arguments["output_tokens"] = filled_up(tokens, multiple=16)
+        states = self.encoder(hidden_states, **arguments).last_hidden_state[0]
+        count = pooled_tokens.shape[0]
+        pooled = None if self.pooler is None else self.pooler(states[:count, None])
+        return BaseModelOutputWithPooling(states[count : tokens.shape[0]], pooled)
 
-    def _check_inputs(
-        self,
-        input_ids: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        token_type_ids: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
-        cu_seqlens: torch.Tensor | None,
-        max_seqlen: int | None,
-    ) -> None:
-        config = self.config
-        shape = check_words(input_ids, inputs_embeds, config.hidden_size)
-        if cu_seqlens is None:
-            max_seqlen = shape[1]
-        elif cu_seqlens.device.type == "cpu":
-            check_cu_seqlens(shape, cu_seqlens)
-            max_seqlen = int(cu_seqlens.diff().max())
-        if position_ids is None and max_seqlen is not None:
-            check_length(max_seqlen, config.max_position_embeddings)
-        # An adapter or a user's module in their place may lack these attributes.
-        words = getattr(self.embeddings, "word_embeddings", None)
-        num_words = getattr(words, "num_embeddings", config.vocab_size)
-        check_ids("input_ids", input_ids, shape, num_words, self.training)
-        check_ids("token_type_ids", token_type_ids, shape, config.type_vocab_size, self.training)
-        check_ids("position_ids", position_ids, shape, config.max_position_embeddings, self.training)
-        check_attention_mask(attention_mask, shape)
-
-    def _pack(
-        self,
-        words: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        lengths: torch.Tensor | None,
-        max_seqlen: int | None,
-        token_indices: torch.Tensor | None,
-    ) -> Packing | None:
-        """Remove the padding of a batch or separate its sequences; None if it runs as it is.
-
-        `lengths` is the result of `sequence_lengths`; `max_seqlen` is the greatest of them, or more, if known.
-        """
-        config, shape = self.config, (words.shape[0], words.shape[1])
-        is_flash = self._is_flash()
-        if not (is_flash or config._attn_implementation == "sdpa"):
-            return None
-        varlen = is_flash or self._supports_varlen(words)
-        if is_tracing(words) and not (varlen and lengths is not None and max_seqlen is not None):
-            return None  # shapes and branches must not depend on tensor values
-        if lengths is not None:
-            if not (varlen or words.device.type == "cpu") and shape[1] <= config.max_position_embeddings:
-                return None  # an accelerator runs one masked call faster than one call for each length
-            return pack_sequences(shape, lengths, varlen, max_seqlen, config.is_decoder)
-        is_prepared = attention_mask is not None and len(attention_mask.shape) != 2
-        if is_prepared or not (varlen or words.device.type == "cpu"):
-            return None
-        packing = None
-        if attention_mask is not None:
-            packing = pack_padded(attention_mask, varlen, config.is_decoder, token_indices)
-        # In training without padding, dropout draws the same random numbers as transformers' BERT.
-        if packing is None and not varlen and not self.training and not has_padding(attention_mask):
-            packing = pack_full(shape, config.is_decoder)
-        return packing
+    def _states_to_pool(self, hidden_states: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """The pooled token of each sequence (N, 1, D), or all of its tokens for a pooler of somebody else's."""
+        if batch.pooled_tokens is None:  # the first of each row
+            return hidden_states
+        parts = () if self.pooler is None else self.pooler.modules()
+        if any(type(part).forward is _POOL and runs_known_forward(part) for part in parts):
+            return hidden_states.flatten(0, 1).index_select(0, batch.pooled_tokens)[:, None]
+        return batch.rows(hidden_states)
 
     def _is_changed_inside(self) -> bool:
         """Whether code of others runs inside, which may depend on rows or read any token; not in word embeddings."""
@@ -282,57 +369,17 @@ class MyBertModel(MyBertPreTrainedModel):
             type(self.pooler).__module__.startswith("torch.nn.modules.")
         )
 
-    def _computes_all_tokens(self, packing: Packing | None, output_hidden_states: Any = None, **kwargs: Any) -> bool:
+    def _computes_all_tokens(self, batch: Batch) -> bool:
         """Whether the last layer computes all tokens, although the caller does not need all."""
-        is_requested = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        if is_requested or not self.encoder.layer:
+        if not self.encoder.layer:
             return True
-        if packing is not None or not self.training:  # packed, dropout draws other random numbers in any case
+        if batch.is_packed or not self.training:  # packed, dropout draws other random numbers in any case
             return False
         last: Any = self.encoder.layer[-1]
         after_attention = (last.attention.output, last.intermediate, last.output)
         return any(
             isinstance(module, nn.Dropout) and module.p for part in after_attention for module in part.modules()
         )
-
-    def _boundary_arguments(
-        self,
-        words: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        lengths: torch.Tensor | None,
-        max_seqlen: int | None,
-    ) -> dict[str, Any]:
-        """Arguments of `_encode` for the sequence boundaries of an unpacked batch.
-
-        `numbers` is the sequence number of each token (B, L), if rows hold several sequences. `pooled_tokens` is the
-        index in the flattened batch of the token that the pooler reads for each sequence (N,), if that is not the
-        first of each row. Flash attention, which reads no mask, also gets the boundaries as `cu_seq_lens_*`.
-        """
-        shape, is_causal = (words.shape[0], words.shape[1]), self.config.is_decoder
-        sequences: dict[str, Any] = {}
-        if lengths is None:
-            if is_causal:
-                sequences["pooled_tokens"] = last_tokens(shape, attention_mask, words.device)
-            if attention_mask is None and position_ids is not None:
-                if self._is_flash():
-                    # A graph cannot branch on whether rows hold several sequences; checked on the device.
-                    torch._assert_async(~number_sequences(position_ids).any(), _NOT_KEPT_APART)
-                elif is_tracing(words):
-                    sequences["numbers"] = number_sequences(position_ids)
-            return sequences
-        cu_seqlens = F.pad(lengths.cumsum(0), (1, 0))
-        numbers = torch.bucketize(torch.arange(shape[0] * shape[1], device=words.device), cu_seqlens[1:], right=True)
-        sequences = {"numbers": numbers.view(shape), "pooled_tokens": pooled_places(cu_seqlens, is_causal)}
-        if self._is_flash():
-            max_seqlen = max_seqlen or (shape[1] if is_tracing(words) else int(lengths.max()))
-            sequences.update(flash_limits(cu_seqlens.int(), max_seqlen))
-        return sequences
-
-    def _is_flash(self) -> bool:
-        """Whether attention is flash attention, built in or from the Hub, which reads no mask."""
-        masks = ALL_MASK_ATTENTION_FUNCTIONS._global_mapping  # transformers' own lookup, compiles too
-        return masks.get(self.config._attn_implementation) is flash_attention_mask
 
     def _supports_varlen(self, words: torch.Tensor) -> bool:
         """Whether attention can run in the variable-length kernel."""
@@ -343,88 +390,8 @@ class MyBertModel(MyBertPreTrainedModel):
         has_dropout = self.training and any(layer.attention.self.dropout.p for layer in layers)
         return supports_varlen(words.device, dtype, self.config.head_size, has_dropout)
 
-    @capture_outputs
-    def _encode(
-        self,
-        input_ids: torch.Tensor | None,
-        token_type_ids: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
-        attention_mask: torch.Tensor | None = None,
-        numbers: torch.Tensor | None = None,
-        pooled_tokens: torch.Tensor | None = None,
-        output_indices: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutputWithPooling:
-        """Run a batch, packed if there is a `packing`, through the network; see `_boundary_arguments`.
 
-        The last layer computes all tokens, or those that are pooled and `output_indices`; `last_hidden_state` is
-        (B, L, D) or (P, D).
-        """
-        hidden_states: torch.Tensor = self.embeddings(
-            input_ids=input_ids, token_type_ids=token_type_ids, position_ids=position_ids, inputs_embeds=inputs_embeds
-        )
-        if "packing" not in kwargs:
-            create_mask = create_causal_mask if self.config.is_decoder else create_bidirectional_mask
-            attention_mask = create_mask(
-                config=self.config,
-                inputs_embeds=hidden_states,
-                attention_mask=attention_mask,
-                past_key_values=None,
-                and_mask_function=None if numbers is None else packed_sequence_mask_function(numbers),
-            )
-        if output_indices is None:
-            hidden_states = self.encoder(hidden_states, attention_mask=attention_mask, **kwargs).last_hidden_state
-            pooled_states = hidden_states
-            if self.pooler is not None and pooled_tokens is not None:
-                pooled_states = hidden_states.flatten(0, 1).index_select(0, pooled_tokens)[:, None]
-        else:
-            if self.pooler is None:
-                pooled_tokens = output_indices[:0]
-            elif pooled_tokens is None:  # the first of each row
-                batch_size, length = hidden_states.shape[:2]
-                pooled_tokens = torch.arange(batch_size, device=output_indices.device) * length
-            num_pooled, tokens = pooled_tokens.shape[0], torch.cat([pooled_tokens, output_indices])
-            kwargs["output_tokens"] = filled_up(tokens, multiple=16)
-            states = self.encoder(hidden_states, attention_mask=attention_mask, **kwargs).last_hidden_state[0]
-            pooled_states, hidden_states = states[:num_pooled, None], states[num_pooled : tokens.shape[0]]
-        pooled = None if self.pooler is None else self.pooler(pooled_states)
-        return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
-
-
-_FORWARD = MyBertModel.forward
-
-
-def encoder_arguments(
-    encoder: Any,
-    arguments: dict[str, Any],
-    output_indices: torch.Tensor | None = None,
-    unpad_inputs: bool | None = None,
-) -> dict[str, Any]:
-    """Keyword arguments of a head's call of its encoder: those of the head's caller, and ours where it takes them.
-
-    What a user has put in place of a `MyBertModel`, or around it, gets the arguments of transformers' BERT. It may
-    read any token, and padding as well.
-
-    Args:
-        encoder: The `bert` of the head.
-        arguments: Those of the head's caller.
-        output_indices, unpad_inputs: See `MyBertModel.forward`; None for its defaults.
-    """
-    arguments = {**arguments, "return_dict": True}
-    is_ours = type(encoder).forward is _FORWARD and runs_known_forward(encoder)
-    if is_ours and encoder.keeps_rows:
-        encoder.keeps_rows = False
-    if not (is_ours or _passes_arguments_on(encoder)):
-        for module in encoder.modules():
-            if isinstance(module, MyBertModel):
-                module.keeps_rows = True
-        return {name: value for name, value in arguments.items() if name not in ("token_indices", "unpad_inputs")}
-    if unpad_inputs is not None:
-        arguments["unpad_inputs"] = unpad_inputs
-    if output_indices is not None and is_ours and not has_hook_from_outside(encoder):
-        arguments["output_indices"] = output_indices
-    return arguments
+_FORWARD, _POOL = MyBertModel.forward, MyBertPooler.forward  # a user may patch the classes
 
 
 def _passes_arguments_on(encoder: nn.Module) -> bool:
@@ -435,10 +402,23 @@ def _passes_arguments_on(encoder: nn.Module) -> bool:
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
+def _models_in(module: Any) -> Iterator[MyBertModel]:
+    """Every `MyBertModel` in a module, also where PyTorch does not see it: in attributes, lists and dictionaries."""
+    left, seen = [module], set()
+    while left:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, MyBertModel):
+            yield one
+        elif isinstance(one, nn.Module):
+            left += vars(one).values()
+        elif isinstance(one, (dict, list, tuple)) and len(one) <= _MANY:
+            left += one.values() if isinstance(one, dict) else one
+
+
 def no_tokens(*inputs: torch.Tensor | None) -> torch.Tensor | None:
     """`output_indices` of a head that reads only the pooled output, on the device of the first input that is given."""
     given = next((tensor for tensor in inputs if tensor is not None), None)  # the encoder refuses a call without input
     return None if given is None else given.new_empty(0, dtype=torch.long)
-
-
-__all__ = ["MyBertModel", "encoder_arguments", "no_tokens"]

@@ -16,15 +16,13 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .base_mybert import MyBertPreTrainedModel
 from .batch_mybert import flat_indices
 from .checks_mybert import check_indices, check_labels
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import is_changed
 from .linear_mybert import filled_up, linear
-from .losses_mybert import IGNORE_INDEX, cross_entropy, mean_of, padding_is_ignored
-from .modeling_mybert import MyBertModel, encoder_arguments, no_tokens
-from .vocabulary_loss_mybert import linear_cross_entropy
+from .losses_mybert import IGNORE_INDEX, cross_entropy, linear_cross_entropy, mean_of, padding_is_ignored
+from .modeling_mybert import MyBertModel, MyBertPreTrainedModel, no_tokens
 
 
 class MyBertPredictionTransform(nn.Module):
@@ -63,13 +61,7 @@ class MyBertPredictionHead(nn.Module):
 
 
 class MyBertPretrainingHeads(nn.Module):
-    """The heads of a pretraining model (`cls`), one or both.
-
-    Args:
-        config: The configuration.
-        predictions: Whether there is a masked-LM head.
-        seq_relationship: Whether there is one for next sentence prediction.
-    """
+    """The heads of a pretraining model (`cls`), one or both."""
 
     def __init__(self, config: MyBertConfig, predictions: bool = True, seq_relationship: bool = True) -> None:
         super().__init__()
@@ -115,16 +107,12 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
         labels: torch.Tensor | None,
         prediction_indices: torch.Tensor | None,
     ) -> torch.Tensor | None:
-        """Indices of the labelled positions in the flattened batch (P,), if only these are predicted; None: all are.
-
-        The vocabulary product is most of the cost of a small model. In training, or with `sparse_prediction`, it and
-        the end of the last layer run only on the labelled positions (15 % of the tokens). `words` are token ids or
-        word embeddings (B, L, ...).
-        """
+        """Indices of the labelled positions in the flattened batch (P,), if only these are predicted; else None."""
         if labels is None or words is None:  # the trunk refuses a call without input
             return None
         check_labels("labels", labels, words.shape[:2], self.config.vocab_size, self.training)
-        # In a compiled graph the number of labelled positions is a shape, so the caller must give their indices.
+        # The vocabulary product is most of the cost of a small model, and only 15 % of the tokens have labels. In a
+        # compiled graph the number of labelled positions is a shape, so the caller must give their indices.
         is_known = prediction_indices is not None or not torch.compiler.is_compiling()
         if not (is_known and (self.training or self.config.sparse_prediction)):
             return None
@@ -141,15 +129,7 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
         output_indices: torch.Tensor | None,
         num_items_in_batch: torch.Tensor | int | None,
     ) -> tuple[Any, ...]:
-        """Masked-LM loss and logits, (B, L, V) or (P, V), and those of next sentence prediction with that head.
-
-        Args:
-            states: Hidden states (B, L, D), or (P, D) of the positions to predict; and the pooled output (B, D).
-            labels: (B, L), or None.
-            indices: The result of `_indices_to_predict`.
-            output_indices: The same; None if code of others in the head expects all tokens.
-            num_items_in_batch: See `MyBertForPreTraining`.
-        """
+        """Masked-LM loss and logits, (B, L, V) or (P, V), and those of next sentence prediction with that head."""
         if labels is not None and indices is not None:
             labels = labels.flatten().index_select(0, indices)
         if labels is not None and output_indices is not None:
@@ -240,14 +220,8 @@ class MyBertForPreTraining(_MyBertWithPredictions):
         indices = self._indices_to_predict(words, labels, prediction_indices)
         output_indices = None if (has_changes := is_changed(self.cls)) else indices
         unpad_inputs = not has_changes and padding_is_ignored(labels, attention_mask, **kwargs)
-        outputs = self.bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            **encoder_arguments(self.bert, kwargs, output_indices, unpad_inputs),
-        )
+        others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
+        outputs = self.bert(input_ids, **self._encoder_arguments(*others, output_indices, unpad_inputs))
         states = outputs.last_hidden_state, outputs.pooler_output
         mlm_loss, prediction_logits, seq_relationship_logits = self._predict(
             states, labels, indices, output_indices, num_items_in_batch
@@ -310,19 +284,11 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
         indices = self._indices_to_predict(words, labels, prediction_indices)
         output_indices = None if (has_changes := is_changed(self.cls)) else indices
         unpad_inputs = not has_changes and padding_is_ignored(labels, attention_mask, **kwargs)
-        outputs = self.bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            **encoder_arguments(self.bert, kwargs, output_indices, unpad_inputs),
-        )
+        others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
+        outputs = self.bert(input_ids, **self._encoder_arguments(*others, output_indices, unpad_inputs))
         states = (outputs.last_hidden_state,)
         loss, logits = self._predict(states, labels, indices, output_indices, num_items_in_batch)
-        return MaskedLMOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
 class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
@@ -355,23 +321,15 @@ class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
         Returns:
             `loss` (None without labels) and `logits` (B, 2).
         """
-        outputs = self.bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            **encoder_arguments(self.bert, kwargs, no_tokens(input_ids, inputs_embeds)),
-        )
+        others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
+        outputs = self.bert(input_ids, **self._encoder_arguments(*others, no_tokens(input_ids, inputs_embeds)))
         logits = self.cls(outputs.pooler_output)
         loss = None
         if labels is not None:
             labels = labels.view(-1)
             check_labels("labels", labels, logits.shape[:1], 2, self.training)
             loss = cross_entropy(logits, labels, num_items_in_batch)
-        return NextSentencePredictorOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return NextSentencePredictorOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
 __all__ = [

@@ -3,8 +3,9 @@
 The names load on first use: tokenizing a corpus needs neither torch nor the trainer, which saves memory.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._exports import lazy_names
 
 if TYPE_CHECKING:
     from ..files.text import split_sentences
@@ -20,22 +21,6 @@ if TYPE_CHECKING:
     from .token_store import StoreSummary, TokenStore
     from .trainer import PretrainingTrainer
     from .training.pretraining_arguments import MODEL_SIZES, PretrainingArguments
-
-_FILES = {
-    ".files.text": {"split_sentences"},
-    "adaptation": {"AdaptArguments", "adapt"},
-    "build_store": {"StoreShards", "build_token_store", "inspect_corpus", "read_documents"},
-    "commands": {"DataArguments", "prepare_data"},
-    "dataset": {"PretrainingDataset"},
-    "examples.example_settings": {"ExampleSettings", "MaskingRates"},
-    "filtering": {"CorpusFilter", "FilterReport"},
-    "masking": {"PretrainingCollator", "mask_tokens"},
-    "run": {"pretrain"},
-    "store.store_settings": {"FilterSettings", "StoreSettings"},
-    "token_store": {"StoreSummary", "TokenStore"},
-    "trainer": {"PretrainingTrainer"},
-    "training.pretraining_arguments": {"MODEL_SIZES", "PretrainingArguments"},
-}
 
 __all__ = [
     "MODEL_SIZES",
@@ -65,12 +50,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    for file, names in _FILES.items():
-        if name in names:
-            return getattr(importlib.import_module(f".{file}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(__all__))
+__getattr__, __dir__ = lazy_names(__name__)

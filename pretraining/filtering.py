@@ -14,7 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from itertools import chain
 
 import numpy as np
@@ -60,12 +60,8 @@ class FilterReport:
 
     def kept(self) -> TextCounts:
         """What is kept."""
-        kept = TextCounts(**vars(self.read))
-        for amount in self.dropped.values():
-            kept.documents -= amount.documents
-            kept.lines -= amount.lines
-            kept.characters -= amount.characters
-        return kept
+        dropped = [astuple(amount) for amount in self.dropped.values()]
+        return TextCounts(*(read - sum(others) for read, *others in zip(astuple(self.read), *dropped, strict=True)))
 
     def counts(self) -> dict[str, dict[str, int]]:
         """What was read, and what is removed for each reason, as JSON values."""
@@ -90,20 +86,14 @@ class FilterReport:
 
     def shown_examples(self) -> str:
         """The examples, one per line."""
-        lines: list[str] = []
-        for reason in self.dropped:
-            if texts := self.examples.get(reason):
-                lines += [f"{reason}:", *(f"  {text}" for text in texts)]
-        return "\n".join(lines)
+        shown = [(reason, self.examples[reason]) for reason in self.dropped if reason in self.examples]
+        return "\n".join(line for reason, texts in shown for line in (f"{reason}:", *(f"  {text}" for text in texts)))
 
     def _token_share(self, share: float) -> float:
         """Return the number of tokens per character that this fraction of the documents does not exceed."""
-        seen, wanted = 0, share * self.token_shares.total()
-        for hundredths, count in sorted(self.token_shares.items()):
-            seen += count
-            if seen >= wanted:
-                return hundredths / 100
-        raise AssertionError(share)
+        hundredths = sorted(self.token_shares)
+        documents = np.cumsum([self.token_shares[each] for each in hundredths])
+        return hundredths[np.searchsorted(documents, share * documents[-1])] / 100
 
 
 logger = logging.getLogger(__name__)

@@ -228,25 +228,20 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
     log_on_main_process(arguments)
     with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
         run = prepare_once(arguments.should_save, lambda: prepare_run(arguments, folder))
-        return _pretrain(arguments, run)
-
-
-def _pretrain(arguments: PretrainingArguments, run: PreparedRun) -> dict[str, Any]:
-    output_dir = Path(arguments.output_dir)
-    run.store.summary.log("Corpus")
-    state = _read_finished(output_dir) or _train(run, arguments)
-    if "metrics" not in state:
-        return {"interrupted": True}
-    examples = []
-    if arguments.should_save:
-        if arguments.objective != "ltr":  # whose model never saw [MASK]
-            shown = run.heldout if len(run.heldout) else run.training
-            examples = fill_mask_examples(output_dir, run.tokenizer, run.store, shown)
-        # the card of a finished run may have been edited
-        if state["steps"] or not (output_dir / "README.md").is_file():
-            write_pretraining_card(output_dir, arguments, run.store, state["wall_time"], examples)
-    described = {"examples": [asdict(example) for example in examples]}
-    return state["metrics"] | described | {"interrupted": state["interrupted"]}
+        run.store.summary.log("Corpus")
+        state = _read_finished(folder.path) or _train(run, arguments)
+        if "metrics" not in state:
+            return {"interrupted": True}
+        examples = []
+        if arguments.should_save:
+            if arguments.objective != "ltr":  # whose model never saw [MASK]
+                shown = run.heldout if len(run.heldout) else run.training
+                examples = fill_mask_examples(folder.path, run.tokenizer, run.store, shown)
+            # the card of a finished run may have been edited
+            if state["steps"] or not (folder.path / "README.md").is_file():
+                write_pretraining_card(folder.path, arguments, run.store, state["wall_time"], examples)
+        described = {"examples": [asdict(example) for example in examples]}
+        return state["metrics"] | described | {"interrupted": state["interrupted"]}
 
 
 def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
@@ -281,7 +276,7 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
         metrics = trainer.evaluate() if evaluated is None else evaluated.metrics
     _save(trainer, run.tokenizer, Path(arguments.output_dir))
     return {
-        "metrics": _last_logged(trainer.state.log_history) | metrics,
+        "metrics": _last_logged(trainer.state.log_history, "mlm_loss") | metrics,
         "steps": trainer.state.global_step - first_step,  # of this call
         "wall_time": None if first_step else wall_time,  # in seconds; unknown if earlier calls took some of the steps
         "interrupted": interrupt.interrupted,
@@ -294,12 +289,13 @@ def _read_finished(output_dir: Path) -> dict[str, Any]:
         return {}
     logger.info("%s is finished; it is not trained again.", output_dir)
     history = TrainerState.load_from_json(str(output_dir / TRAINER_STATE_NAME)).log_history
-    evaluated: dict[str, float] = next((entry for entry in reversed(history) if "eval_loss" in entry), {})
-    return {"metrics": _last_logged(history) | evaluated, "steps": 0, "wall_time": None, "interrupted": False}
+    metrics = _last_logged(history, "mlm_loss") | _last_logged(history, "eval_loss")
+    return {"metrics": metrics, "steps": 0, "wall_time": None, "interrupted": False}
 
 
-def _last_logged(history: list[dict[str, float]]) -> dict[str, float]:
-    return next((entry for entry in reversed(history) if "mlm_loss" in entry), {})
+def _last_logged(history: list[dict[str, float]], name: str) -> dict[str, float]:
+    """Return the last entry with a measurement."""
+    return next((entry for entry in reversed(history) if name in entry), {})
 
 
 def _description(phase: Phase, arguments: PretrainingArguments) -> str:
@@ -317,16 +313,13 @@ def _description(phase: Phase, arguments: PretrainingArguments) -> str:
 class _EndOfPhase(TrainerCallback):
     """Ends a phase at its last step, or when its time is up, with a checkpoint from which the next phase continues."""
 
-    def __init__(self, phase: Phase, last_step: int, following: Phase, budget: TimeBudget | None) -> None:
-        self.phase = phase
-        self.last_step = last_step
-        self.following = following
-        self.budget = budget
+    def __init__(self, phase: Phase, following: Phase, budget: TimeBudget | None) -> None:
+        self.phase, self.following, self.budget = phase, following, budget
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
     ) -> None:
-        if (state.global_step if self.budget is None else self.budget.position) >= self.last_step:
+        if (state.global_step if self.budget is None else self.budget.position) >= (self.phase.last_step or 0):
             if self.phase.repeats_positions:  # now, so that it is in the checkpoint
                 repeat_positions(model.base_model.embeddings.position_embeddings.weight, self.phase.max_length)
             # Otherwise transformers warns that the batch size has changed.
@@ -395,8 +388,8 @@ def _trainer(
         processing_class=tokenizer,
         callbacks=[interrupt],
     )
-    if phase.last_step and following:
-        trainer.add_callback(_EndOfPhase(phase, phase.last_step, following, budget))
+    if following:
+        trainer.add_callback(_EndOfPhase(phase, following, budget))
     if arguments.phase2_positions == "repeated" and trainer.has_fsdp_1:
         raise ValueError("phase2_positions is 'repeated', which needs whole rows; use FSDP version 2, or DDP.")
     # Dropout must differ between processes.

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim.adam import adam
 from torch.optim.lr_scheduler import LambdaLR
 
 from ..files.machine import bfloat16_features
@@ -173,8 +174,7 @@ class Lamb(torch.optim.Optimizer):
         return loss
 
     def _update(self, parameters: list[torch.Tensor], group: dict[str, Any]) -> None:
-        """Update the parameters of a group with multi-tensor operations, without reading values from the device."""
-        (beta1, beta2), weight_decay = group["betas"], group["weight_decay"]
+        """Update the parameters of a group, without reading values from the device."""
         for parameter in parameters:
             if not self.state[parameter]:
                 self.state[parameter] = {
@@ -186,27 +186,16 @@ class Lamb(torch.optim.Optimizer):
             [self.state[parameter][name] for parameter in parameters] for name in ("step", "exp_avg", "exp_avg_sq")
         )
         gradients: list[Any] = [parameter.grad for parameter in parameters]
-        torch._foreach_add_(steps, 1)
-        torch._foreach_lerp_(means, gradients, 1 - beta1)
-        torch._foreach_mul_(squares, beta2)
-        torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
-        counts = [step.item() for step in steps]
-        denominators = torch._foreach_div(squares, [1 - beta2**count for count in counts])
-        torch._foreach_sqrt_(denominators)
-        torch._foreach_add_(denominators, group["eps"])
-        updates = torch._foreach_div(means, [1 - beta1**count for count in counts])
-        torch._foreach_div_(updates, denominators)
-        if weight_decay:
-            torch._foreach_add_(updates, parameters, alpha=weight_decay)
-            torch._foreach_mul_(updates, _trust_ratios(parameters, updates))
-        torch._foreach_add_(parameters, updates, alpha=-group["lr"])
-
-
-def _trust_ratios(parameters: list[torch.Tensor], updates: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """The norm of each parameter divided by that of its update; 1 if either is 0."""
-    norms, update_norms = (torch.stack(torch._foreach_norm(tensors)) for tensors in (parameters, updates))
-    ratios = torch.where((norms > 0) & (update_norms > 0), norms / update_norms, 1.0)
-    return tuple(ratios.unbind())
+        (beta1, beta2), weight_decay = group["betas"], group["weight_decay"]
+        updates = [torch.zeros_like(parameter) for parameter in parameters]  # Adam at a rate of 1 makes them -r
+        of_adam = {"amsgrad": False, "beta1": beta1, "beta2": beta2, "eps": group["eps"], "maximize": False}
+        adam(updates, gradients, means, squares, [], steps, lr=1.0, weight_decay=0.0, **of_adam)
+        for parameter, update in zip(parameters, updates, strict=True):
+            if weight_decay:
+                update.sub_(parameter, alpha=weight_decay)
+                norms = parameter.norm(), update.norm()
+                update.mul_(torch.where((norms[0] > 0) & (norms[1] > 0), norms[0] / norms[1], 1.0))
+            parameter.add_(update, alpha=group["lr"])
 
 
 def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[str, Any]]:

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..files import files_written_beside
+from ..files import Checkpoint, files_written_beside
 from ..files.options import Group, option
 from ..finetuning import FinetuningArguments
-from ..finetuning.network.heads import check_model
 from ..pretraining import PretrainingArguments, pretrain
 from ..pretraining.run import prepare_run
 from ..pretraining.store.store_settings import CorpusSettings
@@ -204,7 +203,7 @@ def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
     for row in arguments.rows:
         model = arguments.all_rows[row].model
         if model and not Path(model).resolve().is_relative_to(output_dir.resolve()):  # another row may create it there
-            check_model(model)
+            Checkpoint(model).check()
     cells = {  # their settings are checked before hours of pretraining
         (row, task): (f"Fine-tuning on {task}: {titles[row]}", arguments.finetuning_of(row, task))
         for row in arguments.rows

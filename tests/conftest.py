@@ -19,7 +19,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.utils import logging as transformers_logging
 
-from mybert import MyBertTokenizer
+from mybert import MyBertForPreTraining, MyBertTokenizer
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -108,18 +108,40 @@ def like_a_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(batch_mybert, "varlen_attn", lambda query, *args, **kwargs: query.clone(), raising=False)
 
 
+@pytest.fixture(scope="session")
+def start_python() -> Callable[..., subprocess.Popen[str]]:
+    """Start Python with these words, in a folder, with further environment variables; streams are pipes of text."""
+
+    def start(*words: object, cwd: Path | None = None, stdout: Any = subprocess.PIPE, **environment: str) -> Any:
+        pipes = {"stdin": subprocess.PIPE, "stdout": stdout, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen([sys.executable, *map(str, words)], cwd=cwd, env=os.environ | environment, **pipes)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run Python with these words, as in `start_python`, to its end, which must be of this status."""
+
+    def run(*words: object, status: int = 0, cwd: Path | None = None, timeout: float = 300, **environment: str) -> Any:
+        command, variables = [sys.executable, *map(str, words)], os.environ | environment
+        done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=timeout)
+        assert done.returncode == status, done.stderr[-4000:]
+        return done
+
+    return run
+
+
 @pytest.fixture
-def run_in_two_processes(tmp_path: Path) -> Callable[[str], None]:
+def run_in_two_processes(tmp_path: Path, run_python: Any) -> Callable[[str], None]:
     """Run a script in two processes of one group, on CPUs; it fails if one of them does."""
 
     def run(script: str) -> None:
         # The threads of a group that a process does not leave now and then abort the process at its end.
         leave = "import torch.distributed\ntorch.distributed.destroy_process_group()\n"
         (tmp_path / "ranks.py").write_text(f"{script}\n{leave}")
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "ranks.py"]
-        environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
-        assert done.returncode == 0, done.stderr[-2000:]
+        launcher = "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"
+        run_python(*launcher, "ranks.py", cwd=tmp_path, timeout=180, CUDA_VISIBLE_DEVICES="")
 
     return run
 
@@ -136,6 +158,20 @@ def data_dir() -> Path:
 def tokenizer() -> MyBertTokenizer:
     """A tokenizer of a few words."""
     return MyBertTokenizer(vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, ".", "##s"])
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tokenizer: MyBertTokenizer) -> Callable[..., Path]:
+    """Make a model folder with random weights, the tokenizer, and these fields of the configuration."""
+
+    def make(folder: Path, model_class: Any = MyBertForPreTraining, **fields: Any) -> Path:
+        size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+        torch.manual_seed(0)
+        model_class(model_class.config_class(vocab_size=len(tokenizer), **size | fields)).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
+
+    return make
 
 
 @pytest.fixture(scope="session")

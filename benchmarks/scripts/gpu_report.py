@@ -33,7 +33,7 @@ from torch import nn
 from ...files import read_json_object, write_text
 from ...modeling_mybert import IGNORE_INDEX
 from ...modeling_mybert.configuration_mybert import fields_of_size
-from ...modeling_mybert.vocabulary_loss_mybert import linear_cross_entropy
+from ...modeling_mybert.losses_mybert import linear_cross_entropy
 from ...pretraining import MODEL_SIZES, build_token_store, pretrain
 from ...tokenization import MyBertTokenizer
 from ..harness import (

@@ -11,7 +11,6 @@ from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
 from ...modeling_mybert.configuration_mybert import fields_of_size, is_size
 from ..data.rows import data_name, files_of, sources_of
-from ..network.heads import check_model, check_start
 from ..tasks.registry import TASKS
 from ..tasks.task import Task
 from ..tasks.task_arguments import task_for_model
@@ -100,8 +99,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
             setattr(self, name, str(getattr(self, name)))
         self.unlabelled = sources_of(self.unlabelled, "unlabelled") or None  # type: ignore[assignment]
         self._check_distillation()
-        check_available(self.teacher, "teacher")
-        check_model(self.teacher)
+        Checkpoint(self.teacher).check("teacher")
         if self.is_new_student and Path(self.student, "config.json").is_file() and self.student != self.output_dir:
             logger.warning(
                 "student is %r, a new model of that size; to use the folder of that name write ./%s.",
@@ -127,7 +125,8 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
             check_available(self.student, "student")
         except OSError as error:
             raise OSError(f"{error} A new student has a size: {_SIZES}.") from error
-        check_start(self.student, self.from_scratch)
+        student = Checkpoint(self.student).check("student", needs_weights=not self.from_scratch)
+        student.refuse_quantized_weights()
 
     def _check_distillation(self) -> None:
         if self.hard_label_weight == 1 and not self.learns_layers:

@@ -2,9 +2,8 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,53 +16,23 @@ from ...modeling_mybert import MyBertConfig
 from ...modeling_mybert.configuration_mybert import fields_of_size
 from ...runs import arguments_by_name
 from ..data.labels import Labels
-from ..data.rows import DataSource, rows_of
-from ..prediction.predictor import task_for_columns
+from ..data.rows import DataSource
 from ..tasks import MultipleChoiceTask
-from ..tasks.task import Task, TaskData
+from ..tasks.task import Task
 from ..training.finetuning_arguments import FinetuningArguments
-from ..training.preparation import (
-    Splits,
-    StartingModel,
-    TaskRun,
-    encode_splits,
-    load_tokenizer,
-    read_splits,
-    starting_model,
-)
+from ..training.preparation import StartingModel, TaskRun, joined, load_tokenizer, read_run, starting_model
 from ..training.run import Finetuning
 from ..training.trainer import TaskTrainer
 from .distillation_arguments import DistillationArguments
 from .layer_losses import LayerLosses
-from .soft_targets import SOFT_TARGETS, check_can_be_distilled, joined, outputs_of_rows, with_soft_targets
+from .soft_targets import SOFT_TARGETS, check_can_be_distilled, outputs_of_rows, with_soft_targets
 from .teacher import TEACHER_OUTPUTS, Teacher, init_embeddings_from_teacher
 from .trainer import DistillationLoss, DistillationTrainer
 
 logger = logging.getLogger(__name__)
 
 DISTILLATION = "distillation.json"
-_UNLABELLED = "unlabelled"
 _POSITIONS = 512  # minimum for a new student
-
-
-@dataclass(frozen=True)
-class DistillationRun(TaskRun):
-    """A task with its data."""
-
-    # What the training data was joined from: labelled data, if there is some, and data without labels; none any more
-    # once the teacher has read it.
-    parts: Sequence[TaskData] = ()
-    sources: Sequence[tuple[DataSource, int]] = ()  # of the parts, with the number of examples of each
-
-    @property
-    def training_sources(self) -> Sequence[tuple[DataSource, int]]:
-        """The labelled data, and each file of texts without labels."""
-        return self.sources
-
-    @property
-    def targets(self) -> Sequence[float]:
-        """The teacher's numbers; a text may lack a label."""
-        return np.concatenate(self.train.inputs[SOFT_TARGETS]).tolist()
 
 
 def distill(arguments: DistillationArguments | None = None, **settings: Any) -> dict[str, Any]:
@@ -111,21 +80,11 @@ class Distillation(Finetuning):
         check_can_be_distilled(self.arguments.task, self.arguments.resolve_task())
         self.arguments.check_student()
 
-    def read(self, task: Task) -> DistillationRun:
+    def read(self, task: Task) -> TaskRun:
         """Read the data, labelled and not, and check that teacher and student fit together."""
-        arguments, tokenizer = self.arguments, self._tokenizer()
-        splits = read_splits(arguments, task)
-        task = splits.task
-        labels = self._labels(splits)
-        for source in arguments.unlabelled or ():
-            splits.sources.setdefault(_UNLABELLED, {})[str(source)] = source
-            splits.examples[_UNLABELLED, str(source)] = _texts_of(source, task)
-        data = encode_splits(splits, labels, tokenizer)
-        parts = [*data.get("train", {}).values(), *data.get(_UNLABELLED, {}).values()]
-        self._check_same_tokens(task, tokenizer, parts)
-        validation, test = data.get("validation", {}), data.get("test", {})
-        sources = [(part.source, len(part.examples)) for part in parts]
-        return DistillationRun(task, tokenizer, labels, joined(parts), validation, test, parts, sources)
+        run = read_run(self.arguments, task, self._tokenizer(), self.arguments.unlabelled or (), self._labels)
+        self._check_same_tokens(run)
+        return run
 
     def _tokenizer(self) -> PreTrainedTokenizerBase:
         """The student's tokenizer."""
@@ -137,24 +96,23 @@ class Distillation(Finetuning):
         tokenizer.model_max_length = min(tokenizer.model_max_length, _POSITIONS)
         return tokenizer
 
-    def _labels(self, splits: Splits) -> Labels | None:
+    def _labels(self, task: Task, data: Sequence[tuple[DataSource, Sequence[Any]]]) -> Labels | None:
         """The teacher's classes, in the student's order if it has the same; other classes in the data are an error."""
-        task, known = splits.task, self.teacher.labels_of(splits.task)
+        known = self.teacher.labels_of(task)
         if known is None:
             return None
-        for (split, name), examples in splits.examples.items():
-            classes = sorted({label for example in examples for label in task.classes_of(example)})
+        for source, examples in data:
             try:
-                known.ids(classes, splits.sources[split][name])
+                known.ids(sorted({label for example in examples for label in task.classes_of(example)}), source)
             except ValueError as error:
                 raise ValueError(
                     f"{self.arguments.teacher} was fine-tuned with other labels than the data has: {error}"
                 ) from None
         return known if self.arguments.is_new_student else task.in_order_of(self.arguments.model, known)
 
-    def _check_same_tokens(self, task: Task, tokenizer: PreTrainedTokenizerBase, parts: Sequence[TaskData]) -> None:
+    def _check_same_tokens(self, run: TaskRun) -> None:
         """Reject a student with other tokens than the teacher if a loss compares them token by token."""
-        arguments = self.arguments
+        arguments, task = self.arguments, run.task
         wanted = [name for name in ("hidden_state_weight", "relation_weight") if getattr(arguments, name)]
         if wanted and isinstance(task, MultipleChoiceTask):
             raise ValueError(
@@ -164,8 +122,8 @@ class Distillation(Finetuning):
         if not wanted:
             return
         teacher = self.teacher.found.tokenizer
-        same = tokenizer.get_vocab() == teacher.get_vocab()
-        for part in parts if same else ():
+        same = run.tokenizer.get_vocab() == teacher.get_vocab()
+        for part in run.parts if same else ():
             read = self.teacher.read(task, part).inputs["input_ids"]
             same = same and all(map(np.array_equal, read, part.inputs["input_ids"]))
         if not same:
@@ -180,7 +138,6 @@ class Distillation(Finetuning):
 
     def begun(self, run: TaskRun) -> TaskRun:
         """The run with the teacher's logits for its training data; logs the teacher's metrics."""
-        assert isinstance(run, DistillationRun)
         folder = Path(self.arguments.output_dir) / TEACHER_OUTPUTS
         teacher, task = self.teacher, run.task
         columns = teacher.columns(run.labels)
@@ -200,7 +157,11 @@ class Distillation(Finetuning):
         logger.info("Student: %s, %s parameters.", self.arguments.student, f"{self.parameters['student']:,}")
         if not (self.arguments.learns_layers or self.arguments.teacher_embeddings):
             del self.teacher  # no longer needed
-        return replace(run, train=joined(taught), parts=())
+        return replace(run, train=joined(taught))
+
+    def targets(self, run: TaskRun) -> Sequence[float]:
+        """The teacher's numbers; a text may lack a label."""
+        return np.concatenate(run.train.inputs[SOFT_TARGETS]).tolist()
 
     @property
     def _metric(self) -> str:
@@ -277,12 +238,3 @@ class Distillation(Finetuning):
                 *(f"{self.parameters[name]:,}" for name in ("student", "teacher")),
             )
         return result | {"teacher": self.of_teacher}
-
-
-def _texts_of(source: DataSource, task: Task) -> list[Any]:
-    """The examples of unlabelled data."""
-    rows = rows_of(source, task, new=True)
-    first = next(rows, None)
-    if first is None:
-        raise ValueError(f"{source} holds no rows.")
-    return task_for_columns(task, first, ()).new_examples(list(chain([first], rows)))

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...modeling_mybert import IGNORE_INDEX
 from ...pipelines import pool_windows
 from ..tasks import (
     ClassificationTask,
@@ -86,36 +85,6 @@ def _of_words(data: TaskData, read: TaskData, rows: Sequence[np.ndarray]) -> lis
             targets[place] = of_word[tuple(layout[place].tolist())]
         found.append(targets)
     return found
-
-
-def joined(parts: Sequence[TaskData]) -> TaskData:
-    """Join data of several sources, without a `layout`; parts without labels get ignored labels."""
-    if len(parts) == 1:
-        return parts[0]
-    names = dict.fromkeys(name for part in parts for name in part.inputs)
-    like = {name: next(part.inputs[name][0] for part in parts if name in part.inputs) for name in names}
-    inputs: dict[str, list[Any]] = {name: [] for name in names}
-    for part in parts:
-        for name in names:
-            inputs[name] += part.inputs[name] if name in part.inputs else _no_labels(like[name], part)
-    return TaskData(
-        [example for part in parts for example in part.examples],
-        inputs,
-        parts[0].source,
-        cut=sum(part.cut for part in parts),
-        windowed=sum(part.windowed for part in parts),
-    )
-
-
-def _no_labels(label: Any, data: TaskData) -> list[Any]:
-    """Ignored labels for every sequence, in the form of another part's labels."""
-    if isinstance(label, float):
-        return [np.nan] * len(data)
-    if isinstance(label, list) and isinstance(label[0], float):
-        return [[np.nan] * len(label)] * len(data)
-    if isinstance(label, list):
-        return [[IGNORE_INDEX] * len(ids) for ids in data.inputs["input_ids"]]
-    return [IGNORE_INDEX] * len(data)
 
 
 def collate_soft_targets(

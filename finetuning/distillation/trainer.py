@@ -7,7 +7,6 @@ so that its share of the gradient does not depend on the temperature.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from transformers.trainer_utils import TrainOutput
 
 from ...modeling_mybert import IGNORE_INDEX
-from ..data.labels import LABEL_ARGUMENTS
 from ..tasks.task import WINDOW_WEIGHT, Objective
 from ..training.finetuning_arguments import FinetuningArguments
 from ..training.preparation import TaskRun
@@ -24,66 +22,47 @@ from .layer_losses import LAYER_LOSSES, LayerLosses
 from .soft_targets import SOFT_TARGETS, collate_soft_targets
 
 
-@dataclass(frozen=True)
-class DistillationBatch:
-    """The inputs of a batch's loss, other than the student's outputs."""
-
-    inputs: Mapping[str, Any]  # the student's model inputs
-    labels: Mapping[str, torch.Tensor]  # `labels`, or `start_positions` and `end_positions`; empty if there are none
-    # The teacher's logits, (B, K) or (B, L, K), NaN where missing; None in an evaluation.
-    targets: torch.Tensor | None = None
-    shares: torch.Tensor | None = None  # weight of each sequence (B,); None for 1
-
-    @classmethod
-    def of(cls, batch: Mapping[str, Any]) -> DistillationBatch:
-        """Divide the tensors of a collated batch."""
-        not_inputs = {SOFT_TARGETS, WINDOW_WEIGHT, *LABEL_ARGUMENTS}
-        return cls(
-            {name: value for name, value in batch.items() if name not in not_inputs},
-            {name: batch[name] for name in LABEL_ARGUMENTS if batch.get(name) is not None},
-            batch.get(SOFT_TARGETS),
-            batch.get(WINDOW_WEIGHT),
-        )
-
-
 class DistillationLoss:
     """The loss of a student; an evaluation uses only labels."""
 
     # For each item (a text, a word, the answer in a window) its label has the weight `hard_label_weight`, in [0, 1],
     # and the teacher the rest; for an item without a label the teacher has all the weight. The temperature, above 0,
-    # divides both logits. Regression has none: its loss is the squared error.
+    # divides both logits. Regression has none: its loss is the squared error. A batch has the labels, if there are
+    # some; the teacher's logits as `SOFT_TARGETS`, (B, K) or (B, L, K), NaN where missing, unless it is evaluated;
+    # and as `WINDOW_WEIGHT` the weight of each sequence, unless that is 1.
     def __init__(self, objective: Objective, temperature: float, hard_label_weight: float) -> None:
         self.objective = objective
         self.temperature = temperature
         self.hard_label_weight = hard_label_weight
 
     def __call__(
-        self, outputs: Any, batch: DistillationBatch, num_items_in_batch: torch.Tensor | None = None
+        self, outputs: Any, batch: Mapping[str, torch.Tensor], num_items_in_batch: torch.Tensor | None = None
     ) -> torch.Tensor:
         """The loss of a batch; `num_items_in_batch` is the sum of `count` over the optimizer step, or None."""
-        logits = self._logits(outputs)
+        logits, targets, shares = self._logits(outputs), batch.get(SOFT_TARGETS), batch.get(WINDOW_WEIGHT)
         has_label = self._labelled(batch)
         items, sequences = self.count(batch) if num_items_in_batch is None else num_items_in_batch
         total = torch.zeros((), device=logits.device)
         if has_label is not None:
-            weight = 1.0 if batch.targets is None else self.hard_label_weight
-            total = total + weight * self._sum(self._hard(logits, batch.labels), has_label, batch)
-        if batch.targets is None:
+            weight = 1.0 if targets is None else self.hard_label_weight
+            total = total + weight * _sum(self._hard(logits, batch), has_label, shares)
+        if targets is None:
             return total / items
-        soft = self.soft(logits, batch.targets)
+        soft = self.soft(logits, targets)
         if has_label is not None:
             soft = soft * (1 - self.hard_label_weight * has_label.float())
-        loss = (total + self._sum(soft, self._taught(batch.targets), batch)) / items
+        loss = (total + _sum(soft, self._taught(targets), shares)) / items
         if (each := outputs.get(LAYER_LOSSES)) is not None:
-            loss = loss + (each if batch.shares is None else each * batch.shares).sum() / sequences
+            loss = loss + (each if shares is None else each * shares).sum() / sequences
         return loss
 
-    def count(self, batch: DistillationBatch) -> torch.Tensor:
+    def count(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The weighted numbers of items and of sequences, by which the losses are divided (2,)."""
-        there = self._labelled(batch) if batch.targets is None else self._taught(batch.targets)
+        shares = batch.get(WINDOW_WEIGHT)
+        there = self._taught(batch[SOFT_TARGETS]) if SOFT_TARGETS in batch else self._labelled(batch)
         assert there is not None
-        sequences = torch.ones(len(there), device=there.device) if batch.shares is None else batch.shares.float()
-        return torch.stack([self._sum(torch.ones(there.shape, device=there.device), there, batch), sequences.sum()])
+        sequences = torch.ones(len(there), device=there.device) if shares is None else shares.float()
+        return torch.stack([_sum(torch.ones(there.shape, device=there.device), there, shares), sequences.sum()])
 
     def soft(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The loss of each item against the teacher's logits, both (..., K), or (B, L, 2) for a span."""
@@ -119,11 +98,11 @@ class DistillationLoss:
             return (logits.squeeze(-1) - wanted.nan_to_num().float()).square()
         return binary_cross_entropy_with_logits(logits, wanted.nan_to_num().float(), reduction="none").mean(-1)
 
-    def _labelled(self, batch: DistillationBatch) -> torch.Tensor | None:
+    def _labelled(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
         """Which items have a label."""
-        if not batch.labels:
+        labels = batch.get("start_positions" if self.objective == "span" else "labels")
+        if labels is None:
             return None
-        labels = batch.labels["start_positions" if self.objective == "span" else "labels"]
         if self.objective == "labels":
             return ~labels.isnan().any(-1)
         return ~labels.isnan() if labels.is_floating_point() else labels != IGNORE_INDEX
@@ -134,12 +113,13 @@ class DistillationLoss:
             return torch.ones(len(targets), dtype=torch.bool, device=targets.device)
         return ~targets.isnan().any(-1)
 
-    def _sum(self, each: torch.Tensor, there: torch.Tensor, batch: DistillationBatch) -> torch.Tensor:
-        """The sum over the marked items, weighted by their sequences."""
-        each = each.masked_fill(~there, 0.0)
-        if batch.shares is not None:
-            each = each * batch.shares.reshape(-1, *[1] * (each.ndim - 1))
-        return each.sum()
+
+def _sum(each: torch.Tensor, there: torch.Tensor, shares: torch.Tensor | None) -> torch.Tensor:
+    """The sum over the marked items, weighted by their sequences."""
+    each = each.masked_fill(~there, 0.0)
+    if shares is not None:
+        each = each * shares.reshape(-1, *[1] * (each.ndim - 1))
+    return each.sum()
 
 
 def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -150,6 +130,8 @@ def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 class DistillationTrainer(TaskTrainer):
     """`TaskTrainer` whose training data has soft targets."""
+
+    of_the_loss = (*TaskTrainer.of_the_loss, SOFT_TARGETS)
 
     def __init__(
         self,
@@ -170,14 +152,13 @@ class DistillationTrainer(TaskTrainer):
         self.data_collator = collate_soft_targets(self.data_collator)
 
     def with_all_for_the_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """The model inputs of a batch, with a `DistillationBatch` as `labels`."""
-        batch = DistillationBatch.of(inputs)
-        wants_states = self.layers is not None and batch.targets is not None
-        return {**batch.inputs, "labels": batch} | ({"output_hidden_states": True} if wants_states else {})
+        """The model inputs of a batch, hidden states requested if a loss is on them; the loss's inputs as `labels`."""
+        wants_states = self.layers is not None and SOFT_TARGETS in inputs
+        return super().with_all_for_the_loss(inputs) | ({"output_hidden_states": True} if wants_states else {})
 
     def count_own(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
         """The numbers by which the losses of a step are divided, see `DistillationLoss.count`."""
-        total = torch.stack([self.loss.count(DistillationBatch.of(batch)) for batch in batches]).sum(0).to(device)
+        total = torch.stack([self.loss.count(batch) for batch in batches]).sum(0).to(device)
         if not self.args.average_tokens_across_devices or self.args.world_size == 1:
             return total
         return self.accelerator.gather(total[None]).sum(0)

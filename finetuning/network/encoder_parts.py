@@ -1,7 +1,7 @@
 """The parts of a model for fine-tuning: embeddings, layers and head; and re-initialising them."""
 
+import copy
 from collections.abc import Sequence
-from typing import Any
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -87,11 +87,8 @@ def reinitialize_layers(model: PreTrainedModel, count: int) -> None:
 def reinitialize(model: PreTrainedModel, modules: Sequence[nn.Module]) -> list[str]:
     """Give modules fresh random weights, as the model's class initializes them; returns the parameters' names."""
     for module in modules:
-        # Marks of from_pretrained, which would protect loaded weights.
-        marked: list[Any] = [*module.modules(), *module.parameters()]
-        for part in marked:
-            part._is_hf_initialized = False
-        module.apply(model._init_weights)
+        drawn = copy.deepcopy(module)  # without the marks of from_pretrained, which protect loaded weights
+        module.load_state_dict(drawn.apply(model._init_weights).state_dict())
     fresh = {id(parameter) for module in modules for parameter in module.parameters()}
     return [name for name, parameter in model.named_parameters() if id(parameter) in fresh]
 

@@ -6,13 +6,12 @@ sentence_transformers' `SentenceTransformer` writes next to a model.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from safetensors.numpy import save_file
 from tokenizers.normalizers import Lowercase
 from torch import nn
 from tqdm.auto import tqdm
@@ -20,12 +19,12 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedMode
 from transformers import initialization as init
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from ...files import companion_files, json_line, only_errors, read_json_object
+from ...files import companion_files, read_json_object
 from ...modeling_mybert import cross_entropy
 from ...pipelines.batching import EXAMPLES_AT_ONCE, run_sorted
 from ...tokenization import TruncatedTexts
 from .bilstm import run_lstm
-from .heads import check_encoder, read_config
+from .heads import load_checked, read_config
 
 
 @dataclass(frozen=True)
@@ -82,17 +81,7 @@ def hidden_states(
 
 def load_encoder(name: str, device: str | torch.device = "cpu") -> PreTrainedModel:
     """Load a model's encoder to be used frozen; weights that do not fit its configuration are an error."""
-    with only_errors():
-        encoder, loaded = AutoModel.from_pretrained(
-            name,
-            config=read_config(name),
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-        )
-    check_encoder(name, encoder, loaded)
-    return encoder.to(device).eval()
+    return load_checked(name, AutoModel, read_config(name))[0].to(device).eval()
 
 
 def combine(states: torch.Tensor, features: Features, weights: torch.Tensor | None = None) -> torch.Tensor:
@@ -106,60 +95,36 @@ def combine(states: torch.Tensor, features: Features, weights: torch.Tensor | No
     return (weights[:, None] * states).sum(-2)
 
 
-@dataclass(frozen=True)
-class TokenFeatures:
-    token: str
-    start: int  # first character in the text (in its sentence, for a pair); 0 for special tokens
-    end: int  # after its last character; 0 for special tokens
-    sentence: int  # 1 for the second sentence of a pair, otherwise 0
-    features: list[float]
+def token_features(
+    encodings: Sequence[TruncatedTexts], tokenizer: PreTrainedTokenizerBase, rows: Iterator[np.ndarray]
+) -> Iterator[list[dict[str, Any]]]:
+    """The tokens of each text with their features, as JSON values."""
+    for encoding, row in zip(encodings, rows, strict=True):
+        pieces = tokenizer.convert_ids_to_tokens(encoding.inputs["input_ids"][0])
+        places = zip(pieces, encoding.inputs["offset_mapping"][0], encoding.sides[0], row, strict=True)
+        yield [
+            {"token": piece, "start": start, "end": end, "sentence": side or 0, "features": rounded_values(values, 6)}
+            for piece, (start, end), side, values in places
+        ]
 
 
-def write_json_lines(
-    path: Path,
-    texts: Sequence[str],
-    encodings: Sequence[TruncatedTexts],
-    tokenizer: PreTrainedTokenizerBase,
-    rows: Iterator[np.ndarray],
-) -> int:
-    """Write one text per line; returns the size of the features."""
-    size = 0
-    with path.open("w", encoding="utf-8") as file:
-        for index, (text, encoding, row) in enumerate(zip(texts, encodings, rows, strict=True)):
-            tokens = [
-                TokenFeatures(token, start, end, sentence or 0, [round(value, 6) for value in values.tolist()])
-                for token, (start, end), sentence, values in zip(
-                    tokenizer.convert_ids_to_tokens(encoding.inputs["input_ids"][0]),
-                    encoding.inputs["offset_mapping"][0],
-                    encoding.sides[0],
-                    row,
-                    strict=True,
-                )
-            ]
-            line = {"index": index, "text": text, "tokens": [asdict(token) for token in tokens]}
-            file.write(json_line(line) + "\n")
-            size = row.shape[1]
-    return size
+def rounded_values(values: np.ndarray, digits: int) -> list[float]:
+    return [round(value, digits) for value in values.tolist()]
 
 
-def write_safetensors(
-    path: Path, encodings: Sequence[TruncatedTexts], rows: Iterator[np.ndarray], metadata: Mapping[str, str]
-) -> int:
-    """Write all tokens concatenated; returns the size of the features."""
-    features = np.concatenate(list(rows))
+def token_tensors(encodings: Sequence[TruncatedTexts], rows: Iterator[np.ndarray]) -> dict[str, np.ndarray]:
+    """The tokens of all texts concatenated, and where each text starts."""
 
     def joined(parts: Iterable[Sequence[Any]]) -> np.ndarray:
         return np.concatenate([np.array(part, dtype=np.int64) for part in parts])
 
-    tensors = {
-        "features": features,
+    return {
+        "features": np.concatenate(list(rows)),
         "input_ids": joined(encoding.inputs["input_ids"][0] for encoding in encodings),
         "offsets": joined(encoding.inputs["offset_mapping"][0] for encoding in encodings),
         "sentences": joined([sentence or 0 for sentence in encoding.sides[0]] for encoding in encodings),
         "text_starts": np.cumsum([0, *(len(encoding.sides[0]) for encoding in encodings)], dtype=np.int64),
     }
-    save_file(tensors, path, metadata=dict(metadata))
-    return features.shape[1]
 
 
 Pooling = Literal["mean", "cls", "max"]
@@ -239,23 +204,6 @@ def _pooling(file: Path, content: dict[str, Any]) -> Any:
         what = "include_prompt false" if content.get("include_prompt") is False else repr(others or mode)[:80]
         raise ValueError(f"{file} pools by {what}; expected {', '.join(get_args(Pooling))}, of all tokens.")
     return mode
-
-
-def write_vectors(
-    path: Path, ending: str, texts: list[str], vectors: Iterable[np.ndarray], metadata: dict[str, str]
-) -> int:
-    """Write a vector for each text: JSON lines, or a tensor `features` (texts, D); returns D."""
-    if ending == ".jsonl":
-        size = 0
-        with path.open("w", encoding="utf-8") as file:
-            for index, (text, vector) in enumerate(zip(texts, vectors, strict=True)):
-                values = [round(value, 7) for value in vector.tolist()]
-                file.write(json_line({"index": index, "text": text, "features": values}) + "\n")
-                size = len(values)
-        return size
-    features = np.stack(list(vectors)).astype(np.float32)
-    save_file({"features": features}, path, metadata=metadata)
-    return features.shape[1]
 
 
 class FeatureTaggerConfig(PreTrainedConfig):

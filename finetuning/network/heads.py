@@ -2,9 +2,8 @@
 
 import copy
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from ...files import Checkpoint, head_name, only_errors, without_foreign_code
 from ...files.checkpoint import PRETRAINING_HEAD
+from ...files.options import SHARE, Group, option
 from ...modeling_mybert import MyBertConfig
 from ..data.labels import Labels, listed
 from .bilstm import MyBertBiLstmConfig
@@ -26,7 +26,6 @@ TARGET_SCALE = "target_scale"
 
 # Parts of a trunk that a checkpoint may lack.
 _OPTIONAL = ("pooler.", "bilstm.", "position_ids")
-_SAFELY = {"trust_remote_code": False, "use_safetensors": True}
 # `Trainer` treats all outputs as predictions, so extra outputs that a checkpoint enables are disabled.
 _LOGITS_ONLY = {"output_hidden_states": False, "output_attentions": False}
 # Model types whose first position is the padding token's id + 1, as in fairseq.
@@ -36,39 +35,55 @@ _POSITIONS_BEHIND_PADDING = (
 )
 
 
-@dataclass(frozen=True)
-class Beginning:
-    """How a model is initialized."""
+# Rules of options: where only a tagger on frozen features is trained, or little more than a head.
+ONLY_TAGGER = "approach=features"
+ALL_BUT_HEAD_FROZEN = f"{ONLY_TAGGER} lora peft_config"
 
-    new_head: bool = False  # even if there is a fitting one
-    from_scratch: bool = False  # the same configuration with random weights
-    bilstm: bool = False  # between encoder and head
-    keep_model_type: bool = False  # see `read_config`
-    config: PreTrainedConfig | None = None  # of a model with random weights, instead of the folder's
-    dropout: float | None = None  # of hidden states and attention, in [0, 1], instead of the configuration's
+
+@dataclass
+class NetworkChanges:
+    """How the network differs from the model it starts from; by default not at all."""
+
+    group, decides, idle_with = Group.MODEL, True, ONLY_TAGGER
+    bilstm: bool = option(
+        False,
+        "Put a BiLSTM on top of the encoder (paper, section 5.1).",
+        idle_with=ALL_BUT_HEAD_FROZEN,
+        excludes="keep_model_type",
+    )
+    dropout: float | None = option(
+        None, "Dropout of hidden states and attention, in [0, 1]. Default: the model's own, or 0.1 if new.", SHARE
+    )
+    new_head: bool = option(False, "Start with a new head even if the model has been fine-tuned.")
+    from_scratch: bool = option(
+        False,
+        "Start from random weights (to see what pretraining is worth).",
+        idle_with=ALL_BUT_HEAD_FROZEN,
+        excludes="reinitialize_layers",
+    )
+    keep_model_type: bool = option(False, "Train a bert checkpoint with transformers' own class, not with MyBERT.")
 
 
 def load_with_head(
-    name: str, auto_class: Any, config_fields: dict[str, Any], beginning: Beginning
+    name: str,
+    auto_class: Any,
+    config_fields: dict[str, Any],
+    changes: NetworkChanges,
+    own_config: PreTrainedConfig | None = None,  # of a model with random weights, instead of the folder's
 ) -> tuple[PreTrainedModel, list[str]]:
     """Load a model with a head, a new one if it has another; also returns the names of new parameters."""
     before = AutoConfig.from_pretrained(name, trust_remote_code=False)
-    config = _starting_config(name, before, config_fields, beginning)
-    if beginning.from_scratch or beginning.config is not None:
+    config = _starting_config(name, before, config_fields, changes, own_config)
+    if changes.from_scratch or own_config is not None:
         vars(config).pop(TARGET_SCALE, None)
         model = auto_class.from_config(config, trust_remote_code=False)
         return model, [key for key, _ in model.named_parameters()]
     names = config_fields.get("id2label", {})
-    if names and keeps_head(before, auto_class, beginning):
+    if names and keeps_head(before, auto_class, changes):
         _check_head(name, before, Labels(tuple(names.values())))
-    with only_errors():
-        # In float32 whatever the checkpoint's dtype: half precision would round small updates to 0.
-        model, loaded = auto_class.from_pretrained(
-            name, config=config, output_loading_info=True, ignore_mismatched_sizes=True, **_SAFELY
-        )
-    check_encoder(name, model, loaded, advice=", or pass --from_scratch True")
+    model, loaded = load_checked(name, auto_class, config, advice=", or pass --from_scratch True")
     new = {*loaded["missing_keys"], *(key[0] for key in loaded["mismatched_keys"])}
-    if beginning.new_head:
+    if changes.new_head:
         new |= set(reset_head(model))
     elif _has_other_head(before, auto_class) and not new.issuperset(_head_parameters(model)):
         new |= set(reinitialize(model, head_modules(model)))  # the other head's layers have the same names and sizes
@@ -84,30 +99,51 @@ def has_new_head(model: PreTrainedModel, new: Iterable[str]) -> bool:
 
 
 def _starting_config(
-    name: str, before: PreTrainedConfig, config_fields: dict[str, Any], beginning: Beginning
+    name: str,
+    before: PreTrainedConfig,
+    config_fields: dict[str, Any],
+    changes: NetworkChanges,
+    own_config: PreTrainedConfig | None,
 ) -> PreTrainedConfig:
     """The initial model's configuration; `before` is that of its folder."""
+    # In float32 whatever the checkpoint's dtype: half precision would round small updates to 0.
     fields = config_fields | _LOGITS_ONLY | {"dtype": torch.float32}
-    if beginning.dropout is not None:
+    if changes.dropout is not None:
         if not hasattr(before, "hidden_dropout_prob"):
             raise ValueError(
-                f"dropout is {beginning.dropout} and {name} of type {before.model_type}, whose configuration has no "
+                f"dropout is {changes.dropout} and {name} of type {before.model_type}, whose configuration has no "
                 "hidden_dropout_prob; set its dropout in its config.json."
             )
-        fields |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), beginning.dropout)
-    if beginning.bilstm:
+        fields |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), changes.dropout)
+    if changes.bilstm:
         if before.model_type not in ("bert", "mybert", MyBertBiLstmConfig.model_type):
             raise ValueError(f"{name} is of type {before.model_type}; a BiLSTM can only be put on bert and mybert.")
         return without_foreign_code(MyBertBiLstmConfig.from_pretrained(name, **fields))
-    if beginning.config is not None:
-        return type(beginning.config).from_dict({**beginning.config.to_dict(), **fields})
-    return read_config(name, beginning.keep_model_type, **fields)
+    if own_config is not None:
+        return type(own_config).from_dict({**own_config.to_dict(), **fields})
+    return read_config(name, changes.keep_model_type, **fields)
 
 
-def check_encoder(name: str, model: PreTrainedModel, loaded: Mapping[str, Any], advice: str = "") -> None:
-    """Reject an encoder that was not completely loaded; `loaded` is transformers' loading information."""
+def load_checked(
+    name: str, auto_class: Any, config: PreTrainedConfig, advice: str = "", head_too: bool = False
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """Load a model, and transformers' loading information; an encoder (or head) that does not fit is an error."""
+    with only_errors():
+        model, loaded = auto_class.from_pretrained(
+            name,
+            config=config,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+        )
     prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
-    _check_shapes(name, [mismatch for mismatch in loaded["mismatched_keys"] if mismatch[0].startswith(prefix)])
+    for key, found, expected in sorted(loaded["mismatched_keys"]):
+        if head_too or key.startswith(prefix):
+            raise ValueError(
+                f"{key} in {name} has shape {tuple(found)}; expected {tuple(expected)}, given the sizes in its "
+                "config.json."
+            )
     missing = sorted(
         key for key in loaded["missing_keys"] if key.startswith(prefix) and not any(part in key for part in _OPTIONAL)
     )
@@ -116,14 +152,7 @@ def check_encoder(name: str, model: PreTrainedModel, loaded: Mapping[str, Any], 
             f"The weights in {name} lack {len(missing)} of the encoder's, such as {missing[0]}; expected all that a "
             f"{type(model).__name__} has{advice}."
         )
-
-
-def _check_shapes(name: str, mismatches: Iterable[tuple[str, Any, Any]]) -> None:
-    for key, found, expected in sorted(mismatches):
-        raise ValueError(
-            f"{key} in {name} has shape {tuple(found)}; expected {tuple(expected)}, given the sizes in its "
-            "config.json."
-        )
+    return model, loaded
 
 
 def load_finetuned(checkpoint: Checkpoint, auto_class: Any, pipeline: str) -> PreTrainedModel:
@@ -136,12 +165,7 @@ def load_finetuned(checkpoint: Checkpoint, auto_class: Any, pipeline: str) -> Pr
             f"{name} has no head for this task (it is a {config.architectures[0]}); expected a model that was "
             f"fine-tuned for {pipeline}."
         )
-    with only_errors():
-        model, loaded = auto_class.from_pretrained(
-            name, config=config, output_loading_info=True, ignore_mismatched_sizes=True, **_SAFELY
-        )
-    _check_shapes(name, loaded["mismatched_keys"])
-    check_encoder(name, model, loaded)
+    model, loaded = load_checked(name, auto_class, config, head_too=True)
     head = sorted(key for key in loaded["missing_keys"] if not key.endswith("position_ids"))
     if head:  # or a pooler, which only training may begin at random
         raise ValueError(
@@ -150,16 +174,6 @@ def load_finetuned(checkpoint: Checkpoint, auto_class: Any, pipeline: str) -> Pr
         )
     fold_target_scale(model)
     return model
-
-
-def check_model(name: str | Path, from_scratch: bool = False, ask_hub: bool = True) -> None:
-    """Check a model folder before anything is loaded; "name" and "owner/name" can be Hub names."""
-    Checkpoint(name).check(ask_hub=ask_hub, needs_weights=not from_scratch)
-
-
-def check_start(name: str, from_scratch: bool = False) -> None:
-    """Check an initial model as `check_model` does, and that its weights can be trained (are not quantized)."""
-    Checkpoint(name).check(needs_weights=not from_scratch).refuse_quantized_weights()
 
 
 def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreTrainedConfig:
@@ -171,9 +185,9 @@ def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreT
     return without_foreign_code(config)
 
 
-def keeps_head(config: PreTrainedConfig, auto_class: Any, beginning: Beginning) -> bool:
+def keeps_head(config: PreTrainedConfig, auto_class: Any, changes: NetworkChanges) -> bool:
     """Whether a model of this configuration keeps its head."""
-    return not beginning.new_head and not beginning.from_scratch and head_name(auto_class.__name__) in heads_of(config)
+    return not changes.new_head and not changes.from_scratch and head_name(auto_class.__name__) in heads_of(config)
 
 
 def check_max_length(max_length: int, name: str, config: PreTrainedConfig) -> None:

@@ -21,7 +21,6 @@ from transformers import (
 )
 from typing_extensions import Self
 
-from ...files import write_separated
 from ...hub_card import PipelineCall
 from ...metrics import (
     HUB_LABELS,
@@ -45,7 +44,7 @@ from ...pipelines import WindowPooling, pool_windows, window_places
 from ...pipelines.pairs import LABELS
 from ...tokenization import encode_and_truncate
 from ..data.labels import Labels, label_name, quoted
-from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
+from ..data.rows import DataRow, DataSource, read_prediction_rows
 from .task import WINDOW_WEIGHT, Objective, Task, TaskData, check_stride, rounded
 
 
@@ -65,18 +64,18 @@ class LabelPrediction:
     probabilities: Mapping[str, float] = field(default_factory=dict)
 
 
-def class_probabilities(
-    predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]
-) -> tuple[np.ndarray, np.ndarray]:
+Examples = Sequence[TextExample]
+Predictions = Sequence[LabelPrediction]
+
+
+def class_probabilities(predictions: Predictions, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities (examples, classes) and ids of the true classes (examples,)."""
     number = {name: place for place, name in enumerate(predictions[0].probabilities)}
     references = [number[str(example.label)] for example in examples]
     return np.array([list(prediction.probabilities.values()) for prediction in predictions]), np.array(references)
 
 
-def label_probabilities(
-    predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]
-) -> tuple[np.ndarray, np.ndarray]:
+def label_probabilities(predictions: Predictions, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities of several labels (examples, labels), and whether each is true, of the same shape."""
     names = tuple(predictions[0].probabilities)
     holds = [[name in example.label for name in names] for example in examples]  # type: ignore[operator]
@@ -227,7 +226,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
                 raise row.mistake(f"{found} as {name}; expected 0 or 1")
         return frozenset(name for name, value in values.items() if _INDICATORS[value])
 
-    def labels(self, examples: Sequence[TextExample], source: DataSource) -> Labels | None:
+    def labels(self, examples: Examples, source: DataSource) -> Labels | None:
         """The classes of the benchmark or of the training data; None for regression."""
         if self.problem == "regression":
             return None
@@ -260,11 +259,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return Labels(self.classes) if is_numbered else labels
 
     def encode(
-        self,
-        examples: Sequence[TextExample],
-        labels: Labels | None,
-        tokenizer: PreTrainedTokenizerBase,
-        source: DataSource,
+        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
     ) -> TaskData[TextExample]:
         """Tokenize sentences or pairs, truncated as by Google's code: the longer sentence of a pair first."""
         texts = [example.texts for example in examples]
@@ -282,9 +277,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return TaskData(examples, inputs, source, cut=encoded.cut)
         return TaskData(examples, inputs, source, owners, windowed=encoded.cut)
 
-    def _targets(
-        self, examples: Sequence[TextExample], labels: Labels | None, source: DataSource
-    ) -> tuple[list[Any], Sequence[TextExample]]:
+    def _targets(self, examples: Examples, labels: Labels | None, source: DataSource) -> tuple[list[Any], Examples]:
         """The target of each example, and the examples with class names if the data has numbers."""
         values: list[Any] = [example.label for example in examples]
         if labels is None or self.problem == "regression":
@@ -295,10 +288,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         number = dict(zip(names, labels.ids(names, source), strict=True))
         ids = [[number[name] for name in row] for row in found]
         named: list[Any] = [[labels.names[place] for place in row] for row in ids]
-        examples = [
-            replace(example, label=frozenset(row) if several else row[0])
-            for example, row in zip(examples, named, strict=True)
-        ]
+        given = [frozenset(row) if several else row[0] for row in named]
+        examples = [replace(example, label=label) for example, label in zip(examples, given, strict=True)]
         places = range(len(labels.names))
         return [[float(place in row) for place in places] if several else row[0] for row in ids], examples
 
@@ -316,10 +307,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return [LabelPrediction(max(table, key=table.__getitem__), table) for table in tables]
         tables = [dict(zip(labels.names, row, strict=True)) for row in torch.from_numpy(logits).sigmoid().tolist()]
         least = {name: self.thresholds.get(name, _THRESHOLD) for name in labels.names}
-        return [
-            LabelPrediction(frozenset(name for name, value in table.items() if value > least[name]), table)
-            for table in tables
-        ]
+        held = [frozenset(name for name, value in table.items() if value > least[name]) for table in tables]
+        return list(map(LabelPrediction, held, tables))
 
     def check_answers(self, top_k: int, probabilities: bool) -> None:
         super().check_answers(top_k, probabilities)
@@ -347,7 +336,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             found |= {f"probability_{name}": rounded(value) for name, value in table.items()}
         return found
 
-    def adapted(self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]) -> Self:
+    def adapted(self, predictions: Predictions, examples: Examples) -> Self:
         """The task with the temperature or the thresholds fitted to the predictions, see `fit_thresholds`."""
         if self.problem == "single_label_classification" and len(examples) > 1:
             return replace(self, temperature=fit_temperature(*class_probabilities(predictions, examples)))
@@ -361,20 +350,15 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         )
         return replace(self, thresholds=dict(zip(predictions[0].probabilities, thresholds.tolist(), strict=True)))
 
-    def cross_fitted(
-        self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]
-    ) -> Sequence[LabelPrediction]:
+    def cross_fitted(self, predictions: Predictions, examples: Examples) -> Predictions:
         """Predictions by thresholds that are fitted to the other examples, unless the task has thresholds."""
         if self.problem != "multi_label_classification" or self.thresholds:
             return predictions
         names = tuple(predictions[0].probabilities)
-        rows = held_out_labels(*label_probabilities(predictions, examples))
-        return [
-            replace(prediction, label=frozenset(compress(names, row)))
-            for prediction, row in zip(predictions, rows, strict=True)
-        ]
+        pairs = zip(predictions, held_out_labels(*label_probabilities(predictions, examples)), strict=True)
+        return [replace(prediction, label=frozenset(compress(names, row))) for prediction, row in pairs]
 
-    def score(self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]) -> dict[str, float]:
+    def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         """GLUE's metrics; otherwise accuracy and F1; for regression correlations, and errors in the data's unit."""
         predicted: list[Any] = [prediction.label for prediction in predictions]
         wanted: list[Any] = [example.label for example in examples]
@@ -382,14 +366,11 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return pearson_spearman(predicted, wanted) | errors_of_values(predicted, wanted)
         if self.problem == "multi_label_classification":
             names = sorted(frozenset().union(*predicted, *wanted)) or [""]  # if no label is true or predicted
-            rows = [
+            held, true = (
                 np.array([[int(name in label) for name in names] for label in side]) for side in (predicted, wanted)
-            ]
-            return {
-                "accuracy": accuracy(rows[0], rows[1]),
-                "micro_f1": f1(rows[0], rows[1], average="micro"),
-                "macro_f1": f1(rows[0], rows[1], average="macro"),
-            }
+            )
+            averages = {"micro_f1": f1(held, true, average="micro"), "macro_f1": f1(held, true, average="macro")}
+            return {"accuracy": accuracy(held, true)} | averages
         _, ids = self._class_ids(predicted, wanted)
         if self.glue:
             return glue_metrics(self.glue, *ids)
@@ -403,7 +384,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return labels, (labels.ids(predicted, "The prediction file"), labels.ids(wanted, "The data"))
 
     def calibration(
-        self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample], fitted_to_them: bool = False
+        self, predictions: Predictions, examples: Examples, fitted_to_them: bool = False
     ) -> dict[str, float]:
         """The calibration error of the most probable class, for single-label tasks."""
         if self.problem != "single_label_classification" or len(examples) < 2 or not predictions[0].probabilities:
@@ -413,9 +394,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             probabilities = held_out_temperatures(probabilities, references)
         return {"expected_calibration_error": expected_calibration_error(probabilities, references)}
 
-    def report_by_class(
-        self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]
-    ) -> ClassReport | None:
+    def report_by_class(self, predictions: Predictions, examples: Examples) -> ClassReport | None:
         """The report by class or label; None for regression."""
         predicted: list[Any] = [prediction.label for prediction in predictions]
         wanted: list[Any] = [example.label for example in examples]
@@ -427,7 +406,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         predicted, wanted = ([labels.names[number] for number in side] for side in ids)
         return class_report(predicted, wanted, labels.names)
 
-    def majority_scores(self, examples: Sequence[TextExample]) -> dict[str, float]:
+    def majority_scores(self, examples: Examples) -> dict[str, float]:
         if self.problem in ("regression", "multi_label_classification") or not examples:
             return {}
         counts = Counter(str(example.label) for example in examples)
@@ -438,40 +417,32 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         assert example.label is not None
         return LabelPrediction(example.label)
 
-    def write_predictions(
-        self,
-        predictions: Sequence[LabelPrediction],
-        examples: Sequence[TextExample],
-        folder: Path,
-        suffix: str = "",
-    ) -> None:
-        """Write `predictions.tsv`: index and prediction as in GLUE's format; for other data also probabilities."""
+    def table(self, predictions: Predictions, examples: Examples) -> tuple[Sequence[str], list[list[str]]]:
+        """Predictions as in GLUE's format; for other data also the probabilities of all classes."""
         names = () if self.glue else tuple(predictions[0].probabilities)
         mark = _mark_between(names)
-        rows = [prediction_columns(names)]
-        for index, prediction in enumerate(predictions):
+        rows = []
+        for prediction in predictions:
             label = prediction.label
             text = mark.join(sorted(label)) if isinstance(label, frozenset) else label
             text = f"{text:.6f}" if isinstance(text, float) else text
-            rows.append([str(index), text, *(f"{prediction.probabilities[name]:.6f}" for name in names)])
-        write_separated(folder / f"predictions{suffix}.tsv", rows)
+            rows.append([text, *(f"{prediction.probabilities[name]:.6f}" for name in names)])
+        return names, rows
 
-    def read_predictions(self, path: Path, examples: Sequence[TextExample]) -> list[LabelPrediction]:
-        """Read a table with the column `prediction`; see `read_prediction_rows`."""
+    def read_predictions(self, path: Path, examples: Examples) -> list[LabelPrediction]:
+        if self.problem != "multi_label_classification":
+            return super().read_predictions(path, examples)
         rows = read_prediction_rows(path, len(examples))
         # The data may have only some of the classes; a table written by us has columns for all.
         mark = _mark_between([*rows[0].values, *(name for example in examples for name in self.classes_of(example))])
-        return [LabelPrediction(self._predicted(row, mark)) for row in rows]
+        return [LabelPrediction(_label_names(row.value("prediction"), mark)) for row in rows]
 
-    def _predicted(self, row: DataRow, mark: str) -> Any:
-        value = row.value("prediction")
-        if self.problem == "multi_label_classification":
-            return _label_names(value, mark)  # as written by `write_predictions`
-        if not row.has("prediction"):
+    def read_prediction(self, row: DataRow, example: TextExample) -> LabelPrediction:
+        if row.value("prediction") in (None, ""):
             raise row.mistake("an empty prediction; expected one for each example")
         if self.problem == "single_label_classification":
-            return self._class_name(row, "prediction")
-        return row.finite_number("prediction")
+            return LabelPrediction(self._class_name(row, "prediction"))
+        return LabelPrediction(row.finite_number("prediction"))
 
     def pipeline_call(self, example: TextExample) -> PipelineCall:
         parts = dict(zip(("text", "text_pair"), example.texts, strict=False))

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import Checkpoint, write_separated
+from ...files import Checkpoint
 from ...metrics import accuracy
 from ...modeling_mybert import IGNORE_INDEX
 from ..data.labels import Labels
-from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
+from ..data.rows import DataRow, DataSource
 from .tagging import add_sequence, tag_windows
 from .task import Objective, Task, TaskData, rounded
 
@@ -30,6 +29,7 @@ class MaskedText:
     hidden: tuple[str, ...] | None = None  # the word at each mask, or None if unknown
     # The same as a model predicts it: an uncased one in lower case. None before tokenizing.
     tokens: tuple[str, ...] | None = None
+    mask_token: str = "[MASK]"  # of the tokenizer
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,8 @@ class FilledMasks:
         return tuple(found[0][0] for found in self.best)
 
 
-class _Masks(NamedTuple):
-    """Content of `TaskData.layout` in this task."""
-
-    # For each sequence its example, and which of its masks are predicted from this sequence.
-    sequences: list[tuple[int, range]]
-    mask_token: str
+Examples = Sequence[MaskedText]
+Predictions = Sequence[FilledMasks]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +67,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
     def texts_of(self, example: MaskedText) -> tuple[str, ...]:
         return (example.text,)
 
-    def training_examples(self, examples: Sequence[MaskedText], source: DataSource) -> Sequence[MaskedText]:
+    def training_examples(self, examples: Examples, source: DataSource) -> Examples:
         """Always an error: this task is not fine-tuned."""
         raise ValueError("fill_mask is only for predict and evaluate; mybert pretrain is what trains a model for it.")
 
@@ -88,13 +84,12 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         return {}
 
     def encode(
-        self,
-        examples: Sequence[MaskedText],
-        labels: Labels | None,
-        tokenizer: PreTrainedTokenizerBase,
-        source: DataSource,
+        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
     ) -> TaskData[MaskedText]:
-        """Tokenize texts; the word at a mask becomes the tokenizer's token for it, if it is a single token."""
+        """Tokenize texts; the word at a mask becomes the tokenizer's token for it, if it is a single token.
+
+        `layout` has the example of each sequence, and which of its masks are predicted from this sequence.
+        """
         if tokenizer.mask_token_id is None:
             raise ValueError(
                 f"The tokenizer {type(tokenizer).__name__} has no mask token; expected that of a masked language "
@@ -118,8 +113,8 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
                     add_sequence(inputs, tokenizer, ids[window.start : window.end])
                     sequences.append((number, range(before, before + own)))
             tokens = example.hidden and tuple(_as_token(word, tokenizer) for word in example.hidden)
-            known.append(replace(example, tokens=tokens))
-        return TaskData(known, inputs, source, _Masks(sequences, tokenizer.mask_token), windowed=windowed)
+            known.append(replace(example, tokens=tokens, mask_token=tokenizer.mask_token))
+        return TaskData(known, inputs, source, sequences, windowed=windowed)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """A collator whose labels mark the masks, so that logits are computed only there."""
@@ -151,12 +146,12 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         """The most probable tokens at every mask."""
         assert labels is not None
         found: list[list[tuple[tuple[str, float], ...]]] = [[] for _ in data.examples]
-        for (example, own), scores, ids in zip(data.layout.sequences, *outputs, strict=True):
+        for (example, own), scores, ids in zip(data.layout, *outputs, strict=True):
             for mask in own:
                 names = [labels.names[int(token)].strip() for token in ids[mask]]
                 found[example].append(tuple(zip(names, scores[mask].tolist(), strict=True)))
         return [
-            FilledMasks(tuple(best), _filled(example.text, data.layout.mask_token, [tokens[0][0] for tokens in best]))
+            FilledMasks(tuple(best), _filled(example, [tokens[0][0] for tokens in best]))
             for example, best in zip(data.examples, found, strict=True)
         ]
 
@@ -173,7 +168,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
             ]
         return found
 
-    def score(self, predictions: Sequence[FilledMasks], examples: Sequence[MaskedText]) -> dict[str, float]:
+    def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         """Accuracy: the share of masks whose best token is right."""
         pairs = [
             pair
@@ -185,26 +180,17 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
     def right_prediction(self, example: MaskedText) -> FilledMasks:
         return FilledMasks(tuple(((word, 1.0),) for word in example.tokens or example.hidden or ()))
 
-    def write_predictions(
-        self, predictions: Sequence[FilledMasks], examples: Sequence[MaskedText], folder: Path, suffix: str = ""
-    ) -> None:
-        """Write `predictions.tsv`: index, and the best token for each mask, separated by spaces."""
+    def table(self, predictions: Predictions, examples: Examples) -> tuple[Sequence[str], list[list[str]]]:
+        """The best token for each mask, separated by spaces."""
         # A token that is right is written as the data's own word, so that `read_predictions` needs no tokenizer.
-        rows = [
-            (str(index), " ".join(_in_words_of_the_data(prediction.tokens, example)))
-            for index, (prediction, example) in enumerate(zip(predictions, examples, strict=True))
-        ]
-        write_separated(folder / f"predictions{suffix}.tsv", [prediction_columns(()), *rows])
+        pairs = zip(predictions, examples, strict=True)
+        return (), [[" ".join(_in_words_of_the_data(found.tokens, example))] for found, example in pairs]
 
-    def read_predictions(self, path: Path, examples: Sequence[MaskedText]) -> list[FilledMasks]:
-        """Read a table with the column `prediction`; see `read_prediction_rows`."""
-        found = []
-        for row, example in zip(read_prediction_rows(path, len(examples)), examples, strict=True):
-            words = row.words("prediction")
-            if len(words) != len(example.hidden or ()):
-                raise row.mistake(f"{len(words)} words; expected {len(example.hidden or ())}, one for each mask")
-            found.append(FilledMasks(tuple(((word, 1.0),) for word in words)))
-        return found
+    def read_prediction(self, row: DataRow, example: MaskedText) -> FilledMasks:
+        words = row.words("prediction")
+        if len(words) != len(example.hidden or ()):
+            raise row.mistake(f"{len(words)} words; expected {len(example.hidden or ())}, one for each mask")
+        return FilledMasks(tuple(((word, 1.0),) for word in words))
 
 
 def _check_masks(example: MaskedText, masks: int, mask_token: str, source: DataSource) -> None:
@@ -232,9 +218,9 @@ def _in_words_of_the_data(tokens: Sequence[str], example: MaskedText) -> list[st
     return [word if token == wanted else token for token, wanted, word in known]
 
 
-def _filled(text: str, mask_token: str, tokens: Sequence[str]) -> str:
+def _filled(example: MaskedText, tokens: Sequence[str]) -> str:
     """Replace the masks of a text by tokens; a continuation (`##`) follows its word without a space."""
-    first, *rest = text.split(mask_token)
+    first, *rest = example.text.split(example.mask_token)
     for token, after in zip(tokens, rest, strict=True):
         first = f"{first.rstrip()}{token[2:]}{after}" if re.match("##.", token) else f"{first}{token}{after}"
     return first

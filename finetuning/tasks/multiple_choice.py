@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from transformers import AutoModelForMultipleChoice, PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import write_separated
 from ...hub_card import PipelineCall
 from ...metrics import accuracy
 from ...tokenization import encode_and_truncate
 from ..data.labels import Labels, label_name, quoted
-from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
+from ..data.rows import DataRow, DataSource
 from .task import Objective, Task, TaskData, rounded
 
 
@@ -37,6 +35,10 @@ class ChoicePrediction:
     probabilities: tuple[float, ...] = ()
 
 
+Examples = Sequence[ChoiceExample]
+Predictions = Sequence[ChoicePrediction]
+
+
 @dataclass(frozen=True, kw_only=True)
 class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     """Choosing between texts; each is read after the same first text, as a pair."""
@@ -48,6 +50,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     auto_class: ClassVar[Any] = AutoModelForMultipleChoice
     pipeline: ClassVar[str] = "multiple-choice"
     objective: ClassVar[Objective] = "classes"
+    table_ending: ClassVar[str] = ".csv"
 
     def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[ChoiceExample]:
         """The examples of a file's rows; all have the same number of choices."""
@@ -76,9 +79,8 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
             raise row.mistake(f"{len(choices)} choices; expected at least two")
         beginning = str(row.value(self.text_pair_column) or "") if self.text_pair_column else ""
         choices = [f"{beginning} {choice}".strip() for choice in choices]
-        return ChoiceExample(
-            row.text(self.text_column), tuple(choices), self._label(row, choices) if labelled else None
-        )
+        label = _choice(row, self.label_column, len(choices)) if labelled else None
+        return ChoiceExample(row.text(self.text_column), tuple(choices), label)
 
     def texts_of(self, example: ChoiceExample) -> tuple[str, ...]:
         return (example.text, *example.choices)
@@ -87,20 +89,8 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         """The index of the right choice, from 0, as text."""
         return () if example.label is None else (str(example.label),)
 
-    def _label(self, row: DataRow, choices: Sequence[str]) -> int:
-        label = label_name(row.value(self.label_column))
-        if label not in map(str, range(len(choices))):
-            raise row.mistake(
-                f"{quoted(label)} as {self.label_column}; expected a number from 0 to {len(choices) - 1}"
-            )
-        return int(label)
-
     def encode(
-        self,
-        examples: Sequence[ChoiceExample],
-        labels: Labels | None,
-        tokenizer: PreTrainedTokenizerBase,
-        source: DataSource,
+        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
     ) -> TaskData[ChoiceExample]:
         """Tokenize each choice after its text; the longer of the two is truncated first, as in Google's code."""
         pairs = [(example.text, choice) for example in examples for choice in example.choices]
@@ -147,7 +137,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
             found |= {f"probability_{place}": rounded(value) for place, value in enumerate(scores)}
         return found
 
-    def score(self, predictions: Sequence[ChoicePrediction], examples: Sequence[ChoiceExample]) -> dict[str, float]:
+    def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         wanted: list[Any] = [example.label for example in examples]
         return {"accuracy": accuracy([item.choice for item in predictions], wanted)}
 
@@ -155,31 +145,22 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         assert example.label is not None
         return ChoicePrediction(example.label)
 
-    def write_predictions(
-        self,
-        predictions: Sequence[ChoicePrediction],
-        examples: Sequence[ChoiceExample],
-        folder: Path,
-        suffix: str = "",
-    ) -> None:
-        """Write `predictions.csv`: index, prediction (from 0), and the probability of each choice."""
-        rows = [prediction_columns([f"probability{n}" for n in range(len(predictions[0].probabilities))])]
-        for index, item in enumerate(predictions):
-            rows.append([str(index), str(item.choice), *(f"{value:.6f}" for value in item.probabilities)])
-        write_separated(folder / f"predictions{suffix}.csv", rows)
+    def table(self, predictions: Predictions, examples: Examples) -> tuple[Sequence[str], list[list[str]]]:
+        """The index of each predicted choice, from 0, and the probability of each choice."""
+        names = [f"probability{number}" for number in range(len(predictions[0].probabilities))]
+        return names, [[str(item.choice), *(f"{value:.6f}" for value in item.probabilities)] for item in predictions]
 
-    def read_predictions(self, path: Path, examples: Sequence[ChoiceExample]) -> list[ChoicePrediction]:
-        """Read a table with the column `prediction`; see `read_prediction_rows`."""
-        predictions = []
-        for row, example in zip(read_prediction_rows(path, len(examples)), examples, strict=True):
-            choice = label_name(row.value("prediction"))
-            if choice not in map(str, range(len(example.choices))):
-                raise row.mistake(
-                    f"{quoted(choice)} as prediction; expected a number from 0 to {len(example.choices) - 1}"
-                )
-            predictions.append(ChoicePrediction(int(choice)))
-        return predictions
+    def read_prediction(self, row: DataRow, example: ChoiceExample) -> ChoicePrediction:
+        return ChoicePrediction(_choice(row, "prediction", len(example.choices)))
 
     def pipeline_call(self, example: ChoiceExample) -> PipelineCall:
         code = f"answer = run(prompt={example.text!r}, choices={list(example.choices)!r})\nprint(answer)"
         return PipelineCall(f"Multiple choice (the data says: {example.label})", self.pipeline, code)
+
+
+def _choice(row: DataRow, column: str, count: int) -> int:
+    """The index of one of so many choices in a column."""
+    found = label_name(row.value(column))
+    if found not in map(str, range(count)):
+        raise row.mistake(f"{quoted(found)} as {column}; expected a number from 0 to {count - 1}")
+    return int(found)

@@ -51,6 +51,10 @@ class AnswerPrediction:
     is_final: bool = False
 
 
+Examples = Sequence[QuestionExample]
+Predictions = Sequence[AnswerPrediction]
+
+
 @dataclass(frozen=True, kw_only=True)
 class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     """Finding the answer to a question in a text; a long text is read in overlapping windows."""
@@ -168,7 +172,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         """The context: its questions stay together when data is split."""
         return example.context
 
-    def training_examples(self, examples: Sequence[QuestionExample], source: DataSource) -> Sequence[QuestionExample]:
+    def training_examples(self, examples: Examples, source: DataSource) -> Examples:
         """The examples whose answer is in the context, and those without an answer."""
         kept = [example for example in examples if not _is_lost(example)]
         if not kept:
@@ -187,11 +191,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return {"num_labels": 2}
 
     def encode(
-        self,
-        examples: Sequence[QuestionExample],
-        labels: Labels | None,
-        tokenizer: PreTrainedTokenizerBase,
-        source: DataSource,
+        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
     ) -> TaskData[QuestionExample]:
         """Split texts into windows; `layout` has the windows of each example."""
         layout = []
@@ -220,14 +220,11 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def predict(self, outputs: Any, data: TaskData[QuestionExample], labels: Labels | None) -> list[AnswerPrediction]:
         """The best spans of every text over all its windows."""
         start_logits, end_logits = outputs
-        predictions, first = [], 0
+        remaining = zip(start_logits, end_logits, strict=True)
+        predictions = []
         for question in tqdm(data.layout, desc="Answers", delay=2):
             lengths = [len(window.inputs["input_ids"]) for window in question.windows]
-            rows = [
-                (start_logits[first + number][:length], end_logits[first + number][:length])
-                for number, length in enumerate(lengths)
-            ]
-            first += len(lengths)
+            rows = [(start[:length], end[:length]) for length, (start, end) in zip(lengths, remaining, strict=False)]
             starts, ends = zip(*rows, strict=True)
             answers, null = best_answers(
                 question,
@@ -265,7 +262,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         ]
         return told[0] | ({"best": told[:top_k]} if top_k > 1 else {})
 
-    def score(self, predictions: Sequence[AnswerPrediction], examples: Sequence[QuestionExample]) -> dict[str, float]:
+    def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         """Exact match and F1 in percent, as in the official scripts; for 2.0 with the best thresholds."""
         pairs = list(zip(examples, predictions, strict=True))
         texts = {example.id: prediction.text for example, prediction in pairs if prediction.text is not None}
@@ -282,7 +279,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         texts = [text for _, text in example.answers or ()]
         return AnswerPrediction(texts[0] if texts else "", 0.0 if self.unanswerable else None)
 
-    def adapted(self, predictions: Sequence[AnswerPrediction], examples: Sequence[QuestionExample]) -> Self:
+    def adapted(self, predictions: Predictions, examples: Examples) -> Self:
         """The task with the threshold of the best F1, unless the user set one."""
         if self.null_score_threshold is not None or not self.unanswerable:
             return self
@@ -293,13 +290,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         tasks = [replace(self, null_score_threshold=threshold) for threshold in thresholds]
         return max(tasks, key=lambda task: task.score(predictions, examples)["f1"])
 
-    def write_predictions(
-        self,
-        predictions: Sequence[AnswerPrediction],
-        examples: Sequence[QuestionExample],
-        folder: Path,
-        suffix: str = "",
-    ) -> None:
+    def write_predictions(self, predictions: Predictions, examples: Examples, folder: Path, suffix: str = "") -> None:
         """Write `predictions.json`, `nbest_predictions.json` and, if there may be no answer, `null_odds.json`."""
         pairs = list(zip(examples, predictions, strict=True))
         threshold = self.null_score_threshold or 0.0
@@ -317,7 +308,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         if self.unanswerable:
             write_json(folder / f"null_odds{suffix}.json", {example.id: item.null_odds for example, item in pairs})
 
-    def read_predictions(self, path: Path, examples: Sequence[QuestionExample]) -> list[AnswerPrediction]:
+    def read_predictions(self, path: Path, examples: Examples) -> list[AnswerPrediction]:
         """Read SQuAD's `{id: text}`, final answers, with its `null_odds.json` if that is in the same folder."""
         texts = _read_object(path, (str,), "a text")
         odds_file = path.with_name(path.name.replace("predictions", "null_odds"))

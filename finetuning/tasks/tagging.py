@@ -22,6 +22,7 @@ from transformers import (
     AutoConfig,
     AutoModelForTokenClassification,
     DataCollatorForTokenClassification,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -37,7 +38,7 @@ from ...pipelines.windows import default_stride
 from ..data.labels import Labels, label_name
 from ..data.rows import DataRow, DataSource
 from ..network.features import FEATURES, TABLE_7, FeatureTagger, FeatureTaggerConfig, hidden_states, load_encoder
-from ..network.heads import Beginning, check_max_length
+from ..network.heads import NetworkChanges, check_max_length
 from .task import Objective, Task, TaskData, check_stride, network_outputs, padding_at_end, rounded
 
 
@@ -48,6 +49,10 @@ class TaggedSentence:
     document: Hashable = 0  # differs between neighboring documents
     text: str | None = None  # the text that contains the words, if there was one
     spans: tuple[tuple[int, int], ...] = ()  # of each word in the text: first character, and the one after its last
+
+
+Examples = Sequence[TaggedSentence]
+Predictions = Sequence[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,7 @@ def tag_windows(start: int, end: int, first: int, last: int, room: int, stride: 
 class WordPieces:
     """All pieces, concatenated: ids, sentence, word in it, and whether they are the word's first, each (n,)."""
 
-    def __init__(self, examples: Sequence[TaggedSentence], tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, examples: Examples, tokenizer: PreTrainedTokenizerBase) -> None:
         space = " " if _reads_spaces(tokenizer) else ""
         encodings = tokenizer(
             [[f"{space if place else ''}{word}" for place, word in enumerate(example.words)] for example in examples],
@@ -205,7 +210,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         """The sentence, or its document where that is read as context."""
         return example.document if self.max_document_context else example.words
 
-    def labels(self, examples: Sequence[TaggedSentence], source: DataSource) -> Labels:
+    def labels(self, examples: Examples, source: DataSource) -> Labels:
         """The tags of the training data; B- and I- of a type are both included, even if one does not occur."""
         found = {tag for example in examples for tag in example.tags or ()}
         if not self.any_tags:
@@ -219,11 +224,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return Labels.from_data(sorted(found), source)
 
     def encode(
-        self,
-        examples: Sequence[TaggedSentence],
-        labels: Labels | None,
-        tokenizer: PreTrainedTokenizerBase,
-        source: DataSource,
+        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
     ) -> TaskData[TaggedSentence]:
         """Tokenize sentences; `layout` has (sentence, word) of each piece of each sequence, (-1, -1) if untagged."""
         assert labels is not None
@@ -232,14 +233,10 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             raise ValueError(f"max_length is {self.max_length}; expected at least 3.")
         pieces = WordPieces(examples, tokenizer)
         tag_ids = None if examples[0].tags is None else self._tag_ids(examples, pieces, labels, source)
+        context = pieces.document if self.max_document_context else pieces.sentence
         found = [
-            tag_windows(
-                *pieces.sentence(sentence),
-                *(pieces.document(sentence) if self.max_document_context else pieces.sentence(sentence)),
-                room,
-                self.doc_stride,
-            )
-            for sentence, _ in enumerate(examples)
+            tag_windows(*pieces.sentence(number), *context(number), room, self.doc_stride)
+            for number, _ in enumerate(examples)
         ]
         inputs: dict[str, list[Any]] = {name: [] for name in tokenizer.model_input_names}
         targets: list[list[int]] = []
@@ -258,9 +255,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             inputs["labels"] = targets
         return TaskData(examples, inputs, source, layout, windowed=sum(len(windows) > 1 for windows in found))
 
-    def _tag_ids(
-        self, examples: Sequence[TaggedSentence], pieces: WordPieces, labels: Labels, source: DataSource
-    ) -> np.ndarray:
+    def _tag_ids(self, examples: Examples, pieces: WordPieces, labels: Labels, source: DataSource) -> np.ndarray:
         """The target of every piece, -100 to ignore it."""
         names = [tag for example in examples for tag in example.tags or ()]
         word_ids = np.array(labels.ids(names, source))
@@ -285,14 +280,21 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
     def predict(self, outputs: Any, data: TaskData[TaggedSentence], labels: Labels | None) -> list[tuple[str, ...]]:
         """The most probable tag at the first piece of every word."""
+        return [tuple(tag for tag, _ in sentence) for sentence in self._scored_tags(outputs, data, labels)]
+
+    def _scored_tags(
+        self, outputs: Any, data: TaskData[TaggedSentence], labels: Labels | None
+    ) -> list[list[tuple[str, float]]]:
+        """The most probable tag of every word, with its probability."""
         assert labels is not None
-        tags = [[OUTSIDE] * len(example.words) for example in data.examples]
+        found = [[(OUTSIDE, 1.0)] * len(example.words) for example in data.examples]
         for logits, layout in zip(outputs, data.layout, strict=True):
             places = np.flatnonzero(layout[:, 0] >= 0)
-            for place, best in zip(places, logits[places].argmax(-1), strict=True):
-                sentence, word = layout[place]
-                tags[sentence][word] = labels.names[best]
-        return [tuple(sentence) for sentence in tags]
+            scores = torch.from_numpy(logits[places]).softmax(-1).amax(-1).tolist()
+            best = zip(layout[places], logits[places].argmax(-1), scores, strict=True)
+            for (sentence, word), tag, score in best:
+                found[sentence][word] = labels.names[tag], rounded(score)
+        return found
 
     def tag(
         self,
@@ -308,44 +310,35 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
     def new_examples(self, rows: Sequence[DataRow]) -> list[TaggedSentence]:
         """Words of rows; a text is split into words, punctuation apart, and is a document if no column says more."""
-        return [self._new_example(row) for row in rows]
-
-    def _new_example(self, row: DataRow) -> TaggedSentence:
-        if not isinstance(row.value(self.text_column), str):
-            return self.example(row, labelled=False)
-        text = row.text(self.text_column)
-        spans = tuple(match.span() for match in _WORD.finditer(text))
-        words = tuple(text[slice(*span)] for span in spans)
-        document = row.values.get("document", (row.source, row.number))
-        return TaggedSentence(words, None, document, text, spans)
+        examples = []
+        for row in rows:
+            if isinstance(row.value(self.text_column), str):
+                text = row.text(self.text_column)
+                spans = tuple(match.span() for match in _WORD.finditer(text))
+                words = tuple(text[slice(*span)] for span in spans)
+                document = row.values.get("document", (row.source, row.number))
+                examples.append(TaggedSentence(words, None, document, text, spans))
+            else:
+                examples.append(self.example(row, labelled=False))
+        return examples
 
     def answers(
-        self,
-        outputs: Any,
-        data: TaskData[TaggedSentence],
-        labels: Labels | None,
-        top_k: int = 1,
-        probabilities: bool = False,
+        self, outputs: Any, data: Any, labels: Labels | None, top_k: int = 1, probabilities: bool = False
     ) -> list[dict[str, Any]]:
         """A tag for each word with its probability, the `words` of a text, and entities if tags are of entities."""
         assert labels is not None
-        scores = [[1.0] * len(example.words) for example in data.examples]
-        for logits, layout in zip(outputs, data.layout, strict=True):
-            places = np.flatnonzero(layout[:, 0] >= 0)
-            highest = torch.from_numpy(logits[places]).softmax(-1).amax(-1).tolist()
-            for (sentence, word), probability in zip(layout[places], highest, strict=True):
-                scores[sentence][word] = rounded(probability)
         of_entities = _are_of_entities(labels.names)
         # An entity has its `label`, `text`, `start` and `end` (characters of the text, or of the words joined by
         # spaces if there was no text), and `score`, the mean over its words.
         answers: list[dict[str, Any]] = []
-        for example, tags, values in zip(data.examples, self.predict(outputs, data, labels), scores, strict=True):
+        for example, found in zip(data.examples, self._scored_tags(outputs, data, labels), strict=True):
+            tags, scores = [tag for tag, _ in found], [score for _, score in found]
             answer: dict[str, Any] = {"words": list(example.words)} if example.text is not None else {}
-            answer |= {"label": list(tags), "score": values}
-            answers.append(answer | ({"entities": _entities(example, tags, values)} if of_entities else {}))
+            answer |= {"label": tags, "score": scores}
+            answers.append(answer | ({"entities": _entities(example, tags, scores)} if of_entities else {}))
         return answers
 
-    def score(self, predictions: Sequence[tuple[str, ...]], examples: Sequence[TaggedSentence]) -> dict[str, float]:
+    def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         """Precision, recall and F1 of entities, as in conlleval, and the accuracy of tags; for other tags macro F1."""
         wanted = [example.tags or () for example in examples]
         if not self._counts_entities(predictions, wanted):
@@ -360,9 +353,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         known = self.are_of_entities if self.any_tags else True
         return _are_of_entities({tag for side in sides for tags in side for tag in tags}) if known is None else known
 
-    def report_by_class(
-        self, predictions: Sequence[tuple[str, ...]], examples: Sequence[TaggedSentence]
-    ) -> ClassReport:
+    def report_by_class(self, predictions: Predictions, examples: Examples) -> ClassReport:
         """Entities by type, with a confusion matrix of words; for other tags, a report on words."""
         wanted = [example.tags or () for example in examples]
         if self._counts_entities(predictions, wanted):
@@ -373,13 +364,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     def right_prediction(self, example: TaggedSentence) -> tuple[str, ...]:
         return example.tags or ()
 
-    def write_predictions(
-        self,
-        predictions: Sequence[tuple[str, ...]],
-        examples: Sequence[TaggedSentence],
-        folder: Path,
-        suffix: str = "",
-    ) -> None:
+    def write_predictions(self, predictions: Predictions, examples: Examples, folder: Path, suffix: str = "") -> None:
         """Write `predictions.conll` in conlleval's format: word, true tag if known, predicted tag."""
         lines = []
         for example, tags in zip(examples, predictions, strict=True):
@@ -387,7 +372,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             lines += ["\t".join(fields) for fields in zip(*columns, strict=True)] + [""]
         write_lines(folder / f"predictions{suffix}.conll", lines[:-1])
 
-    def read_predictions(self, path: Path, examples: Sequence[TaggedSentence]) -> list[tuple[str, ...]]:
+    def read_predictions(self, path: Path, examples: Examples) -> list[tuple[str, ...]]:
         """Read CoNLL columns; the last one is the predicted tag."""
         rows = read_conll(path)
         if len(rows) != len(examples):
@@ -476,20 +461,18 @@ class FeatureTask(TaggingTask):
         self, data: TaskData[TaggedSentence], encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
     ) -> TaskData[TaggedSentence]:
         # A window within a very long word may have no first piece.
-        numbers = [number for number, places in enumerate(data.layout) if (places[:, 0] >= 0).any()]
+        is_word = {number: places[:, 0] >= 0 for number, places in enumerate(data.layout) if places.max() >= 0}
         names = [name for name in data.inputs if name != "labels"]
-        sequences = [{name: data.inputs[name][number] for name in names} for number in numbers]
-        is_word = [data.layout[number][:, 0] >= 0 for number in numbers]
+        sequences = [{name: data.inputs[name][number] for name in names} for number in is_word]
         found = hidden_states(encoder, tokenizer, sequences, self._states(self.stored))
         inputs: dict[str, Any] = {
-            "features": [states[words].astype(np.float16) for states, words in zip(found, is_word, strict=True)]
+            "features": [
+                states[words].astype(np.float16) for states, words in zip(found, is_word.values(), strict=True)
+            ]
         }
         if "labels" in data.inputs:
-            inputs["labels"] = [
-                np.array(data.inputs["labels"][number])[words] for number, words in zip(numbers, is_word, strict=True)
-            ]
-        layout = [data.layout[number][words] for number, words in zip(numbers, is_word, strict=True)]
-        return replace(data, inputs=inputs, layout=layout)
+            inputs["labels"] = [np.array(data.inputs["labels"][number])[words] for number, words in is_word.items()]
+        return replace(data, inputs=inputs, layout=[data.layout[number][words] for number, words in is_word.items()])
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """A collator for the hidden states of these features."""
@@ -511,10 +494,14 @@ class FeatureTask(TaggingTask):
         return collate
 
     def load_model(
-        self, name: str, labels: Labels | None, beginning: Beginning | None = None
+        self,
+        name: str,
+        labels: Labels | None,
+        changes: NetworkChanges | None = None,
+        config: PreTrainedConfig | None = None,
     ) -> tuple[PreTrainedModel, list[str]]:
         encoder = AutoConfig.from_pretrained(self.encoder, trust_remote_code=False)
-        config = FeatureTaggerConfig(
+        own = FeatureTaggerConfig(
             encoder=self.encoder,
             features=self.features,
             num_states=len(self._states([self.features])),
@@ -523,15 +510,11 @@ class FeatureTask(TaggingTask):
             pad_token_id=encoder.pad_token_id,  # otherwise Trainer copies it from the tokenizer, with a warning
             **self.config_fields(labels),
         )
-        tagger = FeatureTagger(config)
+        tagger = FeatureTagger(own)
         return tagger, [name for name, _ in tagger.named_parameters()]
 
     def card_examples(
-        self,
-        examples: Sequence[TaggedSentence],
-        model_dir: str | Path,
-        model: PreTrainedModel | None,
-        tokenizer: PreTrainedTokenizerBase,
+        self, examples: Examples, model_dir: str | Path, model: Any, tokenizer: PreTrainedTokenizerBase
     ) -> list[Example]:
         """Tag sentences for the card; it has no pipeline."""
         tagger = FeatureTagger.from_pretrained(model_dir) if model is None else model

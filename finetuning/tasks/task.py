@@ -1,6 +1,6 @@
-"""Base class of tasks: from examples to model inputs, and back to predictions, answers, scores and files.
+"""Base class of tasks: from rows to examples and model inputs, and back to predictions, answers, scores and files.
 
-    (ExampleReader) -> examples -> encode -> TaskData -> (network) -> predict -> predictions -> score, answers
+    rows -> examples -> encode -> TaskData -> (network) -> predict -> predictions -> score, answers
 
 A kind of task (classification, tagging, ...) is a subclass in `tasks/`; a task is an instance in `registry`.
 """
@@ -25,21 +25,79 @@ from transformers import (
 )
 from typing_extensions import Self
 
-from ...files import Checkpoint
+from ...files import Checkpoint, write_separated
 from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport
 from ...pipelines.batching import run_sorted
 from ..data.labels import LABEL_ARGUMENTS, Labels, listed
-from ..data.rows import DataRow, DataSource, check_columns, rows_of
-from ..network.heads import Beginning, check_max_length, keeps_head, load_finetuned, load_with_head
+from ..data.rows import DataRow, DataSource, check_columns, prediction_columns, read_prediction_rows, rows_of
+from ..network.heads import NetworkChanges, check_max_length, keeps_head, load_finetuned, load_with_head
+
+WINDOW_WEIGHT = "window_weight"
+"""Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
+
+Objective = Literal["classes", "labels", "value", "span"]
+"""One of several classes, any number of labels, a number, or the start and end of an answer."""
 
 E = TypeVar("E")  # an example from the data
+P = TypeVar("P")  # a prediction for an example
+
+
+@dataclass(frozen=True)
+class TaskData(Dataset, Generic[E]):
+    """The model inputs of a data set, with its examples."""
+
+    examples: Sequence[E]
+    # Values for each sequence by model argument. Some tasks make several sequences of an example, and may give them
+    # weights (`WINDOW_WEIGHT`).
+    inputs: Mapping[str, Sequence[Any]]
+    source: DataSource
+    # How sequences and tokens belong to examples; its format depends on the kind of task.
+    layout: Any = None
+    cut: int = 0  # truncated examples
+    windowed: int = 0  # examples read in several windows
+
+    def __len__(self) -> int:
+        return len(next(iter(self.inputs.values())))
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {name: values[index] for name, values in self.inputs.items()}
+
+
+def check_stride(doc_stride: int | None, max_length: int) -> None:
+    """Reject windows that share all of their text's tokens."""
+    if doc_stride is not None and not 0 <= doc_stride < max_length - 2:
+        raise ValueError(
+            f"doc_stride is {doc_stride}; expected 0 or more and less than {max_length - 2}, the room for text in a "
+            f"window of {max_length} tokens (max_length)."
+        )
+
+
+def padding_at_end(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """A tokenizer that pads on the right, for tasks that index tokens in a row."""
+    at_end = copy.copy(tokenizer)
+    at_end.padding_side = "right"
+    return at_end
+
+
+def rounded(value: float) -> float:
+    """Round a score for reports to six decimals, about the precision of float32."""
+    return round(float(value), 6)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExampleReader(ABC, Generic[E]):
-    """The files and columns of a task, and how their rows become examples."""
+class Task(ABC, Generic[E, P]):
+    """A task; the fields that a user may set are flags of the same name.
 
+    Attributes:
+        main_metric: The metric that selects the best checkpoint.
+        max_length: Maximum sequence length, in tokens.
+        defaults: Default training settings of the task; the learning rate is that of BERT base.
+    """
+
+    main_metric: str
+    max_length: int = 128
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     encoding: str = "utf-8"
     text_column: str = "text"
     text_pair_column: str | None = None  # of a second text, in tasks that read two
@@ -54,9 +112,23 @@ class ExampleReader(ABC, Generic[E]):
     # Fields with other values for the same data on the Hub, whose columns and classes differ.
     hub: Mapping[str, Any] = field(default_factory=dict)
 
-    options: ClassVar[tuple[str, ...]] = ("encoding", "text_column", "label_column")
+    options: ClassVar[tuple[str, ...]] = ("max_length", "encoding", "text_column", "label_column")
     """The fields that a user may set."""
+    fitted_fields: ClassVar[tuple[str, ...]] = ()
+    """The fields that `adapted` may set."""
     reads_conll: ClassVar[bool] = False
+    auto_class: ClassVar[Any]
+    """transformers' Auto class of the head."""
+    pipeline: ClassVar[str]
+    """The task's name on the Hub and in `transformers.pipeline`."""
+    full_score: ClassVar[float] = 1.0
+    """The main metric's value if all predictions are right."""
+    most_listed: ClassVar[int | None] = None
+    """Maximum number of answers in `best`; None for the number of classes."""
+    has_probabilities: ClassVar[bool] = True  # whether answers can include the probability of every class
+    table_ending: ClassVar[str] = ".tsv"  # of the table of predictions
+
+    # From rows to examples
 
     def read(self, source: DataSource) -> list[E]:
         """Read labelled examples to be measured on, with the settings that they imply, see `settled`."""
@@ -110,7 +182,7 @@ class ExampleReader(ABC, Generic[E]):
         return not (str(text or "").strip() and self.has_label(row))
 
     def settled(self, rows: Sequence[DataRow]) -> Self:
-        """The reader, with settings inferred from labelled data; ambiguous data is an error."""
+        """The task, with settings inferred from labelled data; ambiguous data is an error."""
         return self
 
     def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[E]:
@@ -141,88 +213,7 @@ class ExampleReader(ABC, Generic[E]):
         """A key shared by examples that must not be separated when data is split: by default their texts."""
         return self.texts_of(example)
 
-
-WINDOW_WEIGHT = "window_weight"
-"""Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
-
-Objective = Literal["classes", "labels", "value", "span"]
-"""One of several classes, any number of labels, a number, or the start and end of an answer."""
-
-P = TypeVar("P")  # a prediction for an example
-
-
-@dataclass(frozen=True)
-class TaskData(Dataset, Generic[E]):
-    """The model inputs of a data set, with its examples."""
-
-    examples: Sequence[E]
-    # Values for each sequence by model argument. Some tasks make several sequences of an example, and may give them
-    # weights (`WINDOW_WEIGHT`).
-    inputs: Mapping[str, Sequence[Any]]
-    source: DataSource
-    # How sequences and tokens belong to examples; its format depends on the kind of task.
-    layout: Any = None
-    cut: int = 0  # truncated examples
-    windowed: int = 0  # examples read in several windows
-
-    def __len__(self) -> int:
-        return len(next(iter(self.inputs.values())))
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {name: values[index] for name, values in self.inputs.items()}
-
-
-def check_stride(doc_stride: int | None, max_length: int) -> None:
-    """Reject windows that share all of their text's tokens."""
-    if doc_stride is not None and not 0 <= doc_stride < max_length - 2:
-        raise ValueError(
-            f"doc_stride is {doc_stride}; expected 0 or more and less than {max_length - 2}, the room for text in a "
-            f"window of {max_length} tokens (max_length)."
-        )
-
-
-def padding_at_end(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """A tokenizer that pads on the right, for tasks that index tokens in a row."""
-    at_end = copy.copy(tokenizer)
-    at_end.padding_side = "right"
-    return at_end
-
-
-def rounded(value: float) -> float:
-    """Round a score for reports to six decimals, about the precision of float32."""
-    return round(float(value), 6)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task(ExampleReader[E], Generic[E, P]):
-    """A task; the fields that a user may set are flags of the same name.
-
-    Attributes:
-        main_metric: The metric that selects the best checkpoint.
-        max_length: Maximum sequence length, in tokens.
-        defaults: Default training settings of the task; the learning rate is that of BERT base.
-    """
-
-    main_metric: str
-    max_length: int = 128
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-
-    options: ClassVar[tuple[str, ...]] = ("max_length", *ExampleReader.options)
-    fitted_fields: ClassVar[tuple[str, ...]] = ()
-    """The fields that `adapted` may set."""
-    auto_class: ClassVar[Any]
-    """transformers' Auto class of the head."""
-    pipeline: ClassVar[str]
-    """The task's name on the Hub and in `transformers.pipeline`."""
-    full_score: ClassVar[float] = 1.0
-    """The main metric's value if all predictions are right."""
-    most_listed: ClassVar[int | None] = None
-    """Maximum number of answers in `best`; None for the number of classes."""
-    has_probabilities: ClassVar[bool] = True  # whether answers can include the probability of every class
-
-    def with_classes(self, labels: Labels | None) -> Self:
-        """The task, with settings inferred from the classes of a run or model; by default unchanged."""
-        return self
+    # Classes
 
     @property
     @abstractmethod
@@ -235,35 +226,24 @@ class Task(ExampleReader[E], Generic[E, P]):
         return False
 
     def labels(self, examples: Sequence[E], source: DataSource) -> Labels | None:
-        """The classes of training data; None if the task has no classes of its own.
-
-        Raises:
-            ValueError: If there is only one class.
-        """
+        """The classes of training data; None if the task has none of its own. A single class is a ValueError."""
         return None
 
-    @abstractmethod
-    def encode(
-        self, examples: Sequence[E], labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
-    ) -> TaskData[E]:
-        """Tokenize examples.
+    def with_classes(self, labels: Labels | None) -> Self:
+        """The task, with settings inferred from the classes of a run or model; by default unchanged."""
+        return self
 
-        Raises:
-            ValueError: If a label is not one of `labels`.
-        """
+    def named(self, labels: Labels) -> Labels:
+        """A model's classes, renamed as in the task's data."""
+        return labels
 
-    def complete(self, data: Sequence[TaskData[E]], tokenizer: PreTrainedTokenizerBase) -> list[TaskData[E]]:
-        """Add further model inputs to tokenized data; by default none.
+    def check_labels(self, name: str, config: PreTrainedConfig) -> None:
+        """Reject (ValueError) a fine-tuned model whose configuration does not identify its classes."""
 
-        Args:
-            data: All results of `encode` for a run.
-            tokenizer: The tokenizer.
-        """
-        return list(data)
-
-    def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
-        """The collator, for a certain model or for any."""
-        return DataCollatorWithPadding(tokenizer)
+    def in_order_of(self, name: str, labels: Labels) -> Labels:
+        """The classes in the order of a model, folder or Hub name, that was fine-tuned for the same classes."""
+        known = self.named(Labels.from_config(AutoConfig.from_pretrained(name, trust_remote_code=False)))
+        return known if set(known.names) == set(labels.names) else labels
 
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:
         """Fields of the task for the model's configuration."""
@@ -274,18 +254,84 @@ class Task(ExampleReader[E], Generic[E, P]):
             "label2id": {name: number for number, name in enumerate(labels.names)},
         }
 
+    # The model and its inputs
+
+    def load_model(
+        self,
+        name: str,
+        labels: Labels | None,
+        changes: NetworkChanges | None = None,
+        config: PreTrainedConfig | None = None,
+    ) -> tuple[PreTrainedModel, list[str]]:
+        """Load a model with the task's head; if it has another one, with a new head.
+
+        Args:
+            name: Folder or Hub name.
+            labels: The classes.
+            changes: How the network differs from it; by default not at all.
+            config: Configuration of a model with random weights, in place of the model's.
+
+        Returns:
+            The model and the names of its randomly initialised parameters, see `load_with_head`.
+
+        Raises:
+            ValueError: If the model's head is for other classes, or it cannot read `max_length` tokens.
+            OSError: If there is no such model.
+        """
+        before, changes = AutoConfig.from_pretrained(name, trust_remote_code=False), changes or NetworkChanges()
+        check_max_length(self.max_length, name, before)
+        if keeps_head(before, self.auto_class, changes):
+            self.check_labels(name, before)
+        return load_with_head(name, self.auto_class, self.config_fields(labels), changes, config)
+
+    def load_finetuned(self, checkpoint: Checkpoint) -> tuple[PreTrainedModel, Labels]:
+        """Load a fine-tuned model with its classes.
+
+        Raises:
+            ValueError: If the model has no head for the task, or cannot read `max_length` tokens.
+            OSError: If there is no such model.
+        """
+        name, model = checkpoint.name, load_finetuned(checkpoint, self.auto_class, self.pipeline)
+        check_max_length(self.max_length, name, model.config)
+        self.check_labels(name, model.config)
+        labels = self.named(Labels.from_config(model.config))
+        outputs = self.config_fields(labels).get("id2label", labels.names)
+        if len(outputs) != len(labels.names):
+            raise ValueError(
+                f"{name} was fine-tuned with {len(labels.names)} labels ({listed(labels.names)}); this task has "
+                f"{len(outputs)}."
+            )
+        return model, labels
+
+    @abstractmethod
+    def encode(
+        self, examples: Sequence[E], labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
+    ) -> TaskData[E]:
+        """Tokenize examples; a ValueError if a label is not one of `labels`."""
+
+    def complete(self, data: Sequence[TaskData[E]], tokenizer: PreTrainedTokenizerBase) -> list[TaskData[E]]:
+        """Add further model inputs to tokenized data, all results of `encode` for a run; by default none."""
+        return list(data)
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
+        """The collator, for a certain model or for any."""
+        return DataCollatorWithPadding(tokenizer)
+
+    def kept_outputs(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+        """The model outputs to keep for a batch, one row per sequence."""
+        return tuple(values for name, values in outputs.items() if name.endswith("logits"))
+
+    # Predictions
+
     @abstractmethod
     def predict(self, outputs: Any, data: TaskData[E], labels: Labels | None) -> list[P]:
-        """Predictions from the model's outputs.
+        """A prediction for each example.
 
         Args:
             outputs: Arrays of logits, one for each sequence, possibly padded; a tuple of such lists if the model has
                 several outputs. See `network_outputs`.
             data: The model inputs.
             labels: The classes.
-
-        Returns:
-            A prediction for each example.
         """
 
     def check_answers(self, top_k: int, probabilities: bool) -> None:
@@ -302,7 +348,7 @@ class Task(ExampleReader[E], Generic[E, P]):
     def answers(
         self, outputs: Any, data: TaskData[E], labels: Labels | None, top_k: int = 1, probabilities: bool = False
     ) -> list[dict[str, Any]]:
-        """The answers for users, one for each example.
+        """The answers for users: for each example `label` and `score`, or the fields of the kind of task.
 
         Args:
             outputs: As in `predict`.
@@ -310,15 +356,9 @@ class Task(ExampleReader[E], Generic[E, P]):
             labels: The classes.
             top_k: Number of labels or answers to list as `best`, if above 1.
             probabilities: Whether to include the probability of every class, as `probability_<class>`.
-
-        Returns:
-            For each example a dictionary with `label` and `score`, or the fields of the kind of task.
         """
-        predictions = self.predict(outputs, data, labels)
-        return [
-            self.answer(prediction, example, top_k, probabilities)
-            for prediction, example in zip(predictions, data.examples, strict=True)
-        ]
+        pairs = zip(self.predict(outputs, data, labels), data.examples, strict=True)
+        return [self.answer(prediction, example, top_k, probabilities) for prediction, example in pairs]
 
     def answer(self, prediction: P, example: E, top_k: int, probabilities: bool) -> dict[str, Any]:
         """The answer for an example, see `answers`."""
@@ -331,15 +371,12 @@ class Task(ExampleReader[E], Generic[E, P]):
     def calibration(
         self, predictions: Sequence[P], examples: Sequence[E], fitted_to_them: bool = False
     ) -> dict[str, float]:
-        """The calibration error of predictions for labelled examples.
+        """The `expected_calibration_error` of predictions, see `mybert.metrics`; empty without label probabilities.
 
         Args:
             predictions: The predictions.
-            examples: The examples.
+            examples: The labelled examples.
             fitted_to_them: Whether to calibrate these raw predictions by cross-fitting, each part by the others.
-
-        Returns:
-            `expected_calibration_error`, see `mybert.metrics`; empty if there are no label probabilities.
         """
         return {}
 
@@ -370,24 +407,24 @@ class Task(ExampleReader[E], Generic[E, P]):
         """
         return predictions
 
-    def kept_outputs(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
-        """The model outputs to keep for a batch, one row per sequence."""
-        return tuple(values for name, values in outputs.items() if name.endswith("logits"))
+    # Files of predictions
 
-    @abstractmethod
     def write_predictions(
         self, predictions: Sequence[P], examples: Sequence[E], folder: Path, suffix: str = ""
     ) -> None:
-        """Write predictions in the benchmark's format.
+        """Write predictions in the benchmark's format: `predictions<suffix>`, with the ending of the format.
 
-        Args:
-            predictions: The predictions.
-            examples: Their examples.
-            folder: Output folder; the file is called `predictions`, with the ending of its format.
-            suffix: Appended to `predictions` in the file name.
+        By default a table: index, prediction and scores, see `table`.
         """
+        classes, rows = self.table(predictions, examples)
+        numbered = [[str(index), *row] for index, row in enumerate(rows)]
+        path = folder / f"predictions{suffix}{self.table_ending}"
+        write_separated(path, [prediction_columns(classes), *numbered])
 
-    @abstractmethod
+    def table(self, predictions: Sequence[P], examples: Sequence[E]) -> tuple[Sequence[str], list[list[str]]]:
+        """The classes that have a score, and each prediction followed by their scores, as text."""
+        raise NotImplementedError
+
     def read_predictions(self, path: Path, examples: Sequence[E]) -> list[P]:
         """Read a file written by `write_predictions`, or by another tool in the same format.
 
@@ -395,6 +432,14 @@ class Task(ExampleReader[E], Generic[E, P]):
             OSError: If the file cannot be read.
             ValueError: If it has another format, or does not fit the examples.
         """
+        rows = read_prediction_rows(path, len(examples))
+        return [self.read_prediction(row, example) for row, example in zip(rows, examples, strict=True)]
+
+    def read_prediction(self, row: DataRow, example: E) -> P:
+        """The prediction in a row of such a table, in the column `prediction`."""
+        raise NotImplementedError
+
+    # The model card
 
     def pipeline_call(self, example: E) -> PipelineCall:
         """The pipeline call on the card for an example."""
@@ -407,81 +452,8 @@ class Task(ExampleReader[E], Generic[E, P]):
         model: PreTrainedModel | None,
         tokenizer: PreTrainedTokenizerBase,
     ) -> list[Example]:
-        """Run the model on examples for its card.
-
-        Args:
-            examples: Examples of the data.
-            model_dir: The model folder.
-            model: The same model, if already loaded.
-            tokenizer: Its tokenizer.
-        """
+        """Run the model in a folder, given as `model` if it is already loaded, on examples for its card."""
         return run_pipelines([self.pipeline_call(example) for example in examples], model_dir, model, tokenizer)
-
-    def load_model(
-        self, name: str, labels: Labels | None, beginning: Beginning | None = None
-    ) -> tuple[PreTrainedModel, list[str]]:
-        """Load a model with the task's head; if it has another one, with a new head.
-
-        Args:
-            name: Folder or Hub name.
-            labels: The classes.
-            beginning: How it is initialised; by default unchanged.
-
-        Returns:
-            The model and the names of its randomly initialised parameters, see `load_with_head`.
-
-        Raises:
-            ValueError: If the model's head is for other classes, or it cannot read `max_length` tokens.
-            OSError: If there is no such model.
-        """
-        config, beginning = AutoConfig.from_pretrained(name, trust_remote_code=False), beginning or Beginning()
-        check_max_length(self.max_length, name, config)
-        if keeps_head(config, self.auto_class, beginning):
-            self.check_labels(name, config)
-        return load_with_head(name, self.auto_class, self.config_fields(labels), beginning)
-
-    def load_finetuned(self, checkpoint: Checkpoint) -> tuple[PreTrainedModel, Labels]:
-        """Load a fine-tuned model with its classes.
-
-        Raises:
-            ValueError: If the model has no head for the task, or cannot read `max_length` tokens.
-            OSError: If there is no such model.
-        """
-        name, model = checkpoint.name, load_finetuned(checkpoint, self.auto_class, self.pipeline)
-        check_max_length(self.max_length, name, model.config)
-        self.check_labels(name, model.config)
-        labels = self.named(Labels.from_config(model.config))
-        outputs = self.config_fields(labels).get("id2label", labels.names)
-        if len(outputs) != len(labels.names):
-            raise ValueError(
-                f"{name} was fine-tuned with {len(labels.names)} labels ({listed(labels.names)}); this task has "
-                f"{len(outputs)}."
-            )
-        return model, labels
-
-    def check_labels(self, name: str, config: PreTrainedConfig) -> None:
-        """Reject a fine-tuned model whose configuration does not identify its classes.
-
-        Raises:
-            ValueError: If it is such a model.
-        """
-
-    def in_order_of(self, name: str, labels: Labels) -> Labels:
-        """The classes in the order of a model that was fine-tuned for the same classes.
-
-        Args:
-            name: Folder or Hub name of the model.
-            labels: The classes.
-
-        Raises:
-            OSError: If there is no such model.
-        """
-        known = self.named(Labels.from_config(AutoConfig.from_pretrained(name, trust_remote_code=False)))
-        return known if set(known.names) == set(labels.names) else labels
-
-    def named(self, labels: Labels) -> Labels:
-        """A model's classes, renamed as in the task's data."""
-        return labels
 
 
 _FOR_THE_LOSS = (*LABEL_ARGUMENTS, WINDOW_WEIGHT)
@@ -497,15 +469,14 @@ def network_outputs(
     progress: bool = False,
 ) -> Any:
     """Run data through a model in eval mode: an array for each sequence, the input of `Task.predict`."""
-    pad = task.collator(tokenizer, model)
-
-    def collate(rows: list[dict[str, Any]]) -> Any:
-        return pad([{name: value for name, value in row.items() if name not in _FOR_THE_LOSS} for row in rows])
+    unlabelled = {name: values for name, values in data.inputs.items() if name not in _FOR_THE_LOSS}
+    rows: Any = replace(data, inputs=unlabelled)
 
     def keep(outputs: Any, batch: Mapping[str, Any], rows: object) -> Any:
         return zip(*(values.float().cpu().numpy() for values in task.kept_outputs(outputs, batch)), strict=True)
 
-    found = run_sorted(model, data, collate, keep, batch_size, _tokens, shared, progress)  # type: ignore[arg-type]
+    collate = task.collator(tokenizer, model)
+    found = run_sorted(model, rows, collate, keep, batch_size, _tokens, shared, progress)
     columns = [list(column) for column in zip(*found, strict=True)]
     # A tuple of such lists for several outputs.
     return columns[0] if len(columns) == 1 else tuple(columns)

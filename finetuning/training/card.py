@@ -1,7 +1,6 @@
 """The card of a fine-tuned model, and the examples on it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from ..data.rows import data_name
 from ..tasks.task import Task
 from .finetuning_arguments import FinetuningArguments
 from .preparation import TaskRun
-from .seeds_and_folds import RunSummary, Training
+from .seeds_and_folds import Training
 
 EXAMPLES, _MOST_CHARACTERS = 3, 2000  # on the card, and characters of the texts of one example
 _CLASSES = 30  # listed on the card, those with the most examples
@@ -35,42 +34,47 @@ def write_finetuning_card(
     output_dir: Path,
     arguments: FinetuningArguments,
     run: TaskRun,
-    trainings: Sequence[Training],
-    found: RunSummary,
+    seconds: float | None,
+    metrics: Mapping[str, float],
     examples: Sequence[Example],
-    comparisons: Sequence[Comparison] = (),
+    comparisons: Sequence[Comparison],
 ) -> None:
-    """Write the model's card; `examples` are the result of `task_examples`."""
+    """Write the model's card; `seconds` is its training time, `examples` are the result of `task_examples`."""
     content = CardContent(
         name=output_dir.name,
         summary=arguments.card_summary,
         training=TrainingDescription(
             corpus="; ".join(
-                f"{plain_text(data_name(source))}, {count:,} examples" for source, count in run.training_sources
+                f"{plain_text(data_name(part.source))}, {len(part.examples):,} examples" for part in run.parts
             ),
             hyperparameters=_hyperparameters(arguments, run.task),
             seeds=[arguments.seed + number for number in range(arguments.seeds)],
-            wall_time=found.kept.seconds,
+            wall_time=seconds,
             **describe_environment(),
         ),
         examples=examples,
-        results=_results(arguments, run, found.metrics),
+        results=_results(arguments, run, metrics),
         comparisons=[*comparisons, *map(_class_table, sorted(output_dir.glob("class_report*.json")))],
         pictures={
             f"Confusion matrix{_data_of(path)}": path.name for path in sorted(output_dir.glob("confusion_matrix*.png"))
         },
     )
-    if len(trainings) > 1:
-        rows = {training.name: training.metrics for training in trainings if training.metrics}
-        title = f"The {len(trainings)} seeds of the run; the best one is this model."
-        if arguments.folds:
-            title = (
-                f"Cross-validation in {arguments.folds} folds: each is measured by a model trained on the "
-                "others. The results are their mean; this model was trained on all examples."
-            )
-            rows |= {name: found.spread[name] for name in ("mean", "deviation")}
-        content = replace(content, comparisons=[Comparison(title, rows, "Training"), *content.comparisons])
     write_card(output_dir, content)
+
+
+def trainings_table(trainings: Sequence[Training], spread: Mapping[str, Any], folds: int) -> list[Comparison]:
+    """The card's table of several trainings; `spread` is the result of `summarize`."""
+    if len(trainings) == 1:
+        return []
+    rows = {training.name: training.metrics for training in trainings if training.metrics}
+    title = f"The {len(trainings)} seeds of the run; the best one is this model."
+    if folds:
+        title = (
+            f"Cross-validation in {folds} folds: each is measured by a model trained on the others. The results are "
+            "their mean; this model was trained on all examples."
+        )
+        rows |= {name: spread[name] for name in ("mean", "deviation")}
+    return [Comparison(title, rows, "Training")]
 
 
 def _class_table(path: Path) -> Comparison:

@@ -13,7 +13,6 @@ from ...files.options import (
     ABOVE_0,
     AT_LEAST_0,
     AT_LEAST_1,
-    SHARE,
     SHARE_ABOVE_0,
     Group,
     Range,
@@ -24,6 +23,7 @@ from ...files.options import (
 from ...files.source import GivenData
 from ...runs import RunArguments, check_libraries, started_on_cpus
 from ..data.rows import DataSource, HubSplit, source_of, sources_of
+from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
 from ..tasks.task import Task
 from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names, fitted_to_model
 from .parameters import rate_for_size
@@ -46,9 +46,6 @@ _LEARNING_RATE = 5e-5  # of BERT base
 _FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
 _NOTHING_EVALUATED = "nothing is evaluated; give a validation_file, or hold out data with validation_split"
 _FROM_MINUS_1 = Range("at least 0, or -1 for none", lambda value: value >= -1)
-# Rules: only a tagger on frozen features is trained; or all weights but the head's and an adapter's are frozen.
-_TAGGER = "approach=features"
-_FROZEN = f"{_TAGGER} lora peft_config"
 _ADAPTED = "where only adapters, pooler and head are trained"
 
 
@@ -86,40 +83,16 @@ class FrozenFeatures:
         why="where the whole encoder is frozen",
     )
     features: str = option(
-        "concat_last_four", "Features of the tagger; 'all' for every row of Table 7.", needs=_TAGGER
+        "concat_last_four", "Features of the tagger; 'all' for every row of Table 7.", needs=ONLY_TAGGER
     )
-    lstm_size: int = option(768, "Units of the tagger's LSTMs in each direction.", AT_LEAST_1, needs=_TAGGER)
-
-
-@dataclass
-class NetworkChanges:
-    """How the network differs from the model it starts from."""
-
-    group, decides, idle_with = Group.MODEL, True, _TAGGER
-    bilstm: bool = option(
-        False,
-        "Put a BiLSTM on top of the encoder (paper, section 5.1).",
-        idle_with=_FROZEN,
-        excludes="keep_model_type",
-    )
-    dropout: float | None = option(
-        None, "Dropout of hidden states and attention, in [0, 1]. Default: the model's own, or 0.1 if new.", SHARE
-    )
-    new_head: bool = option(False, "Start with a new head even if the model has been fine-tuned.")
-    from_scratch: bool = option(
-        False,
-        "Start from random weights (to see what pretraining is worth).",
-        idle_with=_FROZEN,
-        excludes="reinitialize_layers",
-    )
-    keep_model_type: bool = option(False, "Train a bert checkpoint with transformers' own class, not with MyBERT.")
+    lstm_size: int = option(768, "Units of the tagger's LSTMs in each direction.", AT_LEAST_1, needs=ONLY_TAGGER)
 
 
 @dataclass
 class TrainedParts:
     """Which weights are trained, when, and at which rate."""
 
-    group, decides, idle_with = Group.PARTS, True, _FROZEN
+    group, decides, idle_with = Group.PARTS, True, ALL_BUT_HEAD_FROZEN
     freeze: Literal["encoder"] | None = option(
         None,
         "'encoder': train only pooler and head.",

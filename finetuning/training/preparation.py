@@ -1,10 +1,12 @@
 """Preparing a run: the task with tokenizer, classes and data, and the initial model."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
+import numpy as np
 from transformers import (
     AutoConfig,
     AutoTokenizer,
@@ -14,10 +16,12 @@ from transformers import (
     set_seed,
 )
 
+from ...modeling_mybert import IGNORE_INDEX
 from ..data.labels import LABEL_ARGUMENTS, Labels
-from ..data.rows import DataRow, DataSource
+from ..data.rows import DataRow, DataSource, rows_of
 from ..network.encoder_parts import encoder_layers, reinitialize_layers
-from ..network.heads import Beginning, has_new_head, longest_sequence
+from ..network.heads import has_new_head, longest_sequence
+from ..prediction.predictor import task_for_columns
 from ..tasks.task import Task, TaskData
 from .finetuning_arguments import FinetuningArguments
 from .parameters import add_adapter, freeze_layers, read_adapter_config, set_head_bias
@@ -38,40 +42,11 @@ class TaskRun:
     train: TaskData
     validation: Mapping[str, TaskData]  # by name; a single data set has the name ""
     test: Mapping[str, TaskData]
+    parts: Sequence[TaskData] = ()  # what the training data was joined from: labelled data, files without labels
 
     def __post_init__(self) -> None:
         """Complete the task with the classes."""
         object.__setattr__(self, "task", self.task.with_classes(self.labels))
-
-    @property
-    def training_sources(self) -> Sequence[tuple[DataSource, int]]:
-        """What the training data was put together from, each with its number of examples."""
-        return [(self.train.source, len(self.train.examples))]
-
-    @property
-    def targets(self) -> Sequence[float]:
-        """The numbers that a regression learns."""
-        return self.train.inputs["labels"]
-
-
-@dataclass(frozen=True)
-class Splits:
-    """The examples of a run, before they are tokenized."""
-
-    task: Task  # completed from the training data
-    all_training: Sequence[Any]  # before holding out or sampling; it has all classes
-    examples: dict[tuple[str, str], Sequence[Any]]  # by split (train, validation, test) and name
-    sources: dict[str, dict[str, DataSource]]  # by split and name
-
-
-def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
-    tokenizer = load_tokenizer(arguments.model)
-    splits = read_splits(arguments, task)
-    labels = splits.task.labels(splits.all_training, splits.sources["train"][""])
-    if labels is not None:
-        labels = splits.task.in_order_of(arguments.model, labels)
-    data = encode_splits(splits, labels, tokenizer)
-    return TaskRun(splits.task, tokenizer, labels, data["train"][""], data.get("validation", {}), data.get("test", {}))
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
@@ -83,8 +58,18 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def read_splits(arguments: FinetuningArguments, task: Task) -> Splits:
-    """Read a task's data, hold out validation data and draw a sample, according to the settings."""
+def read_run(
+    arguments: FinetuningArguments,
+    task: Task,
+    tokenizer: PreTrainedTokenizerBase | None = None,  # by default that of the model
+    unlabelled: Sequence[DataSource] = (),  # further training data, without labels
+    labels_for: Callable[[Task, Sequence[tuple[DataSource, Sequence[Any]]]], Labels | None] | None = None,
+) -> TaskRun:
+    """Read a task's data, hold out validation data and draw a sample, according to the settings, and tokenize it all.
+
+    The classes are those of the training data, or what `labels_for` returns, given the examples of each source.
+    """
+    tokenizer = tokenizer or load_tokenizer(arguments.model)
     sources = arguments.sources(task)
     seed = arguments.sampling_seed
     found: dict[tuple[str, str], Sequence[Any]] = {}
@@ -105,22 +90,58 @@ def read_splits(arguments: FinetuningArguments, task: Task) -> Splits:
     for name, source in sources["test"].items():
         rows = task.rows(source, labelled=False)
         found["test", name] = task.examples(rows, labelled=any(map(task.has_label, rows)))  # in all rows, or in none
-    return Splits(task, everything, found, sources)
-
-
-def encode_splits(
-    splits: Splits, labels: Labels | None, tokenizer: PreTrainedTokenizerBase
-) -> dict[str, dict[str, TaskData]]:
-    """Tokenize examples; returns data by split and name."""
-    task = splits.task
-    encoded = [
-        task.encode(examples, labels, tokenizer, splits.sources[split][name])
-        for (split, name), examples in splits.examples.items()
-    ]
+    source_of = {(split, name): sources[split][name] for split, name in found}
+    if labels_for is not None:
+        labels = labels_for(task, [(source_of[key], examples) for key, examples in found.items()])
+    elif (labels := task.labels(everything, sources["train"][""])) is not None:  # before held-out data is removed
+        labels = task.in_order_of(arguments.model, labels)
+    for source in unlabelled:
+        source_of["unlabelled", str(source)] = source
+        found["unlabelled", str(source)] = _unlabelled_examples(source, task)
+    encoded = [task.encode(examples, labels, tokenizer, source_of[key]) for key, examples in found.items()]
     data: dict[str, dict[str, TaskData]] = {}
-    for (split, name), part in zip(splits.examples, task.complete(encoded, tokenizer), strict=True):
+    for (split, name), part in zip(found, task.complete(encoded, tokenizer), strict=True):
         data.setdefault(split, {})[name] = part
-    return data
+    parts = [*data.get("train", {}).values(), *data.get("unlabelled", {}).values()]
+    return TaskRun(task, tokenizer, labels, joined(parts), data.get("validation", {}), data.get("test", {}), parts)
+
+
+def _unlabelled_examples(source: DataSource, task: Task) -> list[Any]:
+    rows = rows_of(source, task, new=True)
+    first = next(rows, None)
+    if first is None:
+        raise ValueError(f"{source} holds no rows.")
+    return task_for_columns(task, first, ()).new_examples(list(chain([first], rows)))
+
+
+def joined(parts: Sequence[TaskData]) -> TaskData:
+    """Join data of several sources, without a `layout`; parts without labels get ignored labels."""
+    if len(parts) == 1:
+        return parts[0]
+    names = dict.fromkeys(name for part in parts for name in part.inputs)
+    like = {name: next(part.inputs[name][0] for part in parts if name in part.inputs) for name in names}
+    inputs: dict[str, list[Any]] = {name: [] for name in names}
+    for part in parts:
+        for name in names:
+            inputs[name] += part.inputs[name] if name in part.inputs else _no_labels(like[name], part)
+    return TaskData(
+        [example for part in parts for example in part.examples],
+        inputs,
+        parts[0].source,
+        cut=sum(part.cut for part in parts),
+        windowed=sum(part.windowed for part in parts),
+    )
+
+
+def _no_labels(label: Any, data: TaskData) -> list[Any]:
+    """Ignored labels for every sequence, in the form of another part's labels."""
+    if isinstance(label, float):
+        return [np.nan] * len(data)
+    if isinstance(label, list) and isinstance(label[0], float):
+        return [[np.nan] * len(label)] * len(data)
+    if isinstance(label, list):
+        return [[IGNORE_INDEX] * len(ids) for ids in data.inputs["input_ids"]]
+    return [IGNORE_INDEX] * len(data)
 
 
 def _rows(task: Task, source: DataSource, skip_empty: bool) -> list[DataRow]:
@@ -190,15 +211,7 @@ def starting_model(
     """The initial model, with adapters or frozen layers, and the names of its new, seeded parameters."""
     adapter = read_adapter_config(arguments.peft_config) if arguments.has_adapter else None
     set_seed(seed)
-    beginning = Beginning(
-        arguments.new_head,
-        arguments.from_scratch,
-        arguments.bilstm,
-        arguments.keep_model_type,
-        config,
-        arguments.dropout,
-    )
-    model, new = run.task.load_model(arguments.model, run.labels, beginning)
+    model, new = run.task.load_model(arguments.model, run.labels, arguments, config)
     if has_new_head(model, new) and not arguments.class_weights:  # under which all classes are equally frequent
         set_head_bias(model, run.task, run.train)
     fresh, frozen = arguments.reinitialize_layers, arguments.freeze_layers

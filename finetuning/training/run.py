@@ -23,13 +23,13 @@ from ...runs import (
     prepare_once,
 )
 from ...tokenization import save_vocab
-from ..network.heads import check_start, fold_target_scale, has_new_head, learn_standardized
+from ..network.heads import fold_target_scale, has_new_head, learn_standardized
 from ..prediction.evaluation import write_class_report
 from ..tasks import feature_tasks
 from ..tasks.data_report import describe_data
 from ..tasks.registry import task_record, write_task_record
 from ..tasks.task import Task, TaskData
-from .card import task_examples, write_finetuning_card
+from .card import task_examples, trainings_table, write_finetuning_card
 from .finetuning_arguments import FinetuningArguments
 from .parameters import ADAPTER_FOLDER, Unfreezing, merge_adapter
 from .preparation import StartingModel, TaskRun, check_batches, check_metric, read_run, starting_model
@@ -63,8 +63,8 @@ def finetune(arguments: FinetuningArguments | None = None, **settings: Any) -> d
     Returns:
         The metrics of the validation data, and of labelled test data with the prefix `test_`; `examples`, those of the
         card; and `interrupted`, whether there was a Ctrl-C. If the run ended early, only `interrupted`. With several
-        seeds or folds also `mean` and `deviation`, and `best_seed`; with folds the metrics are the mean. For all rows
-        of table 7, metrics by row.
+        seeds or folds also `mean`, `deviation`, the metrics of each (`seeds` or `folds`), and `best_seed`; with folds
+        the metrics are the mean. For all rows of table 7, metrics by row.
 
     Raises:
         ValueError: If the data lacks a column or a label, has only one class or an unknown one, the model has another
@@ -77,14 +77,15 @@ def finetune(arguments: FinetuningArguments | None = None, **settings: Any) -> d
 class Finetuning:
     """A fine-tuning run, from task data to a model folder."""
 
-    # Hooks for subclasses that also learn from something else: `check`, `read`, `files`, `begun`, `start`, `trainer`,
-    # `comparisons`.
+    # Hooks for subclasses that also learn from something else: `check`, `read`, `files`, `begun`, `targets`, `start`,
+    # `trainer`, `comparisons`.
     def __init__(self, arguments: FinetuningArguments) -> None:
         self.arguments = arguments
 
     def check(self) -> None:
         """Reject models that do not exist, before data is read."""
-        check_start(self.arguments.model, self.arguments.from_scratch)
+        checkpoint = Checkpoint(self.arguments.model)
+        checkpoint.check(needs_weights=not self.arguments.from_scratch).refuse_quantized_weights()
 
     def read(self, task: Task) -> TaskRun:
         """Read and tokenize the data; called in only one process."""
@@ -99,6 +100,10 @@ class Finetuning:
     def begun(self, run: TaskRun) -> TaskRun:
         """The run with results of long computations, once its folder exists; called in every process."""
         return run
+
+    def targets(self, run: TaskRun) -> Sequence[float]:
+        """The numbers that a regression learns."""
+        return run.train.inputs["labels"]
 
     def start(self, run: TaskRun, arguments: FinetuningArguments, seed: int) -> StartingModel:
         """The model at the start of training."""
@@ -187,19 +192,19 @@ class Finetuning:
             trained = True
             if training.is_fold and arguments.should_save:
                 clear_fold(training)
-        found = summarize(trainings, arguments)
+        kept, metrics, spread = summarize(trainings, arguments)
         examples: list[Example] = []
         if arguments.should_save:
             if len(trainings) > 1:
-                keep_training(found.kept, trainings, output_dir)
-                write_json(output_dir / METRICS, found.metrics | found.spread | found.by_training)
+                keep_training(kept, trainings, output_dir)
+                write_json(output_dir / METRICS, metrics | spread)
             shown = next(iter(run.validation.values()), run.train)
-            examples = task_examples(run.task, shown.examples, output_dir, found.kept.model, run.tokenizer)
+            examples = task_examples(run.task, shown.examples, output_dir, kept.model, run.tokenizer)
             if trained or not (output_dir / "README.md").is_file():  # otherwise the user may have edited it
-                comparisons = self.comparisons(found.metrics)
-                write_finetuning_card(output_dir, arguments, run, trainings, found, examples, comparisons)
+                tables = [*trainings_table(trainings, spread, arguments.folds), *self.comparisons(metrics)]
+                write_finetuning_card(output_dir, arguments, run, kept.seconds, metrics, examples, tables)
         described = {"examples": [asdict(example) for example in examples]}
-        return found.metrics | found.spread | described | {"interrupted": last.interrupted}
+        return metrics | spread | described | {"interrupted": last.interrupted}
 
     def _train(self, training: Training, start: StartingModel | None) -> bool:
         """Train, evaluate, and write model, metrics and predictions; False if Ctrl-C ended it."""
@@ -219,7 +224,7 @@ class Finetuning:
         network: Any = model.get_base_model() if arguments.has_adapter else model
         standardized = None
         if run.task.objective == "value":
-            standardized = learn_standardized(network, run.targets, has_new_head(network, new))
+            standardized = learn_standardized(network, self.targets(run), has_new_head(network, new))
         checkpoint = None
         if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer a run cannot resume
             checkpoint = last_complete_checkpoint(output_dir)

@@ -54,16 +54,6 @@ class Training:
         self.seconds = next((entry["train_runtime"] for entry in history if "train_runtime" in entry), None)
 
 
-@dataclass(frozen=True)
-class RunSummary:
-    """The combined result of a run's trainings."""
-
-    kept: Training  # the one whose model is kept
-    metrics: dict[str, float]  # those of the best seed, or the mean of the folds
-    spread: dict[str, Any]  # `mean` and `deviation` of every metric, and `best_seed`
-    by_training: dict[str, Any]  # `seeds` or `folds`: metrics by number
-
-
 def planned_trainings(run: TaskRun, arguments: FinetuningArguments, output_dir: Path) -> list[Training]:
     """The trainings of a run, in their order: one, one for each seed, or one for each fold and one on all examples."""
     if arguments.folds:
@@ -115,11 +105,17 @@ def _on_all_examples(run: TaskRun, folders: Sequence[Path]) -> TaskRun:
     return replace(run, task=replace(run.task, **means))
 
 
-def summarize(trainings: Sequence[Training], arguments: FinetuningArguments) -> RunSummary:
-    """Combine the metrics of a run's trainings, and log those that select the best model."""
+def summarize(
+    trainings: Sequence[Training], arguments: FinetuningArguments
+) -> tuple[Training, dict[str, float], dict[str, Any]]:
+    """Combine the metrics of a run's trainings, and log those that select the best model.
+
+    Returns the training whose model is kept; the metrics, those of the best seed or the mean of the folds; and, of
+    several trainings, `mean` and `deviation` of every metric, `best_seed`, and `seeds` or `folds`, metrics by number.
+    """
     last = trainings[-1]
     if len(trainings) == 1:
-        return RunSummary(last, last.metrics, {}, {})
+        return last, last.metrics, {}
     several = [training for training in trainings if training.is_fold] or trainings
     names = [name for name in several[0].metrics if all(name in training.metrics for training in several)]
     values = {name: np.array([training.metrics[name] for training in several]) for name in names}
@@ -136,10 +132,10 @@ def summarize(trainings: Sequence[Training], arguments: FinetuningArguments) -> 
     spread: dict[str, Any] = {"mean": mean, "deviation": deviation}
     numbered = {training.name.rpartition(" ")[2]: training.metrics for training in several}
     if several is not trainings:
-        return RunSummary(last, mean | last.metrics, spread, {"folds": numbered})
+        return last, mean | last.metrics, spread | {"folds": numbered}
     sign = -1 if arguments.greater_is_better else 1
     best = min(trainings, key=lambda training: (sign * training.metrics[metric], loss_in(training.metrics)))
-    return RunSummary(best, best.metrics, spread | {"best_seed": best.seed}, {"seeds": numbered})
+    return best, best.metrics, spread | {"best_seed": best.seed, "seeds": numbered}
 
 
 def clear_fold(training: Training) -> None:

@@ -17,6 +17,7 @@ from transformers.trainer_utils import EvalLoopOutput, EvalPrediction
 
 from ...modeling_mybert import IGNORE_INDEX, flat_indices, mean_of
 from ...runs import MyBertAdamW, ResumableTrainer
+from ..data.labels import LABEL_ARGUMENTS
 from ..tasks.task import WINDOW_WEIGHT, Objective, TaskData
 from .finetuning_arguments import FinetuningArguments
 from .parameters import layerwise_groups
@@ -65,11 +66,13 @@ def weighted_loss(
 ) -> Callable[..., torch.Tensor]:
     """A loss function for `Trainer` with class weights (C,) or sequence weights, for any objective but "span"."""
 
-    # logits (..., C); labels (...), or a tuple of labels and sequence weights (N,). The weighted sum is divided by the
-    # weighted number of labels of the optimizer step, or, if that is None, by the sum of the labels' weights.
-    def loss(outputs: Any, labels: Any, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
-        labels, shares = labels if isinstance(labels, tuple) else (labels, None)
-        logits = outputs["logits"].float()
+    # logits (..., C); a batch has `labels` (...) and, as `WINDOW_WEIGHT`, sequence weights (N,), unless all are 1. The
+    # weighted sum is divided by the weighted number of labels of the optimizer step, or, if that is None, by the sum
+    # of the labels' weights.
+    def loss(
+        outputs: Any, batch: Mapping[str, torch.Tensor], num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        logits, labels, shares = outputs["logits"].float(), batch["labels"], batch.get(WINDOW_WEIGHT)
         if objective == "value":
             each = (logits.squeeze(-1) - labels.float()).square()
             counted = torch.ones_like(each)
@@ -126,6 +129,7 @@ class TaskTrainer(ResumableTrainer):
     """`Trainer` with the task's metrics and learning rates by layer."""
 
     args: FinetuningArguments
+    of_the_loss: tuple[str, ...] = (*LABEL_ARGUMENTS, WINDOW_WEIGHT)  # its inputs, unless it is the model's own
 
     def __init__(self, run: TaskRun, args: FinetuningArguments, **kwargs: Any) -> None:
         args.choose_learning_rate()
@@ -183,7 +187,7 @@ class TaskTrainer(ResumableTrainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
-        """`Trainer.compute_loss`, whose `labels` may be a tuple, see `with_all_for_the_loss`."""
+        """`Trainer.compute_loss`, whose `labels` may be all inputs of the loss, see `with_all_for_the_loss`."""
         counts = not inputs.pop(_REPEATED, False)
         if not model.training:  # `Trainer` counts labels only
             num_items_in_batch = self.count_items([inputs], self.args.device)
@@ -198,11 +202,11 @@ class TaskTrainer(ResumableTrainer):
         return (loss, outputs) if return_outputs else loss
 
     def with_all_for_the_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """The model inputs of a batch, with all inputs of the loss as `labels`: here also sequence weights."""
-        if WINDOW_WEIGHT not in inputs:
+        """The model inputs of a batch, with all inputs of a loss that is not the model's own, by name, as `labels`."""
+        if self.compute_loss_func is None:
             return inputs
-        kept = {name: value for name, value in inputs.items() if name != WINDOW_WEIGHT}
-        return kept | {"labels": (inputs["labels"], inputs[WINDOW_WEIGHT])}
+        batch = {name: inputs[name] for name in self.of_the_loss if inputs.get(name) is not None}
+        return {name: value for name, value in inputs.items() if name not in self.of_the_loss} | {"labels": batch}
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """The optimizer of the arguments, by default AdamW with bias correction, with parameter groups by layer."""

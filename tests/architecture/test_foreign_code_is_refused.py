@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = sorted(path for room in ROOT.glob("*/__init__.py") for path in room.parent.rglob("*.py"))
+FILES = sorted(path for subpackage in ROOT.glob("*/__init__.py") for path in subpackage.parent.rglob("*.py"))
 LOADERS = ("AutoConfig", "AutoTokenizer", "AutoModel", "auto_class")
 
 

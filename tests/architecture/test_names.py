@@ -8,9 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(
     path
-    for room in ROOT.glob("*/__init__.py")
-    for path in room.parent.rglob("*.py")
-    if path.parent == room.parent or (path.parent / "__init__.py").exists()
+    for subpackage in ROOT.glob("*/__init__.py")
+    for path in subpackage.parent.rglob("*.py")
+    if path.parent == subpackage.parent or (path.parent / "__init__.py").exists()
 )
 LONGEST = 600  # lines
 SCRIPTS = {"main"}  # what `python -m mybert.benchmarks.scripts.NAME` runs

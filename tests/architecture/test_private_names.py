@@ -27,20 +27,19 @@ USED = {
     "oneDNN's operators, and whether a weight has changed since it was reordered for them": (
         "_is_mkldnn_bf16_supported _linear_pointwise _reorder_linear_weight _version"
     ),
-    "torch's kernels for many tensors at once, which its own optimizers use": (
-        "_foreach_add_ _foreach_addcmul_ _foreach_div _foreach_div_ _foreach_lerp_ _foreach_mul_ _foreach_norm "
-        "_foreach_sqrt_"
+    "transformers has no public way to ask which attention function or pipeline is its own": (
+        "_global_mapping _registered_impl"
     ),
+    "tqdm has no public list of its open bars": "_instances",
+}
+MOST_UNDOCUMENTED = 22  # names of `USED`: fewer as libraries offer public ones
+DOCUMENTED = {
     "torch's documentation names them: a check without waiting for the GPU, and settings of torch.compile": (
         "_assert_async _dynamo _inductor"
     ),
     "transformers' documentation names them: the attention function, the settings of a pipeline's call": (
         "_attn_implementation _batch_size _forward_params _postprocess_params _preprocess_params"
     ),
-    "transformers has no public way to ask which attention function or pipeline is its own, or to reset a weight": (
-        "_global_mapping _registered_impl _is_hf_initialized"
-    ),
-    "tqdm has no public list of its open bars": "_instances",
 }
 # Reason -> names of a library's class that an own class derived from it replaces. `Trainer` has none.
 REPLACED = {
@@ -132,7 +131,9 @@ def test_private_names_of_libraries_are_listed():
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in own_files()]
     own = set().union(*map(defined_in, trees))
     used = set().union(*map(used_in, trees)) - own - PUBLIC
-    assert (used - named(USED), named(USED) - used) == (set(), set())  # new ones, those that are gone
+    listed = named(USED) | named(DOCUMENTED)
+    assert (used - listed, listed - used) == (set(), set())  # new ones, those that are gone
+    assert len(named(USED)) <= MOST_UNDOCUMENTED
 
 
 def test_private_names_of_libraries_that_are_replaced_are_listed():

@@ -1,20 +1,8 @@
 """`benchmarks/finetuning_tasks.py` makes its three tables, and does not repeat what is done."""
 
 import pytest
-import torch
-
-from mybert import MyBertConfig, MyBertForPreTraining
 
 SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"]
-
-
-@pytest.fixture
-def model(tmp_path, tokenizer):
-    size = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 16}
-    torch.manual_seed(0)
-    MyBertForPreTraining(MyBertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return tmp_path / "model"
 
 
 @pytest.fixture
@@ -34,7 +22,8 @@ def data(tmp_path):
 
 
 @pytest.mark.slow
-def test_three_tables(run, model, data, tmp_path, capsys):
+def test_three_tables(run, tiny_model, data, tmp_path, capsys):
+    model = tiny_model(tmp_path / "model", num_hidden_layers=4)
     flags = ["--data", data, "--output_dir", tmp_path / "runs", "--tasks", "MRPC", "--seeds", 2, "--max_steps", 1]
     shown = run("finetuning_tasks", model, *flags)
     rows = [line.split("|")[1].strip() for line in shown.splitlines() if line.startswith("| ")]

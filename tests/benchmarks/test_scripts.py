@@ -5,24 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertTokenizer
+from mybert import MyBertForSequenceClassification
 from mybert.pretraining import build_token_store
 
 SCRIPTS = {path.stem for path in (Path(__file__).parents[2] / "benchmarks" / "scripts").glob("[a-z]*.py")}
-
-
-@pytest.fixture
-def text(tmp_path, documents):
-    path = tmp_path / "corpus" / "text.txt"
-    path.parent.mkdir()
-    path.write_text("\n\n".join("\n".join(document) for document in documents) + "\n")
-    return path.parent
-
-
-@pytest.fixture
-def vocab(tmp_path, tokenizer):
-    tokenizer.save_pretrained(tmp_path / "tokenizer")
-    return tmp_path / "tokenizer" / "vocab.txt"
 
 
 slow = pytest.mark.slow
@@ -66,11 +52,12 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("command", "expected"), RUNS)
-def test_scripts_print_their_tables(command, expected, run, text, vocab, tmp_path):
-    places = {"TEXT": text, "VOCAB": vocab, "TOKENIZER": vocab.parent, "STORE": tmp_path / "store.safetensors"}
+def test_scripts_print_their_tables(command, expected, run, text_file, tokenizer, tmp_path):
+    folder, store = tmp_path / "tokenizer", tmp_path / "store.safetensors"
+    tokenizer.save_pretrained(folder)
+    places = {"TEXT": text_file, "VOCAB": folder / "vocab.txt", "TOKENIZER": folder, "STORE": store}
     if "STORE" in command:
-        tokenizer = MyBertTokenizer.from_pretrained(vocab.parent)
-        build_token_store(text, tokenizer, places["STORE"], show_progress=False)
+        build_token_store(text_file, tokenizer, store, show_progress=False)
     shown = run(*(places.get(word, word) for word in command.split()))
     assert "torch " in shown.partition("\n")[0]  # the machine
     for part in expected:
@@ -140,12 +127,8 @@ def test_every_script_is_run_somewhere():
 
 
 @pytest.mark.slow
-def test_speed_of_predictions(run, tmp_path, tokenizer):
-    config = MyBertConfig(
-        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
-    )
-    MyBertForSequenceClassification(config).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
+def test_speed_of_predictions(run, tmp_path, tiny_model):
+    tiny_model(tmp_path / "model", MyBertForSequenceClassification)
     (tmp_path / "dev.tsv").write_text("sentence\tlabel\n" + "the cat sat\t1\na dog\t0\n" * 9)
     shown = run("prediction_speed", "--model", tmp_path / "model", "--data", tmp_path / "dev.tsv", "--rows", 12)
     assert "12 rows of " in shown
@@ -156,14 +139,9 @@ def test_speed_of_predictions(run, tmp_path, tokenizer):
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
-    MyBertTokenizer(vocab={piece: number for number, piece in enumerate(pieces)}).save_pretrained(folder)
+def model(tmp_path_factory, tiny_model):
     labels = {"id2label": {0: "0", 1: "1"}, "label2id": {"0": 0, "1": 1}}
-    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    MyBertForSequenceClassification(MyBertConfig(vocab_size=6, **size, **labels)).save_pretrained(folder)
-    return folder
+    return tiny_model(tmp_path_factory.mktemp("model"), MyBertForSequenceClassification, **labels)
 
 
 @pytest.mark.slow

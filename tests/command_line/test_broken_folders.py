@@ -6,9 +6,8 @@ import shutil
 import pytest
 import torch
 
-from mybert import MyBertConfig, MyBertForSequenceClassification, cli
+from mybert import MyBertForSequenceClassification, cli
 
-SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 # What a command is given: MODEL is the broken folder, OUT what it is to write.
 COMMANDS = {
     "adapt": "MODEL TEXT --output_dir OUT --max_steps 1 --heldout 0.2 --use_cpu --num_processes 1",
@@ -35,12 +34,10 @@ READS_NO_MODEL = {"data"}
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, tokenizer):
-    folder = tmp_path_factory.mktemp("models") / "model"
-    torch.manual_seed(0)
-    MyBertForSequenceClassification(MyBertConfig(vocab_size=len(tokenizer), **SIZE)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+def whole(tmp_path_factory, tiny_model):
+    return tiny_model(
+        tmp_path_factory.mktemp("models") / "model", MyBertForSequenceClassification, num_hidden_layers=2
+    )
 
 
 def change(**fields):
@@ -99,18 +96,17 @@ QUICK = {"config is a list", "other width", "tokenizer is a list"}
     ],
 )
 @pytest.mark.parametrize("name", COMMANDS)
-def test_one_sentence_and_nothing_written(name, way, whole, tmp_path, capsys, documents):
+def test_one_sentence_and_nothing_written(name, way, whole, tmp_path, capsys, text_file):
     if (name in READS_NO_TOKENIZER and way in BROKEN_TOKENIZERS) or (name in READS_NO_MODEL and way in BROKEN_MODELS):
         pytest.skip("the command does not read it")
     model = tmp_path / "model"
     shutil.copytree(whole, model)
     (BROKEN_MODELS | BROKEN_TOKENIZERS)[way](model)
     before = sorted(path.name for path in model.iterdir())
-    (tmp_path / "text.txt").write_text("\n\n".join("\n".join(document) for document in documents) + "\n")
     (tmp_path / "task.tsv").write_text("sentence\tlabel\n" + "the cat sat\t1\na dog ate\t0\n" * 4)
     files = "train_file: task.tsv, validation_file: task.tsv, max_steps: 1, use_cpu: true"
     (tmp_path / "suite.yaml").write_text(f"tasks: {{sst2: {{{files}}}}}")
-    places = {"MODEL": model, "TEXT": tmp_path / "text.txt", "TASK": tmp_path / "task.tsv"}
+    places = {"MODEL": model, "TEXT": text_file, "TASK": tmp_path / "task.tsv"}
     places |= {"SUITE": tmp_path / "suite.yaml", "DATA": tmp_path}
     flags = [str(places.get(word, word)) for word in COMMANDS[name].replace("'", "").split()]
     flags = [flag.replace("OUT", str(tmp_path / "out")) for flag in flags]

@@ -1,8 +1,6 @@
 import importlib
 import json
-import os
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -305,24 +303,12 @@ def test_version(flag, capsys):
     assert capsys.readouterr().out == f"mybert {mybert.__version__}\n"
 
 
-def run(*flags, cwd):
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "mybert", *flags],
-        cwd=cwd,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 @pytest.mark.slow
-def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(tmp_path, text_file):
+def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(tmp_path, text_file, start_python, monkeypatch):
     flags = f"pretrain --text {text_file} --output_dir out --vocab_size 60 --layout compact --model_size tiny"
     flags += " --hidden_size 32 --max_length 32 --max_steps 300 --logging_steps 5 --save_steps 100000 --heldout 0"
     flags = flags.split()
-    process = run(*flags, cwd=tmp_path)
+    process = start_python("-m", "mybert", *flags, cwd=tmp_path)
     deadline = time.monotonic() + 120
     while ": mlm " not in (line := process.stdout.readline()):
         assert line or process.poll() is None, process.stderr.read()
@@ -334,9 +320,8 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(tmp_path, text_file)
     (checkpoint,) = (tmp_path / "out").glob("checkpoint-*")
     stopped_at = int(checkpoint.name.removeprefix("checkpoint-"))
     assert 0 < stopped_at < 300
-    process = run(*flags, cwd=tmp_path)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(flags) == 0
     state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
     assert state["global_step"] == 300
     assert [entry["step"] for entry in state["log_history"] if "mlm_loss" in entry] == list(range(5, 301, 5))

@@ -1,17 +1,19 @@
+import contextlib
 import shutil
 import subprocess
-import sys
 
 import pytest
+
+from mybert import cli
 
 shtab = pytest.importorskip("shtab")
 
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory):
-    command = [sys.executable, "-m", "mybert", "completion", "bash"]
     path = tmp_path_factory.mktemp("completion") / "mybert.bash"
-    path.write_text(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    with path.open("w") as file, contextlib.redirect_stdout(file):
+        assert cli.main(["completion", "bash"]) == 0
     return path
 
 

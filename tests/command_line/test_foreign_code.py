@@ -8,15 +8,13 @@ import shutil
 
 import pytest
 import torch
-from transformers import AutoTokenizer, BertConfig, BertForPreTraining, BertForSequenceClassification
+from transformers import AutoTokenizer, BertForPreTraining, BertForSequenceClassification
 
 import mybert
 from mybert import cli
 
-SIZES = {
-    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
-    "max_position_embeddings": 128, "hidden_act": "gelu_pytorch_tanh",
-}  # fmt: skip
+SIZES = {"num_hidden_layers": 2, "max_position_embeddings": 128, "hidden_act": "gelu_pytorch_tanh"}
+LABELS = dict(enumerate(("entailment", "not_entailment")))
 TASKS = {
     "fill-mask": "AutoModelForMaskedLM",
     "next-sentence-prediction": "AutoModelForNextSentencePrediction",
@@ -98,25 +96,21 @@ def plant(folder, mark):
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory, tokenizer):
+def folders(tmp_path_factory, tiny_model):
     """(Model type, whether it is a classifier) -> a folder without code."""
-    made = {}
-    for *kind, model_class, config_class in (
-        ("mybert", False, mybert.MyBertForPreTraining, mybert.MyBertConfig),
-        ("mybert", True, mybert.MyBertForSequenceClassification, mybert.MyBertConfig),
-        ("bert", False, BertForPreTraining, BertConfig),
-        ("bert", True, BertForSequenceClassification, BertConfig),
-    ):
-        torch.manual_seed(0)
-        folder = made[tuple(kind)] = tmp_path_factory.mktemp("folders")
-        labels = dict(enumerate(("entailment", "not_entailment")))
-        model_class(config_class(vocab_size=len(tokenizer), id2label=labels, **SIZES)).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    return made
+    return {
+        kind: tiny_model(tmp_path_factory.mktemp("folders"), model_class, id2label=LABELS, **SIZES)
+        for kind, model_class in {
+            ("mybert", False): mybert.MyBertForPreTraining,
+            ("mybert", True): mybert.MyBertForSequenceClassification,
+            ("bert", False): BertForPreTraining,
+            ("bert", True): BertForSequenceClassification,
+        }.items()
+    }
 
 
 @pytest.fixture
-def desk(tmp_path, monkeypatch, documents):
+def desk(tmp_path, monkeypatch, text_file):
     """The working directory, with data; fails if a command asks a question."""
     rows = "".join(f"{i}\tthe cat sat\tit was happy\t{('not_' * (i % 2))}entailment\n" for i in range(4))
     (tmp_path / "dev.tsv").write_text("index\tsentence1\tsentence2\tlabel\n" + rows)
@@ -124,7 +118,6 @@ def desk(tmp_path, monkeypatch, documents):
         "train_file: dev.tsv, validation_file: dev.tsv, max_steps: 1, per_device_train_batch_size: 2, use_cpu: true"
     )
     (tmp_path / "suite.yaml").write_text(f"tasks: {{rte: {{{files}}}}}")
-    (tmp_path / "text.txt").write_text("\n\n".join("\n".join(document) for document in documents[:20]) + "\n")
     asked = []
     monkeypatch.setattr(builtins, "input", lambda *prompt: asked.append(prompt) or "y")
     monkeypatch.chdir(tmp_path)

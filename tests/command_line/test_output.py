@@ -31,22 +31,17 @@ sys.exit(cli.main())
 """
 
 
-def start(*command, stdout=subprocess.PIPE, cwd=None):
-    pipes = {"stdin": subprocess.PIPE, "stdout": stdout, "stderr": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, *command], cwd=cwd, text=True, **pipes)
-
-
-def test_the_first_lines_of_the_usage():
-    process = start("-c", "import sys; from mybert.cli import main; input(); sys.exit(main(['-h']))")
+def test_the_first_lines_of_the_usage(start_python):
+    process = start_python("-c", "import sys; from mybert.cli import main; input(); sys.exit(main(['-h']))")
     process.stdout.close()  # before it writes, as `head -0` does
     assert process.communicate("\n")[1] == ""
     assert process.returncode == 141
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")  # noqa: PTH110
-def test_a_full_disk_is_said():
+def test_a_full_disk_is_said(start_python):
     with open("/dev/full", "w") as full:  # noqa: PTH123
-        process = start("-m", "mybert", "-h", stdout=full)
+        process = start_python("-m", "mybert", "-h", stdout=full)
         assert process.communicate()[1] == "mybert: standard output cannot be written: the disk is full.\n"
     assert process.returncode == 2
 
@@ -58,8 +53,8 @@ def test_a_closed_output_is_no_mistake():
 
 
 @pytest.mark.slow
-def test_a_command_ends_its_work_when_nobody_reads(tmp_path):
-    process = start("-c", SCRIPT, "say", "--name", "\udcff", cwd=tmp_path)
+def test_a_command_ends_its_work_when_nobody_reads(tmp_path, start_python):
+    process = start_python("-c", SCRIPT, "say", "--name", "\udcff", cwd=tmp_path)
     assert process.stdout.readline() == "first line \\udcff\n"
     process.stdout.close()
     assert process.communicate("\n")[1] == ""

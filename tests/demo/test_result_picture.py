@@ -3,12 +3,10 @@
 import matplotlib.figure
 import numpy as np
 import pytest
-import torch
 
-from mybert import MyBertConfig, MyBertForMaskedLM, MyBertTokenizer
+from mybert import MyBertForMaskedLM
 from mybert.demo.result_picture import HiddenWord, draw_result, guess_hidden_words
 
-WORDS = "the cat sat on a mat dog ate bread".split()
 REPORT = {
     "classes": ["a", "b", "c"],
     "majority": 0.34,
@@ -19,15 +17,8 @@ LOG = [{"step": 10, "loss": 3.0}, {"step": 10, "eval_mlm_accuracy": 0.125}, {"st
 
 
 @pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer = MyBertTokenizer(vocab=[*special, *WORDS, "##s", "."])
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    MyBertForMaskedLM(MyBertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+def model_dir(tmp_path_factory, tiny_model):
+    return tiny_model(tmp_path_factory.mktemp("model"), MyBertForMaskedLM)
 
 
 def test_a_word_of_a_plain_passage_of_each_source_is_hidden(model_dir):

@@ -1,4 +1,4 @@
-"""The page on the architecture: picture and floors match the code, and the functions it names exist."""
+"""The page on the architecture: picture and levels match the code, and the functions it names exist."""
 
 import ast
 import importlib.util
@@ -23,14 +23,14 @@ def test_the_picture_is_up_to_date(drawing):
     assert drawing.PICTURE.read_text(encoding="utf-8") == drawing.draw(), "run python docs/draw_architecture.py"
 
 
-def test_the_page_names_the_floors_of_the_house(drawing):
+def test_the_page_has_the_levels_that_are_enforced(drawing):
     structure = (ROOT / "tests" / "architecture" / "test_structure.py").read_text(encoding="utf-8")
-    (floors,) = (
+    (levels,) = (
         ast.literal_eval(node.value)
         for node in ast.parse(structure).body
-        if isinstance(node, ast.Assign) and node.targets[0].id == "FLOORS"
+        if isinstance(node, ast.Assign) and node.targets[0].id == "LEVELS"
     )
-    assert {room: drawing.floor(room) for room in floors} == floors
+    assert {name: drawing.level(name) for name in levels} == levels
 
 
 def steps():
@@ -38,8 +38,8 @@ def steps():
     return re.findall(r"^\| `([\w/]+\.py)` \| `([\w.]+)` \|", page, re.MULTILINE)
 
 
-def test_there_are_two_walks():
-    assert len(steps()) > 20
+def test_there_are_three_walks():
+    assert len(steps()) > 15
 
 
 @pytest.mark.parametrize(("file", "name"), steps())

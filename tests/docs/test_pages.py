@@ -1,10 +1,10 @@
 """What the pages say is true: their commands and snippets run; their links, flags, paths and names exist.
 
 Each page is a session in a folder of its own, from top to bottom, with stand-ins for the files that readers bring
-(`conftest.py`). What a block writes is not there before it, and training is cut to two steps of a tiny model. Each
-command's first line runs in a process of its own, where nothing is imported or registered before. A block that cannot
-run here has `<!-- not run: reason -->` above it: its commands are still parsed and its Python compiled, and pytest
-lists it as skipped. New pages are found by themselves.
+(`conftest.py`). What a block writes is not there before it, and training is cut to two steps of a tiny model. The
+first command of each module runs in a process of its own, where nothing is imported or registered before. A block that
+cannot run here has `<!-- not run: reason -->` above it: its commands are still parsed and its Python compiled, and
+pytest lists it as skipped. New pages are found by themselves.
 """
 
 import ast
@@ -16,8 +16,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from itertools import dropwhile, pairwise
 from pathlib import Path
@@ -213,15 +211,15 @@ def name_of(words: list[str]) -> str:
     return " ".join(words[1:3]) if " ".join(words[1:3]) in cli.COMMANDS else " ".join(words[1:2])
 
 
-# Command -> the line of a page that runs it first, for which it gets a process of its own.
+# Module -> the line of a page that runs a command of it first, for which it gets a process of its own.
 FIRST: dict[str, tuple[Block, list[str]]] = {}
 for _block in (block for blocks in BLOCKS.values() for block in blocks if not block.reason and not block.is_python):
     for _words in _block.commands():
         if _words[0] == "mybert" and name_of(_words) in cli.COMMANDS:
-            FIRST.setdefault(name_of(_words), (_block, _words))
+            FIRST.setdefault(cli.COMMANDS[name_of(_words)].module, (_block, _words))
 
 
-def run(block: Block, namespace: dict[str, Any], folder: Path, monkeypatch) -> None:
+def run(block: Block, namespace: dict[str, Any], folder: Path, monkeypatch, run_python) -> None:
     """Run a block as its reader would."""
     if block.is_python:
         for output in outputs_of(block.code):
@@ -240,9 +238,7 @@ def run(block: Block, namespace: dict[str, Any], folder: Path, monkeypatch) -> N
             for output in OUTPUTS:
                 remove(getattr(arguments, output, None), folder)
         if (block, words) in FIRST.values():
-            own = [sys.executable, "-c", OWN_PROCESS, json.dumps(SHORT), *argv, "--debug"]
-            result = subprocess.run(own, cwd=folder, capture_output=True, text=True)
-            assert result.returncode == 0, f"{block}: {' '.join(words)}\n{result.stderr}"
+            run_python("-c", OWN_PROCESS, json.dumps(SHORT), *argv, "--debug", cwd=folder)
             continue
         with monkeypatch.context() as patch:
             shorten(patch, SHORT, importlib.import_module)
@@ -251,11 +247,11 @@ def run(block: Block, namespace: dict[str, Any], folder: Path, monkeypatch) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if BLOCKS[page]])
-def test_the_page_runs(page, desk, monkeypatch):
+def test_the_page_runs(page, desk, monkeypatch, run_python):
     namespace: dict[str, Any] = {"__name__": "snippet"}
     for block in BLOCKS[page]:
         if not block.reason:
-            run(block, namespace, desk, monkeypatch)
+            run(block, namespace, desk, monkeypatch, run_python)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if BLOCKS[page]])

@@ -3,8 +3,6 @@
 import importlib
 import inspect
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -98,7 +96,7 @@ def test_what_takes_their_place(tmp_path):
 
 @pytest.mark.slow
 @gone_since_5_20
-def test_pipelines_are_gone_without_mybert():
+def test_pipelines_are_gone_without_mybert(run_python):
     """In a process of its own: with mybert imported they are there."""
     code = """
 from transformers import pipeline
@@ -108,7 +106,7 @@ for task in ("question-answering", "next-sentence-prediction"):
     except KeyError as error:
         print(error)
 """
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    said = run_python("-c", code).stdout
     assert "The task question-answering has been removed from transformers" in said
     assert "Unknown task next-sentence-prediction, available tasks are" in said
 

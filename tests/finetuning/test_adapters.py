@@ -1,8 +1,8 @@
 """Adapters of PEFT in `mybert finetune`."""
 
 import json
-import shutil
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from mybert import MyBertForSequenceClassification
 from mybert.cli import main
 from mybert.conversion import to_transformers_bert
-from mybert.finetuning import FinetuningArguments, finetune, predict
+from mybert.finetuning import finetune, predict
 
 peft = pytest.importorskip("peft")
 
@@ -21,17 +21,11 @@ FROZEN = "bert.encoder.layer.0.intermediate.dense.weight"
 
 
 @pytest.fixture
-def arguments(tmp_path, pretrained):
+def arguments(short_run, tmp_path):
     path = tmp_path / "data.tsv"
     path.write_text("\n".join(["text\tlabel", *("\t".join(row) for row in ROWS)]) + "\n")
-
-    def make(**settings):
-        defaults = {"model": str(pretrained), "output_dir": str(tmp_path / "out"), "train_file": str(path)}
-        defaults |= {"validation_file": str(path), "num_train_epochs": 3, "per_device_train_batch_size": 8}
-        defaults |= {"max_length": 16, "disable_tqdm": True, "use_cpu": True, "learning_rate": 1e-2}
-        return FinetuningArguments(**defaults | settings)
-
-    return make
+    defaults = {"train_file": str(path), "validation_file": str(path), "num_train_epochs": 3}
+    return partial(short_run, learning_rate=1e-2, per_device_train_batch_size=8, **defaults)
 
 
 def config_file(tmp_path, name="adapter.json", **settings):
@@ -63,22 +57,6 @@ def test_lora_ends_as_an_ordinary_model_with_the_adapter_beside(arguments, pretr
     to_transformers_bert(out, tmp_path / "bert")
     assert predict(tmp_path / "bert", ["the cat sat"])[0]["label"] == predict(out, ["the cat sat"])[0]["label"]
     assert "rank 8 on query and value" in (out / "README.md").read_text()
-
-
-def test_an_interrupted_run_goes_on_bit_for_bit(arguments, tmp_path):
-    settings = {"lora": True, "save_total_limit": None}
-    finetune(arguments(**settings))
-    out = tmp_path / "out"
-    weights = (out / "model.safetensors").read_bytes()
-    for name in ("metrics.json", "model.safetensors", "trainer_state.json"):
-        (out / name).unlink()
-    for name in ("checkpoint-6", "checkpoint-9", "adapter"):
-        shutil.rmtree(out / name)
-    finetune(arguments(**settings))
-    assert (out / "model.safetensors").read_bytes() == weights
-    assert (out / "adapter" / "adapter_model.safetensors").is_file()
-    with pytest.raises(ValueError, match=r"other settings .*lora was True, is False"):
-        finetune(arguments())
 
 
 @pytest.mark.parametrize(

@@ -29,12 +29,13 @@ from mybert import (
     MyBertTokenizer,
 )
 from mybert.finetuning import DistillationArguments, distill
-from mybert.finetuning.distillation import run as distillation_run
 from mybert.finetuning.distillation import teacher as teacher_module
 from mybert.finetuning.distillation.layer_losses import LAYER_LOSSES, PROJECTIONS, LayerLosses, relation_heads
 from mybert.finetuning.distillation.run import Distillation
+from mybert.finetuning.distillation.soft_targets import SOFT_TARGETS
 from mybert.finetuning.distillation.teacher import init_embeddings_from_teacher
-from mybert.finetuning.distillation.trainer import DistillationBatch, DistillationLoss
+from mybert.finetuning.distillation.trainer import DistillationLoss
+from mybert.finetuning.tasks.task import WINDOW_WEIGHT
 
 NAN = float("nan")
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -80,18 +81,11 @@ def folders(tmp_path_factory, tokenizer):
 def arguments(folders, tmp_path):
     """Makes settings of a short run."""
 
-    def make(**settings):
-        for name in ("teacher", "student"):
-            settings[name] = folders.get(settings.get(name), settings.get(name))
-        defaults = {
-            "output_dir": str(tmp_path / "out"),
-            "per_device_train_batch_size": 8,
-            "max_steps": 6,
-            "max_length": 16,
-            "disable_tqdm": True,
-            "use_cpu": True,
-        }
-        return DistillationArguments(**defaults | settings)
+    def make(name="out", **settings):
+        for key in ("teacher", "student"):
+            settings[key] = folders.get(settings.get(key), settings.get(key))
+        defaults = {"output_dir": str(tmp_path / name), "per_device_train_batch_size": 8, "max_steps": 6}
+        return DistillationArguments(**defaults | {"max_length": 16, "disable_tqdm": True, "use_cpu": True} | settings)
 
     return make
 
@@ -150,7 +144,7 @@ def test_the_loss_and_its_gradient_are_those_made_by_hand(objective, temperature
             loss = hand_made(objective, logits, targets, expected, temperature, 0.3).mean()
         else:
             loss = DistillationLoss(objective, temperature, 0.3)(
-                {"logits": logits}, DistillationBatch({}, {"labels": labels}, targets)
+                {"logits": logits}, {"labels": labels, SOFT_TARGETS: targets}
             )
         loss.backward()
         found.append((loss.detach(), logits.grad))
@@ -164,9 +158,12 @@ def test_words_without_soft_targets_and_windows_weigh_as_they_should():
     labels = torch.tensor([[1, -100, -100], [-100, 2, -100]])
     shares = torch.tensor([0.5, 1.0])
     logits.requires_grad_()
-    loss = DistillationLoss("classes", 2.0, 0.25)(
-        {"logits": logits}, DistillationBatch({}, {"labels": labels}, targets, shares)
-    )
+    batch = {"labels": labels, SOFT_TARGETS: targets, WINDOW_WEIGHT: shares}
+    loss_of = DistillationLoss("classes", 2.0, 0.25)
+    loss = loss_of({"logits": logits}, batch)
+    of_layers = torch.tensor([3.0, 7.0])  # a loss of each sequence, the first of which counts half
+    with_layers = loss_of({"logits": logits, LAYER_LOSSES: of_layers}, batch)
+    torch.testing.assert_close(with_layers - loss, torch.tensor((0.5 * 3 + 7) / 1.5))
     items = [(0, 0, 1), (0, 1, -100), (1, 1, 2), (1, 2, -100)]
     each = [
         shares[row] * hand_made("classes", logits[row, [place]], targets[row, [place]], [label], 2.0, 0.25)[0]
@@ -184,7 +181,7 @@ def test_the_ends_of_answers_are_compared_over_the_tokens_that_there_are():
     targets = torch.randn(2, 5, 2)
     targets[1, 3:] = NAN  # padding
     labels = {"start_positions": torch.tensor([1, -100]), "end_positions": torch.tensor([3, -100])}
-    loss = DistillationLoss("span", 2.0, 0.4)(outputs, DistillationBatch({}, labels, targets))
+    loss = DistillationLoss("span", 2.0, 0.4)(outputs, labels | {SOFT_TARGETS: targets})
     expected = []
     for row, length in ((0, 5), (1, 3)):
         ends = []
@@ -324,11 +321,13 @@ def test_other_tasks_are_learnt_from_labels_and_from_texts_without(arguments, mo
 # Layers
 
 
-def test_layer_losses_are_those_made_by_hand(folders, tokenizer):
+@pytest.mark.parametrize("places", [(0, 2), (0, 1, 3, 4)])
+def test_layer_losses_are_those_made_by_hand(tokenizer, places):
+    """Each of the student's states learns from the teacher's nearest one: 4 / 3 is 1, and 8 / 3 is 3."""
     torch.manual_seed(0)
-    teacher = MyBertForSequenceClassification.from_pretrained(folders["teacher"]).eval()
-    small = MyBertConfig(vocab_size=len(tokenizer), **SIZE | {"hidden_size": 8, "num_hidden_layers": 1})
-    student = MyBertForSequenceClassification(small).eval()
+    sizes = ({"num_hidden_layers": places[-1]}, {"num_hidden_layers": len(places) - 1, "hidden_size": 8})
+    configs = [MyBertConfig(vocab_size=len(tokenizer), **SIZE | size) for size in sizes]
+    teacher, student = (MyBertForSequenceClassification(config).eval() for config in configs)
     batch = dict(tokenizer([*TEXTS[3:5], "the cat"], padding=True, return_tensors="pt"))
     layers = LayerLosses(teacher, 2.0, 3.0, relation_heads=4)
     layers.check(student)
@@ -340,7 +339,8 @@ def test_layer_losses_are_those_made_by_hand(folders, tokenizer):
         single = {name: values[[row]][:, : batch["attention_mask"][row].sum()] for name, values in batch.items()}
         own = student(**single, output_hidden_states=True)["hidden_states"]
         right = teacher(**single, output_hidden_states=True).hidden_states
-        states = (((maps[0](own[0]) - right[0]) ** 2).mean() + ((maps[1](own[1]) - right[2]) ** 2).mean()) / 2
+        learnt = zip(maps, own, [right[place] for place in places], strict=True)
+        states = sum(((map_(state) - wanted) ** 2).mean() for map_, state, wanted in learnt) / len(places)
         relations = 0.0
         for name in ("query", "key", "value"):
             tables = []
@@ -403,34 +403,18 @@ def test_relations_of_a_teacher_with_fewer_heads(tokenizer):
 
 
 @pytest.mark.parametrize("layers", [{}, {"hidden_state_weight": 1.0, "relation_weight": 1.0}])
-def test_accumulated_batches_give_the_gradient_of_one_large_batch(arguments, layers, tmp_path):
+def test_accumulated_batches_give_the_gradient_of_one_large_batch(arguments, layers):
+    plain = {"optim": "sgd", "learning_rate": 0.1, "warmup_steps": 0, "weight_decay": 0.0, "max_grad_norm": 0.0}
+    data = {"teacher": "teacher", "student": "plain", "train_file": labelled(8), "unlabelled": unlabelled(6)}
     found = []
     for size, steps in ((14, 1), (2, 7)):
-        settings = arguments(
-            teacher="teacher",
-            student="plain",
-            train_file=labelled(8),
-            unlabelled=unlabelled(6),
-            per_device_train_batch_size=size,
-            gradient_accumulation_steps=steps,
-            max_steps=1,
-            output_dir=str(tmp_path / str(size)),
-            optim="sgd",
-            learning_rate=0.1,
-            warmup_steps=0,
-            weight_decay=0.0,
-            max_grad_norm=0.0,
-            **layers,
-        )
+        batches = {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps}
+        settings = arguments(str(size), max_steps=1, dropout=0.0, **batches, **plain, **data, **layers)
         run = Distillation(settings)
-        data = run.begun(prepared(run))
-        model, _ = run.start(data, settings, 0)
+        read = run.begun(prepared(run))
+        model, _ = run.start(read, settings, 0)
         before = {name: value.clone() for name, value in model.state_dict().items()}
-        for module in model.modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0
-        model.config.hidden_dropout_prob = model.config.attention_probs_dropout_prob = 0.0
-        run.trainer(data, settings, model=model).train()
+        run.trainer(read, settings, model=model).train()
         found.append({name: value - before[name] for name, value in model.state_dict().items()})
     assert max(change.abs().max() for change in found[0].values()) > 1e-3
     for name, change in found[0].items():
@@ -440,69 +424,41 @@ def test_accumulated_batches_give_the_gradient_of_one_large_batch(arguments, lay
 # Runs
 
 
-class Killed(BaseException):
-    pass
-
-
 def test_a_kill_while_the_teacher_speaks_costs_a_part(arguments, tmp_path, monkeypatch):
     monkeypatch.setattr(teacher_module, "SEQUENCES_OF_A_PART", 8)
     compute, calls = teacher_module.network_outputs, []
+    settings = {"teacher": "teacher", "student": "tiny", "train_file": labelled()}
 
-    def counted(*given, **settings):
+    def counted(*given):
         if len(calls) == 2:
-            raise Killed
+            raise KeyboardInterrupt
         calls.append(given)
-        return compute(*given, **settings)
+        return compute(*given)
 
-    def settings():
-        return arguments(teacher="teacher", student="tiny", train_file=labelled(), save_steps=2, save_strategy="steps")
-
-    with monkeypatch.context() as patches, pytest.raises(Killed):
-        patches.setattr(teacher_module, "network_outputs", counted)
-        distill(settings())
+    monkeypatch.setattr(teacher_module, "network_outputs", counted)
+    with pytest.raises(KeyboardInterrupt):
+        distill(arguments(**settings))
     kept = sorted((tmp_path / "out" / "teacher_outputs").iterdir())
     assert len(kept) == 2
     times = [path.stat().st_mtime_ns for path in kept]
     calls.clear()
-    monkeypatch.setattr(teacher_module, "network_outputs", lambda *given: calls.append(given) or compute(*given))
-    distill(settings())
+    distill(arguments(**settings))
     assert len(calls) == 1
     assert [path.stat().st_mtime_ns for path in kept] == times
     kept[0].write_bytes(kept[0].read_bytes()[:5])
-    with pytest.raises(
-        ValueError, match=r"teacher_outputs.*-0000\d.safetensors is not a complete .*; delete it, and the same"
-    ):
-        distill(settings())
+    with pytest.raises(ValueError, match=r"teacher_outputs.*-0000\d.safetensors is not a complete .*; delete it"):
+        distill(arguments(**settings))
 
 
 @pytest.mark.parametrize("layers", [{}, {"hidden_state_weight": 1.0, "relation_weight": 0.5}])
-def test_a_killed_training_goes_on_bit_for_bit(arguments, tmp_path, monkeypatch, layers):
-    def settings(name):
-        return arguments(
-            teacher="teacher",
-            student="plain",
-            train_file=labelled(),
-            unlabelled=unlabelled(),
-            save_strategy="steps",
-            save_steps=2,
-            output_dir=str(tmp_path / name),
-            **layers,
-        )
-
-    distill(settings("whole"))
-    step = distillation_run.DistillationTrainer.training_step
-
-    def killed(self, *given):
-        if self.state.global_step == 3:
-            raise Killed
-        return step(self, *given)
-
-    with monkeypatch.context() as patches, pytest.raises(Killed):
-        patches.setattr(distillation_run.DistillationTrainer, "training_step", killed)
-        distill(settings("out"))
-    assert (tmp_path / "out" / "checkpoint-2").is_dir()
+def test_a_killed_training_goes_on_bit_for_bit(arguments, tmp_path, monkeypatch, killed_at, layers):
+    settings = {"teacher": "teacher", "student": "plain", "train_file": labelled(), "unlabelled": unlabelled()}
+    settings |= {"save_strategy": "steps", "save_steps": 2, **layers}
+    distill(arguments("whole", **settings))
+    with killed_at(2):
+        distill(arguments(**settings))
     monkeypatch.setattr(teacher_module, "network_outputs", lambda *given: pytest.fail("computes again"))
-    distill(settings("out"))
+    distill(arguments(**settings))
     whole, out = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "out"))
     assert whole == out
     _, loading = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out", output_loading_info=True)
@@ -537,10 +493,9 @@ def test_a_student_comes_near_its_teacher_on_texts_without_labels(tmp_path, toke
 
 def test_a_new_student_has_the_teachers_words_and_classes_and_begins_by_its_seed(arguments, folders, tmp_path):
     weights = []
-    for number in range(2):
-        out = tmp_path / str(number)
-        distill(arguments(teacher="bert", student="3x192", train_file=labelled(), output_dir=str(out), max_steps=1))
-        weights.append((out / "model.safetensors").read_bytes())
+    for name in "01":
+        distill(arguments(name, teacher="bert", student="3x192", train_file=labelled(), max_steps=1))
+        weights.append((tmp_path / name / "model.safetensors").read_bytes())
     assert weights[0] == weights[1]
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "0")
     config = model.config
@@ -638,7 +593,7 @@ def test_a_folder_that_is_called_like_a_size_is_told_of(arguments, folders, tmp_
     distill(arguments(teacher="bert", student="tiny", train_file=labelled(), max_steps=1, output_dir="tiny"))
     again = {"teacher": "bert", "train_file": labelled(), "max_steps": 1}
     distill(arguments(student="tiny", output_dir="tiny", **again))
-    assert "folder here" not in caplog.text
+    assert "a new model of that size" not in caplog.text
     arguments(student="tiny", output_dir="other", **again)
     assert "student is 'tiny', a new model of that size; to use the folder of that name write ./tiny." in caplog.text
     assert not arguments(student="./tiny", output_dir="other", **again).is_new_student

@@ -16,7 +16,6 @@ from mybert.finetuning import (
     EvaluateArguments,
     FeaturesArguments,
     FeatureTagger,
-    FinetuningArguments,
     evaluate_model,
     extract_features,
     finetune,
@@ -141,14 +140,25 @@ def test_lone_surrogates_are_unknown_characters_in_features(encoder, tmp_path):
     assert first["features"] == second["features"] and first["text"] == "the \uffff cat\u2028sat"
 
 
-def test_features_of_a_model_of_short_texts(tmp_path, tokenizer, text_file):
-    config = MyBertConfig(vocab_size=len(tokenizer), hidden_size=8, num_attention_heads=2, max_position_embeddings=4)
-    MyBertModel(config).save_pretrained(tmp_path / "short")
-    tokenizer.save_pretrained(tmp_path / "short")
-    arguments = FeaturesArguments(
-        str(tmp_path / "short"), [str(text_file)], str(tmp_path / "f.jsonl"), features="last"
-    )
-    assert extract_features(arguments)["cut"] == 2
+@pytest.fixture(scope="module")
+def short(tmp_path_factory, tokenizer):
+    """An encoder that reads at most 16 tokens."""
+    folder = tmp_path_factory.mktemp("encoder") / "short"
+    size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    MyBertModel(MyBertConfig(vocab_size=len(tokenizer), max_position_embeddings=16, **size)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_texts_longer_than_the_model_reads_are_cut_and_counted(short, tmp_path):
+    (tmp_path / "t.txt").write_text("the cat sat " * 9 + "\na dog\nfish and bread\n")
+    for length, cut in ((None, 1), (4, 2)):
+        output = str(tmp_path / f"{length}.jsonl")
+        settings = {"features": "last", "max_length": length, "pooling": "mean"}
+        assert (
+            extract_features(FeaturesArguments(str(short), [str(tmp_path / "t.txt")], output, **settings))["cut"]
+            == cut
+        )
 
 
 def test_a_model_on_the_hub_pools_as_its_own_files_say(encoder, text_file, tmp_path, monkeypatch):
@@ -169,12 +179,6 @@ def test_a_model_on_the_hub_pools_as_its_own_files_say(encoder, text_file, tmp_p
         found.append(load_file(output)["features"])
     np.testing.assert_array_equal(*found)
     np.testing.assert_allclose(np.linalg.norm(found[1], axis=1), 1, atol=1e-6)
-
-
-def test_long_texts_are_cut_and_counted(encoder, text_file, tmp_path):
-    output = str(tmp_path / "f.jsonl")
-    arguments = FeaturesArguments(str(encoder), [str(text_file)], output, max_length=5)
-    assert extract_features(arguments)["cut"] == 2
 
 
 @pytest.mark.parametrize(
@@ -199,29 +203,16 @@ SENTENCES = [f"the {noun} was {end}".split() for noun in (*WORDS, "fish") for en
 
 
 @pytest.fixture
-def tagging(tmp_path, encoder):
+def tagging(short_run, tmp_path, encoder):
     lines = [[f"{word}\t{WORDS.get(word, 'O')}" for word in words] for words in SENTENCES]
-    (tmp_path / "train.conll").write_text("\n\n".join("\n".join(sentence) for sentence in lines) + "\n")
+    path = tmp_path / "train.conll"
+    path.write_text("\n\n".join("\n".join(sentence) for sentence in lines) + "\n")
+    defaults = {"task": "ner", "model": str(encoder), "train_file": str(path), "validation_file": str(path)}
+    defaults |= {"approach": "features", "lstm_size": 16, "learning_rate": 1e-2, "num_train_epochs": 100}
+    defaults |= {"per_device_train_batch_size": 4, "save_strategy": "no", "eval_strategy": "no"}
 
     def make(**settings):
-        defaults = {
-            "task": "ner",
-            "model": str(encoder),
-            "train_file": str(tmp_path / "train.conll"),
-            "validation_file": str(tmp_path / "train.conll"),
-            "output_dir": str(tmp_path / "out"),
-            "approach": "features",
-            "lstm_size": 16,
-            "learning_rate": 1e-2,
-            "num_train_epochs": 100,
-            "per_device_train_batch_size": 4,
-            "save_strategy": "no",
-            "eval_strategy": "no",
-            "max_length": 16,
-            "disable_tqdm": True,
-            "use_cpu": True,
-        }
-        return FinetuningArguments(**defaults | settings)
+        return short_run(**defaults | settings)
 
     return make
 
@@ -273,18 +264,8 @@ def test_a_file_of_features_is_not_replaced_without_a_word(encoder, text_file, t
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_tagger_on_an_encoder_of_short_texts(tagging, tmp_path, tokenizer):
-    config = MyBertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=16,
-    )
-    MyBertModel(config).save_pretrained(tmp_path / "short")
-    tokenizer.save_pretrained(tmp_path / "short")
-    finetune(tagging(model=str(tmp_path / "short"), max_steps=1))
+def test_a_tagger_on_an_encoder_of_short_texts(tagging, tmp_path, short):
+    finetune(tagging(model=str(short), max_steps=1))
     tags = tag_words(tmp_path / "out", [SENTENCES[0] * 10, SENTENCES[1]])
     assert [len(sentence) for sentence in tags] == [10 * len(SENTENCES[0]), len(SENTENCES[1])]
     with pytest.raises(ValueError, match=r"max_length is 17; .*short reads at most 16 tokens"):
@@ -308,20 +289,9 @@ def test_all_rows_are_those_of_table_7(tagging, tmp_path):
     assert sizes == dict.fromkeys(TABLE_7, 8) | {"concat_last_four": 32}
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"features": "best"}, "features is 'best'; expected one of all, embeddings"),
-        ({"bilstm": True}, "the whole encoder is frozen"),
-        ({"freeze": "encoder"}, "the whole encoder is frozen"),
-    ],
-)
-def test_mistakes_in_training(tagging, settings, message):
-    with pytest.raises(ValueError, match=message):
-        finetune(tagging(**settings))
-
-
-def test_features_are_for_tagging(tagging, tmp_path):
+def test_mistakes_in_training(tagging, tmp_path):
+    with pytest.raises(ValueError, match="features is 'best'; expected one of all, embeddings"):
+        finetune(tagging(features="best"))
     (tmp_path / "t.tsv").write_text("text\tlabel\na\tx\nb\ty\n")
     with pytest.raises(ValueError, match="is only for tagging words"):
         finetune(tagging(task="classification", train_file=str(tmp_path / "t.tsv"), validation_file=None))

@@ -10,46 +10,46 @@ import torch
 from safetensors.torch import load_file
 
 from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification
+from mybert.cli import main
 
 pytestmark = pytest.mark.slow
 
-TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m")
+SIZE = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+SIZE |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.2}
 
 
-def launch(folder, *command, launcher=()):
-    result = subprocess.run(
-        [sys.executable, "-m", *launcher, "mybert", *command],
-        cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def launch(folder, *command):
+    """Run a command in two processes, and return what it prints."""
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "mybert")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    settings = {"capture_output": True, "text": True, "timeout": 300}
+    result = subprocess.run([*torchrun, *command], cwd=folder, env=environment, **settings)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
+@pytest.fixture
+def save(tmp_path, tokenizer, monkeypatch):
+    """Saves models without dropout, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(name, kind=MyBertForPreTraining, **settings):
+        torch.manual_seed(0)
+        kind(MyBertConfig(vocab_size=len(tokenizer), **SIZE | settings)).save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+
+    return make
+
+
 def weights_by_processes(folder, command, start):
     """The weights of the starting model, and those that one process gives, and two with half of its batch size."""
-    launch(folder, *command, "--output_dir", "one", "--per_device_train_batch_size", "4")
-    two = ("--output_dir", "two", "--per_device_train_batch_size", "2")
-    launch(folder, *command, *two, launcher=TORCHRUN)
+    assert main([*command, "--output_dir", "one", "--per_device_train_batch_size", "4", "--use_cpu"]) == 0
+    launch(folder, *command, "--output_dir", "two", "--per_device_train_batch_size", "2")
     return [load_file(folder / name / "model.safetensors") for name in (start, "one", "two")]
 
 
-def test_two_processes_are_one_run(tmp_path, tokenizer):
-    config = MyBertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=64,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
-    )
-    torch.manual_seed(0)
-    MyBertForPreTraining(config).save_pretrained(tmp_path / "base")
-    tokenizer.save_pretrained(tmp_path / "base")
+def test_two_processes_are_one_run(tmp_path, save):
+    save("base", initializer_range=0.02)
     rows = [f"the {word} sat\t{label}" for word in ("cat", "dog", "mat", "sun") for label in "xy"]
     (tmp_path / "data.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
     command = (
@@ -65,20 +65,16 @@ def test_two_processes_are_one_run(tmp_path, tokenizer):
     assert (tmp_path / "two" / "checkpoint-4" / "rng_state_1.pth").is_file()
     metrics = [json.loads((tmp_path / run / "metrics.json").read_text()) for run in ("one", "two")]
     assert metrics[0] == pytest.approx(metrics[1], abs=1e-6)
-    said = launch(tmp_path, "evaluate", "data.tsv", "--model", "two", "--batch_size", "2", launcher=TORCHRUN)
+    said = launch(tmp_path, "evaluate", "data.tsv", "--model", "two", "--batch_size", "2")
     measured = json.loads(said[said.index("{") :])  # once, with nothing after it
     assert measured == pytest.approx({name: metrics[0][name] for name in measured}, abs=1e-6)
     assert measured["accuracy"] > 0
 
 
 @pytest.mark.parametrize(("task", "count"), [("classification", 7), ("regression", 5)])
-def test_two_processes_count_no_example_twice(tmp_path, tokenizer, task, count):
+def test_two_processes_count_no_example_twice(tmp_path, save, task, count):
     """With five examples in batches of two, the second process has none of its own at the end of an epoch."""
-    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    size |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.2}
-    torch.manual_seed(0)
-    MyBertForPreTraining(MyBertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(tmp_path / "base")
-    tokenizer.save_pretrained(tmp_path / "base")
+    save("base")
     words = ("cat", "dog", "mat", "tree", "fish", "bread", "sun")[:count]
     rows = {
         "classification": [{"text": f"the {word} sat", "label": "xy"[n % 2]} for n, word in enumerate(words)],
@@ -96,14 +92,10 @@ def test_two_processes_count_no_example_twice(tmp_path, tokenizer, task, count):
         torch.testing.assert_close(weight, both[name], atol=1e-6, rtol=0)
 
 
-def test_two_processes_distill_as_one(tmp_path, tokenizer):
-    size = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": len(tokenizer)}
-    size |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.2}
+def test_two_processes_distill_as_one(tmp_path, save):
+    labels = {"id2label": {0: "x", 1: "y"}, "label2id": {"x": 0, "y": 1}}
     for name, layers in (("teacher", 2), ("begin", 1)):
-        torch.manual_seed(layers)
-        config = MyBertConfig(**size, num_hidden_layers=layers, id2label={0: "x", 1: "y"}, label2id={"x": 0, "y": 1})
-        MyBertForSequenceClassification(config).save_pretrained(tmp_path / name)
-        tokenizer.save_pretrained(tmp_path / name)
+        save(name, MyBertForSequenceClassification, num_hidden_layers=layers, **labels)
     texts = [f"the {word} {verb}" for word in ("cat", "dog", "mat", "tree") for verb in ("sat", "ran under a tree")]
     (tmp_path / "data.tsv").write_text("\n".join(["text\tlabel", *(f"{text}\tx" for text in texts), "a\ty"]) + "\n")
     (tmp_path / "more.txt").write_text("\n".join(f"{text} today" for text in texts[:6]) + "\n")

@@ -2,11 +2,12 @@
 
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
 
-from mybert.finetuning import TASKS, FinetuningArguments, finetune, predict
+from mybert.finetuning import TASKS, finetune, predict
 from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.question_answering import QuestionExample
 from mybert.finetuning.tasks.tagging import TaggedSentence
@@ -20,16 +21,10 @@ CLASSIFICATION = TASKS["classification"]
 
 
 @pytest.fixture
-def arguments(tmp_path, pretrained):
+def arguments(short_run, tmp_path):
     path = tmp_path / "data.tsv"
     path.write_text("\n".join(["text\tlabel", *("\t".join(row) for row in ROWS)]) + "\n")
-
-    def make(**settings):
-        defaults = {"model": str(pretrained), "output_dir": str(tmp_path / "out"), "train_file": str(path), "folds": 3}
-        defaults |= {"num_train_epochs": 1, "max_length": 16, "disable_tqdm": True, "use_cpu": True}
-        return FinetuningArguments(**defaults | settings)
-
-    return make
+    return partial(short_run, train_file=str(path), folds=3, num_train_epochs=1)
 
 
 def test_folds_have_one_size_and_the_classes_in_proportion():
@@ -93,9 +88,8 @@ def test_folds_measure_and_the_model_learns_from_all(arguments, tmp_path, monkey
     assert state["max_steps"] == 1  # of all 12 examples in a batch of 32
     weights = (out / "model.safetensors").read_bytes()
 
-    plain = tmp_path / "plain"
-    finetune(arguments(folds=0, output_dir=str(plain)))
-    assert (plain / "model.safetensors").read_bytes() == weights
+    finetune(arguments("plain", folds=0))
+    assert (tmp_path / "plain" / "model.safetensors").read_bytes() == weights
 
     monkeypatch.setattr(training_run.TaskTrainer, "train", lambda *args, **kwargs: pytest.fail("trains again"))
     again = finetune(arguments())

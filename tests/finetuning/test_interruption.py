@@ -4,20 +4,17 @@ import json
 import os
 import shutil
 import signal
+from functools import partial
+from importlib.util import find_spec
 
 import pytest
 import torch
 from transformers import AutoConfig, AutoModel
 
-from mybert.finetuning import FinetuningArguments, finetune
+from mybert.finetuning import finetune
 from mybert.finetuning.training import run as training_run
 
-ROWS = [
-    (f"the {noun} was {word} {end}", "good" if word in ("happy", "fish") else "bad")
-    for noun in ("cat", "dog", "tree", "mat")
-    for word in ("happy", "sad", "fish", "under")
-    for end in ("today", "very", "and")
-]
+NUMBERS = [(f"the cat was {word}", float(number)) for number, word in enumerate(("happy", "sad", "very", "and") * 6)]
 STRATEGIES = {
     "epoch": {},  # the defaults
     "steps": {"eval_strategy": "steps", "save_strategy": "steps", "eval_steps": 4, "save_steps": 4},
@@ -25,30 +22,33 @@ STRATEGIES = {
 
 
 @pytest.fixture
-def arguments(tmp_path, pretrained):
+def arguments(short_run, reviews):
     """Two epochs of six steps; the first evaluation counts as best because it has the highest loss."""
-    for name, rows in (("train", ROWS), ("dev", ROWS[::3])):
-        lines = ["text\tlabel", *("\t".join(row) for row in rows)]
-        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    defaults = {"metric_for_best_model": "loss", "greater_is_better": True, "learning_rate": 1e-2}
+    return partial(short_run, num_train_epochs=2, per_device_train_batch_size=8, **defaults, **reviews)
 
-    def make(**settings):
-        defaults = {
-            "model": str(pretrained),
-            "output_dir": str(tmp_path / "out"),
-            "train_file": str(tmp_path / "train.tsv"),
-            "validation_file": str(tmp_path / "dev.tsv"),
-            "num_train_epochs": 2,
-            "learning_rate": 1e-2,
-            "per_device_train_batch_size": 8,
-            "metric_for_best_model": "loss",
-            "greater_is_better": True,
-            "max_length": 16,
-            "disable_tqdm": True,
-            "use_cpu": True,
-        }
-        return FinetuningArguments(**defaults | settings)
 
-    return make
+@pytest.mark.parametrize(
+    ("settings", "step"),
+    [
+        ({"train_head_first": 0.5}, 4),
+        ({"embedding_learning_rate": 10.0, "layer_decay": 0.9}, 6),
+        ({"task": "regression", "train_file": NUMBERS, "validation_file": NUMBERS[::2]}, 4),
+        ({"save_only_model": True}, 4),  # without the optimizer it starts over
+        pytest.param({"lora": True}, 4, marks=pytest.mark.skipif(not find_spec("peft"), reason="needs PEFT")),
+    ],
+)
+def test_a_killed_run_ends_as_a_whole_one(arguments, tmp_path, killed_at, settings, step):
+    settings |= dict.fromkeys(("eval_strategy", "save_strategy"), "steps") | {"max_steps": 8}
+    settings |= dict.fromkeys(("eval_steps", "save_steps"), 2)
+    finetune(arguments("whole", **settings))
+    with killed_at(step):
+        finetune(arguments(**settings))
+    assert (tmp_path / "out" / f"checkpoint-{step}").is_dir()
+    finetune(arguments(**settings))
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "out")]
+    assert weights[0] == weights[1]
+    assert (tmp_path / "out" / "adapter" / "adapter_model.safetensors").is_file() == ("lora" in settings)
 
 
 def stop(monkeypatch, event, step):
@@ -69,7 +69,7 @@ def evaluations(folder):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_stopped_run_keeps_its_last_checkpoint(arguments, tmp_path, monkeypatch, caplog, strategy):
     settings = STRATEGIES[strategy]
-    finetune(arguments(**settings, output_dir=str(tmp_path / "whole")))
+    finetune(arguments("whole", **settings))
     stop(monkeypatch, "on_step_begin", 8)
     assert finetune(arguments(**settings)) == {"interrupted": True}
     assert "Stopped at step 9; the same command continues from there." in caplog.text
@@ -94,7 +94,7 @@ def test_a_run_killed_between_an_epochs_last_step_and_its_evaluation_ends_as_a_w
     arguments, tmp_path, monkeypatch, settings
 ):
     settings = {"save_strategy": "steps", "eval_strategy": "epoch"} | settings
-    finetune(arguments(**settings, output_dir=str(tmp_path / "whole")))
+    finetune(arguments("whole", **settings))
     for epoch in (1, 2):
 
         def killed(self, *args, epoch=epoch, evaluate=training_run.TaskTrainer.evaluate, **kwargs):
@@ -110,16 +110,6 @@ def test_a_run_killed_between_an_epochs_last_step_and_its_evaluation_ends_as_a_w
     assert evaluations(tmp_path / "out") == evaluations(tmp_path / "whole")
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "out")]
     assert weights[0] == weights[1]
-
-
-def test_the_checkpoint_of_an_epochs_last_step_has_its_evaluation(arguments, tmp_path):
-    finetune(
-        arguments(save_strategy="steps", save_steps=6, logging_strategy="epoch", output_dir=str(tmp_path / "whole"))
-    )
-    for epoch, step in ((1, 6), (2, 12)):
-        log = json.loads((tmp_path / "whole" / f"checkpoint-{step}" / "trainer_state.json").read_text())["log_history"]
-        assert [entry["step"] for entry in log if "eval_runtime" in entry] == [6, 12][:epoch]
-        assert [entry["step"] for entry in log if "loss" in entry] == [6, 12][:epoch]
 
 
 def test_a_run_killed_after_training_is_not_trained_again(arguments, monkeypatch):

@@ -1,27 +1,21 @@
 """The default learning rate for a model's size, and the rate of the word embeddings."""
 
 import json
+from functools import partial
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
-from mybert import MyBertConfig, MyBertForSequenceClassification
-from mybert.finetuning import DistillationArguments, FinetuningArguments, finetune
-from mybert.finetuning.training import run as training_run
-from mybert.finetuning.training.parameters import layerwise_groups, rate_for_size
+from mybert import MyBertConfig
+from mybert.finetuning import DistillationArguments, finetune
+from mybert.finetuning.training.parameters import rate_for_size
 
 ROWS = [("the cat was happy", "good"), ("the dog was sad", "bad")] * 8
 
 
 @pytest.fixture
-def arguments(tmp_path, pretrained):
-    def make(**settings):
-        defaults = {"model": str(pretrained), "output_dir": str(tmp_path / "out"), "train_file": ROWS, "max_steps": 1}
-        defaults |= {"per_device_train_batch_size": 4, "max_length": 16, "disable_tqdm": True, "use_cpu": True}
-        return FinetuningArguments(**defaults | settings)
-
-    return make
+def arguments(short_run):
+    return partial(short_run, train_file=ROWS, max_steps=1, per_device_train_batch_size=4)
 
 
 @pytest.mark.parametrize(
@@ -75,26 +69,13 @@ def test_a_schedule_that_does_not_fit_the_default_rate_is_refused(arguments):
         finetune(arguments(**settings))
 
 
-@pytest.mark.parametrize("layer_decay", [1.0, 0.5])
-def test_layerwise_groups_multiply_the_rate_of_word_embeddings(pretrained, layer_decay):
-    model = MyBertForSequenceClassification.from_pretrained(pretrained)
-    groups = layerwise_groups(model, 1e-3, layer_decay, 0.01, embedding_factor=10.0)
-    rates = {id(parameter): group["lr"] for group in groups for parameter in group["params"]}
-    assert groups[0]["lr"] == 1e-3  # which is logged
-    assert len(rates) == len(list(model.parameters()))
-    for name, parameter in model.named_parameters():
-        steps = {"bert.embeddings": 2, "bert.encoder": 1}.get(".".join(name.split(".")[:2]), 0)
-        factor = 10 if "word_embeddings" in name else 1
-        assert rates[id(parameter)] == pytest.approx(1e-3 * layer_decay**steps * factor), name
-
-
 @pytest.mark.parametrize("settings", [{}, {"correct_bias": False}, {"optim": "adafactor"}])
 def test_finetune_moves_word_embeddings_by_their_own_rate(arguments, pretrained, tmp_path, settings):
     """The first step of Adam moves each weight by about its learning rate."""
     moved = []
     for name, factor in (("usual", 1.0), ("faster", 10.0)):
         settings |= {"embedding_learning_rate": factor, "dropout": 0.0, "warmup_steps": 0, "learning_rate": 1e-4}
-        finetune(arguments(output_dir=str(tmp_path / name), **settings, weight_decay=0.0))
+        finetune(arguments(name, **settings, weight_decay=0.0))
         weights = load_file(tmp_path / name / "model.safetensors")
         start = load_file(pretrained / "model.safetensors")
         names = [f"bert.embeddings.{part}_embeddings.weight" for part in ("word", "position")]
@@ -102,36 +83,3 @@ def test_finetune_moves_word_embeddings_by_their_own_rate(arguments, pretrained,
     assert moved[1][0] == pytest.approx(10 * moved[0][0], rel=0.05)
     assert moved[1][1] == pytest.approx(moved[0][1], rel=0.05)
     assert "| learning rate of word embeddings | x 10 |" in (tmp_path / "faster" / "README.md").read_text()
-
-
-def test_a_run_with_a_rate_for_word_embeddings_resumes_exactly(arguments, tmp_path, monkeypatch):
-    settings = {"embedding_learning_rate": 10.0, "layer_decay": 0.9, "max_steps": 4, "save_strategy": "steps"}
-    finetune(arguments(**settings, save_steps=1, output_dir=str(tmp_path / "whole")))
-
-    class Killed(training_run.StopOnInterrupt):
-        def on_save(self, args, state, control, **kwargs):
-            if state.global_step == 3:
-                raise RuntimeError("killed")
-
-    monkeypatch.setattr(training_run, "StopOnInterrupt", Killed)
-    with pytest.raises(RuntimeError, match="killed"):
-        finetune(arguments(**settings, save_steps=1))
-    monkeypatch.undo()
-    finetune(arguments(**settings, save_steps=1))
-    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"embedding_learning_rate": 0.0}, r"embedding_learning_rate is 0\.0; expected a number above 0"),
-        ({"embedding_learning_rate": 2.0, "freeze": "encoder"}, "with freeze 'encoder'"),
-        ({"embedding_learning_rate": 2.0, "freeze_layers": 0}, "with freeze_layers 0"),
-        ({"embedding_learning_rate": 2.0, "lora": True}, "with lora"),
-        ({"embedding_learning_rate": 2.0, "approach": "features", "task": "ner"}, "with approach 'features'"),
-    ],
-)
-def test_embedding_learning_rate_without_effect_is_refused(arguments, settings, message):
-    with pytest.raises(ValueError, match=message):
-        arguments(**settings)

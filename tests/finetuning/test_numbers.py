@@ -1,6 +1,7 @@
 """Regression learns standardized numbers, and everything that a user sees is in the unit of the data."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,9 +11,8 @@ from transformers import AutoConfig, pipeline
 
 import mybert
 from mybert import MyBertForSequenceClassification
-from mybert.finetuning import FinetuningArguments, finetune
+from mybert.finetuning import finetune
 from mybert.finetuning.network.heads import fold_target_scale, learn_standardized
-from mybert.finetuning.training import run as training_run
 
 WORDS = {"happy": 3.0, "sad": -3.0, "fish": 1.0, "under": -1.0}
 ROWS = [
@@ -25,14 +25,9 @@ MINUTES = [(text, 30 * value + 500) for text, value in ROWS]
 
 
 @pytest.fixture
-def arguments(tmp_path, pretrained):
-    def make(name="out", **settings):
-        defaults = {"model": str(pretrained), "task": "regression", "output_dir": str(tmp_path / name)}
-        defaults |= {"train_file": MINUTES, "validation_file": MINUTES[::2], "num_train_epochs": 4}
-        defaults |= {"learning_rate": 3e-3, "per_device_train_batch_size": 8, "dropout": 0.0, "max_length": 16}
-        return FinetuningArguments(**defaults | {"disable_tqdm": True, "use_cpu": True} | settings)
-
-    return make
+def arguments(short_run):
+    defaults = {"task": "regression", "train_file": MINUTES, "validation_file": MINUTES[::2], "num_train_epochs": 4}
+    return partial(short_run, learning_rate=3e-3, per_device_train_batch_size=8, dropout=0.0, **defaults)
 
 
 def values_of(folder):
@@ -104,24 +99,6 @@ def test_a_checkpoint_predicts_in_the_unit_of_the_data(arguments, tmp_path):
     settings = {"task": "classification", "train_file": classes, "validation_file": classes, "max_steps": 1}
     finetune(arguments("classes", model=str(checkpoint), new_head=True, **settings))
     assert not hasattr(AutoConfig.from_pretrained(tmp_path / "classes"), "target_scale")
-
-
-def test_a_regression_resumes_exactly(arguments, tmp_path, monkeypatch):
-    settings = {"save_strategy": "steps", "save_steps": 5, "eval_strategy": "steps", "eval_steps": 5}
-    finetune(arguments("whole", **settings))
-
-    class Killed(training_run.StopOnInterrupt):
-        def on_save(self, args, state, control, **kwargs):
-            if state.global_step == 15:
-                raise RuntimeError("killed")
-
-    monkeypatch.setattr(training_run, "StopOnInterrupt", Killed)
-    with pytest.raises(RuntimeError, match="killed"):
-        finetune(arguments(**settings))
-    monkeypatch.undo()
-    finetune(arguments(**settings))
-    whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
-    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
 def test_a_kept_head_gives_the_same_numbers_at_the_start(arguments, tmp_path):

@@ -37,7 +37,16 @@ from mybert.finetuning.pruning import alternate_dropped, head_importance, most_i
 from mybert.finetuning.tasks.registry import task_record
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 24}
+HEADS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 ROWS = [("the cat sat on the mat", "1"), ("a dog ate the bread", "0"), ("it was a happy fish", "1")] * 4
+CHOICES = [
+    {"text": "the cat", "choices": ["sat", "ran on", "ate bread"], "label": 0},
+    {"text": "a dog", "choices": ["was sad", "slept", "ran today"], "label": 2},
+]
+TAGGED = [
+    {"tokens": "the cat sat on a mat under a tree".split(), "tags": list("abaabbaba")},
+    {"tokens": ["fish"], "tags": ["b"]},
+]
 
 
 def saved(folder, config_class, model_class, tokenizer, task=None, **settings):
@@ -131,6 +140,10 @@ def test_every_size_is_measured(bert, data, caplog):
     assert len(prune(PruneArguments(model=str(bert), data=[data], keep_layers=[3, 1]))["rows"]) == 3
 
 
+ANSWER = {"id": "1", "question": "a cat", "answers": [{"text": "sat", "answer_start": 8}]}
+PARAGRAPH = {"context": "the cat sat on the mat", "qas": [ANSWER]}
+
+
 @pytest.mark.parametrize(
     ("task", "model_class", "rows"),
     [
@@ -138,28 +151,7 @@ def test_every_size_is_measured(bert, data, caplog):
         (
             "squad",
             MyBertForQuestionAnswering,
-            json.dumps(
-                {
-                    "version": "1.1",
-                    "data": [
-                        {
-                            "title": "t",
-                            "paragraphs": [
-                                {
-                                    "context": "the cat sat on the mat",
-                                    "qas": [
-                                        {
-                                            "id": "1",
-                                            "question": "a cat",
-                                            "answers": [{"text": "sat", "answer_start": 8}],
-                                        }
-                                    ],
-                                }
-                            ],
-                        }
-                    ],
-                }
-            ),
+            json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": [PARAGRAPH]}]}),
         ),
     ],
 )
@@ -219,9 +211,8 @@ def test_models_like_bert(tmp_path, tokenizer, data):
 def classifier(tmp_path_factory, tokenizer):
     """A MyBERT of two layers with four heads of eight."""
     names = {"id2label": {0: "0", 1: "1"}, "label2id": {"0": 0, "1": 1}}
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     folder = tmp_path_factory.mktemp("heads") / "model"
-    return saved(folder, MyBertConfig, MyBertForSequenceClassification, tokenizer, "classification", **sizes, **names)
+    return saved(folder, MyBertConfig, MyBertForSequenceClassification, tokenizer, "classification", **HEADS, **names)
 
 
 def masked_loss(model, batch, masks):
@@ -238,59 +229,37 @@ def masked_loss(model, batch, masks):
             hook.remove()
 
 
-def test_importance_is_the_derivative_by_a_mask(classifier, data, tokenizer):
-    task = TASKS["classification"]
-    model, labels = task.load_finetuned(Checkpoint(classifier))
-    encoded = task.encode(task.read(data), labels, tokenizer, data)
-    found = head_importance(task, encoded, model, tokenizer)
-    expected = torch.zeros(2, 4, dtype=torch.float64)
-    collate = task.collator(tokenizer, model)
-    for place in range(len(encoded)):
-        masks = torch.ones(2, 4, requires_grad=True)
-        loss = masked_loss(model.eval(), collate([encoded[place]]), masks)
-        expected += torch.autograd.grad(loss, masks)[0].abs().double()
-    expected /= expected.norm(dim=1, keepdim=True)
-    assert (found - expected).abs().max() < 1e-4
-    assert found.std() > 0.01
-    assert all(parameter.grad is None for parameter in model.parameters()) and model.config.unpad_inputs
-    assert most_important(torch.tensor([[0.1, 0.9, 0.5], [0.2, 0.2, 0.1]]), 2) == [[1, 2], [0, 1]]
-
-
-CHOICES = [
-    {"text": "the cat", "choices": ["sat", "ran on", "ate bread"], "label": 0},
-    {"text": "a dog", "choices": ["was sad", "slept", "ran today"], "label": 2},
-]
-TAGGED = [
-    {"tokens": "the cat sat on a mat under a tree".split(), "tags": list("abaabbaba")},
-    {"tokens": ["fish"], "tags": ["b"]},
-]
-
-
 @pytest.mark.parametrize(
     ("name", "head", "labels", "rows"),
     [
-        ("multiple_choice", MyBertForMultipleChoice, 2, CHOICES),
+        ("classification", MyBertForSequenceClassification, "01", [{"text": text, "label": y} for text, y in ROWS]),
+        ("multiple_choice", MyBertForMultipleChoice, "", CHOICES),
         ("tagging", MyBertForTokenClassification, "ab", TAGGED),
     ],
-    ids=["the choices of a question are one example", "a short sentence counts as a long one"],
+    ids=["a text", "the choices of a question are one example", "a short sentence counts as a long one"],
 )
-def test_importance_is_the_mean_over_examples(tmp_path, tokenizer, name, head, labels, rows):
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    if name == "tagging":
-        sizes["id2label"] = dict(enumerate(labels))
-    folder = saved(tmp_path / "m", MyBertConfig, head, tokenizer, name, **sizes)
+def test_importance_is_the_mean_derivative_by_a_mask(tmp_path, tokenizer, name, head, labels, rows):
+    names = {"id2label": dict(enumerate(labels))} if labels else {}
+    folder = saved(tmp_path / "m", MyBertConfig, head, tokenizer, name, **HEADS, **names)
     task = TASKS[name]
     model, labels = task.load_finetuned(Checkpoint(folder))
-    path = tmp_path / "dev.json"
-    path.write_text(json.dumps(rows))
-    encoded = task.encode(task.read(str(path)), labels, tokenizer, str(path))
+    (tmp_path / "dev.json").write_text(json.dumps(rows))
+    data = str(tmp_path / "dev.json")
+    encoded = task.encode(task.read(data), labels, tokenizer, data)
     expected = torch.zeros(2, 4, dtype=torch.float64)
-    for place in range(2):
+    for place in range(len(encoded)):
         masks = torch.ones(2, 4, requires_grad=True)
         loss = masked_loss(model.eval(), task.collator(tokenizer, model)([encoded[place]]), masks)
         expected += torch.autograd.grad(loss, masks)[0].abs().double()
     expected /= expected.norm(dim=1, keepdim=True)
-    assert (head_importance(task, encoded, model, tokenizer) - expected).abs().max() < 1e-4
+    found = head_importance(task, encoded, model, tokenizer)
+    assert (found - expected).abs().max() < 1e-4
+    assert found.std() > 0.01
+    assert all(parameter.grad is None for parameter in model.parameters()) and model.config.unpad_inputs
+
+
+def test_most_important_heads_are_in_order_and_ties_go_to_the_first():
+    assert most_important(torch.tensor([[0.1, 0.9, 0.5], [0.2, 0.2, 0.1]]), 2) == [[1, 2], [0, 1]]
 
 
 @pytest.mark.parametrize("source", ["mybert", "bert"])
@@ -346,49 +315,45 @@ def test_data_in_memory(tmp_path, bert, data):
     assert files[0] == files[1]
 
 
-def test_mistakes(tmp_path, bert, data, capsys):
-    model = {"model": str(bert)}
-    for settings, message in (
-        ({}, "model is not set"),
-        (model, "data and output_dir are not set"),
-        (model | {"data": [data], "drop_layers": ["bottom"]}, "drop_layers is 'bottom'; expected top or alternate"),
-        (
-            model | {"data": [data], "drop_layers": ["1"], "keep_layers": [2]},
-            "keep_layers is set, and drop_layers names",
-        ),
-        (model | {"data": [data], "output_dir": "x"}, "output_dir is set; say with keep_layers"),
-        (
-            model | {"data": [data], "output_dir": "x", "keep_layers": [1, 2]},
-            "output_dir is set; say with keep_layers",
-        ),
-    ):
-        with pytest.raises(ValueError, match=message):
-            PruneArguments(**settings)
-    for settings, message in (
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": ""}, "model is not set"),
+        ({"data": []}, "data and output_dir are not set"),
+        ({"drop_layers": ["bottom"]}, "drop_layers is 'bottom'; expected top or alternate"),
+        ({"drop_layers": ["1"], "keep_layers": [2]}, "keep_layers is set, and drop_layers names"),
+        ({"output_dir": "x"}, "output_dir is set; say with keep_layers"),
+        ({"output_dir": "x", "keep_layers": [1, 2]}, "output_dir is set; say with keep_layers"),
         ({"keep_layers": [4]}, "keep_layers is 4; expected 1 to 3; .* has 4 layers"),
         ({"keep_heads": [2]}, "keep_heads is 2; expected 1 to 1, .* has 2 a layer"),
         ({"drop_layers": ["4"]}, "drop_layers is 4; .* has layers 0 to 3"),
         ({"drop_layers": ["0", "1", "2", "3"]}, "drop_layers is 0 1 2 3; .* one must stay"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            prune(PruneArguments(**model, data=[data], **settings))
-    shutil.copytree(bert, tmp_path / "own")
-    before = {path.name: path.read_bytes() for path in (tmp_path / "own").iterdir()}
+    ],
+)
+def test_mistakes(bert, data, settings, message):
+    with pytest.raises(ValueError, match=message):
+        prune(PruneArguments(**{"model": str(bert), "data": [data]} | settings))
+
+
+def test_nothing_is_written_over(tmp_path, bert, data, capsys):
+    own = shutil.copytree(bert, tmp_path / "own")
+    before = {path.name: path.read_bytes() for path in own.iterdir()}
+
+    def call(output, *flags):
+        flags = ["--keep_layers", "2", "--output_dir", str(tmp_path / output), *flags]
+        return main(["prune", str(own), data, *flags]), capsys.readouterr()
+
     (tmp_path / "link").symlink_to("own")
     for output in ("own", "link"):
-        call = ["prune", str(tmp_path / "own"), data, "--keep_layers", "2", "--output_dir", str(tmp_path / output)]
-        assert main([*call, "--overwrite"]) == 2
-        assert "would be both read and written; name another place" in capsys.readouterr().err
-    assert {path.name: path.read_bytes() for path in (tmp_path / "own").iterdir()} == before
+        status, said = call(output, "--overwrite")
+        assert status == 2 and "would be both read and written; name another place" in said.err
+    assert {path.name: path.read_bytes() for path in own.iterdir()} == before
     with locked(tmp_path / "busy"):
-        assert main(["prune", str(bert), data, "--keep_layers", "2", "--output_dir", str(tmp_path / "busy")]) == 2
-    said = capsys.readouterr()
-    assert "busy is being written by process" in said.err and "parameters" not in said.out  # not after measuring
+        status, said = call("busy")
+    assert status == 2 and "busy is being written by process" in said.err
+    assert "parameters" not in said.out  # not after measuring
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
-    assert main(["prune", str(bert), data, "--keep_layers", "2", "--output_dir", str(tmp_path / "mine")]) == 2
-    assert "thesis.tex" in capsys.readouterr().err
-    shutil.copytree(bert, tmp_path / "folder")
-    call = ["prune", str(tmp_path / "folder"), data, "--keep_layers", "2", "--output_dir", str(tmp_path / "out")]
-    assert main([*call, "--quiet"]) == 0 and main([*call, "--quiet"]) == 2
-    assert main([*call, "--quiet", "--overwrite"]) == 0
+    status, said = call("mine")
+    assert status == 2 and "thesis.tex" in said.err
+    assert [call("out", "--quiet", *flags)[0] for flags in ([], [], ["--overwrite"])] == [0, 2, 0]

@@ -1,6 +1,7 @@
 """Fine-tuning on frequencies far from equal: the head's bias, the best checkpoint, and thresholds of rare labels."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from safetensors.torch import load_file
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from mybert import metrics
-from mybert.finetuning import FinetuningArguments, finetune
+from mybert.finetuning import finetune
 from mybert.finetuning.data.labels import Labels
 from mybert.finetuning.tasks import TASKS
 from mybert.finetuning.tasks.classification import LabelPrediction, TextExample
@@ -23,13 +24,8 @@ TAGS = [(text.split(), ["O", "B-X", "O", "O"]) for text, _ in CLASSES]
 
 
 @pytest.fixture
-def arguments(tmp_path, pretrained):
-    def make(**settings):
-        defaults = {"model": str(pretrained), "output_dir": str(tmp_path / "out"), "train_file": CLASSES}
-        defaults |= {"learning_rate": 0.0, "max_steps": 1, "max_length": 16, "disable_tqdm": True, "use_cpu": True}
-        return FinetuningArguments(**defaults | settings)
-
-    return make
+def arguments(short_run):
+    return partial(short_run, train_file=CLASSES, learning_rate=0.0, max_steps=1)
 
 
 def bias_of(folder):
@@ -62,8 +58,7 @@ def test_a_new_head_begins_with_the_frequencies_of_the_labels(arguments, tmp_pat
 def test_a_kept_head_keeps_its_bias(arguments, tmp_path):
     finetune(arguments())
     rows = [*CLASSES, *[(text, "happy") for text, _ in CLASSES]]
-    settings = {"model": str(tmp_path / "out"), "train_file": rows, "output_dir": str(tmp_path / "more")}
-    finetune(arguments(**settings))
+    finetune(arguments("more", model=str(tmp_path / "out"), train_file=rows))
     assert bias_of(tmp_path / "more") == bias_of(tmp_path / "out")
 
 
@@ -104,7 +99,7 @@ def test_the_lowest_loss_is_best_among_equal_seeds(arguments):
     trainings = [
         Training(name, Path(name), int(name[-2:]), lambda: None, metrics=metrics) for name, metrics in measured.items()
     ]
-    assert summarize(trainings, arguments(seeds=3, validation_file=CLASSES)).kept.name == "seed 43"
+    assert summarize(trainings, arguments(seeds=3, validation_file=CLASSES))[0].name == "seed 43"
 
 
 def test_fit_thresholds_shrinks_those_of_rare_labels():

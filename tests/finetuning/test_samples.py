@@ -103,9 +103,11 @@ def test_balanced_weights_and_their_loss_are_the_reference():
         logits.reshape(-1, 3)[kept], targets.reshape(-1)[kept], reduction="none"
     )
     own = weights[targets.reshape(-1)[kept]]
-    assert torch.allclose(loss({"logits": logits}, targets, num_items_in_batch=6), (single * own).sum() / 6)
-    assert torch.allclose(loss({"logits": logits}, targets), (single * own).sum() / own.sum())
-    nothing = torch.full_like(targets, -100)  # within a very long word
+    assert torch.allclose(
+        loss({"logits": logits}, {"labels": targets}, num_items_in_batch=6), (single * own).sum() / 6
+    )
+    assert torch.allclose(loss({"logits": logits}, {"labels": targets}), (single * own).sum() / own.sum())
+    nothing = {"labels": torch.full_like(targets, -100)}  # within a very long word
     for none in (None, 0):
         assert loss({"logits": logits}, nothing, num_items_in_batch=none) == 0
         assert loss({"logits": logits.detach()}, nothing, num_items_in_batch=none).isnan()

@@ -29,10 +29,183 @@ def write_json(path, content):
     return path
 
 
+def rows_of(*values):
+    return [DataRow(row, "x.csv", number) for number, row in enumerate(values, start=1)]
+
+
+def examples_of(task, *values):
+    return (TASKS[task] if isinstance(task, str) else task).examples(rows_of(*values), True)
+
+
 def logits_of(labels, ids):
     """Logits whose maximum is the given class; -100 becomes class 0."""
     ids = np.where(np.array(ids) < 0, 0, ids)
     return np.eye(len(labels.names))[ids] * 5.0
+
+
+# Rows of all tasks
+
+QUESTION = {"question": "What?", "context": "The cat sat on the mat. The dog ate fish under the tree."}
+NAN = float("nan")
+WRITTEN_LIST = r"expected a list \(.jsonl, .parquet\), or text without \[ and \]"
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "found"),
+    [
+        ("classification", {"text": ["a", "cat"], "label": "x"}, "x.csv, row 1: .* as text; expected a text"),
+        ("classification", {"text": {"words": "a cat"}, "label": "x"}, "row 1: .* as text; expected a text"),
+        ("classification", {"text": "a", "label": ["a"]}, r"row 1: .* as label; .*multilabel"),
+        ("classification", {"text": "a", "label": {"a": 1}}, r"row 1: .* as label; .*multilabel"),
+        ("classification", {"text": "a", "label": NAN}, "no label in row 1"),
+        ("classification", {"text": "a", "label": np.float32("nan")}, "no label in row 1"),
+        ("classification", {"text": NAN, "label": 1}, "row 1: an empty text"),
+        ("multilabel", {"text": "a", "labels": "['x', 'y']"}, WRITTEN_LIST),
+        ("multilabel", {"text": "a", "labels": '["x"]'}, WRITTEN_LIST),
+        ("multilabel", {"text": "a", "labels": "[0, 3]"}, WRITTEN_LIST),
+        ("multilabel", {"text": "a", "labels": "[]"}, WRITTEN_LIST),
+        ("tagging", {"tokens": "['EU', 'rejects']", "tags": "['NOUN', 'VERB']"}, WRITTEN_LIST),
+        ("tagging", {"tokens": ["EU", "rejects"], "tags": "['NOUN' 'VERB']"}, WRITTEN_LIST),
+        ("tagging", {"tokens": ["a", "b"], "tags": ["X", " "]}, "row 1: an empty tag"),
+        ("multiple_choice", {"text": "a", "choices": ["a", "b"], "label": "4"}, "row 1: '4' as label; .* 0 to 1"),
+        ("multiple_choice", {"text": "a", "choices": ["a"], "label": 0}, "row 1: 1 choices"),
+        ("multiple_choice", {"text": "a", "choices": "a", "label": 0}, "row 1: 'a' as choices"),
+        ("multiple_choice", {"text": "a", "choices": ["a", None], "label": 0}, "as choices; expected a list"),
+        ("multiple_choice", {"text": " ", "choices": ["a", "b"], "label": 0}, "row 1: an empty text"),
+        ("question_answering", QUESTION | {"question": ""}, "row 1: an empty question"),
+        ("question_answering", QUESTION | {"context": " "}, "row 1: an empty context"),
+        ("question_answering", QUESTION | {"question": b"What?"}, r"row 1: \"b'What\?'\" as question"),
+        ("question_answering", QUESTION | {"answers": []}, "row 1: a question without an answer; .* squad_v2"),
+        ("question_answering", QUESTION | {"answers": [{"text": "", "answer_start": 1}]}, "not empty"),
+        ("question_answering", QUESTION | {"answers": {"text": None}}, "not empty"),
+        ("question_answering", QUESTION | {"answers": [{"text": "fish", "answer_start": "x"}]}, "not a number"),
+        ("question_answering", QUESTION | {"answers": {"text": ["a", "b"], "answer_start": [3]}}, "for each text"),
+        ("question_answering", QUESTION | {"answers": {"text": ["fish"], "answer_start": 36}}, "for each text"),
+        ("question_answering", QUESTION | {"answers": 5}, "row 1: '5' as answers"),
+    ],
+)
+def test_examples_broken_row_is_an_error(task, row, found):
+    with pytest.raises(ValueError, match=found):
+        examples_of(task, {"answers": "fish"} | row)
+
+
+def test_examples_several_rows_that_do_not_fit():
+    row = QUESTION | {"id": "a", "answers": "fish"}
+    with pytest.raises(ValueError, match="the same id"):
+        examples_of("question_answering", row, row)
+    with pytest.raises(ValueError, match="row 2: 3 choices; expected 2 as in row 1"):
+        examples_of(
+            "multiple_choice",
+            *({"text": "a", "choices": choices, "label": 0} for choices in (["a", "b"], ["a", "b", "c"])),
+        )
+
+
+@pytest.mark.parametrize("missing", [None, "", NAN])
+def test_examples_missing_values(missing):
+    """Like an empty cell of a CSV file, a null in other tables."""
+    pairs = replace(TASKS["classification"], text_pair_column="text_pair")
+    rows = rows_of({"text": "a", "text_pair": missing, "label": "x"})
+    assert not pairs.is_empty(rows[0]) and pairs.examples(rows, True)[0].texts == ("a", "")
+    several = replace(TASKS["multilabel"], label_columns=("x", "y"))
+    (row,) = rows_of({"text": "a", "x": 1, "y": missing})
+    assert several.is_empty(row) and not several.has_label(row)
+    with pytest.raises(ValueError, match="row 1: an empty value as y; expected 0 or 1"):
+        several.examples([row], True)
+    assert TASKS["classification"].is_empty(rows_of({"text": "a", "label": missing})[0])
+
+
+# Files of predictions
+
+
+TABLE = {"animal": 0.9, "small": 0.8, "red, green": 0.1}
+ODD_NAMES = ["index", "prediction", "predicted_index", "x"]
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "predictions"),
+    [
+        ("multilabel", [{"text": "a", "labels": labels} for labels in (["b, c", "d\te"], ["f"], [])], None),
+        # The separator of labels is decided by all classes, not only those of the data.
+        ("multilabel", [{"text": "a", "labels": ["animal", "small"]}], [({"animal", "small"}, TABLE)]),
+        # A class may be called as a column of the table is.
+        ("classification", [{"text": "a", "label": name} for name in ODD_NAMES], None),
+        ("tagging", [{"tokens": ["a\tb", "c\nd", "e"], "tags": ["X", "Y\tZ", "X"]}], None),
+        (
+            "tagging",
+            [{"tokens": w, "tags": ["X"] * len(w)} for w in (["a", "", "\n"], ["-DOCSTART-"], ["_", " "])],
+            None,
+        ),
+    ],
+)
+def test_write_predictions_is_read_as_it_was_written(tmp_path, task, rows, predictions):
+    task = TASKS[task]
+    examples = examples_of(task, *rows)
+    if predictions is not None:
+        predictions = [LabelPrediction(frozenset(label), table) for label, table in predictions]
+    elif task.pipeline == "token-classification":
+        predictions = [example.tags for example in examples]
+    else:
+        table = dict.fromkeys((name for example in examples for name in task.classes_of(example)), 0.5)
+        predictions = [LabelPrediction(example.label, table) for example in examples]
+    task.write_predictions(predictions, examples, tmp_path)
+    (file,) = tmp_path.iterdir()
+    read = task.read_predictions(file, examples)
+    assert [getattr(item, "label", item) for item in read] == [getattr(item, "label", item) for item in predictions]
+
+
+def test_write_predictions_in_columns(tmp_path):
+    examples = examples_of("classification", *({"text": "a", "label": name} for name in ODD_NAMES))
+    table = dict.fromkeys(ODD_NAMES, 0.25)
+    TASKS["classification"].write_predictions([LabelPrediction("x", table)] * 4, examples, tmp_path)
+    columns = (tmp_path / "predictions.tsv").read_text().splitlines()[0].split("\t")
+    expected = ["index", "prediction", "predicted_predicted_index", "predicted_prediction", "predicted_index", "x"]
+    assert columns == expected
+    examples = examples_of("tagging", *({"tokens": words, "tags": ["X"] * 2} for words in (["a", ""], ["_", "\n"])))
+    assert [example.words for example in examples] == [("a", ""), ("_", " ")]
+    TASKS["tagging"].write_predictions([example.tags for example in examples], examples, tmp_path)
+    assert (tmp_path / "predictions.conll").read_text().split("\n") == [
+        "a\tX\tX",
+        "_\tX\tX",
+        "",
+        "_\tX\tX",
+        "_\tX\tX",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "name", "lines", "metrics"),
+    [
+        ("sst2", [{"sentence": "a", "label": n} for n in (1, 0, 0)], "p.tsv", "2\t0\n0\t1\n1\t0", {"accuracy": 1.0}),
+        (
+            *("multiple_choice", [{"text": "a", "choices": ["b", "c"], "label": n} for n in (1, 0)]),
+            *("p.csv", "1,0\n0,1", {"accuracy": 1.0}),
+        ),
+        ("fill_mask", [{"text": "[MASK] x", "label": w} for w in "bd"], "p.tsv", "1\td\n0\tb", {"accuracy": 1.0}),
+    ],
+)
+def test_read_predictions_by_index(tmp_path, task, rows, name, lines, metrics):
+    examples, file = examples_of(task, *rows), tmp_path / name
+    header = "index,prediction" if name.endswith("csv") else "index\tprediction"
+    file.write_text(f"{header}\n{lines}\n")
+    assert TASKS[task].score(TASKS[task].read_predictions(file, examples), examples) == metrics
+    count = len(rows)
+    for index, found in ((count, f"'{count}' as index; expected 0 to {count - 1}"), (0, "'0' as index a second time")):
+        mark = "," if name.endswith("csv") else "\t"
+        numbers = [*range(count - 1), index]
+        file.write_text("\n".join([header, *(f"{number}{mark}0" for number in numbers)]))
+        with pytest.raises(ValueError, match=found):
+            TASKS[task].read_predictions(file, examples)
+
+
+def test_choices_are_written_with_probabilities(tmp_path):
+    task = TASKS["multiple_choice"]
+    examples = examples_of(task, *({"text": "a", "choices": ["b", "c"], "label": label} for label in (0, 1)))
+    predictions = [ChoicePrediction(1, (0.25, 0.75)), ChoicePrediction(1, (0.4, 0.6))]
+    task.write_predictions(predictions, examples, tmp_path)
+    assert (tmp_path / "predictions.csv").read_text().splitlines()[1] == "0,1,0.250000,0.750000"
+    read = task.read_predictions(tmp_path / "predictions.csv", examples)
+    assert task.score(read, examples) == {"accuracy": 0.5}
 
 
 # Classification
@@ -51,18 +224,6 @@ def test_the_most_frequent_answer_is_scored_as_any_other():
     assert TASKS["ner"].majority_scores([]) == {}
 
 
-def test_of_a_pair_the_longer_sentence_is_cut(tokenizer):
-    task = replace(TASKS["rte"], max_length=12)
-    (example,) = task.examples(
-        _rows([{"sentence1": "the cat " * 9, "sentence2": "a dog", "label": "entailment"}]), True
-    )
-    data = task.encode([example], Labels(task.classes), tokenizer, "x")
-    first, second = tokenizer.decode(data[0]["input_ids"]).removeprefix("[CLS]").strip("[SEP] ").split("[SEP]")
-    assert second.split() == ["a", "dog"]
-    assert len(first.split()) == 7
-    assert data[0]["token_type_ids"].count(1) == 3
-
-
 @pytest.mark.parametrize(
     ("train", "dev", "ids"),
     [
@@ -77,22 +238,13 @@ def test_of_a_pair_the_longer_sentence_is_cut(tokenizer):
 )
 def test_labels_are_numbers_or_names(tokenizer, train, dev, ids):
     task = TASKS["classification"]
-    examples = task.examples(_rows([{"text": "a cat", "label": label} for label in train]), True)
+    examples = examples_of(task, *[{"text": "a cat", "label": label} for label in train])
     labels = task.labels(examples, "train")
-    examples = task.examples(_rows([{"text": "a cat", "label": label} for label in dev]), True)
+    examples = examples_of(task, *[{"text": "a cat", "label": label} for label in dev])
     data = task.encode(examples, labels, tokenizer, "dev")
     assert list(data.inputs["labels"]) == ids
     predictions = task.predict(logits_of(labels, ids), data, labels)
     assert task.score(predictions, data.examples)["accuracy"] == 1.0
-
-
-def test_qqp_leaves_out_the_broken_rows_of_its_file(tmp_path, caplog):
-    lines = ["id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "1\t2\t3\ta cat ?\ta dog ?\t0", "2\t4\t5\ta"]
-    (tmp_path / "train.tsv").write_text("\n".join(lines))
-    with caplog.at_level(logging.WARNING):
-        (example,) = TASKS["qqp"].read(tmp_path / "train.tsv")
-    assert example.texts == ("a cat ?", "a dog ?")
-    assert "1 broken rows" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -112,7 +264,7 @@ def test_qqp_leaves_out_the_broken_rows_of_its_file(tmp_path, caplog):
 )
 def test_several_labels(tokenizer, rows, options, tmp_path):
     task = replace(TASKS["multilabel"], **options)
-    examples = task.examples(_rows(rows), True)
+    examples = examples_of(task, *rows)
     labels = task.labels(examples, "train")
     assert labels.names == ("animal", "small")
     data = task.encode(examples, labels, tokenizer, "train")
@@ -123,106 +275,21 @@ def test_several_labels(tokenizer, rows, options, tmp_path):
     assert scores == {"accuracy": 0.5, "micro_f1": pytest.approx(2 / 3), "macro_f1": 0.5}
     task.write_predictions(predictions, examples, tmp_path)
     assert (tmp_path / "predictions.tsv").read_text().splitlines()[0] == "index\tprediction\tanimal\tsmall"
-    again = task.read_predictions(tmp_path / "predictions.tsv", examples)
-    assert [item.label for item in again] == [item.label for item in predictions]
-
-
-def test_names_of_labels_with_commas_and_breaks(tmp_path):
-    task = TASKS["multilabel"]
-    rows = [{"text": "a", "labels": ["b, c", "d\te"]}, {"text": "a", "labels": ["f"]}, {"text": "a", "labels": []}]
-    examples = task.examples(_rows(rows), True)
-    assert task.classes_of(examples[0]) == ("b, c", "d e")
-    names = ["b, c", "d e", "f"]
-    predictions = [LabelPrediction(example.label, dict.fromkeys(names, 0.5)) for example in examples]
-    task.write_predictions(predictions, examples, tmp_path)
-    read = task.read_predictions(tmp_path / "predictions.tsv", examples)
-    assert [item.label for item in read] == [example.label for example in examples]
-
-
-def test_the_index_says_whose_a_prediction_is(tmp_path):
-    examples = TASKS["sst2"].examples(_rows([{"sentence": "a", "label": label} for label in (1, 0, 0)]), True)
-    file = tmp_path / "p.tsv"
-    file.write_text("index\tprediction\n2\t0\n0\t1\n1\t0\n")
-    assert [item.label for item in TASKS["sst2"].read_predictions(file, examples)] == ["1", "0", "0"]
-    for index, message in (("1\n2\n3", "row 3: '3' as index; expected 0 to 2"), ("0\n1\n1", "'1' as index a second")):
-        file.write_text("".join(f"{line}\t0\n" for line in ["index", *index.split()]).replace("x\t0", "x\tprediction"))
-        with pytest.raises(ValueError, match=message):
-            TASKS["sst2"].read_predictions(file, examples)
-    choices = [{"text": "a", "choices": ["b", "c"], "label": label} for label in (1, 0)]
-    examples = TASKS["multiple_choice"].examples(_rows(choices), True)
-    (tmp_path / "p.csv").write_text("index,prediction\n1,0\n0,1\n")
-    read = TASKS["multiple_choice"].read_predictions(tmp_path / "p.csv", examples)
-    assert TASKS["multiple_choice"].score(read, examples) == {"accuracy": 1.0}
-    masked = [{"text": "[MASK] [MASK]", "label": label} for label in ("b c", "d e")]
-    examples = TASKS["fill_mask"].examples(_rows(masked), True)
-    (tmp_path / "m.tsv").write_text("index\tprediction\n1\td e\n0\tb c\n")
-    read = TASKS["fill_mask"].read_predictions(tmp_path / "m.tsv", examples)
-    assert TASKS["fill_mask"].score(read, examples) == {"accuracy": 1.0}
+    if not options:
+        numbered = examples_of(task, {"text": "a cat", "labels": [1, 0]}, {"text": "a tree", "labels": ["1"]})
+        data = task.encode(numbered, labels, tokenizer, "dev")
+        assert data.inputs["labels"] == [[1.0, 1.0], [0.0, 1.0]]
+        assert [example.label for example in data.examples] == [{"animal", "small"}, {"small"}]
 
 
 def test_several_labels_where_none_holds():
     task = TASKS["multilabel"]
-    examples = task.examples(_rows([{"text": "a", "labels": []}, {"text": "b", "labels": None}]), True)
+    examples = examples_of(task, *[{"text": "a", "labels": []}, {"text": "b", "labels": None}])
     assert task.score(list(map(task.right_prediction, examples)), examples) == {
         "accuracy": 1.0,
         "micro_f1": 0.0,
         "macro_f1": 0.0,
     }
-
-
-def test_words_and_tags_with_breaks_are_written_and_read(tmp_path):
-    task = TASKS["tagging"]
-    examples = task.examples(_rows([{"tokens": ["a\tb", "c\nd", "e"], "tags": ["X", "Y\tZ", "X"]}]), True)
-    assert (examples[0].words, examples[0].tags) == (("a b", "c d", "e"), ("X", "Y Z", "X"))
-    task.write_predictions([examples[0].tags], examples, tmp_path)
-    assert task.read_predictions(tmp_path / "predictions.conll", examples) == [examples[0].tags]
-
-
-def test_words_that_columns_do_not_hold_are_written_and_read(tmp_path):
-    task = TASKS["tagging"]
-    sentences = (["a", "", "\n", "b"], ["-DOCSTART-"], ["_", " "])
-    examples = task.examples(_rows([{"tokens": words, "tags": ["X"] * len(words)} for words in sentences]), True)
-    predictions = [example.tags for example in examples]
-    task.write_predictions(predictions, examples, tmp_path)
-    lines = (tmp_path / "predictions.conll").read_text().splitlines()
-    assert [line.partition("\t")[0] for line in lines] == ["a", "_", "_", "b", "", "_", "", "_", "_"]
-    assert task.read_predictions(tmp_path / "predictions.conll", examples) == predictions
-    with pytest.raises(ValueError, match="row 1: an empty tag; expected one tag per word"):
-        task.examples(_rows([{"tokens": ["a", "b"], "tags": ["X", " "]}]), True)
-
-
-@pytest.mark.parametrize("label", [["a"], {"a": 1}])
-def test_a_list_is_no_label(label):
-    with pytest.raises(ValueError, match=r"row 1: .* as label; expected one label \(several: --task multilabel"):
-        TASKS["classification"].examples(_rows([{"text": "a", "label": label}]), True)
-
-
-@pytest.mark.parametrize("nan", [float("nan"), np.float32("nan")])
-def test_nan_is_no_label_and_no_text(nan):
-    task = TASKS["classification"]
-    with pytest.raises(ValueError, match="has no label in row 1"):
-        task.examples(_rows([{"text": "a", "label": nan}]), True)
-    with pytest.raises(ValueError, match="row 1: an empty text"):
-        task.examples(_rows([{"text": nan, "label": 1}]), True)
-    assert task.is_empty(_rows([{"text": "a", "label": nan}])[0])
-
-
-@pytest.mark.parametrize("missing", [None, "", float("nan")])
-def test_a_second_text_may_be_missing(missing):
-    """Like an empty cell of a CSV file, a null in other tables."""
-    task = replace(TASKS["classification"], text_pair_column="text_pair")
-    rows = _rows([{"text": "a", "text_pair": missing, "label": "x"}])
-    assert not task.is_empty(rows[0])
-    assert task.examples(rows, True)[0].texts == ("a", "")
-
-
-@pytest.mark.parametrize("missing", [None, "", float("nan")])
-def test_an_indicator_that_is_missing_is_no_label(missing):
-    task = replace(TASKS["multilabel"], label_columns=("x", "y"))
-    row = _rows([{"text": "a", "x": 1, "y": missing}])[0]
-    assert task.is_empty(row) and not task.has_label(row)
-    with pytest.raises(ValueError, match="row 1: an empty value as y; expected 0 or 1"):
-        task.examples([row], True)
 
 
 def test_messages_do_not_repeat_pages(tokenizer):
@@ -233,8 +300,24 @@ def test_messages_do_not_repeat_pages(tokenizer):
     assert len(str(caught.value)) < 1500
     for task, row in (("regression", {"score": texts[0]}), ("multiple_choice", {"choices": ["a", "b"]})):
         with pytest.raises(ValueError, match="row 1: '0 cat cat") as caught:
-            TASKS[task].examples(_rows([{"text": "a", "label": texts[0], **row}]), True)
+            examples_of(TASKS[task], *[{"text": "a", "label": texts[0], **row}])
         assert len(str(caught.value)) < 200
+
+
+def test_encode_truncates_the_longer_sentence_of_a_pair(tokenizer):
+    task = replace(TASKS["rte"], max_length=12)
+    examples = examples_of(task, {"sentence1": "the cat " * 9, "sentence2": "a dog", "label": "entailment"})
+    data = task.encode(examples, Labels(task.classes), tokenizer, "x")
+    first, second = tokenizer.decode(data[0]["input_ids"]).removeprefix("[CLS]").strip("[SEP] ").split("[SEP]")
+    assert (len(first.split()), second.split()) == (7, ["a", "dog"])
+    assert data[0]["token_type_ids"].count(1) == 3
+
+
+def test_read_qqp_leaves_out_the_broken_rows_of_its_file(tmp_path, caplog):
+    lines = ["id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "1\t2\t3\ta cat ?\ta dog ?\t0", "2\t4\t5\ta"]
+    (tmp_path / "train.tsv").write_text("\n".join(lines))
+    (example,) = TASKS["qqp"].read(tmp_path / "train.tsv")
+    assert example.texts == ("a cat ?", "a dog ?") and "1 broken rows" in caplog.text
 
 
 def test_true_and_false_are_one_and_zero():
@@ -245,50 +328,11 @@ def test_true_and_false_are_one_and_zero():
         Labels(("0", "1", "2")).ids(["True"], "dev")
 
 
-def test_several_labels_by_number(tokenizer):
-    task = TASKS["multilabel"]
-    labels = Labels(("animal", "small"))
-    examples = task.examples(_rows([{"text": "a cat", "labels": [1, 0]}, {"text": "a tree", "labels": ["1"]}]), True)
-    data = task.encode(examples, labels, tokenizer, "dev")
-    assert data.inputs["labels"] == [[1.0, 1.0], [0.0, 1.0]]
-    assert [example.label for example in data.examples] == [{"animal", "small"}, {"small"}]
-
-
-@pytest.mark.parametrize("text", [["a", "cat"], {"words": "a cat"}])
-def test_a_text_is_no_list(text):
-    with pytest.raises(ValueError, match=r"x.csv, row 1: .* as text; expected a text"):
-        TASKS["classification"].examples(_rows([{"text": text, "label": "x"}]), True)
-
-
 def test_glue_scores_are_of_the_positive_class():
     task = TASKS["mrpc"]
-    examples = task.examples(_rows([{"#1 String": "a", "#2 String": "b", "Quality": q} for q in "1100"]), True)
+    examples = examples_of(task, *[{"#1 String": "a", "#2 String": "b", "Quality": q} for q in "1100"])
     scores = task.score([LabelPrediction(label) for label in "1000"], examples)
     assert scores == {"accuracy": 0.75, "f1": pytest.approx(2 / 3)}
-
-
-def test_a_class_may_be_called_as_a_column_of_predictions_is(tmp_path):
-    names = ["index", "prediction", "predicted_index", "x"]
-    examples = [TextExample(("a cat",), name) for name in names]
-    table = dict.fromkeys(names, 0.25)
-    predictions = [LabelPrediction(name, table) for name in names]
-    task = TASKS["classification"]
-    task.write_predictions(predictions, examples, tmp_path)
-    columns = (tmp_path / "predictions.tsv").read_text().splitlines()[0].split("\t")
-    expected = ["index", "prediction", "predicted_predicted_index", "predicted_prediction", "predicted_index", "x"]
-    assert columns == expected
-    read = task.read_predictions(tmp_path / "predictions.tsv", examples)
-    assert [prediction.label for prediction in read] == names
-
-
-def test_what_stands_between_labels_is_told_by_all_classes_not_those_of_the_data(tmp_path):
-    examples = [TextExample(("a cat",), frozenset({"animal", "small"}))]
-    table = {"animal": 0.9, "small": 0.8, "red, green": 0.1}
-    predictions = [LabelPrediction(frozenset({"animal", "small"}), table)]
-    task = TASKS["multilabel"]
-    task.write_predictions(predictions, examples, tmp_path)
-    (read,) = task.read_predictions(tmp_path / "predictions.tsv", examples)
-    assert read.label == {"animal", "small"}
 
 
 # Multiple choice
@@ -297,7 +341,7 @@ def test_what_stands_between_labels_is_told_by_all_classes_not_those_of_the_data
 def test_swag_reads_sent2_before_every_ending(tokenizer):
     row = {"sent1": "the cat sat.", "sent2": "it", "label": "2"} | {f"ending{n}": f"ate {n}" for n in range(4)}
     task = TASKS["swag"]
-    (example,) = task.examples(_rows([row]), True)
+    (example,) = examples_of(task, *[row])
     assert example.text == "the cat sat."
     assert example.choices == ("it ate 0", "it ate 1", "it ate 2", "it ate 3")
     assert example.label == 2
@@ -306,33 +350,6 @@ def test_swag_reads_sent2_before_every_ending(tokenizer):
     assert batch["input_ids"].shape[:2] == (2, 4)
     assert batch["labels"].tolist() == [2, 2]
     assert task.collator(tokenizer)([data[0]])["input_ids"].shape[:2] == (1, 4)
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"label": "4"}, "row 1: '4' as label; expected a number from 0 to 1"),
-        ({"choices": ["a"]}, "row 1: 1 choices; expected at least two"),
-        ({"choices": "a"}, "row 1: 'a' as choices; expected a list of texts"),
-        ({"choices": ["a", None]}, "as choices; expected a list of texts"),
-        ({"text": " "}, "row 1: an empty text"),
-    ],
-)
-def test_broken_choices(row, message):
-    rows = [{"text": "a cat", "choices": ["a", "b"], "label": 0} | row]
-    with pytest.raises(ValueError, match=message):
-        TASKS["multiple_choice"].examples(_rows(rows), True)
-
-
-def test_choices_written_and_read(tmp_path):
-    examples = TASKS["multiple_choice"].examples(
-        _rows([{"text": "a", "choices": ["b", "c"], "label": label} for label in (0, 1)]), True
-    )
-    predictions = [ChoicePrediction(1, (0.25, 0.75)), ChoicePrediction(1, (0.4, 0.6))]
-    TASKS["multiple_choice"].write_predictions(predictions, examples, tmp_path)
-    assert (tmp_path / "predictions.csv").read_text().splitlines()[1] == "0,1,0.250000,0.750000"
-    read = TASKS["multiple_choice"].read_predictions(tmp_path / "predictions.csv", examples)
-    assert TASKS["multiple_choice"].score(read, examples) == {"accuracy": 0.5}
 
 
 # Tagging
@@ -387,6 +404,9 @@ def test_document_context_is_of_the_own_document(tokenizer):
     assert tokens[2] == "[CLS] a tree [SEP]".split()
     assert data[0]["labels"] == [-100, 0, -100, 4, 4, 1, -100, -100, -100, -100, -100]
     assert data[1]["labels"] == [-100] * 7 + [0, -100, 2, -100]
+    named = [replace(sentence, document=name) for sentence, name in zip(SENTENCES, "zza", strict=True)]
+    again = replace(TASKS["ner"], max_document_context=True).encode(named, TAGS, tokenizer, "x")
+    assert again.inputs["input_ids"] == data.inputs["input_ids"]
 
 
 @pytest.mark.parametrize("context", [False, True])
@@ -424,16 +444,16 @@ def test_a_word_without_pieces_is_tagged(tokenizer):
     assert data[0]["labels"] == [-100, 0, 4, 4, -100]
 
 
-def test_tags_of_a_type_come_together():
-    assert TASKS["ner"].labels([TaggedSentence(("a", "b"), ("B-A", "O")), SENTENCES[1]], "x").names == (
-        "B-A",
-        "I-A",
-        "O",
-    )
-    sentences = [TaggedSentence(("a", "b", "c"), ("B-A", "I-A", "B-P"))]
-    assert TASKS["ner"].labels(sentences, "x").names == ("B-A", "B-P", "I-A", "I-P")
-    pos = [TaggedSentence(("a", "b", "c"), ("NOUN", "IN", "BES"))]
-    assert TASKS["tagging"].labels(pos, "x").names == ("BES", "IN", "NOUN")
+@pytest.mark.parametrize(
+    ("task", "tags", "names"),
+    [
+        ("ner", ["B-A", "O", "B-A", "I-A"], ("B-A", "I-A", "O")),
+        ("ner", ["B-A", "I-A", "B-P"], ("B-A", "B-P", "I-A", "I-P")),
+        ("tagging", ["NOUN", "IN", "BES"], ("BES", "IN", "NOUN")),
+    ],
+)
+def test_labels_of_entities_have_both_tags_of_a_type(task, tags, names):
+    assert TASKS[task].labels([TaggedSentence(("a",) * len(tags), tuple(tags))], "x").names == names
 
 
 def test_tags_that_are_not_of_entities(tokenizer):
@@ -464,18 +484,11 @@ def test_a_text_is_no_context_of_another(tokenizer):
     """What is predicted for a text depends on no other, unless a column says that they are of one document."""
     task = replace(TASKS["ner"], max_document_context=True)
     rows = [{"tokens": "a cat sat"}, {"tokens": "dogs ate"}]
-    alone = [task.encode(task.new_examples([row]), TAGS, tokenizer, "x")[0]["input_ids"] for row in _rows(rows)]
-    data = task.encode(task.new_examples(_rows(rows)), TAGS, tokenizer, "x")
+    alone = [task.encode(task.new_examples([row]), TAGS, tokenizer, "x")[0]["input_ids"] for row in rows_of(*rows)]
+    data = task.encode(task.new_examples(rows_of(*rows)), TAGS, tokenizer, "x")
     assert list(data.inputs["input_ids"]) == alone
-    together = task.new_examples(_rows([{"document": 3} | row for row in rows]))
+    together = task.new_examples(rows_of(*[{"document": 3} | row for row in rows]))
     assert len(task.encode(together, TAGS, tokenizer, "x")[0]["input_ids"]) == len(alone[0]) + len(alone[1]) - 2
-
-
-def test_documents_may_have_any_name(tokenizer):
-    named = [replace(sentence, document=name) for sentence, name in zip(SENTENCES, "zza", strict=True)]
-    task = replace(TASKS["ner"], max_document_context=True)
-    found, expected = (task.encode(rows, TAGS, tokenizer, "x").inputs["input_ids"] for rows in (named, SENTENCES))
-    assert found == expected
 
 
 def test_tags_from_tables(tmp_path):
@@ -484,6 +497,12 @@ def test_tags_from_tables(tmp_path):
     assert TASKS["tagging"].read(write_json(tmp_path / "t.jsonl", rows)) == expected
     (tmp_path / "t.csv").write_text("tokens,tags\na cat,O B-A\nsat,O\n")
     assert TASKS["tagging"].read(tmp_path / "t.csv") == expected
+    assert examples_of("tagging", {"tokens": "[ laughs ] [1]", "tags": "X X X X"})[0].words == (
+        "[",
+        "laughs",
+        "]",
+        "[1]",
+    )
     (tmp_path / "t.csv").write_text("tokens,tags\na cat,O\n")
     with pytest.raises(ValueError, match=r"t.csv, row 1: 2 words and 1 tags"):
         TASKS["tagging"].read(tmp_path / "t.csv")
@@ -492,7 +511,7 @@ def test_tags_from_tables(tmp_path):
 # Question answering
 
 FISH = {"text": "fish", "answer_start": 36}
-CONTEXT = "The cat sat on the mat. The dog ate fish under the tree."
+CONTEXT = QUESTION["context"]
 
 
 def squad(tmp_path, answers, question="What?", **fields):
@@ -522,7 +541,7 @@ def test_questions_are_learnt_and_measured_without_padding(tmp_path, pretrained,
         return forward(self, *args, **kwargs)
 
     monkeypatch.setattr(MyBertForQuestionAnswering, "forward", record)
-    data = str(squad(tmp_path, [[{"text": "fish", "answer_start": 36}], [{"text": "The cat", "answer_start": 0}]]))
+    data = str(squad(tmp_path, [[FISH], [{"text": "The cat", "answer_start": 0}]]))
     settings = {"task": "squad", "model": str(pretrained), "output_dir": str(tmp_path / "out"), "num_train_epochs": 1}
     metrics = finetune(
         FinetuningArguments(**settings, train_file=data, validation_file=data, disable_tqdm=True, use_cpu=True)
@@ -557,7 +576,7 @@ def test_a_tokens_number_is_its_place_in_the_batch(tmp_path, tokenizer, name):
 
 @pytest.mark.parametrize("name", ["squad", "squad_v2"])
 def test_windows_teach_and_give_back_the_answer(tmp_path, tokenizer, name):
-    answers = [[{"text": "fish", "answer_start": 36}]] + ([[]] if name == "squad_v2" else [])
+    answers = [[FISH]] + ([[]] if name == "squad_v2" else [])
     task = replace(TASKS[name], max_length=14, doc_stride=3)
     examples = task.read(squad(tmp_path, answers))
     data = task.encode(examples, None, tokenizer, "x")
@@ -587,7 +606,7 @@ def test_windows_teach_and_give_back_the_answer(tmp_path, tokenizer, name):
 def test_answers_by_googles_rule(tmp_path, tokenizer):
     """An answer at the border of a window counts only in a window where it is in the middle."""
     task = replace(TASKS["squad"], max_length=14, doc_stride=6, n_best_size=1)
-    examples = task.read(squad(tmp_path, [[{"text": "fish", "answer_start": 36}]]))
+    examples = task.read(squad(tmp_path, [[FISH]]))
     data = task.encode(examples, None, tokenizer, "x")
     windows = data.layout[0].windows
     outputs = [np.zeros((len(data), 14)), np.zeros((len(data), 14))]
@@ -599,6 +618,29 @@ def test_answers_by_googles_rule(tmp_path, tokenizer):
     assert replace(task, max_context=True).predict(outputs, data, None)[0].text != word
 
 
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"answers": {"text": ["fish"], "answer_start": [36]}},
+        {"answers": [FISH]},
+        {"answers": "fish", "answer_start": "36"},
+        {"answers": "fish"},
+        {"answers": ["fish"]},
+        {"answers": {"text": "fish", "answer_start": 36}},
+        {"answers": {"text": "fish"}},
+        {"answers": {"text": ["fish"], "answer_start": None}},
+    ],
+)
+def test_examples_of_answers_in_every_form(answers):
+    examples = examples_of("question_answering", *(QUESTION | answers | {"id": name} for name in ("a", None, "", 7)))
+    assert {example.answers for example in examples} == {((36, "fish"),)}
+    assert not any(example.moved for example in examples)
+    assert [example.id for example in examples] == ["a", "2", "3", "7"]  # without one its row
+    for value, count in ((False, 1), ("False", 1), ("0", 1), (True, 0), ("True", 0), ("1", 0)):
+        (example,) = examples_of("squad_v2", QUESTION | answers | {"is_impossible": value})
+        assert len(example.answers) == count
+
+
 def test_the_threshold_of_the_best_f1_is_used_unless_one_is_set():
     task = TASKS["squad_v2"]
     examples = [QuestionExample(name, "q", "a cat", ((0, "a"),) if name == "0" else ()) for name in "01"]
@@ -607,17 +649,12 @@ def test_the_threshold_of_the_best_f1_is_used_unless_one_is_set():
     task = replace(task, null_score_threshold=0.5)
     assert task.adapted(predictions, examples).null_score_threshold == 0.5
     assert TASKS["squad"].adapted(predictions, examples) is TASKS["squad"]
-
-
-def test_a_model_that_had_better_answer_nothing_does_so():
-    """The official script then returns 0 as the best threshold, which keeps answers if all odds are below it."""
-    task = TASKS["squad_v2"]
+    # If it is best to answer nothing, the official script returns 0, which keeps answers if all odds are below it.
     examples = [QuestionExample(str(number), "?", "a b", ()) for number in range(3)]
     predictions = [AnswerPrediction("b", odds) for odds in (-3.0, -1.0, -2.0)]
-    scores = task.score(predictions, examples)
+    scores = TASKS["squad_v2"].score(predictions, examples)
     assert (scores["f1"], scores["best_f1"], scores["best_f1_thresh"]) == (0.0, 100.0, 0.0)
-    adapted = task.adapted(predictions, examples)
-    assert adapted.score(predictions, examples)["f1"] == 100.0
+    assert TASKS["squad_v2"].adapted(predictions, examples).score(predictions, examples)["f1"] == 100.0
 
 
 def test_the_thresholds_of_labels_are_fitted_to_their_predictions():
@@ -635,93 +672,17 @@ def test_the_thresholds_of_labels_are_fitted_to_their_predictions():
     assert found == [frozenset(names) for names in wanted]
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"answers": {"text": ["fish"], "answer_start": [36]}},
-        {"answers": [{"text": "fish", "answer_start": 36}]},
-        {"answers": "fish", "answer_start": "36"},
-        {"answers": "fish"},
-        {"answers": ["fish"]},
-        {"answers": {"text": "fish", "answer_start": 36}},
-        {"answers": {"text": "fish"}},
-        {"answers": {"text": ["fish"], "answer_start": None}},
-    ],
-)
-def test_own_answers(row):
-    rows = _rows([{"question": "What?", "context": CONTEXT} | row])
-    (example,) = TASKS["question_answering"].examples(rows, True)
-    assert example.answers == ((36, "fish"),)
-    assert not example.moved
-    assert example.id == "1"
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"question": ""}, "row 1: an empty question"),
-        ({"context": " "}, "row 1: an empty context"),
-        ({"answers": []}, "row 1: a question without an answer; expected an answer, or a task such as squad_v2"),
-        ({"answers": [{"text": "", "answer_start": 1}]}, "expected texts that are not empty"),
-        ({"answers": [{"text": "fish", "answer_start": "x"}]}, "answer_start is not a number"),
-        ({"answers": {"text": ["fish", "cat"], "answer_start": [36]}}, "expected an answer_start for each text"),
-        ({"answers": {"text": ["fish"], "answer_start": 36}}, "expected an answer_start for each text"),
-        ({"answers": {"text": None}}, "expected texts that are not empty"),
-        ({"answers": 5}, "row 1: '5' as answers; expected texts, or objects with text and answer_start"),
-        ({"question": b"What?"}, r"row 1: \"b'What\?'\" as question; expected a text"),
-    ],
-)
-def test_broken_questions(row, message):
-    rows = [{"question": "What?", "context": CONTEXT, "answers": "fish"} | row]
-    with pytest.raises(ValueError, match=message):
-        TASKS["question_answering"].examples(_rows(rows), True)
-
-
-@pytest.mark.parametrize(
-    ("task", "row"),
-    [
-        ("multilabel", {"text": "a", "labels": "['x', 'y']"}),
-        ("multilabel", {"text": "a", "labels": '["x"]'}),
-        ("multilabel", {"text": "a", "labels": "[0, 3]"}),
-        ("multilabel", {"text": "a", "labels": "[]"}),
-        ("tagging", {"tokens": "['EU', 'rejects']", "tags": "['NOUN', 'VERB']"}),
-        ("tagging", {"tokens": ["EU", "rejects"], "tags": "['NOUN' 'VERB']"}),
-    ],
-)
-def test_lists_that_a_table_of_text_has_written_out(task, row):
-    """pandas writes lists this way; splitting at commas or spaces would leave brackets and quotes in labels."""
-    with pytest.raises(ValueError, match=r"expected a list \(.jsonl, .parquet\), or text without \[ and \]"):
-        TASKS[task].examples(_rows([row]), True)
-
-
-def test_texts_in_brackets_are_no_lists():
-    row = {"tokens": "[ laughs ] [1]", "tags": "X X X X"}
-    assert TASKS["tagging"].examples(_rows([row]), True)[0].words == ("[", "laughs", "]", "[1]")
-
-
 def test_labels_as_pipelines_call_classes_without_names():
     """Predictions of a pipeline are often the training labels of another model."""
-    rows = _rows([{"text": "a", "label": f"LABEL_{number}"} for number in (0, 1)])
+    rows = rows_of(*[{"text": "a", "label": f"LABEL_{number}"} for number in (0, 1)])
     assert [example.label for example in TASKS["classification"].examples(rows, True)] == ["0", "1"]
     config = BertConfig(id2label={0: "LABEL_0", 1: "LABEL_spam"})
     assert Labels.from_config(config).names == ("0", "LABEL_spam")
 
 
-@pytest.mark.parametrize(("value", "count"), [(False, 1), ("False", 1), ("0", 1), (True, 0), ("True", 0), ("1", 0)])
-def test_impossible_as_tables_write_it(value, count):
-    rows = _rows([{"question": "What?", "context": CONTEXT, "answers": "fish", "is_impossible": value}])
-    assert len(TASKS["squad_v2"].examples(rows, True)[0].answers) == count
-
-
-def test_windows_share_less_where_there_is_less_room(tmp_path, tokenizer):
-    task = replace(TASKS["squad"], max_length=14)
-    data = task.encode(task.read(squad(tmp_path, [[{"text": "fish", "answer_start": 36}]])), None, tokenizer, "x")
-    assert max(map(len, data.inputs["input_ids"])) <= 14
-
-
 def test_predictions_count_as_they_stand(tmp_path):
     """As in the official script without odds; the odds are only used to find the best threshold."""
-    examples = TASKS["squad_v2"].read(squad(tmp_path, [[{"text": "fish", "answer_start": 36}], []]))
+    examples = TASKS["squad_v2"].read(squad(tmp_path, [[FISH], []]))
     path = write_json(tmp_path / "predictions.json", {"0": "fish", "1": "", "more": "cat"})
     write_json(tmp_path / "null_odds.json", {"0": 2.5, "1": 3})
     task = TASKS["squad_v2"]
@@ -729,14 +690,10 @@ def test_predictions_count_as_they_stand(tmp_path):
     assert (scores["exact"], scores["f1"], scores["best_exact"]) == (100.0, 100.0, 100.0)
     task = replace(task, null_score_threshold=1.0)  # the official script's --na-prob-thresh
     assert task.score(task.read_predictions(path, examples), examples)["exact"] == 50.0
-
-
-def test_missing_predictions_are_wrong_in_squad_1(tmp_path):
+    # A missing prediction is wrong in SQuAD 1.1.
     task = TASKS["squad"]
-    examples = task.read(
-        squad(tmp_path, [[{"text": "fish", "answer_start": 36}], [{"text": "The", "answer_start": 0}]])
-    )
-    path = write_json(tmp_path / "predictions.json", {"0": "fish"})
+    examples = task.read(squad(tmp_path, [[FISH], [{"text": "The", "answer_start": 0}]]))
+    write_json(path, {"0": "fish"})
     assert task.score(task.read_predictions(path, examples), examples) == {"exact_match": 50.0, "f1": 50.0}
 
 
@@ -758,19 +715,3 @@ def test_broken_predictions(tmp_path, texts, odds, message):
         write_json(tmp_path / "null_odds.json", odds)
     with pytest.raises(ValueError, match=message):
         TASKS["squad_v2"].read_predictions(path, examples)
-
-
-def test_a_question_without_an_id_is_called_by_its_row():
-    rows = [{"id": name, "question": "What?", "context": CONTEXT, "answers": "fish"} for name in ("a", None, "", 7)]
-    examples = TASKS["question_answering"].examples(_rows(rows), True)
-    assert [example.id for example in examples] == ["a", "2", "3", "7"]
-
-
-def test_questions_with_the_same_id():
-    rows = [{"id": "a", "question": "What?", "context": CONTEXT, "answers": "fish"}] * 2
-    with pytest.raises(ValueError, match="questions with the same id"):
-        TASKS["question_answering"].examples(_rows(rows), True)
-
-
-def _rows(values):
-    return [DataRow(row, "x.csv", number) for number, row in enumerate(values, start=1)]

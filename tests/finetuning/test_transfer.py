@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,18 +17,11 @@ from transformers import (
 )
 
 from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertModel
-from mybert.finetuning import FinetuningArguments, finetune
+from mybert.finetuning import finetune
 from mybert.finetuning.network.encoder_parts import reinitialize_layers
 from mybert.finetuning.training import run as training_run
 from mybert.finetuning.training.parameters import Unfreezing, freeze_layers, layerwise_groups
 from mybert.finetuning.training.seeds_and_folds import Training, summarize
-
-ROWS = [
-    (f"the {noun} was {word} {end}", "good" if word in ("happy", "fish") else "bad")
-    for noun in ("cat", "dog", "tree", "mat")
-    for word in ("happy", "sad", "fish", "under")
-    for end in ("today", "very", "and")
-]
 
 
 @pytest.fixture(scope="module")
@@ -44,28 +38,9 @@ def deep(tmp_path_factory, tokenizer):
 
 
 @pytest.fixture
-def arguments(tmp_path, deep):
-    for name, rows in (("train", ROWS), ("dev", ROWS[::3])):
-        lines = ["text\tlabel", *("\t".join(row) for row in rows)]
-        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
-
-    def make(**settings):
-        defaults = {
-            "model": str(deep),
-            "output_dir": str(tmp_path / "out"),
-            "train_file": str(tmp_path / "train.tsv"),
-            "validation_file": str(tmp_path / "dev.tsv"),
-            "max_steps": 6,
-            "learning_rate": 1e-3,
-            "per_device_train_batch_size": 8,
-            "save_strategy": "no",
-            "max_length": 16,
-            "disable_tqdm": True,
-            "use_cpu": True,
-        }
-        return FinetuningArguments(**defaults | settings)
-
-    return make
+def arguments(short_run, deep, reviews):
+    defaults = {"model": str(deep), "max_steps": 6, "learning_rate": 1e-3, "save_strategy": "no"}
+    return partial(short_run, per_device_train_batch_size=8, **defaults, **reviews)
 
 
 def changed_parts(before, output_dir):
@@ -120,18 +95,19 @@ def test_unfreezing_keeps_what_is_frozen_for_good(deep):
     assert learning() == {"pooler", "encoder.layer.2", "encoder.layer.1"}
 
 
-def test_learning_rates_by_layer(deep):
+@pytest.mark.parametrize(("decay", "factor"), [(0.5, 1.0), (1.0, 10.0), (0.5, 10.0)])
+def test_learning_rates_by_layer_and_of_word_embeddings(deep, decay, factor):
     model = MyBertForSequenceClassification.from_pretrained(deep)
-    groups = layerwise_groups(model, 1e-3, 0.5, 0.01)
-    rates = {id(parameter): group["lr"] for group in groups for parameter in group["params"]}
-    decays = {id(parameter): group["weight_decay"] for group in groups for parameter in group["params"]}
-    assert len(rates) == len(list(model.parameters()))
+    groups = layerwise_groups(model, 1e-3, decay, 0.01, factor)
+    found = {id(parameter): (group["lr"], group["weight_decay"]) for group in groups for parameter in group["params"]}
+    assert len(found) == len(list(model.parameters()))
     assert groups[0]["lr"] == 1e-3  # which is logged
     for name, parameter in model.named_parameters():
         depth = {"bert.embeddings": 4, "bert.encoder.layer.0": 3, "bert.encoder.layer.1": 2, "bert.encoder.layer.2": 1}
         steps = next((steps for start, steps in depth.items() if name.startswith(start)), 0)
-        assert rates[id(parameter)] == pytest.approx(1e-3 * 0.5**steps), name
-        assert decays[id(parameter)] == (0.0 if "LayerNorm" in name or name.endswith("bias") else 0.01), name
+        rate = 1e-3 * decay**steps * (factor if "word_embeddings" in name else 1)
+        weight_decay = 0.0 if "LayerNorm" in name or name.endswith("bias") else 0.01
+        assert found[id(parameter)] == (pytest.approx(rate), weight_decay), name
     assert len(layerwise_groups(model, 1e-3, 1.0, 0.01)) == 2
 
 
@@ -163,7 +139,7 @@ def test_seeds_keep_the_best(arguments, tmp_path):
     assert [path.name for path in (out / "seed_5").iterdir()] == ["metrics.json"]
     assert "seed 7" in (out / "README.md").read_text()
     first = (out / "model.safetensors").read_bytes()
-    finetune(arguments(seeds=1, seed=result["best_seed"], output_dir=str(tmp_path / "alone")))
+    finetune(arguments("alone", seeds=1, seed=result["best_seed"]))
     assert (tmp_path / "alone" / "model.safetensors").read_bytes() == first
     shutil.rmtree(tmp_path / "alone")
     assert finetune(arguments(seeds=3, seed=5))["mean"] == result["mean"]  # nothing left to do
@@ -175,9 +151,9 @@ def test_a_metric_that_only_some_seeds_have(arguments):
     trainings = [
         Training(name, Path(name), int(name[-2:]), lambda: None, metrics=metrics) for name, metrics in measured.items()
     ]
-    found = summarize(trainings, arguments(seeds=2))
-    assert (found.kept.name, found.spread["mean"]) == ("seed 43", {"accuracy": 0.625})
-    assert found.spread["best_seed"] == 43
+    kept, metrics, spread = summarize(trainings, arguments(seeds=2))
+    assert (kept.name, metrics, spread["mean"]) == ("seed 43", measured["seed 43"], {"accuracy": 0.625})
+    assert (spread["best_seed"], spread["seeds"]["42"]) == (43, {"accuracy": 0.5})
     with pytest.raises(ValueError, match="metric_for_best_model is 'A_f1'; expected one of accuracy"):
         summarize(trainings, arguments(seeds=2, metric_for_best_model="A_f1"))
 
@@ -238,31 +214,34 @@ def test_every_example_is_measured_where_training_drops_a_batch(arguments, tmp_p
     settings = {"max_steps": 1, "per_device_eval_batch_size": 5, "test_file": [str(tmp_path / "dev.tsv")]}
     files = []
     for drop in (False, True):
-        folder = tmp_path / str(drop)
-        finetune(arguments(**settings, dataloader_drop_last=drop, output_dir=str(folder)))
-        files.append([(folder / name).read_text() for name in ("metrics.json", "predictions.tsv")])
+        finetune(arguments(str(drop), **settings, dataloader_drop_last=drop))
+        files.append([(tmp_path / str(drop) / name).read_text() for name in ("metrics.json", "predictions.tsv")])
     assert files[0] == files[1] and "test_accuracy" in files[0][0]
 
 
-def test_the_best_checkpoint_is_kept(arguments, tmp_path):
-    metrics = finetune(
-        arguments(save_strategy="steps", eval_strategy="steps", save_steps=1, eval_steps=1, logging_steps=1)
-    )
+@pytest.mark.parametrize(
+    ("settings", "metric"),
+    [
+        ({"save_strategy": "steps", "save_steps": 1, "eval_steps": 1}, "accuracy"),
+        # The highest loss counts as best, which is not the last one.
+        (
+            {"save_strategy": "best", "eval_steps": 2, "metric_for_best_model": "loss", "greater_is_better": True},
+            "loss",
+        ),
+    ],
+)
+def test_the_best_checkpoint_is_kept(arguments, tmp_path, settings, metric):
+    metrics = finetune(arguments(eval_strategy="steps", learning_rate=1e-2, **settings))
     state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
-    scores = [entry["eval_accuracy"] for entry in state["log_history"] if "eval_accuracy" in entry]
-    assert metrics["accuracy"] == max(scores) == state["best_metric"]
+    scores = [entry[f"eval_{metric}"] for entry in state["log_history"] if "eval_runtime" in entry]
+    assert metrics[metric] == pytest.approx(max(scores), abs=1e-6)
+    assert metric != "loss" or max(scores) > scores[-1] + 1e-4
 
 
-def test_the_best_checkpoint_is_kept_where_only_such_are_saved(arguments, tmp_path):
-    """The highest loss counts as best, which is not the last one."""
-    settings = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss", "greater_is_better": True}
-    metrics = finetune(arguments(save_strategy="best", learning_rate=1e-2, **settings))
-    state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
-    losses = [entry["eval_loss"] for entry in state["log_history"] if "eval_runtime" in entry]
-    assert metrics["loss"] == pytest.approx(max(losses), abs=1e-6) and max(losses) > losses[-1] + 1e-4
-    for settings in ({"eval_strategy": "no"}, {"validation_file": None}):
-        with pytest.raises(ValueError, match="save_strategy is 'best' but nothing is evaluated"):
-            arguments(save_strategy="best", **settings)
+@pytest.mark.parametrize("settings", [{"eval_strategy": "no"}, {"validation_file": None}])
+def test_there_is_no_best_checkpoint_without_evaluation(arguments, settings):
+    with pytest.raises(ValueError, match="save_strategy is 'best' but nothing is evaluated"):
+        arguments(save_strategy="best", **settings)
 
 
 @pytest.fixture
@@ -293,45 +272,9 @@ def test_a_frozen_encoder_is_loaded_for_all_data_at_once(arguments, loads, tmp_p
     assert loads == ["MyBertModel", "MyBertModel"]  # for the data, and for the card
 
 
-def test_interrupted_runs_go_on(arguments, tmp_path, monkeypatch):
-    settings = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "no"}
-    finetune(arguments(**settings, output_dir=str(tmp_path / "whole"), train_head_first=0.5))
-
-    class Stop(training_run.StopOnInterrupt):
-        def on_step_end(self, args, state, control, **kwargs):
-            self.interrupted = state.global_step == 4
-            super().on_step_end(args, state, control, **kwargs)
-
-    monkeypatch.setattr(training_run, "StopOnInterrupt", Stop)
-    assert finetune(arguments(**settings, train_head_first=0.5)) == {"interrupted": True}
-    monkeypatch.undo()
-    finetune(arguments(**settings, train_head_first=0.5))
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "out")]
-    assert weights[0] == weights[1]
-
-
-def test_a_run_whose_checkpoints_have_no_optimizer_begins_anew(arguments, tmp_path, monkeypatch):
-    settings = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "no", "save_only_model": True}
-    finetune(arguments(**settings, output_dir=str(tmp_path / "whole")))
-
-    class Killed(training_run.StopOnInterrupt):
-        def on_save(self, args, state, control, **kwargs):
-            if state.global_step == 4:
-                raise RuntimeError("killed")
-
-    monkeypatch.setattr(training_run, "StopOnInterrupt", Killed)
-    with pytest.raises(RuntimeError, match="killed"):
-        finetune(arguments(**settings))
-    assert (tmp_path / "out" / "checkpoint-4").is_dir()
-    monkeypatch.undo()
-    finetune(arguments(**settings))
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "out")]
-    assert weights[0] == weights[1]
-
-
 def test_an_evaluation_in_half_precision_leaves_the_model_as_it_is(arguments, tmp_path):
     for name, rounds in (("whole", False), ("rounded", True)):
-        finetune(arguments(output_dir=str(tmp_path / name), bf16_full_eval=rounds, max_steps=2))
+        finetune(arguments(name, bf16_full_eval=rounds, max_steps=2))
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "rounded")]
     assert weights[0] == weights[1]
 
@@ -355,7 +298,7 @@ def test_a_left_to_right_model_with_bilstm_is_loaded_again(arguments, tmp_path, 
         other = model(ids.clone().index_fill_(1, torch.tensor([5]), 4)[1:, :6]).logits[0]
     assert torch.allclose(padded, alone, atol=1e-6)
     assert not torch.allclose(other, alone, atol=1e-6)  # the first hidden state depends on the last token
-    again = finetune(arguments(model=str(tmp_path / "out"), output_dir=str(tmp_path / "more"), max_steps=1))
+    again = finetune(arguments("more", model=str(tmp_path / "out"), max_steps=1))
     assert again["accuracy"] > 0.9
 
 
@@ -385,9 +328,9 @@ def test_dropout_in_place_of_the_models_own(tmp_path, deep, arguments):
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     config.save_pretrained(tmp_path / "without")
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    finetune(arguments(output_dir=str(tmp_path / "a")))
-    finetune(arguments(model=str(tmp_path / "without"), dropout=0.1, output_dir=str(tmp_path / "b")))
-    finetune(arguments(dropout=0.0, output_dir=str(tmp_path / "c")))
+    finetune(arguments("a"))
+    finetune(arguments("b", model=str(tmp_path / "without"), dropout=0.1))
+    finetune(arguments("c", dropout=0.0))
     as_it_is, again, none = (load_file(tmp_path / folder / "model.safetensors") for folder in "abc")
     assert all(torch.equal(again[name], as_it_is[name]) for name in as_it_is)
     assert not torch.equal(none["classifier.weight"], as_it_is["classifier.weight"])

@@ -89,6 +89,21 @@ class Head:
             return output
         return output[mask.flatten(0, -2).bool()]
 
+    def flattened(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """The sequences of a padded batch one after the other, in a row, with their positions and boundaries."""
+        mask = batch["attention_mask"].flatten(0, -2).bool()
+        flat = {name: value for name, value in batch.items() if name != "attention_mask"}
+        flat["position_ids"] = (mask.cumsum(1) - 1)[mask][None]
+        for name in {"input_ids", "labels"} & batch.keys():
+            if batch[name].shape == batch["input_ids"].shape:
+                flat[name] = batch[name].flatten(0, -2)[mask][None]
+        if self.name == "ForMultipleChoice":
+            flat |= {name: flat[name][None] for name in ("input_ids", "position_ids")}
+        ends = torch.nn.functional.pad(mask.sum(1).cumsum(0), (1, 0)).int()
+        for side in "qk":
+            flat |= {f"cu_seq_lens_{side}": ends, f"max_length_{side}": int(mask.sum(1).max())}
+        return flat
+
     def labels(self, input_ids: torch.Tensor, generator: torch.Generator) -> dict[str, torch.Tensor]:
         """Labels of a batch, some of them -100 where the head allows it."""
 

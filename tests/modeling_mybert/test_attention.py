@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from mybert.modeling_mybert import attention_mybert
-from mybert.modeling_mybert.attention_mybert import dot_product_attention
+from mybert.modeling_mybert.batch_mybert import Batch
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,12 @@ def context_and_gradients(function, dtype: torch.dtype, keys: int = 12) -> list[
 
 
 def attention(query, key, value, dropout=0.0):
-    return dot_product_attention(query, key, value, dropout, 0.3, False)
+    """Three packed sequences of equal length, of which the first keys may be missing."""
+    missing = 12 - key.shape[2]
+    key, value = (F.pad(states, (0, 0, missing, 0)) for states in (key, value))
+    packed = (states.transpose(1, 2).flatten(0, 1) for states in (query, key, value))
+    context = Batch((3, 12), None, groups=[(3, 12, missing)]).attend(*packed, dropout, 0.3, False)
+    return context.view(3, 12, 2, 8)
 
 
 def kernel(query, key, value, dropout=0.0):

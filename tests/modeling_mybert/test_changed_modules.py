@@ -1,4 +1,7 @@
-"""Modules that a user replaces, subclasses, patches or hooks do what they do in transformers' BERT."""
+"""Modules that a user replaces, subclasses, patches or hooks do what they do in transformers' BERT.
+
+Hooks that need no rows do not prevent packing.
+"""
 
 import copy
 from types import MethodType
@@ -7,6 +10,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations, prune
+from transformers.integrations.neftune import neftune_post_forward_hook
+
+from mybert.modeling_mybert.hooks_mybert import is_changed
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 TRUNK = "embeddings word_embeddings position_embeddings token_type_embeddings LayerNorm dropout".split()
@@ -153,9 +160,9 @@ def test_modules_of_transformers_keep_sequences_apart(heads, agree, name, place)
 class Wrapper(nn.Module):
     """A user's module around an encoder, with the arguments of transformers' BERT."""
 
-    def __init__(self, inner: nn.Module) -> None:
+    def __init__(self, inner: nn.Module, hide: Any) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner = hide(inner)
 
     def forward(
         self,
@@ -169,22 +176,30 @@ class Wrapper(nn.Module):
         return_dict: Any = None,
     ) -> Any:
         """The encoder's output, mixed."""
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        output = self.inner(*inputs, return_dict=return_dict)
+        inner = self.inner
+        while not isinstance(inner, nn.Module):
+            (inner,) = inner.values() if isinstance(inner, dict) else inner
+        output = inner(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=return_dict)
         output.last_hidden_state = mixed(output.last_hidden_state)
         return output
 
 
+# Ways of keeping a module, all but the first without PyTorch's knowledge.
+HIDDEN = [lambda one: one, lambda one: [one], lambda one: {"encoder": (one,)}]
+
+
+@pytest.mark.parametrize("hide", HIDDEN, ids=["module", "list", "dictionary"])
 @pytest.mark.parametrize("padding", ["right", "left", None])
 @pytest.mark.parametrize("training", [False, True])
-def test_a_wrapped_encoder_gets_berts_arguments(head_with_loss, agree, training, padding):
+def test_a_wrapped_encoder_gets_berts_arguments(head_with_loss, agree, training, padding, hide):
     ours, theirs = head_with_loss.twins(**NO_DROPOUT)
     batch = head_with_loss.batch(padding, labels=True)
-    inner, ours.bert, theirs.bert = ours.bert, Wrapper(ours.bert), Wrapper(theirs.bert)
+    inner, others = ours.bert.train(training), theirs.bert.train(training)
+    ours.bert, theirs.bert = Wrapper(inner, hide), Wrapper(others, hide)
     agree(ours.train(training), theirs.train(training), batch)
     agree(ours, theirs, head_with_loss.batch(padding))
     assert inner.keeps_rows
-    ours.bert, theirs.bert = inner, theirs.bert.inner
+    ours.bert, theirs.bert = inner, others
     agree(ours, theirs, batch)
     assert not inner.keeps_rows
 
@@ -204,6 +219,60 @@ def test_a_pooler_of_pytorch_gets_all_tokens(heads, agree, pooler):
     ours.pooler = theirs.pooler = pooler
     for padding in ("right", None):
         agree(ours, theirs, heads("Model").batch(padding), gradients=False)
+
+
+class SumPooler(nn.Module):
+    """A user's pooler, which reads all tokens."""
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """The sum of the hidden states of each row."""
+        return hidden_states.sum(1)
+
+
+def test_a_users_pooler_gets_all_tokens_of_a_decoder(heads, agree):
+    ours, theirs = heads("Model").twins(is_decoder=True)
+    ours.pooler = theirs.pooler = SumPooler()
+    for padding in ("right", "left", None):
+        agree(ours, theirs, {**heads("Model").batch(padding), "use_cache": False, "return_dict": False})
+
+
+SEVERAL = {"cu_seq_lens_q": torch.tensor([0, 4, 11, 22])}  # in two rows of 11 tokens
+
+
+@pytest.mark.parametrize("is_decoder", [False, True])
+@pytest.mark.parametrize("more", [{}, {"max_length_q": 11, "max_length_k": 11}])
+def test_a_users_pooler_gets_all_tokens_of_each_sequence_in_a_row(heads, is_decoder, more):
+    """With zeros behind them; PyTorch's too."""
+    model = heads("Model").model(is_decoder=is_decoder)
+    ids = torch.randint(1, 61, (2, 11), generator=torch.Generator().manual_seed(1))
+    alone = [model(part).last_hidden_state for part in ids.view(1, -1).split((4, 7, 11), 1)]
+    for pooler in (SumPooler(), nn.Identity()):
+        model.pooler = pooler
+        pooled = model(ids, **SEVERAL, **more).pooler_output
+        expected = nn.utils.rnn.pad_sequence([one[0] for one in alone], batch_first=True)
+        torch.testing.assert_close(pooled, pooler(expected), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("around", [nn.Sequential, lambda pooler: Wrapped(pooler)], ids=["sequential", "wrapped"])
+@pytest.mark.parametrize("is_decoder", [False, True])
+def test_a_wrapped_pooler_still_reads_the_pooled_token(heads, is_decoder, around):
+    model = heads("Model").model(is_decoder=is_decoder)
+    ids = torch.randint(1, 61, (2, 11), generator=torch.Generator().manual_seed(1))
+    expected = model(ids, **SEVERAL).pooler_output
+    model.pooler = around(model.pooler)
+    torch.testing.assert_close(model(ids, **SEVERAL).pooler_output, expected, rtol=0, atol=1e-5)
+
+
+class Wrapped(nn.Module):
+    """A user's module that adds nothing."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """The inner module's output."""
+        return self.inner(hidden_states)
 
 
 @pytest.mark.parametrize("before", [False, True])
@@ -278,3 +347,70 @@ def convolve(model: Any) -> Any:
 def test_modules_of_pytorch(heads, change, packs):
     """Those that treat all tokens alike leave the batch packed; a compiled module has a `forward` of its own."""
     assert change(heads("Model").model())._is_changed_inside() is not packs
+
+
+# Hooks--------
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+@pytest.mark.parametrize(
+    "place", ["embeddings", "encoder.layer.1", "encoder.layer.0.attention.self.key", "encoder.layer.1.output.dense"]
+)
+def test_a_backward_hook_sees_the_rows_of_the_batch(heads, agree, place):
+    ours, theirs = heads("Model").twins(**NO_DROPOUT)
+    batch, seen = heads("Model").batch("right"), []
+    ours.get_submodule(place).register_full_backward_hook(lambda module, before, after: seen.append(after[0].shape))
+    agree(ours, theirs, batch)
+    assert seen and {tuple(shape[:2]) for shape in seen} == {tuple(batch["input_ids"].shape)}
+
+
+def test_a_hook_sees_the_sequences_of_a_flattened_row_in_their_order(heads):
+    model, seen = heads("Model").model(), []
+    ids = torch.randint(1, 61, (1, 12), generator=torch.Generator().manual_seed(1))
+    lengths = (3, 7, 2)
+    row = {"input_ids": ids, "cu_seq_lens_q": torch.tensor([0, 3, 10, 12])}
+    expected = model(**row).last_hidden_state
+    model.encoder.layer[1].register_forward_hook(lambda module, inputs, output: seen.append(output))
+    torch.testing.assert_close(model(**row).last_hidden_state, expected, rtol=0, atol=1e-5)
+    alone = torch.cat([model(part).last_hidden_state for part in ids.split(lengths, 1)], 1)
+    torch.testing.assert_close(seen[0], alone, rtol=0, atol=1e-5)
+
+
+def test_hooks_that_need_no_rows_leave_the_batch_packed(heads, watch):
+    model, batch = heads("Model").model(), heads("Model").batch()
+    model(**batch, output_hidden_states=True)  # transformers installs its own
+    layer = model.encoder.layer[1]
+    prune.l1_unstructured(layer.intermediate.dense, "weight", amount=0.5)
+    parametrizations.weight_norm(layer.output.dense)
+    model.register_forward_hook(lambda module, inputs, output: None)  # the trunk itself has the batch's shape
+    seen = watch(model.encoder.layer[0])
+    model(**batch)
+    assert seen == [(1, int(batch["attention_mask"].sum()), 32)]
+    assert not is_changed(model.encoder)
+
+
+@pytest.mark.parametrize("padding", ["right", "left", None])
+def test_noise_on_the_embeddings_is_that_of_bert(heads, watch, padding):
+    """NEFTune's noise depends on the batch's shape; for equal shapes it is bitwise equal."""
+    head = heads("Model")
+    ours, theirs = head.twins(**NO_DROPOUT)
+    batch, noise = head.batch(padding), []
+    outputs = []
+    for model in (ours, theirs):
+        words = model.train().get_input_embeddings()
+        words.neftune_noise_alpha = 5.0
+        words.register_forward_hook(neftune_post_forward_hook)
+        words.register_forward_hook(lambda module, inputs, output: noise.append(output - module.weight[inputs[0]]))
+        torch.manual_seed(3)
+        outputs.append(head.at_tokens(model(**batch).last_hidden_state, batch))
+    assert torch.equal(noise[0], noise[1]) and noise[0].abs().max() > 0.1
+    torch.testing.assert_close(*outputs, rtol=0, atol=1e-5)
+    gradients = []
+    for model, output in zip((ours, theirs), outputs, strict=True):
+        output.square().sum().backward()
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+    if padding == "right":
+        seen = watch(ours.encoder.layer[0])
+        ours(**batch)
+        assert seen == [(1, int(batch["attention_mask"].sum()), 32)]  # the layers run packed all the same

@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 import transformers
+from transformers.activations import ACT2FN
 
 import mybert
 
@@ -39,10 +40,6 @@ def test_fields_of_a_bert_configuration_are_taken_over(no_complaints):
         assert (config.hidden_size, config.num_hidden_layers) == (24, 1)
 
 
-def test_labels(no_complaints):
-    assert mybert.MyBertConfig(num_labels=5).id2label == {number: f"LABEL_{number}" for number in range(5)}
-
-
 @pytest.mark.parametrize("model_type", ["bert", None, "mybert"])
 def test_a_bert_configuration_is_read_as_ours(tmp_path, model_type, no_complaints):
     fields = {"hidden_size": 64, "num_attention_heads": 2}
@@ -68,7 +65,7 @@ WRONG = [
     *[(name, value, "a probability between 0 and 1") for name in DROPOUTS for value in (-0.1, 1.01, "0.1", True)],
     *[("initializer_range", value, "a number of at least 0") for value in (-0.02, "0.02", None)],
     *[("layer_norm_eps", value, "a number above 0") for value in (0, -1e-12, "1e-12")],
-    *[("hidden_act", value, "one of ") for value in ("gleu", None, 3)],
+    *[("hidden_act", value, f"one of {', '.join(sorted(ACT2FN))}") for value in ("gleu", None, 3)],
     *[("pad_token_id", value, "None or a token id between 0 and 30521") for value in (-1, 30522, 0.0)],
     ("problem_type", "classification", "None or one of regression, single_label_classification, "),
     *[
@@ -119,16 +116,6 @@ def test_wrong_values(name, value, expected):
         mybert.MyBertConfig(**{name: value})
 
 
-def test_unknown_activation_is_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"'gleu'; expected one of .*gelu, .*gelu_pytorch_tanh"):
-        mybert.MyBertConfig(hidden_act="gleu")
-
-
-def test_hidden_size_and_heads_must_fit():
-    with pytest.raises(ValueError, match=r"hidden_size \(100\) must be a multiple of num_attention_heads \(12\)\."):
-        mybert.MyBertConfig(hidden_size=100)
-
-
 def test_heads_may_have_a_width_of_their_own(tmp_path):
     config = mybert.MyBertConfig(hidden_size=100, num_attention_heads=3, head_dim=16)
     assert config.head_size == 16 and mybert.MyBertConfig().head_size == 64
@@ -141,16 +128,21 @@ def test_heads_may_have_a_width_of_their_own(tmp_path):
             mybert.MyBertConfig(head_dim=wrong)
 
 
-@pytest.mark.parametrize("position_type", ["relative_key", "relative_key_query"])
-def test_relative_positions_are_refused_instead_of_ignored(position_type):
-    with pytest.raises(ValueError, match=f"position_embedding_type is '{position_type}'; MyBERT has 'absolute'"):
-        mybert.MyBertConfig(position_embedding_type=position_type)
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        *(
+            ({"position_embedding_type": kind}, f"position_embedding_type is '{kind}'; MyBERT has 'absolute'")
+            for kind in ("relative_key", "relative_key_query")
+        ),
+        ({"add_cross_attention": True}, "add_cross_attention is True; MyBERT is an encoder"),
+        ({"hidden_size": 100}, r"hidden_size \(100\) must be a multiple of num_attention_heads \(12\)\."),
+    ],
+)
+def test_what_mybert_lacks_is_refused_instead_of_ignored(fields, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        mybert.MyBertConfig(**fields)
     mybert.MyBertConfig(position_embedding_type="absolute")
-
-
-def test_cross_attention_is_refused():
-    with pytest.raises(ValueError, match="add_cross_attention is True; MyBERT is an encoder"):
-        mybert.MyBertConfig(add_cross_attention=True)
 
 
 def test_a_value_assigned_later_is_checked_by_the_model():
@@ -175,6 +167,7 @@ def test_a_misspelt_field_is_noticed(record_complaints):
 def test_fields_of_others_are_kept_in_silence(no_complaints):
     config = mybert.MyBertConfig(pooler_type="first_token_transform", summary_note="kept", torch_dtype="float32")
     assert config.summary_note == "kept"
+    assert mybert.MyBertConfig(num_labels=5).id2label == {number: f"LABEL_{number}" for number in range(5)}
 
 
 @pytest.mark.parametrize("classifier_dropout", [0, 0.0, 1, None])

@@ -25,29 +25,6 @@ def known(head, batch, spare_labels: int = 0) -> dict:
     return {**batch, **more}
 
 
-def flattened(head, batch) -> dict:
-    """The sequences of a padded batch one after the other, in a row."""
-    mask = batch["attention_mask"].flatten(0, -2).bool()
-    lengths = mask.sum(1)
-    ends = lengths.cumsum(0)
-    flat = {name: value for name, value in batch.items() if name != "attention_mask"}
-    flat["input_ids"] = batch["input_ids"].flatten(0, -2)[mask][None]
-    if batch.get("labels", ends).shape == batch["input_ids"].shape:
-        flat["labels"] = batch["labels"].flatten(0, -2)[mask][None]
-    flat["position_ids"] = (mask.cumsum(1) - 1)[mask][None]
-    if head.name == "ForMultipleChoice":
-        flat |= {name: flat[name][None] for name in ("input_ids", "position_ids")}
-    borders = nn.functional.pad(ends, (1, 0)).int()
-    longest = int(lengths.max())
-    return {
-        **flat,
-        "cu_seq_lens_q": borders,
-        "cu_seq_lens_k": borders,
-        "max_length_q": longest,
-        "max_length_k": longest,
-    }
-
-
 def step(model, batch):
     model.zero_grad()
     outputs = model(**batch)
@@ -86,7 +63,7 @@ def test_label_positions_up_to_a_bound(heads, name, form, training, num_items):
     """Spare positions without a label change neither loss nor gradients, and their logits come last."""
     head = heads(name)
     model, batch = head.model(**NO_DROPOUT, sparse_prediction=True).train(training), head.batch(labels=True)
-    batch = flattened(head, batch) if form == "packed" else batch
+    batch = head.flattened(batch) if form == "packed" else batch
     batch["num_items_in_batch"] = num_items
     expected = step(model, batch)
     count = int((batch["labels"] != -100).sum())
@@ -128,7 +105,7 @@ def test_a_training_step_reads_no_value(head_with_loss, kernel, form, is_decoder
         batch["unpad_inputs"] = True  # otherwise padding is a possible answer, and the model reads the labels
     if form == "full":
         batch["attention_mask"] = torch.ones_like(batch["input_ids"])
-    batch = on_meta(known(head, flattened(head, batch) if form == "packed" else batch, 2))
+    batch = on_meta(known(head, head.flattened(batch) if form == "packed" else batch, 2))
     if head.name == "ForSequenceClassification":
         model.config.problem_type = "single_label_classification"
     optimizer = torch.optim.AdamW(model.parameters())
@@ -172,18 +149,3 @@ def test_what_counts_as_reading(no_value_read):
             read()
     with no_value_read():
         values[torch.zeros(2, dtype=torch.long, device="meta")]
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"token_indices": torch.zeros(2, 3).long()}, r"token_indices has shape \(2, 3\)"),
-        ({"token_indices": torch.tensor([0.5])}, "token_indices has type torch.float32"),
-        ({"token_indices": torch.tensor([0]), "attention_mask": None}, "token_indices is given without"),
-        ({"prediction_indices": torch.tensor(3)}, r"prediction_indices has shape \(\)"),
-    ],
-)
-def test_indices_that_do_not_fit(heads, changes, words):
-    head = heads("ForMaskedLM")
-    with pytest.raises(ValueError, match=words):
-        head.model().train()(**{**head.batch(labels=True), **changes})

@@ -160,34 +160,3 @@ def test_a_hook_sees_the_rows_of_the_batch_in_a_graph(heads, place):
     model.get_submodule(place).register_forward_hook(see)
     torch.jit.trace(model, (batch["input_ids"], batch["attention_mask"]), check_trace=False)
     assert seen and {len(states) for states in seen} == {len(batch["input_ids"])}
-
-
-@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated")  # its new name is not in 5.13
-@pytest.mark.parametrize("checkpointing", [{"use_reentrant": False}, {"use_reentrant": True}])
-def test_gradient_checkpointing(heads, checkpointing):
-    head = heads("ForPreTraining")
-    model, batch = head.model(**NO_DROPOUT).train(), head.batch("right", labels=True)
-    ((_, expected, _), _) = narrow_and_whole(model, batch)
-    model.gradient_checkpointing_enable(checkpointing)
-    model.zero_grad()
-    model(**batch).loss.backward()
-    found = {name: parameter.grad for name, parameter in model.named_parameters()}
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
-
-
-def test_indices_of_a_wrong_shape_or_type(heads):
-    model, batch = heads("Model").model(), heads("Model").batch()
-    with pytest.raises(ValueError, match=r"output_indices has shape \(1, 2\); expected indices"):
-        model(**batch, output_indices=torch.tensor([[0, 1]]))
-    with pytest.raises(ValueError, match=r"output_indices has type torch.float32; expected int64 or int32"):
-        model(**batch, output_indices=torch.tensor([0.0]))
-
-
-@pytest.mark.parametrize("wrong", [44, -1])
-@pytest.mark.parametrize("name", ["token_indices", "output_indices", "prediction_indices"])
-def test_indices_outside_the_batch(heads, name, wrong):
-    """The batch has 4 rows of 11 tokens."""
-    head = heads("ForMaskedLM" if name == "prediction_indices" else "Model")
-    batch = head.batch("right", labels=True)
-    with pytest.raises(ValueError, match=rf"^{name} holds {wrong}; expected values from 0 to 43\.$"):
-        head.model(sparse_prediction=True)(**batch, **{name: torch.tensor([3, wrong])})

@@ -17,7 +17,6 @@ import mybert
 from mybert.modeling_mybert import batch_mybert
 from mybert.modeling_mybert.batch_mybert import (
     flat_indices,
-    number_sequences,
     pack_padded,
     pack_sequences,
     unmask_empty_rows,
@@ -91,41 +90,31 @@ def test_padding_has_zeros(heads):
         assert states[~is_padding].any(1).all()
 
 
-def test_selected_hidden_states(heads):
-    head = heads("Model")
-    (ours, theirs), batch = head.twins(), head.batch()
-    chosen, expected = (model(**batch, output_hidden_states=[-1]).hidden_states for model in (ours, theirs))
-    assert [states is None for states in chosen] == [states is None for states in expected]
-    assert chosen[0] is None
-    if chosen[-1] is not None:  # earlier versions of transformers do not count from the end
-        assert torch.equal(chosen[-1], ours(**batch).last_hidden_state)
-
-
 @pytest.mark.parametrize(
-    "change", [{"unpad_inputs": False}, {"attn_implementation": "eager"}], ids=["switched off", "eager"]
+    ("asked", "given"), [([-1], {2}), (1, {1}), ([0, -2], {0, 1}), ([5, -9], set()), (True, {0, 1, 2})]
 )
+def test_selected_hidden_states(heads, asked, given):
+    """By their indices, as in transformers' BERT."""
+    model, batch = heads("Model").model(), heads("Model").batch()
+    expected = model(**batch, output_hidden_states=True).hidden_states
+    chosen = model(**batch, output_hidden_states=asked).hidden_states
+    assert [states is not None for states in chosen] == [number in given for number in range(3)]
+    assert all(states is None or torch.equal(states, expected[number]) for number, states in enumerate(chosen))
+
+
+@pytest.mark.parametrize("change", ["unpad_inputs", "eager", "prepared mask"])
 def test_stays_padded(heads, watch, change):
-    head = heads("Model")
-    ours, theirs = head.twins(**change)
+    head, settings = (
+        heads("Model"),
+        {"unpad_inputs": {"unpad_inputs": False}, "eager": {"attn_implementation": "eager"}},
+    )
+    ours, theirs = head.twins(**settings.get(change, {}))
     batch = head.batch()
+    if change == "prepared mask":
+        batch["attention_mask"] = batch["attention_mask"].bool()[:, None, None].expand(-1, 1, 11, -1)
     seen = watch(ours.base_model.encoder.layer[0], num_tokens)
     torch.testing.assert_close(ours(**batch)[0], theirs(**batch)[0], rtol=0, atol=1e-5)
     assert seen == [batch["input_ids"].numel()]
-
-
-def test_stays_padded_under_a_prepared_mask(heads):
-    head = heads("Model")
-    ours, theirs = head.twins()
-    batch = head.batch()
-    batch["attention_mask"] = batch["attention_mask"].bool()[:, None, None].expand(-1, 1, 11, -1)
-    torch.testing.assert_close(ours(**batch)[0], theirs(**batch)[0], rtol=0, atol=1e-5)
-
-
-def test_full_batch_is_not_packed(heads):
-    model, batch = heads("Model").model(), heads("Model").batch(None)
-    expected = model(**batch).last_hidden_state
-    full = model(**batch, attention_mask=torch.ones_like(batch["input_ids"])).last_hidden_state
-    assert torch.equal(full, expected)
 
 
 @pytest.mark.parametrize("name", ["ForMaskedLM", "ForPreTraining", "ForTokenClassification"])
@@ -150,6 +139,19 @@ def test_a_caller_of_a_head_may_want_the_padding(heads, name):
 
 
 @pytest.mark.parametrize("padding", ["right", "left"])
+def losses_of_answers(outputs, possible, places) -> torch.Tensor:
+    """The mean loss of each row's start and end, among the possible positions only."""
+    pairs = zip((outputs.start_logits, outputs.end_logits), places.values(), strict=True)
+    return torch.stack(
+        [
+            -scores[row].masked_fill(~possible[row], -torch.inf).log_softmax(-1)[positions[row]]
+            for scores, positions in pairs
+            for row in range(len(possible))
+        ]
+    ).mean()
+
+
+@pytest.mark.parametrize("padding", ["right", "left"])
 def test_answers_are_learnt_without_the_padding(heads, watch, padding):
     head = heads("ForQuestionAnswering")
     ours, theirs = head.twins(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -157,15 +159,7 @@ def test_answers_are_learnt_without_the_padding(heads, watch, padding):
     tokens = batch["attention_mask"].bool()
     first = tokens.int().argmax(1)
     places = {"start_positions": first, "end_positions": first + 1}
-
-    outputs = theirs.train()(**batch)
-    expected = torch.stack(
-        [
-            -scores[row][tokens[row]].log_softmax(-1)[place]
-            for place, scores in enumerate((outputs.start_logits, outputs.end_logits))
-            for row in range(len(tokens))
-        ]
-    ).mean()
+    expected = losses_of_answers(theirs.train()(**batch), tokens, places)
     expected.backward()
     seen = watch(ours.base_model.encoder.layer[0], num_tokens)
     assert ours.train()(**batch, **places).loss != expected  # as in transformers: padding may be an answer
@@ -229,15 +223,8 @@ def test_an_answer_in_a_sequence_of_padding_only(heads):
     batch["attention_mask"][1] = 0
     possible = batch["attention_mask"].bool()
     possible[1] = True
-    outputs = model(**batch)
-    expected = torch.stack(
-        [
-            -scores[row][possible[row]].log_softmax(-1)[place]
-            for place, scores in enumerate((outputs.start_logits, outputs.end_logits))
-            for row in range(len(possible))
-        ]
-    ).mean()
     places = {"start_positions": torch.zeros(4).long(), "end_positions": torch.ones(4).long()}
+    expected = losses_of_answers(model(**batch), possible, places)
     loss = model(**batch, **places, unpad_inputs=True).loss
     torch.testing.assert_close(loss, expected, rtol=0, atol=1e-5)
     loss.backward()
@@ -290,25 +277,6 @@ def attention_context(model, batch) -> torch.Tensor:
     return kept[0]
 
 
-@pytest.mark.parametrize("use_reentrant", [False, True])
-@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated")
-def test_few_rows_in_training_under_checkpointing(heads, use_reentrant):
-    """Recomputed layers draw the same dropout, although products without gradients may be transposed."""
-    model, batch = (
-        heads("ForSequenceClassification").model().train(),
-        heads("ForSequenceClassification").batch("right", labels=True),
-    )
-    torch.manual_seed(0)
-    model(**batch).loss.backward()
-    expected = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
-    model.zero_grad()
-    model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
-    torch.manual_seed(0)
-    model(**batch).loss.backward()
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(parameter.grad, expected[name], rtol=0, atol=1e-6)
-
-
 # Several sequences in a row
 
 
@@ -343,56 +311,48 @@ def test_sequences_of_a_row_do_not_see_each_other(
     torch.testing.assert_close(outputs.pooler_output, pooled, rtol=0, atol=1e-5)
 
 
-def test_no_leak_in_the_gradient(heads, sequences):
-    model, batch = heads("Model").model(), flattened(sequences)
-    words = model.get_input_embeddings()(batch.pop("input_ids")).detach().requires_grad_()
-    states = model(**batch, inputs_embeds=words).last_hidden_state
-    start = LENGTHS[0] + LENGTHS[1]
-    states[0, start : start + LENGTHS[2]].sum().backward()
-    touched = words.grad[0].abs().sum(1) > 0
-    assert touched.nonzero().flatten().tolist() == list(range(start, start + LENGTHS[2]))
-
-
-def test_several_rows_of_several_sequences(heads, sequences):
-    head = heads("Model")
-    model = head.model()
-    rows = [sequences[0], torch.cat([sequences[2], sequences[4]])]
-    positions = torch.stack([torch.arange(11), torch.cat([torch.arange(4), torch.arange(7)])])
-    outputs = model(torch.stack(rows), position_ids=positions)
-    alone = [model(sequence[None]) for sequence in (sequences[0], sequences[2], sequences[4])]
-    torch.testing.assert_close(
-        outputs.last_hidden_state.flatten(0, 1), torch.cat([one.last_hidden_state[0] for one in alone])
-    )
-    torch.testing.assert_close(outputs.pooler_output, torch.cat([one.pooler_output for one in alone]))
-
-
-class Flash:
-    """A stand-in for flash attention, which reads no mask and separates sequences by the boundaries it is given."""
+class HubKernel:
+    """A stand-in for a Hub kernel, with the functions and arguments of flash attention 2; or 3, without dropout."""
 
     def __init__(self) -> None:
         self.calls: list = []
 
-    def __call__(self, module, query, key, value, mask, scaling, dropout, **kwargs):
-        borders, longest = kwargs["cu_seq_lens_q"], kwargs["max_length_q"]
-        assert mask is None and borders.dtype == torch.int32
-        assert torch.equal(borders, kwargs["cu_seq_lens_k"]) and longest == kwargs["max_length_k"]
-        self.calls.append((borders.tolist(), longest))
-        packing = pack_sequences((query.shape[0], query.shape[2]), borders.long().diff(), False, None, is_causal=False)
-        packed = (packing.pack(tensor.transpose(1, 2))[0] for tensor in (query, key, value))
-        context = packing.attend(*packed, dropout, scaling, module.is_causal)
-        return packing.unpack(context.flatten(1)[None]), None
+    def flash_attn_varlen_func(
+        self, q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale=None, causal=False
+    ):
+        assert torch.equal(cu_seqlens_q, cu_seqlens_k) and cu_seqlens_q.dtype == torch.int32
+        assert int(max_seqlen_q) == int(max_seqlen_k)
+        self.calls.append((cu_seqlens_q.tolist(), int(max_seqlen_q)))
+        sizes = cu_seqlens_q.diff().tolist()
+        parts = zip(*(tensor.split(sizes) for tensor in (q, k, v)), strict=True)
+        return torch.cat([self.flash_attn_func(*(t[None] for t in part), softmax_scale, causal)[0] for part in parts])
+
+    def flash_attn_func(self, q, k, v, softmax_scale=None, causal=False):
+        states = (tensor.transpose(1, 2) for tensor in (q, k, v))
+        context = torch.nn.functional.scaled_dot_product_attention(*states, scale=softmax_scale, is_causal=causal)
+        return context.transpose(1, 2)
 
 
-def with_flash_attention(model, monkeypatch, flash=None) -> Flash:
-    flash = flash or Flash()
-    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "flash_attention_2", flash)
-    monkeypatch.setattr(model.config, "_attn_implementation_internal", "flash_attention_2")
-    return flash
+FLASH = "kernels-community/flash-attn2"
+
+
+@pytest.fixture
+def hub_kernel(monkeypatch) -> HubKernel:
+    """The kernel that transformers loads by any name, also for attention packages that are not installed."""
+    kernel = HubKernel()
+    monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda: True)
+    monkeypatch.setattr(transformers.modeling_utils, "is_kernels_available", lambda: True)
+    monkeypatch.setattr(hub_kernels, "get_kernel", lambda *args, **kwargs: kernel)
+    monkeypatch.setattr(modeling_flash_attention_utils, "_loaded_implementation", None)
+    for registry in (ALL_ATTENTION_FUNCTIONS, masking_utils.ALL_MASK_ATTENTION_FUNCTIONS):
+        monkeypatch.setattr(type(registry), "_global_mapping", dict(registry._global_mapping))
+    return kernel
 
 
 @pytest.mark.parametrize("is_decoder", [False, True])
+@pytest.mark.parametrize("has_flash", [False, True])
 @pytest.mark.parametrize("given", ["position_ids", "cu_seq_lens_q", "all"])
-def test_flash_attention_on_several_rows_of_several_sequences(heads, sequences, given, is_decoder, monkeypatch):
+def test_several_rows_of_several_sequences(heads, sequences, given, has_flash, is_decoder, hub_kernel):
     model = heads("Model").model(is_decoder=is_decoder)
     alone = [model(sequence[None]) for sequence in (sequences[0], sequences[2], sequences[4])]
     rows = torch.stack([sequences[0], torch.cat([sequences[2], sequences[4]])])
@@ -403,9 +363,10 @@ def test_flash_attention_on_several_rows_of_several_sequences(heads, sequences, 
         "cu_seq_lens_q": {"cu_seq_lens_q": borders},
         "all": {"cu_seq_lens_q": borders, "cu_seq_lens_k": borders, "max_length_q": 12, "max_length_k": 12},
     }[given]
-    flash = with_flash_attention(model, monkeypatch)
+    if has_flash:
+        model.set_attn_implementation(FLASH, allow_all_kernels=True)
     outputs = model(rows, **arguments)
-    assert flash.calls == [([0, 11, 15, 22], 12 if given == "all" else 11)] * 2
+    assert hub_kernel.calls == [([0, 11, 15, 22], 12 if given == "all" else 11)] * 2 * has_flash
     torch.testing.assert_close(
         outputs.last_hidden_state.flatten(0, 1), torch.cat([one.last_hidden_state[0] for one in alone])
     )
@@ -417,7 +378,8 @@ def test_positions_alone_do_not_tell_compiled_flash_attention_what_to_keep_apart
     model = heads("Model").model(num_hidden_layers=1)
     row = torch.cat([sequences[2], sequences[4]])[None]
     expected = model(row).last_hidden_state
-    with_flash_attention(model, monkeypatch, ALL_ATTENTION_FUNCTIONS["sdpa"])
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "flash_attention_2", ALL_ATTENTION_FUNCTIONS["sdpa"])
+    monkeypatch.setattr(model.config, "_attn_implementation_internal", "flash_attention_2")
     for fullgraph in (True, False):
         torch._dynamo.reset()
         compiled = torch.compile(model, backend="eager", fullgraph=fullgraph)
@@ -430,19 +392,19 @@ def test_positions_alone_do_not_tell_compiled_flash_attention_what_to_keep_apart
 
 @pytest.mark.parametrize("padding", ["right", "holes"])
 @pytest.mark.parametrize("is_decoder", [False, True])
-def test_flash_attention_sees_no_padding(head, watch, padding, is_decoder, monkeypatch):
+def test_flash_attention_sees_no_padding(head, watch, padding, is_decoder, hub_kernel):
     """It gets the tokens of a padded batch as one row, with their boundaries; so do all other parts of the layers."""
     model, batch = head.model(is_decoder=is_decoder), head.batch(padding, labels=True)
     mask = batch["attention_mask"].flatten(0, -2)
     if head.name == "ForQuestionAnswering":
         batch["unpad_inputs"] = True
     expected = loss_with_gradients(model, batch)
-    flash = with_flash_attention(model, monkeypatch)
+    model.set_attn_implementation(FLASH, allow_all_kernels=True)
     seen = watch(model.base_model.encoder.layer[0], num_tokens)
     found = loss_with_gradients(model, {**batch, "token_indices": flat_indices(mask)} if padding == "right" else batch)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     assert seen == [int(mask.sum())]
-    assert flash.calls == [([0, *mask.sum(1).cumsum(0).tolist()], mask.shape[1])] * 2
+    assert hub_kernel.calls == [([0, *mask.sum(1).cumsum(0).tolist()], mask.shape[1])] * 2
 
 
 def loss_with_gradients(model, batch) -> list[torch.Tensor]:
@@ -454,40 +416,11 @@ def loss_with_gradients(model, batch) -> list[torch.Tensor]:
     return [loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
 
 
-class HubKernel:
-    """A stand-in for a Hub kernel, with the functions and arguments of flash attention 2; or 3, without dropout."""
-
-    def __init__(self) -> None:
-        self.longest: list = []
-
-    def flash_attn_varlen_func(
-        self, q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale=None, causal=False
-    ):
-        assert torch.equal(cu_seqlens_q, cu_seqlens_k) and cu_seqlens_q.dtype == torch.int32
-        self.longest.append((int(max_seqlen_q), int(max_seqlen_k)))
-        sizes = cu_seqlens_q.diff().tolist()
-        parts = zip(*(tensor.split(sizes) for tensor in (q, k, v)), strict=True)
-        return torch.cat([self.flash_attn_func(*(t[None] for t in part), softmax_scale, causal)[0] for part in parts])
-
-    def flash_attn_func(self, q, k, v, softmax_scale=None, causal=False):
-        states = (tensor.transpose(1, 2) for tensor in (q, k, v))
-        context = torch.nn.functional.scaled_dot_product_attention(*states, scale=softmax_scale, is_causal=causal)
-        return context.transpose(1, 2)
-
-
-@pytest.mark.parametrize("name", ["kernels-community/flash-attn2", "someone/attention@main", "flash_attention_3"])
+@pytest.mark.parametrize("name", [FLASH, "someone/attention@main", "flash_attention_3"])
 @pytest.mark.parametrize("form", ["right", "left", "holes", None, "rows"])
 @pytest.mark.parametrize("unpad_inputs", [True, False])
 @pytest.mark.parametrize("is_decoder", [False, True])
-def test_attention_kernels_of_the_hub(heads, sequences, name, form, unpad_inputs, is_decoder, monkeypatch):
-    """By any name, loaded by transformers, which also uses them for attention packages that are not installed."""
-    kernel = HubKernel()
-    monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda: True)
-    monkeypatch.setattr(transformers.modeling_utils, "is_kernels_available", lambda: True)
-    monkeypatch.setattr(hub_kernels, "get_kernel", lambda *args, **kwargs: kernel)
-    monkeypatch.setattr(modeling_flash_attention_utils, "_loaded_implementation", None)
-    for registry in (ALL_ATTENTION_FUNCTIONS, masking_utils.ALL_MASK_ATTENTION_FUNCTIONS):
-        monkeypatch.setattr(type(registry), "_global_mapping", dict(registry._global_mapping))
+def test_attention_kernels_of_the_hub(heads, sequences, name, form, unpad_inputs, is_decoder, hub_kernel):
     model = heads("Model").model(is_decoder=is_decoder, unpad_inputs=unpad_inputs)
     batch = flattened(sequences) if form == "rows" else heads("Model").batch(form)
     expected = model(**batch)
@@ -498,47 +431,22 @@ def test_attention_kernels_of_the_hub(heads, sequences, name, form, unpad_inputs
     # Padding at the start of a row is pooled, and its state depends on what padding attends to.
     if form != "left" or is_decoder:
         torch.testing.assert_close(found.pooler_output, expected.pooler_output, rtol=0, atol=1e-5)
-    assert bool(kernel.longest) == (form is not None)
+    assert bool(hub_kernel.calls) == (form is not None)
 
 
-def test_every_head_on_flattened_input(head_with_loss, sequences):
+@pytest.mark.parametrize("given", ["position_ids", "cu_seq_lens_q", "all"])
+def test_every_head_on_flattened_input(head_with_loss, given):
     """Losses and gradients of a flattened batch equal those of the same sequences as padded rows."""
     head = head_with_loss
     model = head.model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train()
-    generator = torch.Generator().manual_seed(4)
-    rows = sequences[:4]
-    padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-    mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
-    batch = flattened(rows)
-    labels = head.labels(padded, generator)
-    if head.name == "ForMultipleChoice":
-        padded, mask = (tensor.view(2, 2, -1) for tensor in (padded, mask))
-        batch = {name: tensor[:, None] for name, tensor in batch.items()}
-        labels = {"labels": torch.tensor([0, 1])}
-    flat_labels = dict(labels)
-    if "labels" in labels and labels["labels"].shape == mask.shape:
-        labels["labels"] = labels["labels"].where(mask.bool(), -100)
-        flat_labels["labels"] = labels["labels"][mask.bool()][None]
+    batch = head.batch("right", labels=True)
+    flat = head.flattened(batch)
+    if given != "all":
+        limits = {"position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"} - {given}
+        flat = {name: value for name, value in flat.items() if name not in limits}
     if head.name == "ForQuestionAnswering":
-        labels = {name: torch.tensor([3, 0, 2, 1]) for name in labels}
-        flat_labels = labels
-    one_by_one = None
-    losses, gradients = [], []
-    for arguments in ({"input_ids": padded, "attention_mask": mask, **labels}, {**batch, **flat_labels}):
-        model.zero_grad()
-        loss = model(**arguments).loss
-        if head.name == "ForQuestionAnswering" and one_by_one is None:
-            # In a padded batch padding is a possible answer, as in transformers, so run each sequence alone.
-            answers = [{name: value[[row]] for name, value in labels.items()} for row in range(len(rows))]
-            loss = torch.stack(
-                [model(sequence[None], **answer).loss for sequence, answer in zip(rows, answers, strict=True)]
-            ).mean()
-            one_by_one = loss
-        loss.backward()
-        losses.append(loss.detach())
-        gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
-    torch.testing.assert_close(losses[1], losses[0], rtol=0, atol=1e-5)
-    torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=1e-5)
+        batch["unpad_inputs"] = True  # otherwise padding is a possible answer, as in transformers
+    torch.testing.assert_close(loss_with_gradients(model, flat), loss_with_gradients(model, batch), rtol=0, atol=1e-5)
 
 
 def test_flattened_input_under_compilation(heads, sequences):
@@ -553,22 +461,6 @@ def test_flattened_input_under_compilation(heads, sequences):
         torch.testing.assert_close(compiled(**batch).pooler_output, expected.pooler_output, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("positions", "numbers"),
-    [
-        ([[0, 1, 2, 3]], [[0, 0, 0, 0]]),
-        ([[0, 1, 0, 1]], [[0, 0, 1, 1]]),
-        ([[0, 0, 1, 0]], [[0, 1, 1, 2]]),
-        ([[0, 1, 2], [0, 0, 1]], [[0, 0, 0], [0, 1, 1]]),
-        ([[3, 0, 1, 2]], [[0, 0, 0, 0]]),  # custom positions, not several sequences
-        ([[0, 2, 0, 1]], [[0, 0, 0, 0]]),
-        ([[5, 6, 7, 8]], [[0, 0, 0, 0]]),
-    ],
-)
-def test_sequences_are_found_by_their_positions(positions, numbers):
-    assert number_sequences(torch.tensor(positions)).tolist() == numbers
-
-
 def test_positions_with_a_mask_are_positions_only(heads, agree):
     head = heads("Model")
     batch = head.batch("left")
@@ -576,17 +468,20 @@ def test_positions_with_a_mask_are_positions_only(heads, agree):
     agree(*head.twins(), batch)
 
 
-@pytest.mark.parametrize("borders", [[0, 5], [1, 6, 22], [0, 6, 6, 22], [0, 8, 22], [0, 11, 30], [[0, 11, 22]]])
-def test_borders_that_do_not_fit(heads, borders):
-    model = heads("Model").model()
-    with pytest.raises(ValueError, match=r"cu_seq_lens_q is .* at the start of each row of 11 tokens"):
-        model(torch.ones(2, 11, dtype=torch.long), cu_seq_lens_q=torch.tensor(borders))
-
-
-def test_sequence_between_borders_is_too_long(heads):
-    model = heads("Model").model()
-    with pytest.raises(ValueError, match=r"The sequence has 25 tokens; this model reads at most 24"):
-        model(torch.ones(1, 30, dtype=torch.long), cu_seq_lens_q=torch.tensor([0, 5, 30]))
+@pytest.mark.parametrize(
+    ("borders", "sentence"),
+    [
+        *(
+            (wrong, r"cu_seq_lens_q is .* at the start of each row of 11 tokens")
+            for wrong in ([0, 5], [1, 6, 22], [0, 6, 6, 22], [0, 8, 22], [0, 11, 30], [[0, 11, 22]])
+        ),
+        ([0, 5, 30], r"The sequence has 25 tokens; this model reads at most 24"),
+    ],
+)
+def test_borders_that_do_not_fit(heads, borders, sentence):
+    shape = (1, 30) if "25" in sentence else (2, 11)
+    with pytest.raises(ValueError, match=sentence):
+        heads("Model").model()(torch.ones(shape, dtype=torch.long), cu_seq_lens_q=torch.tensor(borders))
 
 
 def test_borders_on_an_accelerator(heads):
@@ -726,15 +621,6 @@ def test_product_of_few_rows(rows):
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-5)
 
 
-def test_hooks_of_a_layer_see_few_rows(heads):
-    model, seen = heads("Model").model(), []
-    layer = model.encoder.layer[0].attention.self.query
-    layer.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
-    with torch.no_grad():
-        model(torch.ones(2, 5, dtype=torch.long))
-    assert seen == [(2, 5, 32)]
-
-
 def test_outputs_of_one_query_are_contiguous(heads):
     """Callers use `view`."""
     with torch.no_grad():
@@ -742,17 +628,10 @@ def test_outputs_of_one_query_are_contiguous(heads):
     assert all(tensor.is_contiguous() for tensor in outputs.values())
 
 
-def test_trainer_gains_without_asking(heads, watch, tmp_path):
+def test_trainer_gains_without_asking(heads, watch, tokenizer, tmp_path):
     model = heads("ForSequenceClassification").model()
     seen = watch(model.base_model.encoder.layer[0], num_tokens)
     examples = [{"input_ids": [2, 5, 3], "labels": 0}, {"input_ids": [2, 5, 6, 7, 8, 3], "labels": 1}]
-    words = {f"w{number}": number for number in range(61)}
-    tokenizer = mybert.MyBertTokenizer(
-        vocab={
-            **dict(list(words.items())[5:]),
-            **{t: i for i, t in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))},
-        }
-    )
     arguments = transformers.TrainingArguments(str(tmp_path), max_steps=1, use_cpu=True, disable_tqdm=True)
     transformers.Trainer(model, arguments, train_dataset=examples, processing_class=tokenizer).train()
     assert seen == [9]

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from mybert.modeling_mybert.batch_mybert import (
-    has_padding,
     last_tokens,
+    number_sequences,
     pack_full,
     pack_padded,
     pack_sequences,
@@ -39,19 +39,22 @@ def test_restarting_positions():
 
 
 @pytest.mark.parametrize(
-    ("positions", "lengths"),
+    ("positions", "numbers", "lengths"),
     [
-        ([[0, 1, 2, 0, 1]], [3, 2]),
-        ([[0, 1, 2], [0, 0, 1]], [3, 1, 2]),
-        ([[0, 1, 2], [0, 0, 0]], [3, 1, 1, 1]),
-        ([[0, 0, 0]], None),  # all 0, as in studies without word order
-        ([[0, 1, 2], [0, 1, 2]], None),  # one sequence in each row
-        ([[1, 2, 0]], None),  # custom positions
-        ([[0, 1, 2], [0, 2, 0]], None),
+        ([[0, 1, 2, 0, 1]], [[0, 0, 0, 1, 1]], [3, 2]),
+        ([[0, 0, 1, 0]], [[0, 1, 1, 2]], [1, 2, 1]),
+        ([[0, 1, 2], [0, 0, 1]], [[0, 0, 0], [0, 1, 1]], [3, 1, 2]),
+        ([[0, 1, 2], [0, 0, 0]], [[0, 0, 0], [0, 1, 2]], [3, 1, 1, 1]),
+        ([[0, 0, 0]], [[0, 0, 0]], None),  # all 0, as in studies without word order
+        ([[0, 1, 2], [0, 1, 2]], [[0, 0, 0], [0, 0, 0]], None),  # one sequence in each row
+        ([[1, 2, 0]], [[0, 0, 0]], None),  # custom positions
+        ([[5, 6, 7, 8]], [[0, 0, 0, 0]], None),
+        ([[0, 1, 2], [0, 2, 0]], [[0, 0, 0], [0, 0, 0]], None),
     ],
 )
-def test_sequence_lengths(positions, lengths):
+def test_sequences_are_found_by_their_positions(positions, numbers, lengths):
     positions = torch.tensor(positions)
+    assert number_sequences(positions).tolist() == numbers
     found = sequence_lengths(tuple(positions.shape), positions, None)
     assert (None if found is None else found.tolist()) == lengths
 
@@ -136,9 +139,6 @@ def test_a_batch_without_padding_is_filled_up(is_causal):
     states = torch.randn(5, 15, 2)
     assert packing.pack(states).shape == (1, 76, 2) and torch.equal(packing.unpack(packing.pack(states)), states)
     assert pack_full((4, 16), is_causal) is None
-    assert [has_padding(torch.tensor(mask)) for mask in ([[1, 1]], [[2, 0]])] == [False, True] and not has_padding(
-        None
-    )
 
 
 def test_rounded_rows():

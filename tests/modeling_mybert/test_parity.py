@@ -25,64 +25,34 @@ def test_training_with_dropout_from_equal_generators(head, agree, attn_implement
     agree(ours.train(), theirs.train(), head.batch(labels=True))
 
 
-def test_dropout_is_really_on_in_training(heads):
-    head = heads("Model")
-    model, batch = head.model().train(), head.batch()
-    assert not torch.equal(model(**batch).last_hidden_state, model(**batch).last_hidden_state)
+EAGER = {"attn_implementation": "eager"}
+BOTH = {"output_hidden_states": True, "output_attentions": True}
 
 
-@pytest.mark.parametrize("padding", [None, "right", "holes"])
-def test_hidden_states_and_attentions(head, agree, padding):
-    batch = {**head.batch(padding), "output_hidden_states": True, "output_attentions": True}
-    agree(*head.twins(attn_implementation="eager"), batch)
+@pytest.mark.parametrize(
+    ("settings", "padding", "arguments"),
+    [
+        *((EAGER, padding, BOTH) for padding in (None, "right", "holes")),
+        ({}, "right", {"output_hidden_states": True}),
+        ({**EAGER, **BOTH}, "right", {}),
+        ({}, "right", {"return_dict": False}),
+        ({"return_dict": False}, "right", {}),
+    ],
+)
+def test_forms_of_the_output(head, agree, settings, padding, arguments):
+    """Hidden states, attentions and tuples, asked for by arguments or in the configuration."""
+    agree(
+        *head.twins(**settings), {**head.batch(padding, labels="output_hidden_states" not in arguments), **arguments}
+    )
 
 
-def test_hidden_states_with_sdpa(head, agree):
-    agree(*head.twins(), {**head.batch(), "output_hidden_states": True})
-
-
-def test_hidden_states_and_attentions_asked_for_in_the_configuration(head, agree):
-    twins = head.twins(attn_implementation="eager", output_hidden_states=True, output_attentions=True)
-    agree(*twins, head.batch())
-
-
-def test_number_and_shapes_of_hidden_states_and_attentions(heads):
-    model = heads("Model").model()
-    model.set_attn_implementation("eager")
-    outputs = model(**heads("Model").batch(), output_hidden_states=True, output_attentions=True)
-    assert [tuple(states.shape) for states in outputs.hidden_states] == [(4, 11, 32)] * 3
-    assert [tuple(weights.shape) for weights in outputs.attentions] == [(4, 4, 11, 11)] * 2
-    assert torch.equal(outputs.hidden_states[-1], outputs.last_hidden_state)
-
-
-@pytest.mark.parametrize("labels", [False, True])
-def test_tuples(head, agree, labels):
-    agree(*head.twins(), {**head.batch(labels=labels), "return_dict": False})
-
-
-def test_tuples_asked_for_in_the_configuration(head, agree):
-    agree(*head.twins(return_dict=False), head.batch(labels=True))
-
-
+@pytest.mark.parametrize("name", ["token_type_ids", "position_ids"])
 @pytest.mark.parametrize("rows", ["one for each sequence", "one for all"])
-def test_token_types(head, agree, rows):
+def test_segments_and_positions(head, agree, rows, name):
     batch = head.batch()
-    batch["token_type_ids"] = batch["input_ids"] % 3
-    if rows == "one for all" and head.name != "ForMultipleChoice":
-        batch["token_type_ids"] = batch["token_type_ids"][:1]
-    agree(*head.twins(), batch)
-
-
-@pytest.mark.parametrize("rows", ["one for each sequence", "one for all"])
-def test_explicit_positions(head, agree, rows):
-    batch = head.batch()
-    positions = (torch.arange(11) * 5 + 2) % 24
-    shape = batch["input_ids"].shape
-    if rows == "one for all" and head.name != "ForMultipleChoice":
-        batch["position_ids"] = positions[None]
-    else:
-        batch["position_ids"] = positions.expand(shape).contiguous()
-    agree(*head.twins(), batch)
+    ids = batch["input_ids"] % 3 if name == "token_type_ids" else (torch.arange(11) * 5 + 2) % 24
+    ids = ids.expand(batch["input_ids"].shape).contiguous()
+    agree(*head.twins(), {**batch, name: ids[:1] if rows == "one for all" and ids.dim() == 2 else ids})
 
 
 def test_no_positions(heads, agree):
@@ -135,7 +105,7 @@ def test_prepared_four_dimensional_mask(heads, agree):
 def test_left_to_right(heads, agree, padding, attn_implementation):
     head = heads("Model")
     ours, theirs = head.twins(is_decoder=True, attn_implementation=attn_implementation)
-    pooler, ours.pooler, theirs.pooler = theirs.pooler, None, None
+    pooler, ours.pooler, theirs.pooler = ours.pooler, None, None
     batch = head.batch(padding)
     agree(ours, theirs, {**batch, "use_cache": False, "return_dict": False})
     # We pool the last token, which attends to all others; transformers pools the first, which attends to none.
@@ -149,35 +119,19 @@ def test_left_to_right(heads, agree, padding, attn_implementation):
         torch.testing.assert_close(outputs.pooler_output, expected)
 
 
-def test_left_to_right_tokens_do_not_see_what_follows(heads):
-    head = heads("Model")
-    model, batch = head.model(is_decoder=True), head.batch(None)
-    changed = batch["input_ids"].clone()
-    changed[:, 6:] = 1
-    before, after = (model(ids).last_hidden_state for ids in (batch["input_ids"], changed))
-    assert torch.equal(before[:, :6], after[:, :6])
-    assert not torch.allclose(before[:, 6:], after[:, 6:])
-
-
-@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_pytorch_tanh", "relu", "gelu_new"])
-def test_activations(heads, agree, hidden_act):
-    head = heads("ForMaskedLM")
-    agree(*head.twins(hidden_act=hidden_act), head.batch(labels=True))
-
-
-def test_untied_vocabulary_layer(heads, agree):
-    for name in ("ForMaskedLM", "ForPreTraining"):
-        agree(*heads(name).twins(tie_word_embeddings=False), heads(name).batch(labels=True))
-
-
-def test_feed_forward_in_chunks(heads, agree):
-    head = heads("Model")
-    agree(*head.twins(chunk_size_feed_forward=1), head.batch())
-
-
-def test_no_padding_token(heads, agree):
-    head = heads("Model")
-    agree(*head.twins(pad_token_id=None), head.batch())
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("ForMaskedLM", {"tie_word_embeddings": False}),
+        ("ForPreTraining", {"tie_word_embeddings": False}),
+        ("Model", {"chunk_size_feed_forward": 1}),
+        ("Model", {"pad_token_id": None}),
+        ("Model", {"num_hidden_layers": 0}),
+        *(("ForMaskedLM", {"hidden_act": act}) for act in ("gelu", "gelu_pytorch_tanh", "relu", "gelu_new")),
+    ],
+)
+def test_settings(heads, agree, name, settings):
+    agree(*heads(name).twins(**settings), heads(name).batch(labels=True))
 
 
 def test_padding_token_gets_no_gradient(heads, agree):
@@ -222,18 +176,10 @@ def test_answers_outside_the_window(heads, agree, start, end, extra_dimension):
     agree(*head.twins(), batch)
 
 
-def test_one_sequence_of_one_token(head, agree):
-    batch = {name: tensor[:1, ..., :1] for name, tensor in head.batch(None).items()}
-    agree(*head.twins(), batch)
-
-
-def test_longest_sequence(heads, agree):
-    agree(*heads("Model").twins(), {"input_ids": torch.arange(24).repeat(2, 1) + 1})
-
-
-def test_no_layers(heads, agree):
-    head = heads("Model")
-    agree(*head.twins(num_hidden_layers=0), head.batch())
+def test_shortest_and_longest_sequence(head, agree):
+    agree(*head.twins(), {name: tensor[:1, ..., :1] for name, tensor in head.batch(None).items()})
+    if head.name == "Model":
+        agree(*head.twins(), {"input_ids": torch.arange(24).repeat(2, 1) + 1})
 
 
 def test_layers_that_share_their_weights(heads, agree):

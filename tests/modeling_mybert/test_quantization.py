@@ -14,11 +14,11 @@ from transformers import AutoModelForSequenceClassification, Trainer, TrainingAr
 from transformers import BertForSequenceClassification as TheirsForSequenceClassification
 
 import mybert
-from mybert.modeling_mybert import layers_mybert, quantization_mybert
-from mybert.modeling_mybert.quantization_mybert import MyBertInt8Config, MyBertInt8Linear
+from mybert.modeling_mybert import layers_mybert, linear_mybert
+from mybert.modeling_mybert.linear_mybert import MyBertInt8Config, MyBertInt8Linear
 
 needs_int8 = pytest.mark.skipif(
-    not quantization_mybert.has_exact_int8_kernel(), reason="this CPU or build of PyTorch multiplies no int8 exactly"
+    not linear_mybert.has_exact_int8_kernel(), reason="this CPU or build of PyTorch multiplies no int8 exactly"
 )
 
 
@@ -43,19 +43,16 @@ def in_numpy(layer, states):
     return (integers @ weight.T * step + middle * weight.sum(1)) * scale + layer.bias.detach().numpy()
 
 
-def test_weights_by_hand(layer):
+@needs_int8
+def test_weights_and_product_by_hand(layer):
+    """0 ... 254 in steps of 1 and -127 ... 127 in steps of 1 are exact: so is the product."""
     quantized = MyBertInt8Linear.from_float(layer)
     assert quantized.weight_scale.tolist() == [0.5, 2.0]
     assert quantized.int8_weight.tolist() == [[127, -20, 4, 1], [1, 127, -50, 0]]
     assert quantized.bias.tolist() == [1.0, -1.0]
     assert not any(parameter.requires_grad for parameter in quantized.parameters())
-
-
-@needs_int8
-def test_product_by_hand(layer):
-    """0 ... 254 in steps of 1 and -127 ... 127 in steps of 1 are exact: so is the product."""
     states = torch.tensor([[0.0, 254.0, 3.0, 100.0], [-127.0, 127.0, 0.0, 1.0]])
-    product = MyBertInt8Linear.from_float(layer)(states)
+    product = quantized(states)
     assert product.tolist() == [[-2483.0, 64215.0], [-127 * 63.5 - 1270 + 0.5 + 1, -254 + 127 * 254 - 1.0]]
 
 
@@ -86,38 +83,34 @@ def test_rows_that_are_all_equal_or_far_from_zero():
 
 @needs_int8
 def test_a_row_does_not_depend_on_the_others():
+    """Nor on values that are not finite, which stay so."""
     torch.manual_seed(0)
     layer, states = MyBertInt8Linear.from_float(torch.nn.Linear(96, 72)), torch.randn(40, 96)
-    beside = torch.cat([states, 1e4 * torch.randn(40, 96)])
-    torch.testing.assert_close(layer(beside)[:40], layer(states), rtol=0, atol=1e-6)
-
-
-@needs_int8
-def test_values_that_are_not_finite_stay_so():
-    layer, states = MyBertInt8Linear.from_float(torch.nn.Linear(8, 8)), torch.zeros(3, 8)
-    states[0, 0], states[1, 0] = torch.nan, torch.inf
-    product = layer(states)
-    assert not product[:2].isfinite().any() and product[2].isfinite().all()
+    others = 1e4 * torch.randn(40, 96)
+    others[0, 0], others[1, 0] = torch.nan, torch.inf
+    product = layer(torch.cat([states, others]))
+    torch.testing.assert_close(product[:40], layer(states), rtol=0, atol=1e-6)
+    assert not product[40:42].isfinite().any() and product[42:].isfinite().all()
 
 
 @needs_int8
 def test_query_key_and_value_take_the_same_integers(heads, monkeypatch):
     """A layer quantizes and multiplies four times; query, key and value get their own parts of one product."""
     model, batch = heads("Model").model().quantize_weights("int8"), heads("Model").batch()
-    calls, quantize = [], quantization_mybert.quantize_rows
-    monkeypatch.setattr(quantization_mybert, "quantize_rows", lambda rows: calls.append(rows) or quantize(rows))
-    products, multiply = [], quantization_mybert._multiply
-    monkeypatch.setattr(quantization_mybert, "_multiply", lambda *given: products.append(1) or multiply(*given))
+    calls, quantize = [], linear_mybert.quantize_rows
+    monkeypatch.setattr(linear_mybert, "quantize_rows", lambda rows: calls.append(rows) or quantize(rows))
+    products, multiply = [], linear_mybert._multiply_int8
+    monkeypatch.setattr(linear_mybert, "_multiply_int8", lambda *given: products.append(1) or multiply(*given))
     with torch.no_grad():
         model(**batch)
     assert len(calls) == len(products) == 2 * 4
     attention, states = model.encoder.layer[0].attention.self, torch.randn(2, 3, 32)
     layers = (attention.query, attention.key, attention.value)
-    for product, layer in zip(quantization_mybert.product_of_each(layers, states), layers, strict=True):
+    for product, layer in zip(linear_mybert.product_of_each(layers, states), layers, strict=True):
         assert product.shape == (2, 3, 32) and torch.equal(product, layer(states))
     seen = []
     attention.key.register_forward_hook(lambda *_: seen.append(1))
-    assert quantization_mybert.product_of_each(layers, states) is None
+    assert linear_mybert.product_of_each(layers, states) is None
     attention(states)
     assert seen == [1]
 
@@ -126,10 +119,8 @@ def test_query_key_and_value_take_the_same_integers(heads, monkeypatch):
 def test_long_batches_go_in_parts(heads, monkeypatch):
     """The feed-forward network runs on chunks of rows, with the same result; not if it has hooks."""
     model, batch = heads("Model").model().quantize_weights("int8"), heads("Model").batch(None)
-    rows, dense, quantize = [], model.encoder.layer[0].output, quantization_mybert.quantize_rows
-    monkeypatch.setattr(
-        quantization_mybert, "quantize_rows", lambda states: rows.append(len(states)) or quantize(states)
-    )
+    rows, dense, quantize = [], model.encoder.layer[0].output, linear_mybert.quantize_rows
+    monkeypatch.setattr(linear_mybert, "quantize_rows", lambda states: rows.append(len(states)) or quantize(states))
     tokens = batch["input_ids"].numel()
     with torch.no_grad():
         expected = model(**batch).last_hidden_state
@@ -188,20 +179,13 @@ def test_saved_loaded_copied_and_pickled(head, tmp_path):
             for name, tensor in one(**batch).items():
                 torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-6)
         loaded.save_pretrained(tmp_path / "again")
+        head.model().save_pretrained(tmp_path / "float")
+        quantized_while_loading = head.ours.from_pretrained(tmp_path / "float", quantization_config=MyBertInt8Config())
+        for name, tensor in quantized_while_loading(**batch).items():
+            torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-6)
     assert (tmp_path / "again" / "config.json").read_text() == (tmp_path / "config.json").read_text()
     again = load_file(tmp_path / "again" / "model.safetensors")
     assert again.keys() == stored.keys() and all(torch.equal(again[name], stored[name]) for name in stored)
-
-
-def test_quantized_while_loading(heads, tmp_path):
-    head = heads("ForSequenceClassification")
-    model, batch = head.model(), head.batch()
-    model.save_pretrained(tmp_path)
-    loaded = head.ours.from_pretrained(tmp_path, quantization_config=MyBertInt8Config())
-    with torch.no_grad():
-        expected = model.quantize_weights("int8")(**batch).logits
-        torch.testing.assert_close(loaded(**batch).logits, expected, rtol=0, atol=1e-6)
-    assert loaded.state_dict().keys() == model.state_dict().keys()
 
 
 @needs_int8
@@ -266,7 +250,7 @@ def test_elsewhere_the_product_is_in_floating_point(heads, compiled):
 def test_without_the_kernel(heads, monkeypatch):
     """On a CPU without VNNI the results are also correct."""
     model, batch = heads("Model").model(), heads("Model").batch()
-    monkeypatch.setattr(quantization_mybert, "has_exact_int8_kernel", lambda: False)
+    monkeypatch.setattr(linear_mybert, "has_exact_int8_kernel", lambda: False)
     with torch.no_grad():
         expected = model(**batch).last_hidden_state
         states = model.quantize_weights("int8")(**batch).last_hidden_state
@@ -279,7 +263,7 @@ def test_a_processor_that_overflows_is_noticed():
     code = (
         "import os; os.environ['ONEDNN_MAX_CPU_ISA'] = 'AVX512_CORE'\n"
         "import torch\n"
-        "from mybert.modeling_mybert.quantization_mybert import MyBertInt8Linear, has_exact_int8_kernel\n"
+        "from mybert.modeling_mybert.linear_mybert import MyBertInt8Linear, has_exact_int8_kernel\n"
         "layer = torch.nn.Linear(64, 8); layer.weight.data.fill_(1); quantized = MyBertInt8Linear.from_float(layer)\n"
         "states = torch.ones(3, 64); states[:, 0] = 0\n"
         "torch.testing.assert_close(quantized(states), layer(states))\n"

@@ -28,23 +28,16 @@ def build(heads, tokenizer):
 
 
 def test_fill_mask(build, no_complaints):
-    answers = build("fill-mask", "ForMaskedLM")("the cat [MASK] on the mat .", top_k=3)
-    assert len(answers) == 3
-    assert all(answer["token_str"] in WORDS and 0 < answer["score"] <= 1 for answer in answers)
-
-
-def test_fill_mask_twice_in_a_batch(build, no_complaints):
-    answers = build("fill-mask", "ForMaskedLM")(["a [MASK] ran .", "the [MASK] sat on the [MASK]"], batch_size=2)
-    assert len(answers) == 2 and len(answers[1]) == 2
+    texts = ["the cat [MASK] on the mat .", "the [MASK] sat on the [MASK]"]
+    once, twice = build("fill-mask", "ForMaskedLM")(texts, top_k=3, batch_size=2)
+    assert len(once) == 3 and [len(answers) for answers in twice] == [3, 3]
+    assert all(answer["token_str"] in WORDS and 0 < answer["score"] <= 1 for answer in once)
 
 
 def test_text_classification(build, no_complaints):
     answers = build("text-classification", "ForSequenceClassification")([TEXT, "it ran"], top_k=None, batch_size=2)
     assert [{answer["label"] for answer in row} for row in answers] == [{"LABEL_0", "LABEL_1", "LABEL_2"}] * 2
     assert sum(answer["score"] for answer in answers[0]) == pytest.approx(1)
-
-
-def test_text_pairs_and_regression(build, no_complaints):
     score = build("text-classification", "ForSequenceClassification", num_labels=1, problem_type="regression")
     assert "score" in score({"text": TEXT, "text_pair": "it ran"}, function_to_apply="none")
 
@@ -56,11 +49,8 @@ def test_token_classification(build, aggregation_strategy, no_complaints):
     assert found.replace(" ", "") == TEXT.replace(" ", "")
 
 
-def test_feature_extraction(build, no_complaints):
+def test_feature_extraction_and_zero_shot_classification(build, no_complaints):
     assert np.shape(build("feature-extraction", "Model")(TEXT)) == (1, 9, 32)
-
-
-def test_zero_shot_classification(build, no_complaints):
     labels = {"id2label": {0: "contradiction", 1: "neutral", 2: "entailment"}}
     labels["label2id"] = {label: number for number, label in labels["id2label"].items()}
     classify = build("zero-shot-classification", "ForSequenceClassification", **labels)

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, BertModel
 
-from mybert import MyBertConfig, MyBertForMaskedLM, MyBertTokenizer
+from mybert import MyBertForMaskedLM, MyBertTokenizer
 from mybert.pretraining import AdaptArguments, PretrainingTrainer, adapt
 from mybert.pretraining.initial_weights import add_rows
 from mybert.tokenization import extend_vocabulary, spell
@@ -41,74 +41,47 @@ def text(tmp_path):
     return str(tmp_path / "domain.txt")
 
 
-def settings(tmp_path, folder, text, **others):
-    return AdaptArguments(
-        **{
-            "model": str(folder),
-            "text": [text],
-            "output_dir": str(tmp_path / "out"),
-            "new_pieces": 4,
-            "join_lines": False,
-            "max_length": 24,
-            "max_steps": 4,
-            "per_device_train_batch_size": 4,
-            "learning_rate": 1e-3,
-            "heldout": 0.2,
-            "num_processes": 1,
-            "use_cpu": True,
-            "disable_tqdm": True,
-        }
-        | others
-    )
+@pytest.fixture
+def settings(tmp_path, folder, text):
+    own = {"model": str(folder), "text": [text], "output_dir": str(tmp_path / "out"), "new_pieces": 4}
+    run = {"max_length": 24, "max_steps": 4, "per_device_train_batch_size": 4, "learning_rate": 1e-3, "heldout": 0.2}
+    machine = {"num_processes": 1, "use_cpu": True, "disable_tqdm": True}
+    return lambda **others: AdaptArguments(**own | run | machine | {"join_lines": False} | others)
 
 
-@pytest.mark.parametrize("rows", ["mean", "random"])
-def test_new_rows_are_means_and_old_ones_stay(old, rows):
+@pytest.mark.parametrize(("rows", "tied"), [("mean", True), ("random", True), ("mean", False)])
+def test_new_rows_are_means_and_old_ones_stay(old, make_model, rows, tied):
     new = extend_vocabulary(old, Counter({"catfish": 9, "dogfish": 8, "xö": 7, "sunny": 6}), 4).tokenizer
     assert len(new) == len(old) + 2
-    torch.manual_seed(0)
-    model = MyBertForMaskedLM(MyBertConfig(vocab_size=len(old), **SIZE))
-    model.cls.predictions.bias.data.normal_()
-    head = model.cls.predictions
-    weights, bias = model.get_input_embeddings().weight.detach().clone(), head.bias.detach().clone()
+    model = make_model(MyBertForMaskedLM, vocab_size=len(old), tie_word_embeddings=tied)
+    model.get_output_embeddings().bias.data.normal_()
+    before = {name: weight.detach().clone() for name, weight in matrices(model).items()}
     add_rows(model, old, new, rows)
-    head = model.cls.predictions
-    embeddings, vocab = model.get_input_embeddings().weight, old.get_vocab()
-    assert embeddings is model.get_output_embeddings().weight and model.config.vocab_size == len(new)
-    assert head.bias is model.get_output_embeddings().bias
+    after, vocab = matrices(model), old.get_vocab()
+    assert (after["output"] is after["input"]) is tied and model.config.vocab_size == len(new)
+    assert (model.cls.predictions.bias is after["bias"]) is tied
     for piece, index in new.get_vocab().items():
-        if piece in vocab:
-            assert torch.equal(embeddings[index], weights[index]) and bias[index] == head.bias[index]
-            continue
         parts = [vocab[part] for part in spell(piece, vocab) or []]
-        mean = weights[parts].mean(0)
-        if rows == "mean" and parts:
-            assert torch.allclose(embeddings[index], mean)
-            assert torch.allclose(head.bias[index], bias[parts].mean())
-        else:
-            assert not torch.allclose(embeddings[index], mean) and 0 < embeddings[index].std() < 0.1
-            assert head.bias[index] == 0
+        for name, weight in before.items():
+            found, mean = after[name][index], weight[parts].mean(0)
+            if piece in vocab:
+                assert torch.equal(found, weight[index])
+            elif rows == "mean" and parts:
+                torch.testing.assert_close(found, mean)
+            elif name == "bias":
+                assert found == 0
+            else:
+                assert not torch.allclose(found, mean) and 0 < found.std() < 0.1
 
 
-def test_a_vocabulary_layer_of_its_own_has_means_too(old):
-    new = extend_vocabulary(old, Counter({"catfish": 9, "dogfish": 8, "sunny": 6}), 3).tokenizer
-    torch.manual_seed(0)
-    model = MyBertForMaskedLM(MyBertConfig(vocab_size=len(old), tie_word_embeddings=False, **SIZE))
-    weights = model.get_output_embeddings().weight.detach().clone()
-    add_rows(model, old, new)
-    found = model.get_output_embeddings().weight
-    assert found is not model.get_input_embeddings().weight
-    kept = [index for piece, index in old.get_vocab().items() if new.get_vocab().get(piece) == index]
-    assert torch.equal(found[kept], weights[kept])
-    for piece, index in new.get_vocab().items():
-        if piece not in old.get_vocab():
-            parts = old.convert_tokens_to_ids(spell(piece, old.get_vocab()))
-            torch.testing.assert_close(found[index], weights[parts].mean(0))
+def matrices(model):
+    output = model.get_output_embeddings()
+    return {"input": model.get_input_embeddings().weight, "output": output.weight, "bias": output.bias}
 
 
-def test_a_model_is_adapted_and_the_words_are_its_own(tmp_path, folder, text, old, caplog):
+def test_a_model_is_adapted_and_the_words_are_its_own(tmp_path, settings, old, caplog):
     with caplog.at_level("INFO", logger="mybert"):
-        metrics = adapt(settings(tmp_path, folder, text))
+        metrics = adapt(settings())
     out = tmp_path / "out"
     new = MyBertTokenizer.from_pretrained(out)
     assert "4 new pieces, 2 of them in [unused] entries: " in caplog.text
@@ -120,57 +93,53 @@ def test_a_model_is_adapted_and_the_words_are_its_own(tmp_path, folder, text, ol
     assert saved["before"]["words"] == saved["after"]["words"] > 0
     model = AutoModelForMaskedLM.from_pretrained(out)
     assert model.config.vocab_size == len(new) == model.get_input_embeddings().weight.shape[0]
-    again = adapt(settings(tmp_path, folder, text))  # finished: the same figures, the same weights
+    again = adapt(settings())  # finished: the same figures, the same weights
     assert again["after"] == metrics["after"]
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_goes_on_to_the_last_bit(tmp_path, folder, text):
-    whole = settings(tmp_path, folder, text, output_dir=str(tmp_path / "whole"))
-    adapt(whole)
-    stopped = {"save_steps": 2}
-    adapt(settings(tmp_path, folder, text, **stopped))
+def test_an_interrupted_run_goes_on_to_the_last_bit(tmp_path, settings):
+    adapt(settings(output_dir=str(tmp_path / "whole")))
+    adapt(settings(save_steps=2))
     shutil.rmtree(tmp_path / "out" / "checkpoint-4")
     (tmp_path / "out" / "model.safetensors").unlink()
-    adapt(settings(tmp_path, folder, text, **stopped))
+    adapt(settings(save_steps=2))
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def weights(path):
-    return load_file(path / "model.safetensors")
-
-
 @pytest.mark.parametrize(("optim", "corrects"), [(None, True), ("adamw", True), ("google", False)])
-def test_the_optimizer_is_adamw_unless_another_is_named(tmp_path, folder, text, optim, corrects):
+def test_the_optimizer_is_adamw_unless_another_is_named(settings, optim, corrects):
     named = {} if optim is None else {"optim": optim}
-    trainer = PretrainingTrainer(model=torch.nn.Linear(2, 2), args=settings(tmp_path, folder, text, **named))
+    trainer = PretrainingTrainer(model=torch.nn.Linear(2, 2), args=settings(**named))
     assert trainer.create_optimizer().defaults["correct_bias"] is corrects
 
 
-def test_an_encoder_without_head_has_nothing_before(tmp_path, text, old):
+def test_an_encoder_without_head_has_nothing_before(tmp_path, settings, old):
     BertModel(BertConfig(vocab_size=len(old), **SIZE)).save_pretrained(tmp_path / "encoder")
     old.save_pretrained(tmp_path / "encoder")
-    metrics = adapt(settings(tmp_path, tmp_path / "encoder", text, max_steps=1))
+    metrics = adapt(settings(model=str(tmp_path / "encoder"), max_steps=1))
     assert metrics["before"] is None and metrics["after"]["nats_per_word"] > 0
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model": None}, "model is not set; give the model to adapt"),
-        ({"tokenizer": "bert"}, "tokenizer is set and new_pieces is 4; new pieces are learned from text"),
+        ({"model": None}, "model is not set"),
+        ({"new_pieces": -1}, "new_pieces is -1"),
+        ({"tokenizer": "bert"}, "tokenizer is set and new_pieces is 4"),
         ({"model": "gone"}, "gone"),
+        ({"vocab_size": 40000}, "vocab_size is 40000 with model "),
     ],
 )
-def test_mistakes(tmp_path, folder, text, change, message):
+def test_mistakes(tmp_path, settings, change, message):
     with pytest.raises((ValueError, OSError), match=message):
-        adapt(settings(tmp_path, folder, text, **change))
+        adapt(settings(**change))
     assert not (tmp_path / "out").exists()
 
 
-def test_without_a_free_entry_nothing_is_begun(tmp_path, folder, text, tokenizer):
+def test_without_a_free_entry_nothing_is_begun(tmp_path, folder, settings, tokenizer):
     tokenizer.save_pretrained(folder)
     with pytest.raises(ValueError, match=r"no free \[unused...\] entry"):
-        adapt(settings(tmp_path, folder, text, append_pieces=False))
+        adapt(settings(append_pieces=False))
     assert not (tmp_path / "out" / "run.json").exists()

@@ -5,18 +5,11 @@ import torch
 from torch._dynamo.utils import counters
 from transformers import TrainingArguments
 
-from mybert import MyBertConfig, MyBertForPreTraining, MyBertModel
+from mybert import MyBertModel
 from mybert.modeling_mybert import batch_mybert
-from mybert.pretraining import (
-    PretrainingCollator,
-    PretrainingDataset,
-    PretrainingTrainer,
-    TokenStore,
-    build_token_store,
-    pretrain,
-)
+from mybert.pretraining import PretrainingCollator, PretrainingTrainer, pretrain
 
-LENGTH, VOCABULARY = 24, 28
+LENGTH = 24
 
 
 @pytest.fixture(autouse=True)
@@ -25,13 +18,6 @@ def nothing_compiled_before():
     counters.clear()
     yield
     torch._dynamo.reset()
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory, documents, tokenizer):
-    path = tmp_path_factory.mktemp("store") / "store.safetensors"
-    build_token_store(documents, tokenizer, path, show_progress=False)
-    return TokenStore(path)
 
 
 class Watching(PretrainingCollator):
@@ -44,41 +30,26 @@ class Watching(PretrainingCollator):
         return batch
 
 
-def train(store, tokenizer, folder, pack, steps, **settings):
-    """The log's last masked-LM and next-sentence loss, and the batches' different shapes."""
-    dataset = PretrainingDataset(
-        store, cls_token_id=2, sep_token_id=3, max_length=LENGTH, pack=pack, row_length=2 * LENGTH if pack else None
-    )
-    torch.manual_seed(0)
-    model = MyBertForPreTraining(
-        MyBertConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=32,
-            max_position_embeddings=64,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
+@pytest.fixture
+def train(make_dataset, make_model, tokenizer, tmp_path):
+    """Train; return the log's last masked-LM and next-sentence loss, and the batches' different shapes."""
+
+    def run(pack, steps, **settings):
+        model = make_model(max_position_embeddings=64, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        collator = Watching(tokenizer, fixed_length=LENGTH if settings else None)
+        fixed = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "learning_rate": 1e-3}
+        settings |= {"save_strategy": "no", "disable_tqdm": True, "use_cpu": True, "logging_steps": steps}
+        trainer = PretrainingTrainer(
+            model=model,
+            args=TrainingArguments(output_dir=str(tmp_path), max_steps=steps, **fixed, **settings),
+            train_dataset=make_dataset(max_length=LENGTH, pack=pack, row_length=2 * LENGTH),
+            data_collator=collator,
         )
-    )
-    collator = Watching(tokenizer, fixed_length=LENGTH if settings else None)
-    arguments = TrainingArguments(
-        output_dir=str(folder),
-        per_device_train_batch_size=4,
-        gradient_accumulation_steps=2,
-        max_steps=steps,
-        logging_steps=steps,
-        learning_rate=1e-3,
-        save_strategy="no",
-        disable_tqdm=True,
-        use_cpu=True,
-        **settings,
-    )
-    trainer = PretrainingTrainer(model=model, args=arguments, train_dataset=dataset, data_collator=collator)
-    trainer.train()
-    logged = next(entry for entry in trainer.state.log_history if "mlm_loss" in entry)
-    return [logged[name] for name in ("mlm_loss", "nsp_loss", "mlm_accuracy")], collator.seen
+        trainer.train()
+        logged = next(entry for entry in trainer.state.log_history if "mlm_loss" in entry)
+        return [logged[name] for name in ("mlm_loss", "nsp_loss", "mlm_accuracy")], collator.seen
+
+    return run
 
 
 def graphs() -> tuple[int, int]:
@@ -90,51 +61,47 @@ def graphs() -> tuple[int, int]:
 @pytest.mark.parametrize("pack", [False, True], ids=["padded", "packed"])
 @pytest.mark.parametrize(
     ("backend", "steps"),
-    [("eager", 20), pytest.param("inductor", 200, marks=pytest.mark.slow)],
+    [("eager", 20), ("inductor", 200)],
 )
-def test_one_graph_for_all_batches(store, tokenizer, tmp_path, pack, backend, steps):
+def test_one_graph_for_all_batches(train, pack, backend, steps):
     settings = {"torch_compile": True, "torch_compile_backend": backend}
-    compiled, seen = train(store, tokenizer, tmp_path, pack, steps, **settings)
+    compiled, seen = train(pack, steps, **settings)
     assert graphs() == (1, 0)
     assert len(seen) >= 3
-    expected, _ = train(store, tokenizer, tmp_path, pack, steps)
+    expected, _ = train(pack, steps)
     assert compiled == pytest.approx(expected, abs=5e-3)
 
 
-def test_the_kernel_of_a_gpu_is_in_the_graph(store, tokenizer, tmp_path, monkeypatch):
+def test_the_kernel_of_a_gpu_is_in_the_graph(train, monkeypatch):
 
     def varlen_attn(query, key, value, borders, key_borders, longest, longest_key, *, scale, window_size):
         return query * (longest + 0 * borders.sum())
 
     monkeypatch.setattr(MyBertModel, "_supports_varlen", lambda model, words: True)
     monkeypatch.setattr(batch_mybert, "varlen_attn", varlen_attn, raising=False)
-    train(store, tokenizer, tmp_path, True, 5, torch_compile=True, torch_compile_backend="eager")
+    train(True, 5, torch_compile=True, torch_compile_backend="eager")
     assert graphs() == (1, 0)
 
 
-def test_lengths_that_are_not_marked_are_compiled_anew(store, tokenizer, tmp_path, monkeypatch):
+def test_lengths_that_are_not_marked_are_compiled_anew(train, monkeypatch):
     """The count above can differ: the check is not vacuous."""
     monkeypatch.setattr(torch._dynamo, "maybe_mark_dynamic", lambda tensor, dimension: None)
-    train(store, tokenizer, tmp_path, True, 20, torch_compile=True, torch_compile_backend="eager")
+    train(True, 20, torch_compile=True, torch_compile_backend="eager")
     assert graphs()[0] > 1
 
 
-def test_the_head_stays_sparse(store, tokenizer):
+def test_the_head_stays_sparse(make_dataset, make_model, tokenizer):
     """In a compiled step the vocabulary product runs only on labelled positions."""
-    dataset = PretrainingDataset(store, cls_token_id=2, sep_token_id=3, max_length=LENGTH)
+    dataset = make_dataset(max_length=LENGTH)
     batch = PretrainingCollator(tokenizer, fixed_length=LENGTH)([dataset[index] for index in range(4)])
-    model = MyBertForPreTraining(
-        MyBertConfig(
-            vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
-        )
-    )
+    model = make_model()
     outputs = torch.compile(model.train(), backend="eager", fullgraph=True)(**batch)
     assert batch["input_ids"].shape == (4, LENGTH)
-    assert outputs.prediction_logits.shape == (int((batch["labels"] != -100).sum()), VOCABULARY)
+    assert outputs.prediction_logits.shape == (int((batch["labels"] != -100).sum()), len(tokenizer))
 
 
-def test_a_fixed_length(store, tokenizer):
-    dataset = PretrainingDataset(store, cls_token_id=2, sep_token_id=3, max_length=LENGTH)
+def test_a_fixed_length(make_dataset, tokenizer):
+    dataset = make_dataset(max_length=LENGTH)
     examples = [dataset[index] for index in range(3)]
     batch = PretrainingCollator(tokenizer, fixed_length=40)(examples)
     plain = PretrainingCollator(tokenizer)(examples)
@@ -147,25 +114,7 @@ def test_a_fixed_length(store, tokenizer):
 
 
 @pytest.mark.parametrize("pack", [False, True], ids=["padded", "packed"])
-def test_the_command(text_file, tmp_path, pack):
-    pretrain(
-        text=[str(text_file)],
-        output_dir=str(tmp_path / "run"),
-        vocab_size=120,
-        layout="compact",
-        num_hidden_layers=1,
-        hidden_size=16,
-        num_attention_heads=2,
-        max_length=LENGTH,
-        row_length=2 * LENGTH if pack else None,
-        pack=pack,
-        heldout=0.0,
-        max_steps=12,
-        per_device_train_batch_size=4,
-        torch_compile=True,
-        torch_compile_backend="eager",
-        save_strategy="no",
-        disable_tqdm=True,
-        use_cpu=True,
-    )
+def test_the_command(arguments, pack):
+    compiled = {"torch_compile": True, "torch_compile_backend": "eager", "save_strategy": "no"}
+    pretrain(arguments(**compiled, pack=pack, row_length=2 * LENGTH if pack else None, max_steps=12, heldout=0.0))
     assert graphs()[0] == 1

@@ -10,16 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mybert import MyBertConfig, MyBertForMaskedLM
-from mybert.pretraining import PretrainingArguments, build_token_store, initial_weights, pretrain
+from mybert import MyBertForMaskedLM
+from mybert.pretraining import TokenStore, build_token_store, initial_weights, pretrain
 from mybert.pretraining.initial_weights import begin_with_statistics, piece_statistics
-from mybert.pretraining.token_store import TokenStore
-
-
-@pytest.fixture
-def store(tmp_path, documents, tokenizer) -> TokenStore:
-    build_token_store(iter(documents), tokenizer, tmp_path / "store")
-    return TokenStore(tmp_path / "store")
 
 
 def texts(store, documents):
@@ -97,13 +90,8 @@ def test_pieces_in_the_same_company_are_neighbours(tmp_path, tokenizer):
     assert angle(cat, dog) > 0.95 > angle(cat, mat) + 0.5
 
 
-def test_a_model_begins_with_embeddings_and_frequencies(store, tokenizer):
-    torch.manual_seed(0)
-    model = MyBertForMaskedLM(
-        MyBertConfig(
-            vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-        )
-    )
+def test_a_model_begins_with_embeddings_and_frequencies(store, tokenizer, make_model):
+    model = make_model(MyBertForMaskedLM)
     before = model.get_input_embeddings().weight.detach().clone()
     documents = np.arange(len(store.document_starts) - 1)
     begin_with_statistics(model, store, documents)
@@ -117,73 +105,38 @@ def test_a_model_begins_with_embeddings_and_frequencies(store, tokenizer):
     np.testing.assert_allclose(shares.detach(), (statistics.counts + 1) / (statistics.counts + 1).sum(), rtol=1e-4)
 
 
-def settings(tmp_path, text_file, **others):
-    return PretrainingArguments(
-        **{
-            "text": [str(text_file)],
-            "output_dir": str(tmp_path / "run"),
-            "embeddings": "cooccurrence",
-            "vocab_size": 60,
-            "layout": "compact",
-            "model_size": "tiny",
-            "hidden_size": 16,
-            "num_hidden_layers": 1,
-            "max_length": 24,
-            "max_steps": 4,
-            "save_steps": 2,
-            "causal_share": 0.5,
-            "learning_rate": 1e-3,
-            "per_device_train_batch_size": 4,
-            "heldout": 0.2,
-            "num_processes": 1,
-            "use_cpu": True,
-            "disable_tqdm": True,
-        }
-        | others
-    )
+RUN = {"embeddings": "cooccurrence", "causal_share": 0.5, "learning_rate": 1e-3}
 
 
 @pytest.mark.slow
-def test_a_run_begins_with_them_once(tmp_path, text_file, monkeypatch, caplog):
+def test_a_run_begins_with_them_once(tmp_path, arguments, monkeypatch, caplog):
     calls = []
     monkeypatch.setattr(
         "mybert.pretraining.run.begin_with_statistics",
         lambda *given: (calls.append(given[2]), begin_with_statistics(*given)),
     )
     with caplog.at_level("INFO"):
-        whole = pretrain(settings(tmp_path, text_file))
+        whole = pretrain(arguments(**RUN))
     assert len(calls) == 1  # though there are two phases
-    settings_of_run = json.loads((tmp_path / "run" / "run.json").read_text())
+    settings_of_run = json.loads((tmp_path / "out" / "run.json").read_text())
     assert settings_of_run["embeddings"] == "cooccurrence"
-    store = TokenStore(tmp_path / "run" / "tokens.safetensors")
+    store = TokenStore(tmp_path / "out" / "tokens.safetensors")
     assert len(calls[0]) < len(store.document_starts) - 1  # held-out documents are not counted
     assert "start from counts of their neighbours" in caplog.text
-    assert "| word embeddings | from a count of neighbours |" in (tmp_path / "run" / "README.md").read_text()
+    assert "| word embeddings | from a count of neighbours |" in (tmp_path / "out" / "README.md").read_text()
 
     for name in ("checkpoint-4", "model.safetensors"):
-        path = tmp_path / "run" / name
+        path = tmp_path / "out" / name
         path.rename(tmp_path / name)
-    again = pretrain(settings(tmp_path, text_file))  # goes on from step 2
+    again = pretrain(arguments(**RUN))  # goes on from step 2
     assert len(calls) == 1
     assert again["eval_mlm_loss"] == whole["eval_mlm_loss"]
-    weights, expected = load_file(tmp_path / "run" / "model.safetensors"), load_file(tmp_path / "model.safetensors")
+    weights, expected = load_file(tmp_path / "out" / "model.safetensors"), load_file(tmp_path / "model.safetensors")
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"embeddings": "glove"}, "embeddings is 'glove'; expected one of random, cooccurrence"),
-        ({"model": "somewhere"}, "with model .somewhere., which has its own"),
-    ],
-)
-def test_mistakes(tmp_path, text_file, change, message):
-    with pytest.raises(ValueError, match=message):
-        settings(tmp_path, text_file, **change)
-
-
-def test_without_scikit_learn_nothing_begins(tmp_path, text_file, monkeypatch):
+def test_without_scikit_learn_nothing_begins(tmp_path, arguments, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.utils.extmath", None)
     with pytest.raises(ImportError, match="need scikit-learn: pip install mybert"):
-        pretrain(settings(tmp_path, text_file))
-    assert not any((tmp_path / "run").glob("*"))
+        pretrain(arguments(**RUN))
+    assert not any((tmp_path / "out").glob("*"))

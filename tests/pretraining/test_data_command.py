@@ -6,32 +6,27 @@ import sys
 import pytest
 from transformers import HfArgumentParser
 
-from mybert.pretraining import DataArguments, TokenStore, build_token_store, prepare_data
+from mybert.pretraining import DataArguments, TokenStore, prepare_data
 
 
 @pytest.fixture
-def arguments(tmp_path, text_file, tokenizer):
+def arguments(tmp_path, text_file, tokenizer_folder):
     """Makes arguments as the command does, with a tokenizer's folder and a text."""
-    tokenizer.save_pretrained(tmp_path / "tokenizer")
 
     def make(*flags, text=(text_file,)):
         names = ["--text", *map(str, text)] if text else []
-        required = ["--output", str(tmp_path / "store"), "--tokenizer", str(tmp_path / "tokenizer")]
-        flags = [*required, "--num_processes", "1", *names, *flags]
-        return HfArgumentParser(DataArguments).parse_args_into_dataclasses(flags)[0]
+        flags = ["--output", str(tmp_path / "store"), "--tokenizer", tokenizer_folder, *names, *flags]
+        return HfArgumentParser(DataArguments).parse_args_into_dataclasses([*flags, "--num_processes", "1"])[0]
 
     return make
 
 
-def test_a_store_is_built_and_an_example_shown(tmp_path, arguments, documents, tokenizer, caplog):
+def test_a_store_is_built_and_an_example_shown(tmp_path, arguments, store, caplog):
     with caplog.at_level(logging.INFO, logger="mybert"):
         summary = prepare_data(arguments("--quiet"))
     assert summary.documents == 60
-    build_token_store(documents, tokenizer, tmp_path / "expected", show_progress=False)
-    assert (tmp_path / "store").read_bytes() == (tmp_path / "expected").read_bytes()
-    assert "60 documents" in caplog.text
-    assert "[CLS]" in caplog.text
-    assert "[MASK]" in caplog.text
+    assert (tmp_path / "store").read_bytes() == store.path.read_bytes()
+    assert all(part in caplog.text for part in ("60 documents", "[CLS]", "[MASK]"))
 
 
 @pytest.mark.parametrize(("line", "is_said"), [("the cat sat on the mat", False), ("고양이가 깔개 위에 앉았다", True)])
@@ -100,13 +95,17 @@ def test_append_and_overwrite(arguments):
         prepare_data(arguments("--overwrite", "--append"))
 
 
-def test_mistakes(tmp_path, arguments):
-    with pytest.raises(FileNotFoundError, match="There is no file or folder missing"):
-        prepare_data(arguments(text=("missing",)))
-    with pytest.raises(ValueError, match="export_count is 0"):
-        prepare_data(arguments("--export_count", "0"))
-    with pytest.raises(FileNotFoundError, match="There is no token store"):
-        prepare_data(arguments(text=()))
+@pytest.mark.parametrize(
+    ("flags", "text", "message"),
+    [
+        ((), ("missing",), "There is no file or folder missing"),
+        (("--export_count", "0"), ("text.txt",), "export_count is 0"),
+        ((), (), "There is no token store"),
+    ],
+)
+def test_mistakes(arguments, flags, text, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        prepare_data(arguments(*flags, text=text))
 
 
 def test_one_document_is_a_store_but_no_pair(tmp_path, arguments, caplog):
@@ -142,9 +141,8 @@ def test_examples_take_the_place_of_nothing_that_is_read(tmp_path, arguments, te
     assert not (tmp_path / "store").exists()
 
 
-def test_building_a_store_imports_no_torch(tmp_path, text_file, tokenizer):
+def test_building_a_store_imports_no_torch(tmp_path, text_file, tokenizer_folder):
     """It would use half of the memory of a worker process of the command, where one is started afresh."""
-    tokenizer.save_pretrained(tmp_path / "tokenizer")
     code = (
         "import sys; sys.argv[0] = 'mybert';"
         "from mybert import MyBertTokenizer; from mybert.pretraining import build_token_store;"
@@ -152,4 +150,4 @@ def test_building_a_store_imports_no_torch(tmp_path, text_file, tokenizer):
         "build_token_store(sys.argv[2], tokenizer, sys.argv[3], show_progress=False);"
         "assert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code, tmp_path / "tokenizer", text_file, tmp_path / "s"], check=True)
+    subprocess.run([sys.executable, "-c", code, tokenizer_folder, text_file, tmp_path / "s"], check=True)

@@ -42,14 +42,10 @@ def test_read_documents(tmp_path):
     assert list(read_documents([first, second])) == [["One. Two.", "Three."], ["Four."], ["Five."], ["Six."]]
     assert list(read_documents(first, split_sentences=True)) == [["One.", "Two.", "Three."], ["Four."]]
     assert list(read_documents(tmp_path)) == list(read_documents([first, second]))
-
-
-def test_text_that_is_not_text(tmp_path):
-    path = tmp_path / "latin.txt"
-    path.write_bytes("caf\xe9".encode("latin-1") + b" au lait\n")
-    with pytest.raises(ValueError, match=r"latin.txt is not utf-8 text: bad byte at offset 3 .*--encoding"):
-        list(read_documents(path))
-    assert list(read_documents(path, encoding="latin-1")) == [["café au lait"]]
+    first.write_bytes(b"caf\xe9 au lait\n")
+    assert list(read_documents(first, encoding="latin-1")) == [["café au lait"]]
+    with pytest.raises(TypeError, match="split"):
+        read_documents([], split=True)
 
 
 def test_json_lines(tmp_path):
@@ -66,13 +62,10 @@ def test_json_lines(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{'text': 1}", r"bad.jsonl, line 2: not JSON \(Expecting property name"),
-        ('{"text": ' + "9" * 5000 + "}", r"bad.jsonl, line 2: a number with thousands of digits"),
-        ('{"text": ' + "[" * 100_000, r"bad.jsonl, line 2: nested too deep"),
-        ("[1]", r"bad.jsonl, line 2: a JSON list; expected an object"),
-        ('{"body": "a", "id": 1}', r"line 2 has no 'text', only 'body', 'id'; name it with --text_column"),
-        ('{"text": 5}', r"bad.jsonl, line 2: 'text' is int, expected text or a list of texts"),
-        ('{"text": ["a", 5]}', r"bad.jsonl, line 2: 'text' is list, expected text"),
+        ("{'text': 1}", "bad.jsonl, line 2: not JSON"),
+        ('{"body": "a", "id": 1}', "line 2 has no 'text', only 'body', 'id'"),
+        ('{"text": 5}', "bad.jsonl, line 2: 'text' is int"),
+        ('{"text": ["a", 5]}', "bad.jsonl, line 2: 'text' is list"),
     ],
 )
 def test_json_that_is_not_as_expected(tmp_path, line, message):

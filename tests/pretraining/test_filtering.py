@@ -58,13 +58,8 @@ def test_lines_of_symbols_go_and_empty_documents_with_them():
     assert vars(report.dropped["symbol_lines"]) == {"documents": 1, "lines": 5, "characters": 5 + 22 + 9 + 4 + 4}
     assert vars(report.kept()) == {"documents": 2, "lines": 6, "characters": 14 + 10 + 10 + 6 + 23 + 19}
     assert "document 2: ---- 2, 3" in report.shown_examples()
-    talk = [
-        "제75회(2003년)부터 제80회(2008년)까지 도입되었다.",
-        '"No."',
-        '"Ah!" "Ha!"',
-        "I--I--",
-        "1948년 (쇼와 23년) 8월 10일에 창업.",
-    ]
+    korean = ["제75회(2003년)부터 제80회(2008년)까지 도입되었다.", "1948년 (쇼와 23년) 8월 10일에 창업."]
+    talk = [*korean, '"No."', '"Ah!" "Ha!"', "I--I--"]
     assert kept([talk], "symbol_lines")[0] == [talk]
     assert kept([['{"a": [1, 2, 3], "b": 12}', "a=1;b=2;c=3"]], "symbol_lines")[0] == []
     assert kept([["a 1 2 3"]], "symbol_lines", symbol_share=0.75)[0] == [["a 1 2 3"]]
@@ -248,7 +243,7 @@ def test_a_store_says_what_was_left_out(tmp_path, dirty, tokenizer):
         TokenStore(tmp_path / "shards")
 
 
-def arguments(*flags):
+def of_flags(*flags):
     return HfArgumentParser(DataArguments).parse_args_into_dataclasses(["--num_processes", "1", *map(str, flags)])[0]
 
 
@@ -256,83 +251,77 @@ def test_a_dry_run_writes_nothing(tmp_path, dirty, caplog):
     text = tmp_path / "text.txt"
     text.write_text("\n".join(lines_of_documents([*dirty, RUSSIAN])))
     with caplog.at_level(logging.INFO, logger="mybert"):
-        report = prepare_data(arguments("--text", text, "--dry_run"))
+        report = prepare_data(of_flags("--text", text, "--dry_run"))
     assert list(tmp_path.iterdir()) == [text]
     assert report.read.documents == len(dirty) + 1
     assert report.dropped["other_scripts"].documents == 1
     assert report.dropped["symbol_lines"].lines == 9
     assert "What would be left out" in caplog.text and "document 1: ***" in caplog.text
     assert "needs a tokenizer" in caplog.text
-    report = prepare_data(arguments("--text", text, "--dry_run", "--drop", "duplicates"))
+    report = prepare_data(of_flags("--text", text, "--dry_run", "--drop", "duplicates"))
     assert list(report.dropped) == ["duplicates"]
 
 
-def test_mistakes(tmp_path, text_file, tokenizer, monkeypatch):
-    with pytest.raises(ValueError, match="scripts has 'Klingon'; expected names such as Latin"):
-        FilterSettings(scripts=["Klingon"])
-    for flags, message in (
-        (("--symbol_share", "0.3"), "symbol_share is 0.3 and drop lacks symbol_lines"),
-        (("--drop", "duplicates", "--scripts", "Latin"), r"scripts is \['Latin'\] and drop lacks other_scripts"),
-        (("--drop", "duplicates", "--dry_run", "--tokens_per_character", "1"), "and drop lacks many_tokens"),
-    ):
-        given = arguments("--text", text_file, "--output", "x", "--tokenizer", "x", *flags)
-        settings = {name: getattr(given, name) for name in ("drop", "symbol_share", "scripts", "tokens_per_character")}
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"scripts": ["Klingon"]}, "scripts has 'Klingon'"),
+        ({"symbol_share": 1.0}, "symbol_share is 1.0"),
+        ({"tokens_per_character": 0.0}, "tokens_per_character is 0.0"),
+        ({"near_duplicate_similarity": 1.5}, "near_duplicate_similarity is 1.5"),
+        ({"drop": ["copies"]}, "drop has 'copies'; expected some of symbol_lines, other_scripts, "),
+        ({"symbol_share": 0.3}, "symbol_share is 0.3 and drop lacks symbol_lines"),
+        ({"drop": ["duplicates"], "scripts": ["Latin"]}, r"scripts is \['Latin'\] and drop lacks other_scripts"),
+        ({"drop": ["other_scripts"], "scripts": ["Cyrillic"]}, r"corpus is empty.*\(other_scripts"),
+    ],
+)
+def test_settings_that_do_not_fit(tmp_path, tokenizer, settings, message):
+    with pytest.raises(ValueError, match=message):
+        build_token_store([ENGLISH], tokenizer, tmp_path / "s", **settings)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--text a --output x", "tokenizer is not set"),
+        ("--text a --tokenizer x", "output is not set"),
+        ("--dry_run", "dry_run is set and text is not"),
+        ("--output x --tokenizer x --drop duplicates", "drop is .* without text"),
+    ],
+)
+def test_flags_that_do_not_fit(flags, message):
+    with pytest.raises(ValueError, match=message):
+        of_flags(*flags.split())
+
+
+def test_reasons_that_cannot_be_checked(tmp_path, tokenizer, monkeypatch):
+    for drop, message in (("many_tokens", "tokenizer is not set"), ("duplicates", "drop lacks many_tokens")):
+        settings = {} if drop == "many_tokens" else {"tokens_per_character": 1}
         with pytest.raises(ValueError, match=message):
-            if given.dry_run:
-                inspect_corpus(text_file, **settings)
-            else:
-                build_token_store(text_file, tokenizer, tmp_path / "s", **settings)
-    with pytest.raises(ValueError, match="drop has 'copies'; expected some of symbol_lines, other_scripts, "):
-        PretrainingArguments(text=[str(text_file)], drop=["copies"], output_dir="x")
-    text = ("--text", text_file)
-    for flags, message in (
-        ((*text, "--output", "x"), "tokenizer is not set"),
-        ((*text, "--tokenizer", "x"), "output is not set"),
-        (("--dry_run",), "dry_run is set and text is not"),
-        (("--output", "x", "--tokenizer", "x", "--drop", "duplicates"), "drop is .* without text"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            arguments(*flags)
-    with pytest.raises(ValueError, match="drop has many_tokens but tokenizer is not set"):
-        inspect_corpus(text_file, drop=["many_tokens"])
-    with pytest.raises(ValueError, match=r"corpus is empty.*\(other_scripts were left out\)"):
-        build_token_store([RUSSIAN], tokenizer, tmp_path / "s", drop=["other_scripts"], scripts=["Latin"])
+            inspect_corpus([ENGLISH], drop=[drop], **settings)
+    with pytest.raises(ValueError, match=r"drop is .* with data "):
+        PretrainingArguments(data="store", drop=["duplicates"], output_dir="x")
     monkeypatch.setattr(filtering, "can_find_near_duplicates", lambda: False)
-    with pytest.raises(
-        ImportError, match=r"near_duplicates needs the package datasketch: pip install mybert\[corpus\]"
-    ):
-        build_token_store(text_file, tokenizer, tmp_path / "s", drop=["near_duplicates"])
-    assert [entry.name for entry in tmp_path.iterdir()] == [text_file.name]
+    with pytest.raises(ImportError, match=r"mybert\[corpus\]"):
+        build_token_store([ENGLISH], tokenizer, tmp_path / "s", drop=["near_duplicates"])
+    assert not any(tmp_path.iterdir())
 
 
-def test_pretraining_leaves_out_the_same(tmp_path, clean):
+def test_pretraining_leaves_out_the_same(tmp_path, clean, arguments):
     """For vocabulary and store; and a run resumes only with the same filters."""
     text = tmp_path / "text.txt"
     text.write_text("\n".join(lines_of_documents([*clean, *clean, RUSSIAN])))
-    settings = {
-        "text": [str(text)],
-        "output_dir": str(tmp_path / "out"),
-        "vocab_size": 60,
-        "layout": "compact",
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "max_length": 24,
-        "max_steps": 1,
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "heldout": 0.0,
-        "num_processes": 1,
-    }
-    pretrain(PretrainingArguments(**settings, drop=["duplicates", "other_scripts"]))
+    settings = {"text": [str(text)], "max_steps": 1, "heldout": 0.0}
+    pretrain(arguments(**settings, drop=["duplicates", "other_scripts"]))
     run = json.loads((tmp_path / "out" / "run.json").read_text())
     assert run["drop"] == ["duplicates", "other_scripts"]
     assert TokenStore(tmp_path / "out" / "tokens.safetensors").summary.documents == len(clean)
     vocabulary = MyBertTokenizer.from_pretrained(tmp_path / "out").get_vocab()
     assert not any(count_scripts(piece)["Cyrillic"] for piece in vocabulary)
     with pytest.raises(ValueError, match="holds a run with other settings"):
-        pretrain(PretrainingArguments(**settings, drop=["duplicates"]))
-    assert "drop" not in PretrainingArguments(**settings).decisive()
+        pretrain(arguments(**settings, drop=["duplicates"]))
+    assert "drop" not in arguments(**settings).decisive()
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.data import Subset
 from transformers import Trainer, TrainingArguments
 
-from mybert import MyBertConfig, MyBertForPreTraining
 from mybert.modeling_mybert import IGNORE_INDEX
 from mybert.pretraining import PretrainingDataset, PretrainingTrainer, TokenStore, build_token_store
 
@@ -38,11 +37,9 @@ def dataset(tmp_path_factory, documents, tokenizer):
 
 
 @pytest.fixture
-def as_rank(tmp_path, monkeypatch, dataset):
+def as_rank(tmp_path, monkeypatch, dataset, make_model):
     """Create the trainer of a rank, from (rank, ranks, ...), in a process group without communication."""
-    model = MyBertForPreTraining(
-        MyBertConfig(vocab_size=40, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
-    )
+    model = make_model(vocab_size=40, hidden_size=8)
 
     def trainer(rank, ranks, accumulation=1, **settings):
         forget_processes()

@@ -3,17 +3,10 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
+from torch.nn.utils.rnn import pad_sequence
 
-from mybert import MyBertConfig, MyBertForPreTraining, MyBertTokenizer
-from mybert.pretraining import (
-    MaskingRates,
-    PretrainingCollator,
-    PretrainingDataset,
-    TokenStore,
-    build_token_store,
-    mask_tokens,
-)
+from mybert import MyBertTokenizer
+from mybert.pretraining import MaskingRates, PretrainingCollator, mask_tokens
 from mybert.pretraining.dataset import example_generator
 
 SPECIAL = np.array([2, 3])
@@ -71,17 +64,18 @@ def test_every_position_is_as_likely():
     assert counts[1:-1].max() < 1120
 
 
-def test_mistakes():
-    with pytest.raises(ValueError, match=r"mlm_probability is 1.5; expected a share"):
-        MaskingRates(mlm_probability=1.5)
-    with pytest.raises(
-        ValueError, match=r"mask_replace_prob \(0.9\) and random_replace_prob \(0.2\) add up to more than 1"
-    ):
-        MaskingRates(mask_replace_prob=0.9, random_replace_prob=0.2)
-    with pytest.raises(ValueError, match="unit is 'sentence'; expected one of token, word, span"):
-        MaskingRates(masking_unit="sentence")
-    with pytest.raises(ValueError, match="max_predictions is 0; expected at least 1"):
-        MaskingRates(max_predictions=0)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mlm_probability": 1.5}, "mlm_probability is 1.5"),
+        ({"mask_replace_prob": 0.9, "random_replace_prob": 0.2}, "add up to more than 1"),
+        ({"masking_unit": "sentence"}, "masking_unit is 'sentence'; expected one of token, word, span"),
+        ({"max_predictions": 0}, "max_predictions is 0"),
+    ],
+)
+def test_mistakes(settings, message):
+    with pytest.raises(ValueError, match=message):
+        MaskingRates(**settings)
 
 
 @pytest.mark.parametrize("unit", ["token", "word", "span"])
@@ -177,20 +171,14 @@ def test_words_do_not_reach_across_special_tokens(unit):
     one = MaskingRates(max_predictions=1, masking_unit=unit)  # after a special token a new word starts
     _, labels = mask(ids, one, generator, is_continuation=ids >= 600)
     assert np.flatnonzero(labels != -100).tolist() == [1]
-    _, labels = mask(
-        np.array([2, 10, 700, 3]),
-        MaskingRates(masking_unit=unit),
-        generator,
-        is_continuation=np.array([0, 0, 1, 0], bool),
-    )
+    ids = np.array([2, 10, 700, 3])
+    _, labels = mask(ids, MaskingRates(masking_unit=unit), generator, is_continuation=ids >= 600)
     assert (labels == -100).all()
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory, documents, tokenizer):
-    path = tmp_path_factory.mktemp("store") / "store.safetensors"
-    build_token_store(documents, tokenizer, path, show_progress=False)
-    return PretrainingDataset(TokenStore(path), cls_token_id=2, sep_token_id=3, max_length=40)
+def dataset(make_dataset):
+    return make_dataset()
 
 
 def test_collator_pads_and_marks(dataset, tokenizer):
@@ -224,19 +212,22 @@ def test_masks_depend_on_the_example_not_on_the_batch(dataset, tokenizer):
     assert first.shape != second.shape or not torch.equal(first, second)
 
 
+def masked_alone(collator, ids, example=(0, 0)):
+    return collator([{"input_ids": ids, "token_type_ids": np.zeros_like(ids), "example": example}])
+
+
 def test_every_example_epoch_and_purpose_has_a_stream_of_its_own(tokenizer):
     draws = {example_generator(*key).random() for key in product((0, 1), repeat=4)}
     assert len(draws) == 16
     ids = np.array([2, *range(5, 25), 3])
     for epoch, index in ((0, 5), (1, 5), (1, 6)):
-        example = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "example": (epoch, index)}
-        batch = PretrainingCollator(tokenizer, seed=7)([example])
+        batch = masked_alone(PretrainingCollator(tokenizer, seed=7), ids, (epoch, index))
         _, labels = mask(ids, MaskingRates(), example_generator(7, epoch, index, purpose=1))
         assert batch["labels"][0].tolist() == labels.tolist()  # truncation uses the stream of purpose 0
 
 
-def test_static_masks_stay(dataset, tokenizer):
-    static = PretrainingDataset(dataset.store, cls_token_id=2, sep_token_id=3, max_length=40, static_masking=True)
+def test_static_masks_stay(make_dataset, tokenizer):
+    static = make_dataset(static_masking=True)
     collator = PretrainingCollator(tokenizer)
     seen = []
     for epoch in (0, 3):
@@ -249,17 +240,14 @@ def test_static_masks_stay(dataset, tokenizer):
 
 def test_words_are_masked_whole(tokenizer):
     ids = np.array([2, *[6, tokenizer.convert_tokens_to_ids("##s")] * 50, 3])
-    example = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "next_sentence_label": 0, "example": (0, 0)}
-    labels = PretrainingCollator(tokenizer, rates=MaskingRates(masking_unit="word"))([example])["labels"][0]
+    labels = masked_alone(PretrainingCollator(tokenizer, rates=MaskingRates(masking_unit="word")), ids)["labels"][0]
     assert (labels[1:-1:2] != -100).tolist() == (labels[2:-1:2] != -100).tolist()
     assert (labels != -100).sum() == 14  # 15.3 are allowed, and words are two tokens
 
 
 @pytest.mark.parametrize("pack", [False, True])
-def test_left_to_right_labels_are_the_next_tokens(dataset, tokenizer, pack):
-    single = PretrainingDataset(
-        dataset.store, cls_token_id=2, sep_token_id=3, max_length=40, objective="ltr", pack=pack, row_length=80
-    )
+def test_left_to_right_labels_are_the_next_tokens(make_dataset, tokenizer, pack):
+    single = make_dataset(objective="ltr", pack=pack, row_length=80)
     examples = [single[index] for index in range(5)]
     batch = PretrainingCollator(tokenizer, objective="ltr")(examples)
     assert "next_sentence_label" not in batch
@@ -275,8 +263,8 @@ def test_left_to_right_labels_are_the_next_tokens(dataset, tokenizer, pack):
 
 
 @pytest.fixture(scope="module")
-def packed(dataset):
-    return PretrainingDataset(dataset.store, cls_token_id=2, sep_token_id=3, max_length=40, pack=True, row_length=120)
+def packed(make_dataset):
+    return make_dataset(pack=True, row_length=120)
 
 
 def sequences_of(batch):
@@ -326,10 +314,9 @@ def test_a_packed_batch(packed, tokenizer):
     assert 0 < tails < rows
 
 
-def test_padding_of_packed_rows_has_no_positions_of_its_own(dataset, tokenizer):
+def test_padding_of_packed_rows_has_no_positions_of_its_own(make_dataset, tokenizer):
     """Most of a row as long as all text is padding: more than the model has positions for."""
-    settings = {"max_length": 40, "pack": True, "row_length": 40_000}
-    rows = PretrainingDataset(dataset.store, cls_token_id=2, sep_token_id=3, **settings)
+    rows = make_dataset(pack=True, row_length=40_000)
     batch = PretrainingCollator(tokenizer)([rows[0]])
     assert len(rows[0]["input_ids"]) < 40_000 - 40
     assert batch["position_ids"].max() < 40
@@ -340,34 +327,21 @@ def test_padding_of_packed_rows_has_no_positions_of_its_own(dataset, tokenizer):
     assert (batch["next_sentence_label"][-tails:] == -100).all()
 
 
-def test_packed_rows_give_the_losses_of_their_sequences(packed, tokenizer):
+def test_packed_rows_give_the_losses_of_their_sequences(packed, make_model, tokenizer):
     """Attention does not cross sequences: results equal those of padded single sequences."""
-    config = MyBertConfig(
-        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
-    )
-    if not hasattr(config, "unpad_inputs"):
-        pytest.skip("this model does not know packed rows")
-    torch.manual_seed(0)
-    model = MyBertForPreTraining(config).eval()
+    model = make_model(num_hidden_layers=2).eval()
     batch = PretrainingCollator(tokenizer)([packed[index] for index in range(6)])
     sequences = [
         (row, where)
         for (row, where), label in zip(sequences_of(batch), batch["next_sentence_label"], strict=True)
         if label != -100
     ]
-    longest = max(where.stop - where.start for _, where in sequences)
+    lengths = [where.stop - where.start for _, where in sequences]
     padded = {
-        name: torch.stack(
-            [
-                F.pad(batch[name][row, where], (0, longest - where.stop + where.start), value=value)
-                for row, where in sequences
-            ]
-        )
-        for name, value in (("input_ids", 0), ("token_type_ids", 0), ("labels", -100))
+        name: pad_sequence([batch[name][row, where] for row, where in sequences], True, padding)
+        for name, padding in (("input_ids", 0), ("token_type_ids", 0), ("labels", -100))
     }
-    padded["attention_mask"] = torch.stack(
-        [(torch.arange(longest) < where.stop - where.start).long() for _, where in sequences]
-    )
+    padded["attention_mask"] = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
     padded["next_sentence_label"] = batch["next_sentence_label"][batch["next_sentence_label"] != -100]
     with torch.no_grad():
         assert model(**batch).loss.item() == pytest.approx(model(**padded).loss.item(), rel=1e-5)
@@ -378,7 +352,7 @@ def test_collator_says_what_it_misses(tokenizer):
         PretrainingCollator(tokenizer)([{"input_ids": np.array([1])}])
 
 
-def test_random_words_are_words(documents, tmp_path):
+def test_random_words_are_words():
     """Never a special token, and never one of the reserved entries of Google's layout."""
     pieces = ["[PAD]", *(f"[unused{n}]" for n in range(90)), "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "##s"]
     tokenizer = MyBertTokenizer(vocab=pieces)
@@ -387,7 +361,6 @@ def test_random_words_are_words(documents, tmp_path):
     )
     words = tokenizer.convert_tokens_to_ids(["one", "two", "##s"])
     ids = np.array([tokenizer.cls_token_id, *words * 100, tokenizer.sep_token_id])
-    example = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "next_sentence_label": 0, "example": (0, 0)}
-    batch = collator([example])
+    batch = masked_alone(collator, ids)
     replaced = batch["input_ids"][0][batch["labels"][0] != -100]
     assert set(replaced.tolist()) == set(words)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, Trainer, pipeline
 
+import mybert
 from mybert import MyBertForPreTraining
 from mybert.pretraining import PretrainingArguments, build_store, pretrain, token_store
 from mybert.pretraining import run as module
@@ -18,30 +19,7 @@ from mybert.pretraining.run import split_documents
 from mybert.runs import ResumableTrainer
 
 
-def arguments(tmp_path, text_file, **settings):
-    defaults = {
-        "text": [str(text_file)],
-        "output_dir": str(tmp_path / "out"),
-        "vocab_size": 60,
-        "layout": "compact",
-        "model_size": "tiny",
-        "hidden_size": 32,
-        "num_hidden_layers": 1,
-        "max_length": 32,
-        "max_steps": 6,
-        "logging_steps": 2,
-        "save_steps": 3,
-        "per_device_train_batch_size": 8,
-        "heldout": 0.2,
-        "learning_rate": 1e-3,
-        "disable_tqdm": True,
-        "use_cpu": True,
-        "num_processes": 1,
-    }
-    return PretrainingArguments(**defaults | settings)
-
-
-def test_the_evaluation_of_the_last_step_is_not_repeated(tmp_path, text_file, monkeypatch):
+def test_the_evaluation_of_the_last_step_is_not_repeated(arguments, monkeypatch):
     steps, loop = [], Trainer.evaluation_loop
 
     def evaluated(trainer, *args, **kwargs):
@@ -50,50 +28,46 @@ def test_the_evaluation_of_the_last_step_is_not_repeated(tmp_path, text_file, mo
 
     monkeypatch.setattr(Trainer, "evaluation_loop", evaluated)
     settings = {"eval_strategy": "steps", "eval_steps": 2, "max_steps": 4}
-    metrics = pretrain(arguments(tmp_path, text_file, **settings))
+    metrics = pretrain(arguments(**settings))
     assert steps == [2, 4]
     monkeypatch.setattr(ResumableTrainer, "evaluation_in_training", lambda *_: None)
-    again = pretrain(arguments(tmp_path, text_file, **settings, output_dir=str(tmp_path / "again")))
+    again = pretrain(arguments(**settings, name="again"))
     assert steps == [2, 4, 2, 4, 4]
     assert metrics.keys() == again.keys()
     assert all(metrics[name] == again[name] for name in metrics if name.endswith(("loss", "accuracy", "perplexity")))
 
 
-def test_text_becomes_a_model_folder(tmp_path, text_file):
-    metrics = pretrain(arguments(tmp_path, text_file))
+def test_text_becomes_a_model_folder(tmp_path, arguments, tokenizer_folder, history):
+    metrics = pretrain(arguments(max_steps=6, logging_steps=2, tokenizer=tokenizer_folder))
     out = tmp_path / "out"
     assert metrics["interrupted"] is False
     assert metrics["eval_loss"] == pytest.approx(metrics["eval_mlm_loss"] + metrics["eval_nsp_loss"])
     names = {path.name for path in out.iterdir()}
     assert names >= {
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-        "vocab.txt",
-        "README.md",
-        "trainer_state.json",
+        *("config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "README.md", "trainer_state.json"),
+        *("training_curves.png", "tokens.safetensors"),
     }
-    assert names >= {"training_curves.png", "tokens.safetensors"}
-    history = json.loads((out / "trainer_state.json").read_text())["log_history"]
-    logged = [entry for entry in history if "mlm_loss" in entry]
+    logged = [entry for entry in history() if "mlm_loss" in entry]
     assert [entry["step"] for entry in logged] == [2, 4, 6]
     assert all({"mlm_accuracy", "nsp_loss", "nsp_accuracy", "tokens_per_second"} <= set(entry) for entry in logged)
     tokenizer = AutoTokenizer.from_pretrained(out)
     model = AutoModelForMaskedLM.from_pretrained(out)
     assert model.config.vocab_size == len(tokenizer)
+    assert (out / "vocab.txt").read_bytes() == Path(tokenizer_folder, "vocab.txt").read_bytes()
+    for folder in (out, out / "checkpoint-6"):  # truncates to what the model reads
+        assert len(AutoTokenizer.from_pretrained(folder)("the cat " * 600, truncation=True).input_ids) == 512
     answers = pipeline("fill-mask", model=str(out))("the cat [MASK] on the mat", top_k=2)
     assert len(answers) == 2
     assert "## " in (out / "README.md").read_text()
 
 
 @pytest.mark.slow
-def test_a_model_to_start_from_says_what_is_new(tmp_path, text_file, caplog, capsys):
-    pretrain(arguments(tmp_path, text_file, objective="mlm", output_dir=str(tmp_path / "first")))
+def test_a_model_to_start_from_says_what_is_new(tmp_path, arguments, caplog, capsys):
+    pretrain(arguments(objective="mlm", name="first"))
     capsys.readouterr()
-    of_its_own = {"vocab_size": 30522, "layout": "google", "model_size": "base", "hidden_size": None}
-    settings = {"model": str(tmp_path / "first"), "max_steps": 1, **of_its_own, "num_hidden_layers": None}
+    settings = {"model": str(tmp_path / "first"), "max_steps": 1}
     with caplog.at_level("INFO", logger="mybert"):
-        pretrain(arguments(tmp_path, text_file, **settings))
+        pretrain(arguments(**settings))
     assert f"Weights from {tmp_path / 'first'}; new ones: bert.pooler, cls.seq_relationship." in caplog.text
     said = capsys.readouterr()
     assert "MISSING" not in said.out + said.err + caplog.text  # transformers' report
@@ -102,31 +76,31 @@ def test_a_model_to_start_from_says_what_is_new(tmp_path, text_file, caplog, cap
     with pytest.raises(
         ValueError, match=r"^model is '.*first', of type 'roberta'; pretraining can continue with bert or my"
     ):
-        pretrain(arguments(tmp_path, text_file, **settings, output_dir=str(tmp_path / "other")))
+        pretrain(arguments(**settings, name="other"))
     assert not (tmp_path / "other").exists()
 
 
-def test_it_learns(tmp_path):
+def test_it_learns(tmp_path, arguments, history):
     """A document repeats one word, so any visible word reveals the masked ones."""
     text = tmp_path / "text.txt"
     words = ["cat", "dog", "tree", "bread"]
     text.write_text("\n\n".join("\n".join([" ".join([word] * 6)] * 6) for word in words * 15) + "\n")
     settings = {"max_steps": 150, "save_strategy": "no", "logging_steps": 10, "vocab_size": 40, "dropout": 0.0}
-    pretrain(arguments(tmp_path, text, **settings))
-    history = json.loads((tmp_path / "out" / "trainer_state.json").read_text())["log_history"]
-    losses = [entry["mlm_loss"] for entry in history if "mlm_loss" in entry]
+    settings |= {"hidden_size": 32, "learning_rate": 1e-3}
+    pretrain(arguments(text=text, **settings))
+    losses = [entry["mlm_loss"] for entry in history() if "mlm_loss" in entry]
     assert losses[-1] < 0.5 * losses[0]
 
 
-def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path, text_file):
+def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path, arguments):
     """From the checkpoint that an interruption leaves, a run reaches the weights of an uninterrupted one."""
-    pretrain(arguments(tmp_path, text_file, output_dir=str(tmp_path / "whole")))
-    pretrain(arguments(tmp_path, text_file))
+    pretrain(arguments("whole"))
+    pretrain(arguments())
     out = tmp_path / "out"
-    shutil.rmtree(out / "checkpoint-6")
+    shutil.rmtree(out / "checkpoint-4")
     for name in ("model.safetensors", "config.json", "README.md", "trainer_state.json", "training_curves.png"):
         (out / name).unlink()
-    pretrain(arguments(tmp_path, text_file))
+    pretrain(arguments())
     whole, resumed = (MyBertForPreTraining.from_pretrained(tmp_path / name).state_dict() for name in ("whole", "out"))
     for name, value in whole.items():
         assert torch.equal(value, resumed[name]), name
@@ -138,35 +112,26 @@ def contents(folder):
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_finished_run_is_left_as_it_is(tmp_path, text_file):
+def test_a_finished_run_is_left_as_it_is(tmp_path, arguments, history):
     out = tmp_path / "out"
-    metrics = pretrain(arguments(tmp_path, text_file))
+    metrics = pretrain(arguments())
     before = contents(out)
-    again = pretrain(arguments(tmp_path, text_file))
+    again = pretrain(arguments())
     assert contents(out) == before
     assert again == again | metrics
-    for name in ("trainer_state.json", "README.md"):  # killed before they were written
-        (out / name).unlink()
-    pretrain(arguments(tmp_path, text_file))
-    history = json.loads((out / "trainer_state.json").read_text())["log_history"]
-    assert not any("train_loss" in entry for entry in history)  # there was no step left: it would be 0
-
-
-@pytest.mark.slow
-def test_the_card_of_a_finished_run_is_its_owners(tmp_path, text_file):
-    metrics = pretrain(arguments(tmp_path, text_file))
-    card = tmp_path / "out" / "README.md"
+    card = out / "README.md"
     card.write_text("My own words.")
-    again = pretrain(arguments(tmp_path, text_file))
-    assert again["eval_mlm_loss"] == metrics["eval_mlm_loss"]
+    pretrain(arguments())
     assert card.read_text() == "My own words."
-    card.unlink()
-    pretrain(arguments(tmp_path, text_file))
+    for file in (out / "trainer_state.json", card):  # killed before they were written
+        file.unlink()
+    pretrain(arguments())
     assert "Training time" not in card.read_text()
+    assert not any("train_loss" in entry for entry in history())  # there was no step left: it would be 0
 
 
 @pytest.mark.parametrize("name", ["text.txt", "text.txt.gz", "text.jsonl.xz", "text.parquet"])
-def test_text_is_read_once_for_each_use(tmp_path, documents, tokenizer, monkeypatch, name):
+def test_text_is_read_once_for_each_use(tmp_path, documents, arguments, tokenizer_folder, monkeypatch, name):
     """Once for the vocabulary and once for the tokens, with the digest; a resumed run reads nothing."""
     path = tmp_path / name
     if name.endswith(".parquet"):
@@ -200,26 +165,23 @@ def test_text_is_read_once_for_each_use(tmp_path, documents, tokenizer, monkeypa
         return count
 
     monkeypatch.setattr(Path, "open", open_and_count)
-    monkeypatch.setattr(module, "_pretrain", lambda arguments, run: {})  # which reads the token store alone
+    monkeypatch.setattr(module, "_train", lambda run, arguments: {})  # which reads the token store alone
     apart = name.endswith(".parquet")  # which is not read in order, by a library: the fingerprint takes a pass
-    pretrain(arguments(tmp_path, path, max_steps=1))
-    look = int(
-        name.endswith(".xz")
-    )  # at the first row of a table, before anything runs: so small a file is read whole
+    pretrain(arguments(text=path))
+    # At the first row of a table, before anything runs: so small a file is read whole.
+    look = int(name.endswith(".xz"))
     assert passes() == (1 if apart else 2 + look)
     digest = json.loads((tmp_path / "out" / "run.json").read_text())["files"][str(path)]["digest"]
     assert digest == hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
     read.clear()
-    pretrain(arguments(tmp_path, path, max_steps=1))
+    pretrain(arguments(text=path))
     assert passes() == look
-    tokenizer.save_pretrained(tmp_path / "tokenizer")
-    other = {"output_dir": str(tmp_path / "other"), "tokenizer": str(tmp_path / "tokenizer"), "max_steps": 1}
-    pretrain(arguments(tmp_path, path, **other))
+    pretrain(arguments("other", text=path, tokenizer=tokenizer_folder))
     assert passes() == 1 + look
 
 
 @pytest.mark.slow
-def test_everything_is_prepared_once(tmp_path, text_file, monkeypatch):
+def test_everything_is_prepared_once(arguments, monkeypatch):
     calls = []
 
     def counted(module, name):
@@ -230,24 +192,11 @@ def test_everything_is_prepared_once(tmp_path, text_file, monkeypatch):
     counted(token_store, "tokenizer_fingerprint")
     counted(build_store, "tokenizer_fingerprint")
     counted(token_store, "_map")
-    settings = arguments(tmp_path, text_file, phase2_max_length=64, max_steps=4)
+    settings = arguments(phase2_max_length=64, max_steps=4)
     for _ in range(2):
         pretrain(settings)
         assert sorted(calls) == ["_map", "model_config", "tokenizer_fingerprint"]
         calls.clear()
-
-
-def test_a_given_tokenizer_is_used(tmp_path, text_file, tokenizer):
-    tokenizer.save_pretrained(tmp_path / "tokenizer")
-    pretrain(arguments(tmp_path, text_file, tokenizer=str(tmp_path / "tokenizer"), max_steps=1))
-    assert (tmp_path / "out" / "vocab.txt").read_text() == (tmp_path / "tokenizer" / "vocab.txt").read_text()
-
-
-def test_the_tokenizer_truncates_to_what_the_model_reads(tmp_path, text_file):
-    pretrain(arguments(tmp_path, text_file, max_steps=1, save_steps=1))
-    for folder in (tmp_path / "out", tmp_path / "out" / "checkpoint-1"):
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        assert len(tokenizer("the cat " * 600, truncation=True).input_ids) == 512
 
 
 @pytest.mark.parametrize(
@@ -259,35 +208,26 @@ def test_the_tokenizer_truncates_to_what_the_model_reads(tmp_path, text_file):
         (b"caf\xe9 au lait\n", r"bad byte at offset 3 .*--encoding"),
     ],
 )
-def test_text_that_cannot_be_used(tmp_path, content, message):
+def test_text_that_cannot_be_used(tmp_path, arguments, content, message):
     path = tmp_path / "text.txt"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        pretrain(arguments(tmp_path, path))
+        pretrain(arguments(text=path))
     assert not (tmp_path / "out").exists()
 
 
-def test_mistakes_in_the_settings(tmp_path, text_file):
-    with pytest.raises(ValueError, match="text is empty"):
-        arguments(tmp_path, text_file, text=[])
-    with pytest.raises(ValueError, match="output_dir is not set"):
-        arguments(tmp_path, text_file, output_dir=None)
-    with pytest.raises(ValueError, match="model_size is 'huge'; expected one of tiny, mini"):
-        arguments(tmp_path, text_file, model_size="huge")
-    with pytest.raises(ValueError, match="model_size is 0x64; expected at least 1 layer"):
-        arguments(tmp_path, text_file, model_size="0x64")
-    with pytest.raises(ValueError, match="heldout is 1"):
-        arguments(tmp_path, text_file, heldout=1.0)
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        pretrain(arguments(tmp_path, tmp_path / "nowhere"))
-    with pytest.raises(ValueError, match="must be a multiple of num_attention_heads"):
-        pretrain(arguments(tmp_path, text_file, num_attention_heads=5))
-    with pytest.raises(ValueError, match="Hold out more, or pass --eval_strategy no"):
-        pretrain(arguments(tmp_path, text_file, heldout=0.0, eval_strategy="steps", eval_steps=1))
+def test_mistakes(tmp_path, arguments):
+    for settings, message in (
+        ({"text": str(tmp_path / "nowhere")}, "nowhere"),
+        ({"num_attention_heads": 5}, "must be a multiple of num_attention_heads"),
+        ({"heldout": 0.0, "eval_strategy": "steps", "eval_steps": 1}, "heldout is 0.0"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            pretrain(arguments(**settings))
     assert not (tmp_path / "out").exists()
-    pretrain(arguments(tmp_path, text_file, max_steps=1))
+    pretrain(arguments(max_steps=1))
     with pytest.raises(ValueError, match="seed was 42, is 1"):
-        pretrain(arguments(tmp_path, text_file, max_steps=1, seed=1))
+        pretrain(arguments(max_steps=1, seed=1))
 
 
 def test_split_documents():
@@ -296,3 +236,58 @@ def test_split_documents():
     assert heldout.tolist() == [0, 25, 50, 74, 99]
     for count, share in ((100, 0.0), (100, 0.014), (3, 0.01)):
         assert len(split_documents(count, share)[1]) == 0
+
+
+@pytest.fixture(scope="module")
+def kinds_of_text(documents):
+    pandas = pytest.importorskip("pandas", reason="a data frame is pandas'")
+    datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
+    texts = ["\n".join(document) for document in documents]
+    return {
+        "frame": pandas.DataFrame({"text": texts}),
+        "dataset": datasets.Dataset.from_dict({"text": documents}),
+        "documents": documents,
+        "texts": (text for text in texts),
+    }
+
+
+@pytest.mark.parametrize("kind", ["frame", "dataset", "documents", "texts"])
+def test_text_in_memory_gives_what_a_file_gives(tmp_path, arguments, kinds_of_text, kind, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("A file that has the argument's name.")
+    pretrain(arguments("file", max_steps=1))
+    pretrain(arguments(text=kinds_of_text[kind], max_steps=1))
+    for name in ("vocab.txt", "tokens.safetensors", "model.safetensors"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "file" / name).read_bytes(), name
+    assert "in memory" in (tmp_path / "out" / "README.md").read_text()
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["files"] == {}
+
+
+@pytest.mark.slow
+def test_other_text_in_memory_is_refused(tmp_path, arguments, documents):
+    pretrain(arguments(text=documents, max_steps=1))
+    (recorded,) = json.loads((tmp_path / "out" / "run.json").read_text())["text"]
+    assert recorded.startswith("list ")
+    pretrain(arguments(text=[list(document) for document in documents], max_steps=1))
+    with pytest.raises(ValueError, match="holds a run with other settings"):
+        pretrain(arguments(text=documents[::-1], max_steps=1))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (3, "^text is a int"),
+        ({"text": ["a"]}, "^text is a dict"),
+        ([["a cat"], 3], "^text, row 2: .* is int"),
+        ([[]], "^The corpus is empty: there is no text in text"),
+    ],
+)
+def test_mistakes_in_text_in_memory_name_the_argument(tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        mybert.pretrain(text=text, output_dir=tmp_path / "out", use_cpu=True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_settings_with_text_are_json(arguments, documents):
+    assert json.loads(arguments(text=documents).to_json_string())["text"] == ["text"]
+    assert arguments(text=["a", "b"]).text == ["a", "b"]

@@ -18,14 +18,28 @@ FLAGS = (
 )
 
 
-def launch(tmp_path, text_file, name, flags, processes=1, launcher=()):
-    command = [sys.executable, "-m", *launcher, "mybert", "pretrain", "--text", str(text_file)]
-    command += ["--output_dir", str(tmp_path / name), *FLAGS.split(), *flags.split()]
+@pytest.fixture(scope="module")
+def launch(tmp_path_factory, documents):
+    """Run the command on the same text, in a folder of its own."""
+    place = tmp_path_factory.mktemp("runs")
+    (place / "text.txt").write_text("\n\n".join("\n".join(document) for document in documents))
     # Every run has a rendezvous of its own, on a free port.
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
-    assert result.returncode == 0, result.stderr
-    return tmp_path / name
+
+    def run(name, flags, launcher=()):
+        command = [sys.executable, "-m", *launcher, "mybert", "pretrain", "--text", "text.txt", "--output_dir", name]
+        command += [*FLAGS.split(), *flags.split()]
+        result = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=180)
+        assert result.returncode == 0, result.stderr
+        return place / name
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def whole(launch):
+    """The run of one process."""
+    return launch("whole", "--per_device_train_batch_size 8")
 
 
 TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m")
@@ -43,20 +57,12 @@ def history(run):
     return [{key: value for key, value in entry.items() if "second" not in key and "time" not in key} for entry in log]
 
 
-def test_processes_and_micro_batches_make_no_difference(tmp_path, text_file):
-    whole = launch(tmp_path, text_file, "1x8", "--per_device_train_batch_size 8")
+def test_processes_and_micro_batches_make_no_difference(launch, whole):
+    flags = "--per_device_train_batch_size {} --gradient_accumulation_steps {}"
     parts = {
-        "4x2": launch(tmp_path, text_file, "4x2", "--per_device_train_batch_size 2 --gradient_accumulation_steps 4"),
-        "torchrun": launch(
-            tmp_path,
-            text_file,
-            "torchrun",
-            "--per_device_train_batch_size 2 --gradient_accumulation_steps 2",
-            launcher=TORCHRUN,
-        ),
-        "accelerate": launch(
-            tmp_path, text_file, "accelerate", "--per_device_train_batch_size 4", launcher=ACCELERATE
-        ),
+        "4x2": launch("4x2", flags.format(2, 4)),
+        "torchrun": launch("torchrun", flags.format(2, 2), TORCHRUN),
+        "accelerate": launch("accelerate", flags.format(4, 1), ACCELERATE),
     }
     expected = gradients(whole)
     assert sum(bool(gradient.norm() > 1e-3) for gradient in expected) > 30  # there is something to compare
@@ -74,17 +80,16 @@ def test_processes_and_micro_batches_make_no_difference(tmp_path, text_file):
 
 
 @pytest.mark.parametrize("flags", ["--fsdp", '--fsdp --fsdp_config {"state_dict_type":"SHARDED_STATE_DICT"}'])
-def test_fsdp_shards_and_goes_on(tmp_path, text_file, flags):
-    whole = launch(tmp_path, text_file, "whole", "--per_device_train_batch_size 8")
-    flags = f"--per_device_train_batch_size 4 {flags}"
-    run = launch(tmp_path, text_file, "fsdp", flags, launcher=TORCHRUN)
+def test_fsdp_shards_and_goes_on(launch, whole, flags):
+    name, flags = f"fsdp_{len(flags)}", f"--per_device_train_batch_size 4 {flags}"
+    run = launch(name, flags, TORCHRUN)
     assert list((run / "checkpoint-3").glob("pytorch_model_fsdp*"))  # sharding was really on
-    for name in ("checkpoint-3", "checkpoint-2"):
-        for file in (run / name).rglob("*"):
+    for checkpoint in ("checkpoint-3", "checkpoint-2"):
+        for file in (run / checkpoint).rglob("*"):
             if file.is_file():
                 file.unlink()
     (run / "model.safetensors").unlink()
-    launch(tmp_path, text_file, "fsdp", flags, launcher=TORCHRUN)
+    launch(name, flags, TORCHRUN)
     weights, others = (load_file(folder / "model.safetensors") for folder in (whole, run))
     assert set(weights) == set(others)
     for key, weight in weights.items():

@@ -1,6 +1,7 @@
 """A run killed repeatedly at the worst moments reaches the same weights as an uninterrupted one."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -112,50 +113,57 @@ def launch(folder: Path, moment: str, output: str) -> int:
     return result.returncode
 
 
-@pytest.fixture
-def folder(tmp_path, text_file):
-    (tmp_path / "driver.py").write_text(DRIVER)
-    return tmp_path
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, documents):
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "driver.py").write_text(DRIVER)
+    (folder / "text.txt").write_text("\n\n".join("\n".join(document) for document in documents))
+    return folder
 
 
-def test_killed_at_every_moment(folder):
+@pytest.fixture(scope="module")
+def whole(folder):
+    """The weights of a run that is not interrupted."""
     assert launch(folder, "never", "whole") == 0
-    for moment in MOMENTS:
-        assert launch(folder, moment, "killed") == -signal.SIGKILL, moment
-    assert launch(folder, "never", "killed") == 0
-    whole, killed = (load_file(folder / name / "model.safetensors") for name in ("whole", "killed"))
+    return load_file(folder / "whole" / "model.safetensors")
+
+
+def check(folder, whole):
+    killed = load_file(folder / "model.safetensors")
     assert set(whole) == set(killed)
     for name, weight in whole.items():
         assert torch.equal(weight, killed[name]), name
+
+
+def test_killed_at_every_moment(folder, whole):
+    for moment in MOMENTS:
+        assert launch(folder, moment, "killed") == -signal.SIGKILL, moment
+    assert launch(folder, "never", "killed") == 0
+    check(folder / "killed", whole)
     assert not list((folder / "killed").glob("*.partial*"))
     assert sorted(path.name for path in (folder / "killed").glob("checkpoint-*")) == ["checkpoint-28", "checkpoint-30"]
 
 
-def test_a_deleted_newest_checkpoint_and_a_truncated_one(folder):
-    assert launch(folder, "never", "whole") == 0
-    out = folder / "killed"
-    assert launch(folder, "step 19", "killed") == -signal.SIGKILL
-    for file in (out / "checkpoint-16").iterdir():
-        file.unlink()
-    (out / "checkpoint-16").rmdir()
-    assert launch(folder, "step 19", "killed") == -signal.SIGKILL
+def test_a_deleted_newest_checkpoint_and_a_truncated_one(folder, whole):
+    out = folder / "truncated"
+    assert launch(folder, "step 19", out.name) == -signal.SIGKILL
+    shutil.rmtree(out / "checkpoint-16")
+    assert launch(folder, "step 19", out.name) == -signal.SIGKILL
     weights = out / "checkpoint-16" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    assert launch(folder, "never", "killed") == 0
-    whole, killed = (load_file(folder / name / "model.safetensors") for name in ("whole", "killed"))
-    for name, weight in whole.items():
-        assert torch.equal(weight, killed[name]), name
+    assert launch(folder, "never", out.name) == 0
+    check(out, whole)
 
 
 def test_changed_text_and_settings_are_said_and_nothing_is_lost(folder):
-    assert launch(folder, "step 9", "killed") == -signal.SIGKILL
+    assert launch(folder, "step 9", "changed") == -signal.SIGKILL
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "mybert", "pretrain", *FLAGS, "--output_dir", "killed"]
+    command = [sys.executable, "-m", "mybert", "pretrain", *FLAGS, "--output_dir", "changed"]
 
     def said(*flags):
         result = subprocess.run([*command, *flags], cwd=folder, env=environment, capture_output=True, text=True)
         assert result.returncode == 2, result.stderr
-        assert (folder / "killed" / "checkpoint-8" / "model.safetensors").is_file()
+        assert (folder / "changed" / "checkpoint-8" / "model.safetensors").is_file()
         return result.stderr
 
     assert "seed was 42, is 7" in said("--seed", "7")
@@ -164,4 +172,4 @@ def test_changed_text_and_settings_are_said_and_nothing_is_lost(folder):
     (folder / "text.txt").write_text(text.replace("cat", "dog"))
     assert "text.txt changed since it began" in said()
     (folder / "text.txt").write_text(text)
-    assert launch(folder, "never", "killed") == 0
+    assert launch(folder, "never", "changed") == 0

@@ -1,7 +1,9 @@
-"""What the settings of `mybert pretrain` do: objectives, phases, a model or a store to start from."""
+"""What the settings of `mybert pretrain` do: objectives, a model or a store to start from; and which do not fit."""
 
 import json
+import logging
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,52 +17,7 @@ from mybert import (
 )
 from mybert.pretraining import PretrainingArguments, PretrainingTrainer, build_token_store, pretrain
 from mybert.pretraining import run as module
-from mybert.runs import MyBertAdamW, StopOnInterrupt
-
-SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-OF_A_NEW_MODEL = {
-    "model_size": "tiny",
-    "num_hidden_layers": 1,
-    "hidden_size": 16,
-    "num_attention_heads": 2,
-    "vocab_size": 60,
-    "layout": "compact",
-    "lower_case": False,
-}
-
-
-@pytest.fixture
-def arguments(tmp_path, text_file):
-    def make(name="out", **settings):
-        defaults = {
-            "text": [str(text_file)],
-            "output_dir": str(tmp_path / name),
-            "vocab_size": 60,
-            "layout": "compact",
-            "model_size": "tiny",
-            "hidden_size": 16,
-            "num_hidden_layers": 1,
-            "max_length": 24,
-            "max_steps": 4,
-            "logging_steps": 1,
-            "save_steps": 2,
-            "per_device_train_batch_size": 8,
-            "heldout": 0.2,
-            "learning_rate": 1e-2,
-            "warmup_steps": 0,
-            "disable_tqdm": True,
-            "use_cpu": True,
-            "num_processes": 1,
-        }
-        if "model" in settings:
-            defaults = {name: value for name, value in defaults.items() if name not in OF_A_NEW_MODEL}
-        return PretrainingArguments(**defaults | settings)
-
-    return make
-
-
-def log(folder):
-    return json.loads((folder / "trainer_state.json").read_text())["log_history"]
+from mybert.runs import MyBertAdamW
 
 
 @pytest.mark.parametrize(
@@ -86,104 +43,6 @@ def test_objectives(tmp_path, arguments, objective, architecture, is_decoder, ha
     assert {"ltr": "left-to-right", "mlm+sop": "sentence order", "mlm": "masked LM."}.get(
         objective, "next sentence"
     ) in card
-
-
-def test_two_phases_are_one_run(tmp_path, arguments):
-    text = tmp_path / "long.txt"
-    text.write_text("\n\n".join("the cat sat on the mat and the dog ran\n" * 12 for _ in range(20)))
-    settings = {
-        "text": [str(text)],
-        "max_steps": 8,
-        "phase2_max_length": 64,
-        "phase2_steps": 0.25,
-        "phase2_per_device_train_batch_size": 2,
-        "phase2_gradient_accumulation_steps": 3,
-        "dropout": 0.0,
-    }
-    run = arguments(**settings)
-    first, second = run.phases()
-    assert (first.max_length, first.last_step, run.batch_size(first)) == (24, 6, 8)
-    assert (second.max_length, second.last_step, run.batch_size(second)) == (64, None, 6)
-    pretrain(run)
-    out = tmp_path / "out"
-    rates = [entry["learning_rate"] for entry in log(out) if "mlm_loss" in entry]
-    assert rates == pytest.approx([1e-2 * (1 - step / 8) for step in range(8)])  # one schedule
-    start, end = (
-        MyBertForPreTraining.from_pretrained(out / name).bert.embeddings.position_embeddings.weight
-        for name in ("checkpoint-6", "")
-    )
-    # The second phase continues with this; otherwise transformers warns about another batch size.
-    assert json.loads((out / "checkpoint-6" / "trainer_state.json").read_text())["train_batch_size"] == 2
-    moved = (start - end).abs().amax(-1)
-    assert (moved[24:60] > 1e-3).all()  # trained in the second phase
-    assert (moved[64:] < 1e-4).all()
-
-
-@pytest.mark.parametrize("start", ["new", "repeated"])
-def test_what_positions_of_longer_sequences_begin_as(tmp_path, arguments, start):
-    text = tmp_path / "long.txt"
-    text.write_text("\n\n".join("the cat sat on the mat and the dog ran\n" * 12 for _ in range(20)))
-    settings = {"text": [str(text)], "max_steps": 8, "phase2_max_length": 64, "phase2_steps": 2, "save_total_limit": 9}
-    run = arguments(**settings, phase2_positions=start, causal_share=0.25)
-    assert [phase.repeats_positions for phase in run.phases()] == [False, start == "repeated", False]
-    pretrain(run)
-    folders = [tmp_path / "out" / name for name in ("checkpoint-2", "checkpoint-6", "")]
-    models = map(MyBertForPreTraining.from_pretrained, folders)
-    early, border, end = (model.bert.embeddings.position_embeddings.weight for model in models)
-    repeated = border[1 + torch.arange(512 - 24) % 23]
-    assert torch.equal(border[24:], repeated) is (start == "repeated")
-    assert (early[24:] - early[1 + torch.arange(512 - 24) % 23]).abs().amax(-1).min() > 1e-3
-    assert (border[24:60] - end[24:60]).abs().amax(-1).min() > 1e-3  # and learn
-
-
-SHARDED = """
-import torch
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Shard, distribute_tensor
-from mybert.pretraining.initial_weights import repeat_positions
-
-whole = torch.nn.Parameter(torch.arange(20.0).view(10, 2))
-sharded = torch.nn.Parameter(distribute_tensor(whole.detach().clone(), init_device_mesh("cpu", (2,)), [Shard(0)]))
-for weight in (whole, sharded):
-    repeat_positions(weight, 4)
-assert whole[:, 0].tolist() == [0, 2, 4, 6, 2, 4, 6, 2, 4, 6]
-assert torch.equal(sharded.full_tensor(), whole)
-"""
-
-
-def test_a_run_with_other_positions_is_another_run(arguments):
-    settings = {"phase2_max_length": 32, "phase2_steps": 2}
-    pretrain(arguments(**settings, phase2_positions="repeated"))
-    with pytest.raises(ValueError, match=r"other settings \(phase2_positions was 'repeated', is None\)"):
-        pretrain(arguments(**settings))
-    assert "phase2_positions" not in arguments(**settings).decisive()  # as in runs from before the setting existed
-    others = {"optim": "sgd", "optim_args": "momentum=0.9", "neftune_noise_alpha": 5.0}
-    assert others.items() <= arguments(**others).decisive().items()
-
-
-def test_a_signal_at_the_end_of_a_phase_says_how_to_go_on(arguments, monkeypatch, caplog):
-    class Signal(StopOnInterrupt):
-        def on_save(self, args, state, control, **kwargs):
-            self.interrupted |= state.global_step == 2
-
-    settings = {"phase2_max_length": 32, "phase2_steps": 2}
-    with monkeypatch.context() as patches:
-        patches.setattr(module, "StopOnInterrupt", Signal)
-        assert pretrain(arguments(**settings)) == {"interrupted": True}
-    assert "Stopped after phase 1; the same command continues from there." in caplog.text
-    assert not pretrain(arguments(**settings))["interrupted"]
-
-
-def test_positions_across_which_fsdp_1_cuts_are_refused_before_training(arguments, monkeypatch):
-    monkeypatch.setattr(PretrainingTrainer, "has_fsdp_1", True)
-    monkeypatch.setattr(PretrainingTrainer, "train", lambda *args, **kwargs: pytest.fail("trains"))
-    with pytest.raises(ValueError, match="needs whole rows; use FSDP version 2, or DDP"):
-        pretrain(arguments(phase2_max_length=64, phase2_steps=2, phase2_positions="repeated"))
-
-
-def test_positions_in_shards(run_in_two_processes):
-    """With FSDP 2 every process has some of the rows."""
-    run_in_two_processes(SHARDED)
 
 
 def test_a_model_goes_on_learning(tmp_path, arguments):
@@ -219,8 +78,6 @@ def test_a_token_store_in_place_of_text(tmp_path, arguments, text_file, tokenize
     assert not (tmp_path / "a" / "tokens.safetensors").exists()
     a, b = (MyBertForPreTraining.from_pretrained(tmp_path / name).state_dict() for name in "ab")
     assert all(torch.equal(value, b[name]) for name, value in a.items())
-    with pytest.raises(ValueError, match=r"text is .* and data is .*; expected one of the two"):
-        arguments("c", data=store["data"])
     build_token_store(documents[:-5], tokenizer, tmp_path / "store.safetensors", show_progress=False)
     with pytest.raises(ValueError, match=r"store.safetensors changed since it began"):
         pretrain(arguments("a", **store, tokenizer=str(tmp_path / "tokenizer")))
@@ -232,10 +89,10 @@ def test_a_run_too_short_for_curves(tmp_path, arguments):
     assert not (tmp_path / "out" / "training_curves.png").exists()
 
 
-def test_packed_rows(tmp_path, arguments):
+def test_packed_rows(arguments, history):
     metrics = pretrain(arguments(pack=True, row_length=48, per_device_train_batch_size=4, dropout=0.0))
     assert metrics["eval_mlm_loss"] < 6
-    assert any("nsp_accuracy" in entry for entry in log(tmp_path / "out"))
+    assert any("nsp_accuracy" in entry for entry in history())
 
 
 @pytest.mark.slow
@@ -253,24 +110,35 @@ def test_a_path_is_as_good_as_its_name(tmp_path, arguments, text_file, tokenizer
 
 
 @pytest.mark.slow
-def test_lasting_workers_evaluate_on_the_same_examples(tmp_path, arguments):
+def test_lasting_workers_evaluate_on_the_same_examples(arguments, history):
     settings = {"learning_rate": 0.0, "weight_decay": 0.0, "eval_strategy": "steps", "eval_steps": 1}
     pretrain(arguments("plain", **settings))
     pretrain(arguments("lasting", **settings, dataloader_num_workers=1, dataloader_persistent_workers=True))
     plain, lasting = (
-        [entry["eval_loss"] for entry in log(tmp_path / name) if "eval_loss" in entry] for name in ("plain", "lasting")
+        [entry["eval_loss"] for entry in history(name) if "eval_loss" in entry] for name in ("plain", "lasting")
     )
     assert lasting == plain == [plain[0]] * 4
 
 
 @pytest.mark.slow
-def test_the_data_may_have_a_seed_of_its_own(tmp_path, arguments):
+def test_the_data_may_have_a_seed_of_its_own(tmp_path, arguments, history):
     losses = []
     for seed in (None, 42, 7):
         pretrain(arguments(f"seed_{seed}", data_seed=seed, dropout=0.0, max_steps=1, optim="adamw_torch"))
-        losses.append(log(tmp_path / f"seed_{seed}")[0]["mlm_loss"])
+        losses.append(history(f"seed_{seed}")[0]["mlm_loss"])
     assert losses[0] == losses[1] != losses[2]
     assert "adamw_torch" in (tmp_path / "seed_7" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("pack", "device", "dropout", "said"),
+    [(True, "cuda", 0.1, True), (True, "cuda", 0.0, False), (True, "cpu", 0.1, False), (False, "cuda", 0.1, False)],
+)
+def test_the_cost_of_attention_dropout_in_packed_rows_is_logged(caplog, pack, device, dropout, said):
+    given = SimpleNamespace(pack=pack, device=torch.device(device))
+    with caplog.at_level(logging.INFO, logger="mybert"):
+        module._advise_no_dropout(given, MyBertConfig(attention_probs_dropout_prob=dropout))
+    assert ("Attention has a dropout of 0.1" in caplog.text) is said
 
 
 @pytest.mark.parametrize(("metric", "greater"), [("eval_perplexity", False), ("loss", False), ("mlm_accuracy", True)])
@@ -294,20 +162,9 @@ def test_packed_rows_need_a_process_for_each_gpu(arguments, monkeypatch):
         arguments(pack=True)
 
 
-@pytest.mark.parametrize(
-    ("optim", "kind", "corrects"),
-    [(None, MyBertAdamW, False), ("google", MyBertAdamW, False), ("adamw_torch_fused", torch.optim.AdamW, None)],
-)
-def test_an_optimizer_that_is_named_is_taken(tmp_path, arguments, optim, kind, corrects):
-    settings = arguments(**{} if optim is None else {"optim": optim})
-    optimizer = PretrainingTrainer(model=torch.nn.Linear(2, 2), args=settings).create_optimizer()
-    assert type(optimizer) is kind
-    assert optimizer.defaults.get("correct_bias") is corrects
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_a_model_in_half_precision_learns_in_float32(tmp_path, arguments, tokenizer, monkeypatch, dtype):
-    MyBertForPreTraining(MyBertConfig(vocab_size=len(tokenizer), **SIZE)).to(dtype).save_pretrained(tmp_path / "half")
+def test_a_model_in_half_precision_learns_in_float32(tmp_path, arguments, tokenizer, make_model, monkeypatch, dtype):
+    make_model().to(dtype).save_pretrained(tmp_path / "half")
     tokenizer.save_pretrained(tmp_path / "half")
     trained = []
     train = PretrainingTrainer.train
@@ -319,10 +176,8 @@ def test_a_model_in_half_precision_learns_in_float32(tmp_path, arguments, tokeni
     assert MyBertForPreTraining.from_pretrained(tmp_path / "more").dtype == torch.float32
 
 
-def test_a_model_with_int8_weights_is_refused_before_the_text_is_read(tmp_path, arguments, tokenizer):
-    MyBertForPreTraining(MyBertConfig(vocab_size=len(tokenizer), **SIZE)).quantize_weights("int8").save_pretrained(
-        tmp_path / "int8"
-    )
+def test_a_model_with_int8_weights_is_refused_before_the_text_is_read(tmp_path, arguments, tokenizer, make_model):
+    make_model().quantize_weights("int8").save_pretrained(tmp_path / "int8")
     tokenizer.save_pretrained(tmp_path / "int8")
     with pytest.raises(
         ValueError, match=r"int8: its weights are quantized \('mybert_int8'\); expected floating-point"
@@ -331,19 +186,28 @@ def test_a_model_with_int8_weights_is_refused_before_the_text_is_read(tmp_path, 
     assert not (tmp_path / "more").exists()
 
 
-def test_what_a_model_was_fine_tuned_for_goes_with_its_head(tmp_path, arguments, tokenizer):
-    config = MyBertConfig(
-        vocab_size=len(tokenizer),
-        **SIZE,
+def test_what_a_model_was_fine_tuned_for_goes_with_its_head(tmp_path, arguments, tokenizer, make_model):
+    make_model(
+        MyBertForSequenceClassification,
         id2label={0: "hours"},
         problem_type="regression",
         finetuned_for={"task": "regression", "max_length": 16},
         hidden_dropout_prob=0.3,
-    )
-    MyBertForSequenceClassification(config).save_pretrained(tmp_path / "tuned")
+    ).save_pretrained(tmp_path / "tuned")
     tokenizer.save_pretrained(tmp_path / "tuned")
     pretrain(arguments("more", model=str(tmp_path / "tuned"), max_steps=1))
     config = MyBertConfig.from_pretrained(tmp_path / "more")
     assert (config.num_labels, config.problem_type, hasattr(config, "finetuned_for")) == (2, None, False)
     assert (config.hidden_dropout_prob, config.hidden_size) == (0.3, 16)
     assert "hours" not in (tmp_path / "more" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("optim", "kind", "corrects"),
+    [(None, MyBertAdamW, False), ("google", MyBertAdamW, False), ("adamw_torch_fused", torch.optim.AdamW, None)],
+)
+def test_an_optimizer_that_is_named_is_taken(arguments, optim, kind, corrects):
+    settings = arguments(**{} if optim is None else {"optim": optim})
+    optimizer = PretrainingTrainer(model=torch.nn.Linear(2, 2), args=settings).create_optimizer()
+    assert type(optimizer) is kind
+    assert optimizer.defaults.get("correct_bias") is corrects

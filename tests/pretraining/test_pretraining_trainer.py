@@ -5,12 +5,13 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from transformers import TrainerCallback, TrainingArguments
 
-from mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
-from mybert.pretraining import PretrainingTrainer
+from mybert import MyBertForMaskedLM, MyBertForPreTraining
+from mybert.pretraining import PretrainingCollator, PretrainingTrainer
 from mybert.runs import Lamb, MyBertAdamW, StopOnInterrupt
 
 VOCAB, LENGTH = 50, 12
@@ -34,20 +35,26 @@ def examples(count: int = 8) -> list[dict[str, torch.Tensor]]:
     return found
 
 
-def make_model(kind=MyBertForPreTraining):
-    torch.manual_seed(0)
-    return kind(
-        MyBertConfig(
-            vocab_size=VOCAB,
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=32,
-            max_position_embeddings=16,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
+@pytest.fixture
+def plain(make_model):
+    """Make a model without dropout."""
+    without = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return lambda kind=MyBertForPreTraining: make_model(kind, vocab_size=VOCAB, max_position_embeddings=16, **without)
+
+
+@pytest.fixture
+def make_trainer(tmp_path, plain):
+    def make(data=None, model=None, callbacks=(), eval_dataset=None, **settings):
+        settings = {"save_strategy": "no", "disable_tqdm": True, "use_cpu": True} | settings
+        return PretrainingTrainer(
+            model=model or plain(),
+            args=TrainingArguments(output_dir=str(tmp_path), **settings),
+            train_dataset=data,
+            eval_dataset=eval_dataset,
+            callbacks=list(callbacks),
         )
-    )
+
+    return make
 
 
 class KeepGradients(TrainerCallback):
@@ -55,37 +62,33 @@ class KeepGradients(TrainerCallback):
         self.gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
 
 
-def run(tmp_path, data, batch_size, accumulation, kind=MyBertForPreTraining, **settings):
-    keep = KeepGradients()
-    trainer = PretrainingTrainer(
-        model=make_model(kind),
-        args=TrainingArguments(
-            output_dir=str(tmp_path),
-            per_device_train_batch_size=batch_size,
-            gradient_accumulation_steps=accumulation,
-            max_steps=1,
-            max_grad_norm=0.0,
-            logging_steps=1,
-            save_strategy="no",
-            disable_tqdm=True,
-            use_cpu=True,
-            **settings,
-        ),
-        train_dataset=data,
-        callbacks=[keep],
-    )
-    trainer.train()
-    return next(entry for entry in trainer.state.log_history if "loss" in entry), keep.gradients
+@pytest.fixture
+def run(make_trainer, plain):
+    """Train a step; return what was logged, and the gradients."""
+
+    def step(data, batch_size, accumulation, kind=MyBertForPreTraining, **settings):
+        keep = KeepGradients()
+        sizes = {"per_device_train_batch_size": batch_size, "gradient_accumulation_steps": accumulation}
+        fixed = {"max_steps": 1, "max_grad_norm": 0.0, "logging_steps": 1}
+        trainer = make_trainer(data, plain(kind), [keep], **sizes, **fixed, **settings)
+        trainer.train()
+        return next(entry for entry in trainer.state.log_history if "loss" in entry), keep.gradients
+
+    return step
 
 
-def test_accumulated_batches_give_the_gradient_of_one_large_batch(tmp_path):
+def without_pairs(data):
+    return [{name: value for name, value in row.items() if name != "next_sentence_label"} for row in data]
+
+
+def test_accumulated_batches_give_the_gradient_of_one_large_batch(run, plain):
     """For both means: masked LM over masked tokens, next sentence over sequences."""
     data = examples()
-    model = make_model().train()
+    model = plain().train()
     outputs = model(**{name: torch.stack([example[name] for example in data]) for name in data[0]})
     outputs.loss.backward()
     for batch_size, accumulation in ((8, 1), (2, 4), (1, 8)):
-        logged, gradients = run(tmp_path, data, batch_size, accumulation)
+        logged, gradients = run(data, batch_size, accumulation)
         assert logged["loss"] == pytest.approx(outputs.loss.item(), abs=1e-5)
         assert logged["mlm_loss"] + logged["nsp_loss"] == pytest.approx(outputs.loss.item(), abs=2e-4)
         for name, parameter in model.named_parameters():
@@ -93,7 +96,7 @@ def test_accumulated_batches_give_the_gradient_of_one_large_batch(tmp_path):
 
 
 @pytest.mark.parametrize("accumulation", [1, 4])
-def test_the_log_has_the_means_of_both_losses_and_costs_no_second_softmax(tmp_path, monkeypatch, accumulation):
+def test_the_log_has_the_means_of_both_losses_and_costs_no_second_softmax(run, plain, monkeypatch, accumulation):
     data = examples()
     batch = {name: torch.stack([example[name] for example in data]) for name in data[0]}
     calls, cross_entropy, softmax = [], torch.nn.functional.cross_entropy, torch.softmax
@@ -103,13 +106,13 @@ def test_the_log_has_the_means_of_both_losses_and_costs_no_second_softmax(tmp_pa
     monkeypatch.setattr(torch, "softmax", lambda *args, **kw: calls.append(1) or softmax(*args, **kw))
     for kind in (MyBertForPreTraining, MyBertForMaskedLM):
         both = kind is MyBertForPreTraining
-        rows = data if both else [{k: v for k, v in row.items() if k != "next_sentence_label"} for row in data]
-        model = make_model(kind).train()
+        rows = data if both else without_pairs(data)
+        model = plain(kind).train()
         outputs = model(**{name: torch.stack([row[name] for row in rows]) for name in rows[0]})
         labels = batch["labels"][batch["labels"] != -100]
         logits = outputs.prediction_logits if both else outputs.logits
         calls.clear()
-        logged, _ = run(tmp_path, rows, 8 // accumulation, accumulation, kind=kind)
+        logged, _ = run(rows, 8 // accumulation, accumulation, kind=kind)
         assert len(calls) == accumulation * (1 + both)
         assert logged["mlm_loss"] == pytest.approx(cross_entropy(logits, labels).item(), abs=6e-5)
         assert logged["mlm_accuracy"] == pytest.approx((logits.argmax(-1) == labels).float().mean().item(), abs=6e-5)
@@ -121,21 +124,21 @@ def test_the_log_has_the_means_of_both_losses_and_costs_no_second_softmax(tmp_pa
 
 
 @pytest.mark.parametrize("kind", [MyBertForPreTraining, MyBertForMaskedLM])
-def test_a_step_without_a_hidden_token_is_logged_as_what_it_is(tmp_path, kind):
+def test_a_step_without_a_hidden_token_is_logged_as_what_it_is(run, kind):
     data = [{**example, "labels": torch.full((LENGTH,), -100)} for example in examples()]
     if kind is MyBertForMaskedLM:
-        data = [{k: v for k, v in row.items() if k != "next_sentence_label"} for row in data]
-    logged, gradients = run(tmp_path, data, 4, 2, kind=kind)
+        data = without_pairs(data)
+    logged, gradients = run(data, 4, 2, kind=kind)
     assert logged["loss"] == pytest.approx(logged.get("nsp_loss", 0.0), abs=1e-4)
     assert ("nsp_loss" in logged) == (kind is MyBertForPreTraining) and "mlm_loss" not in logged
     assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
 @pytest.mark.slow
-def test_mixed_precision_has_the_same_gradients_but_for_rounding(tmp_path):
-    exact = run(tmp_path, examples(), 8, 1)[1]
+def test_mixed_precision_has_the_same_gradients_but_for_rounding(run):
+    exact = run(examples(), 8, 1)[1]
     for batch_size, accumulation in ((8, 1), (2, 4)):
-        rounded = run(tmp_path, examples(), batch_size, accumulation, bf16=True)[1]
+        rounded = run(examples(), batch_size, accumulation, bf16=True)[1]
         assert all(gradient.dtype == torch.float32 for gradient in rounded.values())
         whole, other = (torch.cat([g.flatten() for g in gradients.values()]) for gradients in (exact, rounded))
         assert 0 < (whole - other).norm() < 0.02 * whole.norm()
@@ -150,74 +153,55 @@ def test_mixed_precision_has_the_same_gradients_but_for_rounding(tmp_path):
         ("sgd", torch.optim.SGD, None),
     ],
 )
-def test_optim_names_the_optimizer(tmp_path, optim, kind, correct_bias):
-    arguments = TrainingArguments(output_dir=str(tmp_path), use_cpu=True, optim="sgd", weight_decay=0.3)
-    arguments.optim = optim if optim != "sgd" else arguments.optim
-    optimizer = PretrainingTrainer(model=make_model(), args=arguments).create_optimizer()
+def test_optim_names_the_optimizer(make_trainer, optim, kind, correct_bias):
+    trainer = make_trainer(optim="sgd", weight_decay=0.3)
+    trainer.args.optim = optim if optim != "sgd" else trainer.args.optim
+    optimizer = trainer.create_optimizer()
     assert type(optimizer) is kind
     assert optimizer.defaults.get("correct_bias") == correct_bias
     assert sorted({group["weight_decay"] for group in optimizer.param_groups}) == [0.0, 0.3]
 
 
-def test_the_sums_are_kept_on_apple_silicon(tmp_path, monkeypatch):
+def test_the_sums_are_kept_on_apple_silicon(make_trainer, monkeypatch):
     def zeros(size, dtype, device):
         assert (device.type, dtype) == ("mps", torch.float32)  # it has no float64
         return torch.empty(size, dtype=dtype)
 
-    arguments = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
-    trainer = PretrainingTrainer(model=make_model(), args=arguments)
+    trainer = make_trainer()
     monkeypatch.setattr(TrainingArguments, "device", torch.device("mps"))
     monkeypatch.setattr(torch, "zeros", zeros)
     assert "tokens" in trainer._zeros()
 
 
-def test_an_epoch_ends_with_its_last_whole_batch(tmp_path):
+def test_an_epoch_ends_with_its_last_whole_batch(make_trainer):
     steps = []
 
     class Count(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
             steps.append(state.epoch)
 
-    trainer = PretrainingTrainer(
-        model=make_model(),
-        args=TrainingArguments(
-            output_dir=str(tmp_path),
-            per_device_train_batch_size=1,
-            gradient_accumulation_steps=3,
-            num_train_epochs=2,
-            save_strategy="no",
-            disable_tqdm=True,
-            use_cpu=True,
-        ),
-        train_dataset=examples(8),
-        callbacks=[Count()],
-    )
+    sizes = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 3}
+    trainer = make_trainer(examples(8), callbacks=[Count()], num_train_epochs=2, **sizes)
     trainer.train()
     assert steps == [0.5, 1.0, 1.5, 2.0]  # 6 of the 8 examples, 3 a step
 
 
-def test_masked_lm_alone(tmp_path):
-    data = [{k: v for k, v in example.items() if k != "next_sentence_label"} for example in examples()]
-    whole, gradients = run(tmp_path, data, 8, 1, MyBertForMaskedLM)
-    parts, accumulated = run(tmp_path, data, 2, 4, MyBertForMaskedLM)
+def test_masked_lm_alone(run):
+    data = without_pairs(examples())
+    whole, gradients = run(data, 8, 1, MyBertForMaskedLM)
+    parts, accumulated = run(data, 2, 4, MyBertForMaskedLM)
     assert "nsp_loss" not in whole
     assert whole["loss"] == pytest.approx(parts["loss"], abs=1e-5)
     for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, accumulated[name], atol=1e-7, rtol=1e-5)
 
 
-def test_log_and_evaluation_hold_what_a_plain_computation_gives(tmp_path):
+def test_log_and_evaluation_hold_what_a_plain_computation_gives(make_trainer):
     data = examples()
     for row in data[3:6]:  # a batch
         row["labels"].fill_(-100)
-    model = make_model()
-    trainer = PretrainingTrainer(
-        model=model,
-        args=TrainingArguments(
-            output_dir=str(tmp_path), per_device_eval_batch_size=3, disable_tqdm=True, use_cpu=True
-        ),
-        eval_dataset=data,
-    )
+    trainer = make_trainer(eval_dataset=data, per_device_eval_batch_size=3)
+    model = trainer.model
     metrics = trainer.evaluate()
     batch = {name: torch.stack([example[name] for example in data]) for name in data[0]}
     with torch.no_grad():
@@ -239,7 +223,7 @@ def test_log_and_evaluation_hold_what_a_plain_computation_gives(tmp_path):
     assert model.config.sparse_prediction is False
 
 
-def test_tokens_per_second_count_no_padding(tmp_path, monkeypatch):
+def test_tokens_per_second_count_no_padding(run, monkeypatch):
     seconds = itertools.count()
     clock = SimpleNamespace(perf_counter=lambda: float(next(seconds)))
     monkeypatch.setattr("mybert.pretraining.trainer.time", clock)
@@ -247,16 +231,14 @@ def test_tokens_per_second_count_no_padding(tmp_path, monkeypatch):
     for example in data:
         example["input_ids"] = torch.cat([torch.ones(LENGTH - 3, dtype=torch.long), torch.zeros(3, dtype=torch.long)])
         example["attention_mask"] = example["input_ids"].clone()
-    assert run(tmp_path, data, 8, 1)[0]["tokens_per_second"] == 8 * (LENGTH - 3)
+    assert run(data, 8, 1)[0]["tokens_per_second"] == 8 * (LENGTH - 3)
     for example in data:
         del example["attention_mask"]  # as packed rows come
-    assert run(tmp_path, data, 8, 1)[0]["tokens_per_second"] == 8 * (LENGTH - 3)
+    assert run(data, 8, 1)[0]["tokens_per_second"] == 8 * (LENGTH - 3)
 
 
-def test_defaults_are_googles(tmp_path):
-    trainer = PretrainingTrainer(
-        model=make_model(), args=TrainingArguments(output_dir=str(tmp_path), use_cpu=True, warmup_steps=0.1)
-    )
+def test_defaults_are_googles(make_trainer):
+    trainer = make_trainer(warmup_steps=0.1)
     trainer.create_optimizer_and_scheduler(100)
     assert isinstance(trainer.optimizer, MyBertAdamW)
     assert not trainer.optimizer.defaults["correct_bias"]
@@ -269,12 +251,11 @@ def test_defaults_are_googles(tmp_path):
     assert rates[20] == pytest.approx(0.8)
 
 
-def test_resuming_misses_no_tied_weights(tmp_path, monkeypatch, caplog):
+def test_resuming_misses_no_tied_weights(make_trainer, monkeypatch, caplog):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    settings = {"per_device_train_batch_size": 4, "save_steps": 1, "disable_tqdm": True, "use_cpu": True}
+    settings = {"per_device_train_batch_size": 4, "save_steps": 1, "save_strategy": "steps"}
     for steps in (1, 2):
-        arguments = TrainingArguments(str(tmp_path), max_steps=steps, **settings)
-        trainer = PretrainingTrainer(model=make_model(), args=arguments, train_dataset=examples())
+        trainer = make_trainer(examples(), max_steps=steps, **settings)
         trainer.train(resume_from_checkpoint=steps == 2)
     assert trainer.state.global_step == 2
     assert "missing keys" not in caplog.text
@@ -286,13 +267,12 @@ class PressCtrlC(TrainerCallback):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_evaluation_of_both_heads_on_data_without_pairs(tmp_path):
-    data = [{name: value for name, value in row.items() if name != "next_sentence_label"} for row in examples()]
-    model = make_model().eval()
+def test_evaluation_of_both_heads_on_data_without_pairs(make_trainer, plain):
+    data = without_pairs(examples())
+    model = plain().eval()
     with torch.no_grad():
         expected = model(**{name: torch.stack([row[name] for row in data]) for name in data[0]}).loss.item()
-    settings = TrainingArguments(output_dir=str(tmp_path), per_device_eval_batch_size=3, use_cpu=True)
-    metrics = PretrainingTrainer(model=model, args=settings, eval_dataset=data).evaluate()
+    metrics = make_trainer(model=model, eval_dataset=data, per_device_eval_batch_size=3).evaluate()
     assert metrics["eval_loss"] == metrics["eval_mlm_loss"] == pytest.approx(expected, abs=1e-5)
     assert "eval_nsp_loss" not in metrics
 
@@ -305,39 +285,40 @@ def test_evaluation_of_both_heads_on_data_without_pairs(tmp_path):
         ("compute_metrics", {}, {"compute_metrics": lambda prediction: {}}),
     ],
 )
-def test_other_losses_and_metrics_are_refused(tmp_path, name, settings, arguments):
+def test_other_losses_and_metrics_are_refused(tmp_path, plain, name, settings, arguments):
     settings = TrainingArguments(output_dir=str(tmp_path), use_cpu=True, **settings)
-    with pytest.raises(ValueError, match=f"{name} is set; PretrainingTrainer learns"):
-        PretrainingTrainer(model=make_model(), args=settings, **arguments)
+    with pytest.raises(ValueError, match=f"{name} is set"):
+        PretrainingTrainer(model=plain(), args=settings, **arguments)
 
 
-def test_training_in_a_thread_leaves_the_signals_alone(tmp_path):
-    trainer = PretrainingTrainer(
-        model=make_model(),
-        args=TrainingArguments(
-            output_dir=str(tmp_path), per_device_train_batch_size=1, max_steps=1, disable_tqdm=True, use_cpu=True
-        ),
-        train_dataset=examples(),
-        callbacks=[StopOnInterrupt()],
-    )
+def test_training_in_a_thread_leaves_the_signals_alone(make_trainer):
+    trainer = make_trainer(examples(), callbacks=[StopOnInterrupt()], per_device_train_batch_size=1, max_steps=1)
     with ThreadPoolExecutor(1) as pool:
         pool.submit(trainer.train).result()
     assert trainer.state.global_step == 1
 
 
-def test_interrupt_saves_and_stops(tmp_path):
+def test_interrupt_saves_and_stops(tmp_path, make_trainer):
     interrupt = StopOnInterrupt()
     before = signal.getsignal(signal.SIGINT)
-    trainer = PretrainingTrainer(
-        model=make_model(),
-        args=TrainingArguments(
-            output_dir=str(tmp_path), per_device_train_batch_size=1, max_steps=6, disable_tqdm=True, use_cpu=True
-        ),
-        train_dataset=examples(),
-        callbacks=[interrupt, PressCtrlC()],
-    )
+    settings = {"per_device_train_batch_size": 1, "max_steps": 6, "save_strategy": "steps"}
+    trainer = make_trainer(examples(), callbacks=[interrupt, PressCtrlC()], **settings)
     trainer.train()
     assert interrupt.interrupted
     assert trainer.state.global_step == 3
     assert (tmp_path / "checkpoint-3" / "model.safetensors").is_file()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_results_do_not_depend_on_the_number_of_workers(make_trainer, make_model, make_dataset, tokenizer):
+    def weights(workers):
+        settings = {"per_device_train_batch_size": 16, "num_train_epochs": 2, "dataloader_num_workers": workers}
+        model = make_model()  # with dropout
+        trainer = make_trainer(make_dataset(max_length=24, documents=np.arange(20)), model, **settings)
+        trainer.data_collator = PretrainingCollator(tokenizer)
+        trainer.train()
+        assert trainer.state.global_step > 4
+        return model.state_dict()
+
+    alone, together = weights(0), weights(2)
+    assert all(torch.equal(weight, together[name]) for name, weight in alone.items())

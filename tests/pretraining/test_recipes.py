@@ -1,12 +1,11 @@
 """Every recipe is read as the command reads it."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 
-from mybert import MyBertTokenizer, cli
+from mybert import cli
 from mybert.command_line.flags import parse_flags
 from mybert.pretraining import MODEL_SIZES, PretrainingArguments, PretrainingTrainer, pretrain
 from mybert.runs import TICKS
@@ -28,7 +27,7 @@ def test_the_recipes_are_there():
 
 
 @pytest.mark.parametrize("path", PRETRAINING, ids=lambda path: path.stem)
-def test_a_recipe_is_read_whole(path, tokenizer: MyBertTokenizer):
+def test_a_recipe_is_read_whole(path, tokenizer):
     arguments = load(path)
     assert arguments.max_steps > 0
     assert arguments.model_config(tokenizer).num_hidden_layers >= 2
@@ -85,15 +84,12 @@ def test_the_batches_of_an_hour_on_a_gpu_grow_from_512_to_2048_sequences():
 
 
 @pytest.mark.slow
-def test_an_hour_on_a_gpu_runs_small(text_file, tmp_path):
+def test_an_hour_on_a_gpu_runs_small(text_file, tmp_path, history):
     """Everything in the recipe but size, time and compilation."""
     small = "--num_hidden_layers 1 --hidden_size 16 --num_attention_heads 2 --vocab_size 90 --layout compact"
     data = "--max_length 24 --row_length 48 --per_device_train_batch_size 1 --heldout 0.3 --num_processes 1"
     run = "--max_hours 0.0004 --torch_compile_backend eager --disable_tqdm true --logging_steps 1 --save_strategy no"
-    flags = ["--config", "gpu_1_hour", "--text", str(text_file), "--output_dir", str(tmp_path / "run"), "--use_cpu"]
-    flags += f"{small} {data} {run}".split()
-    metrics = pretrain(parse_flags("pretrain", cli.COMMANDS["pretrain"], PretrainingArguments, flags))
-    assert metrics["eval_perplexity"] > 1
-    log = json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"]
-    assert any("mlm_loss" in entry for entry in log)
+    place = ["--text", str(text_file), "--output_dir", str(tmp_path / "out")]
+    assert pretrain(load("gpu_1_hour", *place, *f"{small} {data} {run}".split()))["eval_perplexity"] > 1
+    assert any("mlm_loss" in entry for entry in history())
     torch.compiler.reset()

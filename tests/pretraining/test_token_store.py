@@ -13,7 +13,6 @@ from safetensors.numpy import load_file, save_file
 from mybert import MyBertTokenizer
 from mybert.files import BusyError
 from mybert.pretraining import (
-    PretrainingDataset,
     StoreShards,
     TokenStore,
     build_token_store,
@@ -33,7 +32,7 @@ def arrays_of(store):
     return store.tokens[:].tolist(), store.sentence_starts[:].tolist(), store.document_starts[:].tolist()
 
 
-def test_store_holds_the_tokens_of_every_sentence(tmp_path, documents, tokenizer):
+def test_a_store_is_a_safetensors_file_with_the_tokens_of_every_sentence(tmp_path, documents, tokenizer):
     path, summary = build(tmp_path, documents, tokenizer)
     store = TokenStore(path, tokenizer)
     assert store.tokens.dtype == np.uint16
@@ -45,11 +44,12 @@ def test_store_holds_the_tokens_of_every_sentence(tmp_path, documents, tokenizer
             assert tokens.tolist() == tokenizer(text, add_special_tokens=False)["input_ids"]
             sentence += 1
     assert store.document_starts[-1] == sentence == len(store.sentence_starts) - 1
+    assert all(np.array_equal(array, getattr(store, name)) for name, array in load_file(path).items())
     assert store.summary == summary
     assert (summary.documents, summary.sentences, summary.tokens) == (len(documents), sentence, len(store.tokens))
 
 
-@pytest.mark.parametrize("num_processes", [1, 2, 3])
+@pytest.mark.parametrize("num_processes", [1, 3])
 def test_neither_chunks_nor_processes_show(tmp_path, documents, tokenizer, monkeypatch, num_processes):
     path, _ = build(tmp_path, documents, tokenizer)
     whole = path.read_bytes()
@@ -85,10 +85,9 @@ def test_listed_sentences_stay_whole(tmp_path, tokenizer):
         assert arrays_of(TokenStore(path)) == found
 
 
-@pytest.mark.parametrize("num_processes", [1, 2])
-def test_special_tokens_in_the_text_are_text(tmp_path, tokenizer, num_processes):
+def test_special_tokens_in_the_text_are_text(tmp_path, tokenizer):
     text = "the [MASK] sat.[SEP] on [PAD][CLS] the [UNK] mat"
-    path, _ = build(tmp_path, [[text]], tokenizer, num_processes=num_processes)
+    path, _ = build(tmp_path, [[text]], tokenizer)
     found = TokenStore(path).tokens[:].tolist()
     assert found == tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
     assert not set(found) & set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
@@ -105,17 +104,15 @@ def some():
     yield from documents[:50]
     time.sleep(600)
 tokenizer = MyBertTokenizer.from_pretrained(sys.argv[1])
-build_store.build_token_store(some(), tokenizer, sys.argv[2], num_processes=int(sys.argv[3]), show_progress=False)
+build_store.build_token_store(some(), tokenizer, sys.argv[2], num_processes=2, show_progress=False)
 """
 
 
-@pytest.mark.parametrize("num_processes", [1, 2])
-def test_a_killed_build_goes_on(tmp_path, documents, tokenizer, monkeypatch, num_processes):
+def test_a_killed_build_goes_on(tmp_path, documents, tokenizer, tokenizer_folder, monkeypatch):
     path, _ = build(tmp_path, documents, tokenizer)
     whole = path.read_bytes()
     path.unlink()
-    tokenizer.save_pretrained(tmp_path / "tokenizer")
-    command = [sys.executable, "-c", KILLED, tmp_path / "tokenizer", path, str(num_processes)]
+    command = [sys.executable, "-c", KILLED, tokenizer_folder, path]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True)
     process.stdin.write(repr(documents))
     process.stdin.close()
@@ -191,29 +188,24 @@ def test_what_was_there_stays_until_the_new_store_is_whole(tmp_path, documents, 
     assert path.read_text() == "my thesis"
 
 
-def test_settings_are_checked(tmp_path, documents, tokenizer):
-    with pytest.raises(TypeError, match="split"):
-        build(tmp_path, documents, tokenizer, split=True)
-    with pytest.raises(TypeError, match="static"):
-        PretrainingDataset(None, cls_token_id=2, sep_token_id=3, static=True)
-    with pytest.raises(TypeError, match="split"):
-        read_documents([], split=True)
-
-
-def test_a_store_that_is_not_whole_is_refused(tmp_path, documents, tokenizer):
-    path, _ = build(tmp_path, documents, tokenizer)
-    metadata, arrays = token_store.store_metadata(path), load_file(path)
-    cut, without_first = arrays["tokens"][:-1], arrays["document_starts"][1:]
-    broken = {
-        "lacks the counts of its contents": (arrays, {k: v for k, v in metadata.items() if k != "tokens"}),
-        "sentence_starts do not run from 0 to": (arrays | {"tokens": cut}, metadata),
-        "document_starts do not run from 0 to": (arrays | {"document_starts": without_first}, metadata),
-        "not a complete token store": ({"tokens": arrays["tokens"]}, metadata),
-    }
-    for message, (content, words) in broken.items():
-        save_file(content, path, words)
-        with pytest.raises(ValueError, match=message):
-            TokenStore(path)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda arrays, metadata: metadata.pop("tokens"), "lacks the counts of its contents"),
+        (lambda arrays, metadata: arrays.update(tokens=arrays["tokens"][:-1]), "sentence_starts do not run from 0"),
+        (
+            lambda arrays, metadata: arrays.update(document_starts=arrays["document_starts"][1:]),
+            "document_starts do not run from 0",
+        ),
+        (lambda arrays, metadata: arrays.pop("sentence_starts"), "not a complete token store"),
+    ],
+)
+def test_a_store_that_is_not_whole_is_refused(tmp_path, store, change, message):
+    metadata, arrays = token_store.store_metadata(store.path), load_file(store.path)
+    change(arrays, metadata)
+    save_file(arrays, tmp_path / "broken", metadata)
+    with pytest.raises(ValueError, match=f"broken.*{message}"):
+        TokenStore(tmp_path / "broken")
 
 
 def group_lives(group):
@@ -256,9 +248,8 @@ def test_appending_is_building_from_both(tmp_path, documents, tokenizer, monkeyp
     path.unlink()
     path, _ = build(tmp_path, documents, tokenizer, append=True)
     assert path.read_bytes() == whole
-    other = MyBertTokenizer(vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the"])
     with pytest.raises(ValueError, match="another tokenizer"):
-        build(tmp_path, documents, other, append=True)
+        build(tmp_path, documents, OTHER, append=True)
     assert path.read_bytes() == whole
 
 
@@ -306,14 +297,10 @@ def test_shards_of_files_hold_the_text_in_its_order_and_read_no_other(tmp_path, 
 @pytest.mark.parametrize(
     ("files", "settings", "message"),
     [
-        (2, {}, "shard_by is files and there are 2 of them; expected at least 3, one per shard"),
+        (2, {}, "shard_by is files and there are 2 of them"),
         (0, {}, "shard_by is files and the documents are in memory"),
-        (
-            3,
-            {"drop": ["duplicates"]},
-            "shard_by is files and drop has duplicates, for which each shard has to read all text",
-        ),
-        (3, {"drop": ["other_scripts"]}, r"drop has other_scripts, .* expected shard_by documents, or scripts\."),
+        (3, {"drop": ["duplicates"]}, "shard_by is files and drop has duplicates"),
+        (3, {"drop": ["other_scripts"]}, r"drop has other_scripts, .*, or scripts\."),
         (3, {"shard_by": "lines"}, "shard_by is 'lines'; expected one of documents, files"),
     ],
 )
@@ -350,14 +337,13 @@ def test_shards_come_from_batches_of_their_numbers(tmp_path, text_file, tokenize
     }
     names = StoreShards.schema.replace(" long", "").split(", ")
     assert names == list(first) == list(others)
-    with pytest.raises(ValueError, match=r"shard_index is 3; expected 0 to 2"):
+    with pytest.raises(ValueError, match="shard_index is 3"):
         shards({"id": [3]})
-    with pytest.raises(ValueError, match=r"The batch has no column 'id', the numbers of shards; its columns are 'a'"):
+    with pytest.raises(ValueError, match=r"no column 'id', .* 'a'"):
         shards({"a": [3]})
-    with pytest.raises(ValueError, match="num_shards is 0; expected 1 or more"):
-        StoreShards(text_file, tokenizer, tmp_path / "c", num_shards=0)
-    with pytest.raises(ValueError, match="append is set; an engine may build a shard more than once"):
-        StoreShards(text_file, tokenizer, tmp_path / "b", num_shards=3, append=True)
+    for settings, message in (({"num_shards": 0}, "num_shards is 0"), ({"num_shards": 3, "append": True}, "append")):
+        with pytest.raises(ValueError, match=message):
+            StoreShards(text_file, tokenizer, tmp_path / "c", **settings)
 
 
 def test_shards_are_one_store(tmp_path, documents, tokenizer):
@@ -390,15 +376,6 @@ def test_shards_are_one_store(tmp_path, documents, tokenizer):
         build_token_store(documents, tokenizer, folder, shard_index=3, num_shards=3)
 
 
-def test_it_is_a_plain_safetensors_file(tmp_path, documents, tokenizer):
-    path, _ = build(tmp_path, documents, tokenizer)
-    arrays = load_file(path)
-    assert set(arrays) == {"tokens", "sentence_starts", "document_starts"}
-    store = TokenStore(path)
-    for name, array in arrays.items():
-        assert np.array_equal(array, getattr(store, name))
-
-
 def test_empty_sentences_and_documents_are_left_out(tmp_path, tokenizer):
     path, summary = build(tmp_path, [["the cat", "\x00"], ["\x00"], [], ["dog", "xyzzy"]], tokenizer)
     assert (summary.documents, summary.sentences, summary.tokens, summary.unknown_tokens) == (2, 3, 4, 1)
@@ -415,27 +392,34 @@ def test_large_vocabularies_need_four_bytes(tmp_path, tokenizer):
     assert store.tokens.tolist() == [70_004, 5, 6]
 
 
-def test_mistakes(tmp_path, documents, tokenizer):
-    with pytest.raises(ValueError, match="corpus is empty"):
-        build(tmp_path, [["\x00"]], tokenizer)
-    with pytest.raises(ValueError, match="Document 1 is a str, expected a list of sentences"):
-        build(tmp_path, [["the cat"], "a dog"], tokenizer)
-    with pytest.raises(ValueError, match=r"Document 0 holds a int, expected sentences \(str\)"):
-        build(tmp_path, [["the cat", 5]], tokenizer)
-    with pytest.raises(ValueError, match="is a link or folder, so it is not overwritten"):
-        build_token_store(documents, tokenizer, tmp_path, show_progress=False)
+OTHER = MyBertTokenizer(vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the"])
+
+
+@pytest.mark.parametrize(
+    ("documents", "settings", "message"),
+    [
+        ([["\x00"]], {}, "corpus is empty"),
+        ([["the cat"], "a dog"], {}, "Document 1 is a str"),
+        ([["the cat", 5]], {}, "Document 0 holds a int"),
+        ([["the cat"]], {"num_processes": 0}, "num_processes is 0"),
+        ([["the cat"]], {"split": True}, "split"),
+    ],
+)
+def test_mistakes(tmp_path, tokenizer, documents, settings, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        build(tmp_path, documents, tokenizer, **settings)
     assert list(tmp_path.iterdir()) == []
-    path, _ = build(tmp_path, documents, tokenizer)
-    other = MyBertTokenizer(vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the"])
+
+
+def test_places_that_hold_no_store(tmp_path, documents, tokenizer, store):
+    with pytest.raises(ValueError, match="is a link or folder"):
+        build_token_store(documents, tokenizer, tmp_path, show_progress=False)
     with pytest.raises(ValueError, match="another tokenizer"):
-        TokenStore(path, other)
-    with pytest.raises(FileNotFoundError, match="There is no token store"):
+        TokenStore(store.path, OTHER)
+    with pytest.raises(FileNotFoundError, match=r"no token store .*missing"):
         TokenStore(tmp_path / "missing")
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(FileNotFoundError, match="There is no token store in"):
-        TokenStore(tmp_path / "folder")
-    with pytest.raises(ValueError, match="num_processes is 0"):
-        build(tmp_path, documents, tokenizer, num_processes=0)
-    path.write_bytes(b"not a store at all")
-    with pytest.raises(ValueError, match="is not a token store"):
-        TokenStore(path)
+    with pytest.raises(FileNotFoundError, match="no token store in"):
+        TokenStore(tmp_path)
+    (tmp_path / "text").write_bytes(b"not a store at all")
+    with pytest.raises(ValueError, match="text is not a token store"):
+        TokenStore(tmp_path / "text")

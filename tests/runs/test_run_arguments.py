@@ -132,15 +132,14 @@ def test_bfloat16_is_suggested_where_it_pays(features, settings, says, monkeypat
     assert (says in caplog.text) if says else not caplog.text
 
 
-@pytest.mark.parametrize(
-    ("settings", "package"),
-    [({"optim": "adamw_bnb_8bit"}, "bitsandbytes"), ({"report_to": "clearml"}, "clearml")],
-)
-def test_a_package_that_is_missing(settings, package):
+@pytest.mark.parametrize(("setting", "value", "package"), [
+    ("optim", "adamw_bnb_8bit", "bitsandbytes"), ("report_to", "clearml", "clearml"),
+])  # fmt: skip
+def test_a_package_that_is_missing(setting, value, package):
     if importlib.util.find_spec(package) is not None:
         pytest.skip("it is there")
     with pytest.raises(ImportError, match=package):
-        pretraining(use_cpu=True, **settings)
+        pretraining(**{setting: value})
 
 
 def test_a_file_of_settings_is_read_at_once(tmp_path):
@@ -179,6 +178,8 @@ def test_bfloat16_where_the_processor_multiplies_it(features, monkeypatch):
     monkeypatch.setattr(run_arguments, "bfloat16_features", lambda: features)
     assert pretraining(use_cpu=True, bf16="auto").bf16 is bool(features)
     assert pretraining(use_cpu=True, bf16="auto", fp16=True).bf16 is False
+    with pytest.raises(ValueError, match="bf16 is 'always'; expected one of True, False, auto"):
+        pretraining(bf16="always")
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])

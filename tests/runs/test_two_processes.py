@@ -27,8 +27,9 @@ def start(folder, text_file, *flags):
     )
 
 
-@pytest.mark.parametrize("flags", [(), ("--seed", "7"), ("--overwrite",)])
-@pytest.mark.parametrize("wait_for_the_lock", [False, True])
+@pytest.mark.parametrize(
+    ("flags", "wait_for_the_lock"), [(("--seed", "7"), False), ((), True), (("--overwrite",), True)]
+)
 def test_one_of_two_runs(tmp_path, text_file, flags, wait_for_the_lock):
     first = start(tmp_path, text_file)
     while wait_for_the_lock and not (tmp_path / "out" / ".lock").is_file():

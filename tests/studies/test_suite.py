@@ -27,13 +27,8 @@ published:
 
 
 @pytest.fixture
-def model(tmp_path, tokenizer):
-    from mybert import MyBertConfig, MyBertForPreTraining
-
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    MyBertForPreTraining(MyBertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return str(tmp_path / "model")
+def model(tmp_path, tiny_model):
+    return str(tiny_model(tmp_path / "model"))
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ def write(tmp_path):
 def test_released_vocabulary_and_back(google_vocab_file, tmp_path):
     vocab = load_vocab(google_vocab_file)
     assert len(vocab) == 30522
+    assert not looks_cased(vocab) and not looks_accented(vocab)
     assert (vocab["[PAD]"], vocab["[unused98]"], vocab["[MASK]"], vocab["the"]) == (0, 99, 103, 1996)
     save_vocab(vocab, tmp_path / "vocab.txt")
     assert (tmp_path / "vocab.txt").read_bytes() == google_vocab_file.read_bytes()
@@ -80,24 +81,34 @@ def test_reserved_tokens(google_vocab_file):
         reserved_tokens("other")
 
 
-def test_looks_cased(google_vocab_file):
-    assert not looks_cased(load_vocab(google_vocab_file))
-    assert looks_cased(["[PAD]", "the", "The", "##s"])
-    assert looks_cased(["[PAD]", "[UNK]", "the"]) is False
-    hangul = [chr(code) for code in range(0xAC00, 0xAC00 + 2000)]
-    assert looks_cased(hangul) is None
-    assert looks_cased([*hangul, *"ABCDabcd"]) and looks_cased([*hangul, *"abcd"]) is False
+HANGUL = [chr(code) for code in range(0xAC00, 0xAC00 + 2000)]
+WORDS = [f"w{number}" for number in range(198)]
 
 
-def test_looks_accented(google_vocab_file):
-    assert not looks_accented(load_vocab(google_vocab_file))
-    assert looks_accented(["[PAD]", "한", "##국", "the"]) and looks_accented(["cafe", "café"])
-    words = [f"w{i}" for i in range(198)]
-    assert not looks_accented(["[PAD]", *words, "é", "è"])  # one in a hundred may be
-    assert looks_accented(["[PAD]", *words[1:], "é", "è", "ê"])
+@pytest.mark.parametrize(
+    ("pieces", "cased"),
+    [
+        (["[PAD]", "the", "The", "##s"], True),
+        (["[PAD]", "[UNK]", "the"], False),
+        (HANGUL, None),
+        ([*HANGUL, *"ABCDabcd"], True),
+        ([*HANGUL, *"abcd"], False),
+        ([*WORDS, "A", "B"], False),  # one in a hundred may have capitals
+        ([*WORDS[1:], "A", "B", "C"], True),
+    ],
+)
+def test_looks_cased(pieces, cased):
+    assert looks_cased(pieces) is cased
 
 
-def test_one_piece_in_a_hundred_may_have_capitals():
-    words = [f"w{i}" for i in range(198)]
-    assert looks_cased([*words, "A", "B"]) is False
-    assert looks_cased([*words[1:], "A", "B", "C"])
+@pytest.mark.parametrize(
+    ("pieces", "accented"),
+    [
+        (["[PAD]", "한", "##국", "the"], True),
+        (["cafe", "café"], True),
+        (["[PAD]", *WORDS, "é", "è"], False),  # one in a hundred may have accents
+        (["[PAD]", *WORDS[1:], "é", "è", "ê"], True),
+    ],
+)
+def test_looks_accented(pieces, accented):
+    assert looks_accented(pieces) is accented

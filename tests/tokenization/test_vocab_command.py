@@ -68,17 +68,11 @@ def test_full_folder_is_refused(text_file, tmp_path, capsys):
         train_vocabulary(parse("--text", text_file, "--output_dir", text_file))
 
 
-def test_a_single_file(text_file, tmp_path):
-    for text in (str(text_file), text_file):
+def test_standard_input_and_a_single_file(text_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    for text in (["-"], str(text_file), text_file):
         arguments = VocabArguments(text, str(tmp_path / "out"), vocab_size=60, layout="compact", overwrite=True)
         assert train_vocabulary(arguments).tokenize("mat") != ["[UNK]"]
-
-
-def test_standard_input(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
-    out = tmp_path / "out"
-    train_vocabulary(parse("--text", "-", "--output_dir", out, "--vocab_size", 60, "--layout", "compact", "--quiet"))
-    assert MyBertTokenizer.from_pretrained(out).tokenize("mat") != ["[UNK]"]
 
 
 def write_table(path, rows):
@@ -173,11 +167,9 @@ def test_a_report_takes_the_place_of_nothing_else(text_file, tmp_path):
 
 
 def test_a_folder_is_written_by_one_process_at_a_time(text_file, tmp_path):
-    with (
-        locked(tmp_path / "out"),
-        pytest.raises(BusyError, match=rf"out is being written by process {os.getpid()} on "),
-    ):
-        train_vocabulary(parse("--text", text_file, "--output_dir", tmp_path / "out", "--quiet"))
+    call = parse("--text", text_file, "--output_dir", tmp_path / "out", "--quiet")
+    with locked(tmp_path / "out"), pytest.raises(BusyError, match=f"out is being written by process {os.getpid()}"):
+        train_vocabulary(call)
     assert not (tmp_path / "out").exists()
 
 

@@ -1,4 +1,4 @@
-"""Accumulated batches give the gradient of one large batch, in every kind of task and with models of other kinds."""
+"""Steps of every kind of task: accumulated batches have the gradient of a large one, and no GPU is waited for."""
 
 import json
 
@@ -48,29 +48,12 @@ class KeepGradients(TrainerCallback):
         self.gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def gradients(folder, model, task, batch_size, accumulation, gpus=0, **settings):
-    """Gradients of one step on the first sequences of the data, and the logged loss.
-
-    With `gpus`, as if one process split its batches among so many GPUs and computed the loss of all outputs.
-    """
+def trainer_of(folder, model, task, callback, gpus=0, **settings):
+    """The trainer of a task; with `gpus`, as if one process split its batches among so many."""
     (folder / "data.json").write_text(json.dumps(DATA[task]))
-    settings |= {"lstm_size": 8} if settings.get("approach") == "features" else {}
-    arguments = FinetuningArguments(
-        task=task,
-        model=str(model),
-        train_file=str(folder / "data.json"),
-        output_dir=str(folder / "out"),
-        per_device_train_batch_size=batch_size,
-        gradient_accumulation_steps=accumulation,
-        max_steps=1,
-        max_grad_norm=0.0,
-        logging_steps=1,
-        max_length=settings.pop("max_length", 32),
-        save_strategy="no",
-        disable_tqdm=True,
-        use_cpu=True,
-        **settings,
-    )
+    shared = {"max_grad_norm": 0.0, "save_strategy": "no", "disable_tqdm": True, "dataloader_pin_memory": False}
+    shared |= {"train_file": str(folder / "data.json"), "output_dir": str(folder / "out"), "max_length": 32}
+    arguments = FinetuningArguments(task=task, model=str(model), **shared | settings)
     assert not arguments.n_gpu
     arguments._n_gpu = gpus
     task = arguments.resolve_task()
@@ -78,13 +61,19 @@ def gradients(folder, model, task, batch_size, accumulation, gpus=0, **settings)
         task = feature_tasks(task, "concat_last_four", str(model), arguments.lstm_size, "cpu")[""]
     run = read_run(arguments, task)
     network, _ = starting_model(run, arguments, seed=0)
-    for module in network.modules():
+    return TaskTrainer(run, arguments, model=network, callbacks=[callback])
+
+
+def gradients(folder, model, task, batch_size, accumulation, **settings):
+    """Gradients of one step on the first sequences of the data, without dropout, and the logged loss."""
+    settings |= {"per_device_train_batch_size": batch_size, "gradient_accumulation_steps": accumulation}
+    keep = KeepGradients()
+    trainer = trainer_of(folder, model, task, keep, max_steps=1, logging_steps=1, use_cpu=True, **settings)
+    for module in trainer.model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
         elif isinstance(module, nn.LSTM):
             module.dropout = 0.0
-    keep = KeepGradients()
-    trainer = TaskTrainer(run, arguments, model=network, callbacks=[keep])
     trainer.train()
     return keep.gradients, next(entry["loss"] for entry in trainer.state.log_history if "loss" in entry)
 
@@ -131,3 +120,51 @@ def test_a_model_that_knows_nothing_of_other_batches(tmp_path, models, task, dif
     monkeypatch.setitem(DATA, task, DATA[task][:different] * (6 // different))
     expected = gradients(tmp_path, models["bert"], task, 6, 1, keep_model_type=True)
     assert_same(gradients(tmp_path, models["bert"], task, 2, 3, keep_model_type=True), expected)
+
+
+class EnoughError(Exception):
+    """Ends training after the steps; later code may read values."""
+
+
+class AfterTwoSteps(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 2:
+            raise EnoughError
+
+
+def waiting_trainer(folder, model, task, **settings):
+    settings |= {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
+    return trainer_of(folder, model, task, AfterTwoSteps(), max_steps=100, logging_steps=100, **settings)
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [
+        *((task, {}) for task in DATA),
+        ("classification", {"window_pooling": "mean", "max_length": 9}),
+        ("classification", {"class_weights": "balanced"}),
+    ],
+)
+def test_steps_read_no_value_of_an_accelerator(tmp_path, pretrained, no_value_read, task, settings):
+    trainer = waiting_trainer(tmp_path, pretrained, task, **settings)
+    with pytest.raises(EnoughError), no_value_read():
+        trainer.train()
+    assert next(trainer.model.parameters()).is_meta
+
+
+@pytest.mark.usefixtures("like_a_gpu")
+def test_the_proof_can_fail(tmp_path, pretrained, no_value_read):
+    trainer = waiting_trainer(tmp_path, pretrained, "classification")
+    trainer.data_collator = trainer.data_collator.args[0]
+    with pytest.raises(AssertionError, match="reads values"), no_value_read():
+        trainer.train()
+
+
+def test_batches_whose_rows_begin_with_padding_are_looked_at(tmp_path, pretrained):
+    trainer = waiting_trainer(tmp_path, pretrained, "classification", use_cpu=True)
+    rows = [trainer.train_dataset[row] for row in range(3)]
+    batch = trainer.data_collator(rows)
+    assert batch["token_indices"].tolist() == batch["attention_mask"].flatten().nonzero()[:, 0].tolist()
+    trainer.run.tokenizer.padding_side = "left"
+    assert "token_indices" not in trainer.data_collator(rows)
