@@ -28,7 +28,6 @@ class Command:
     # does the last one if dots follow its name.
     positional: tuple[str, ...] = ()
     example: str = ""  # flags of a typical first call
-    required: tuple[str, ...] = ()  # required flags whose fields nevertheless have a default
     # Another command whose `--config` file is accepted, too; `of_training` of the arguments' class converts it.
     config_of: str = ""
     closing: Closing = Closing()
@@ -92,7 +91,6 @@ COMMANDS = {
         "pretrain",
         ("text",),
         "corpus/ --config laptop_10_minutes --output_dir pretrained",
-        ("output_dir",),
         closing=Closing("{output_dir}", _LOSSES, _FINETUNE),
     ),
     "adapt": Command(
@@ -102,7 +100,6 @@ COMMANDS = {
         "adapt",
         ("model", "text..."),
         "bert-base-uncased reports/*.txt --output_dir bert-reports --max_steps 10000",
-        ("model", "text", "output_dir"),
         closing=Closing(
             "{output_dir}",
             "nats per character {result[before][nats_per_character]} before; {result[after][nats_per_character]} now"
@@ -117,7 +114,6 @@ COMMANDS = {
         "finetune",
         ("model",),
         "pretrained --task classification --train_file train.tsv --validation_file dev.tsv --output_dir tuned",
-        ("model", "output_dir"),
         closing=Closing("{output_dir}", f"BEST: {{result:BEST}} | {_BEST}", _PREDICT),
     ),
     "distill": Command(
@@ -127,7 +123,6 @@ COMMANDS = {
         "distill",
         ("teacher",),
         "tuned --student tiny --train_file train.tsv --validation_file dev.tsv --output_dir tuned-tiny",
-        ("teacher", "student", "output_dir"),
         closing=Closing(
             "{output_dir}",
             f"BEST: {{result:BEST}}{{result[mean]:given}} | {_BEST}; teacher {{result[teacher][BEST]}}",
@@ -141,8 +136,7 @@ COMMANDS = {
         "evaluate_model",
         ("data",),
         "test.tsv --model tuned --task classification --predictions_dir predictions",
-        ("data",),
-        "finetune",
+        config_of="finetune",
         closing=Closing("{output}", "{result:4}"),
     ),
     "predict": Command(
@@ -152,8 +146,7 @@ COMMANDS = {
         "predict_files",
         ("model", "data..."),
         "tuned texts.txt --output labels.csv",
-        ("model", "data"),
-        "finetune",
+        config_of="finetune",
         closing=Closing("{output}"),
     ),
     "prune": Command(
@@ -163,7 +156,6 @@ COMMANDS = {
         "prune",
         ("model", "data..."),
         "tuned dev.tsv --drop_layers top --keep_layers 6 --output_dir tuned-6",
-        ("model",),
         closing=Closing(
             "{output_dir}",
             "{result[rows][-1][layers]:count} of {result[rows][0][layers]:count} layers | "
@@ -188,7 +180,6 @@ COMMANDS = {
         "run_suite",
         ("model",),
         "bert-base --data_dir glue_data/ --output_dir glue --seeds 3",
-        ("model", "data_dir", "output_dir"),
         closing=Closing("{output_dir}/suite.md", "average {result[average]:.1%} over {result[tasks]:count} tasks"),
     ),
     "ablation": Command(
@@ -198,7 +189,6 @@ COMMANDS = {
         "run_ablation",
         ("text",),
         '--config ablation --text corpus/ --output_dir ablation --tasks \'{"sst2": {"data_dir": "SST-2"}}\'',
-        ("text", "output_dir", "tasks"),
         closing=Closing("{output_dir}/ablation.md", "{result:count} rows"),
     ),
     "convert google": Command(

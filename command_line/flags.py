@@ -149,7 +149,7 @@ class CommandParser(HfArgumentParser):
             each = self.arguments_class.__dataclass_fields__.get(action.dest)
             if each and not every_flag and is_as_transformers_has_it(each):
                 action.help = _first_sentence(action.help or "")
-            action.required = action.required or action.dest in self.command.required
+            action.required = action.required or bool(getattr(each, "required", None))
             group = Group.COMMON if each is None or action.dest == "debug" else getattr(each, "group", Group.FURTHER)
             place = (action.dest not in first, getattr(each, "comes_last", False) or False, places.get(action.dest, 0))
             groups[group].append((place, action))

@@ -17,6 +17,7 @@ from ...files.options import (
     SHARE_BELOW_1,
     Group,
     check_options,
+    check_required,
     deciding,
     option,
     settings_of,
@@ -202,8 +203,7 @@ class PretrainingArguments(
         check_options(self)
         if self.max_hours is not None:
             self._measure_in_time(self.max_hours)
-        if self.output_dir is None:
-            raise ValueError("output_dir is not set; give the folder to write the model to.")
+        check_required(self)
         fields_of_size(self.model_size)  # checks it
         self._check_parts()
         if not (self.data or self.tokenizer or self.model):
