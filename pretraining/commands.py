@@ -86,22 +86,20 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport | None
     if arguments.tokenizer:
         check_available(arguments.tokenizer, "tokenizer")
     tokenizer = MyBertTokenizer.from_pretrained(arguments.tokenizer) if arguments.tokenizer else None
+    settings = settings_of(StoreSettings, arguments) | {"show_progress": not arguments.quiet}
     if arguments.dry_run:
-        return _dry_run(arguments, tokenizer)
+        report = inspect_corpus(arguments.text, tokenizer, **settings)
+        logger.info("What would be left out:\n%s", report)
+        if report.examples:
+            logger.info("For example:\n%s", report.shown_examples())
+        return report
     assert tokenizer is not None
     output = Path(arguments.output)
     if arguments.export:
         check_not_read(arguments.export, [*expand_sources(arguments.text), output])
         check_output_files([arguments.export], arguments.overwrite)
     if arguments.text:
-        summary = build_token_store(
-            arguments.text,
-            tokenizer,
-            output,
-            overwrite=arguments.overwrite,
-            show_progress=not arguments.quiet,
-            **settings_of(StoreSettings, arguments),
-        )
+        summary = build_token_store(arguments.text, tokenizer, output, overwrite=arguments.overwrite, **settings)
         summary.log(str(output))
         count = arguments.num_shards
         if count > 1 and not all((output / SHARD.format(index, count)).exists() for index in range(count)):
@@ -113,15 +111,6 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport | None
         summary.log(str(output))
     _show(arguments, store, tokenizer)
     return summary
-
-
-def _dry_run(arguments: DataArguments, tokenizer: MyBertTokenizer | None) -> FilterReport:
-    settings = settings_of(StoreSettings, arguments)
-    report = inspect_corpus(arguments.text, tokenizer, show_progress=not arguments.quiet, **settings)
-    logger.info("What would be left out:\n%s", report)
-    if report.examples:
-        logger.info("For example:\n%s", report.shown_examples())
-    return report
 
 
 def _show(arguments: DataArguments, store: TokenStore, tokenizer: MyBertTokenizer) -> None:

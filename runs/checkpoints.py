@@ -44,17 +44,7 @@ def seal_checkpoint(checkpoint: str | Path, needs: RequiredFiles = REQUIRED_TO_R
 
 
 def last_complete_checkpoint(path: str | Path, needs: RequiredFiles = REQUIRED_TO_RESUME) -> str | None:
-    """Find the newest checkpoint that is complete.
-
-    It must have all files that `seal_checkpoint` listed, and all required files.
-
-    Args:
-        path: Folder of a run.
-        needs: The files that it must contain.
-
-    Returns:
-        Path of the checkpoint; None if there is none. Newer incomplete ones are logged as a warning.
-    """
+    """The newest checkpoint in a run's folder with all sealed and required files; newer incomplete ones are logged."""
     for checkpoint in reversed(sort_checkpoints(str(path))):
         missing = missing_from_checkpoint(checkpoint, needs)
         if missing is None:

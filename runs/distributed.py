@@ -47,21 +47,10 @@ def broadcast_value(value: float, arguments: TrainingArguments, largest: bool = 
 
 
 def prepare_once(writes: bool, prepare: Callable[[], T]) -> T:
-    """Prepare files in one process while the others of the run wait.
+    """Prepare files in one process of the run, or of each node, while the others wait; all return its result.
 
-    This is the first process of the run, or, with `save_on_each_node`, of each node: nodes without a shared file
-    system prepare their own files.
-
-    Args:
-        writes: Whether this is such a process (`should_save` of `TrainingArguments`).
-        prepare: Called without arguments. Its result is pickled if there are several processes.
-
-    Returns:
-        What `prepare` returned in the first process of the run.
-
-    Raises:
-        Exception: What `prepare` raised, in the process where it did.
-        SystemExit: With status 2, in the processes that waited for one that failed.
+    `writes` is `should_save` of `TrainingArguments`: with `save_on_each_node`, nodes without a shared file system
+    prepare their own files. The result is pickled. Where `prepare` raises an error, the others exit with status 2.
     """
     if not dist.is_available() or not dist.is_initialized():
         return prepare()

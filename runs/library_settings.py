@@ -53,15 +53,7 @@ def _read_object(name: str, value: str) -> Any:
 
 
 def check_libraries(arguments: TrainingArguments) -> None:
-    """Check what the libraries are told to use: optimizer, schedule, compiler, sharding and reports.
-
-    Args:
-        arguments: Settings after their own `__post_init__`.
-
-    Raises:
-        ValueError: If a setting names what does not exist, or lacks what it needs.
-        ImportError: If a package is missing.
-    """
+    """Check what the libraries are told to use, after `__post_init__`; an ImportError if a package is missing."""
     _check_optimization(arguments)
     _check_compilation(arguments)
     _check_reports(arguments)

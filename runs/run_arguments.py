@@ -218,17 +218,7 @@ class RunArguments(RecordArguments):
 
 
 def arguments_by_name(kind: Callable[..., A], arguments: A | None, settings: Mapping[str, Any]) -> A:
-    """The settings of a call that accepts them as one object or by name.
-
-    Args:
-        kind: Class of the settings.
-        arguments: The object, or None.
-        settings: Fields by name, instead of the object.
-
-    Raises:
-        TypeError: If both are given, or a setting does not exist.
-        ValueError: See the class.
-    """
+    """The settings of a call that accepts them as one object or by name; a TypeError if both are given."""
     if arguments is None:
         return kind(**settings)
     if settings:

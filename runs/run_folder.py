@@ -80,22 +80,12 @@ class RunFolder:
     ) -> None:
         """Begin a run, or resume an interrupted one with the same settings and files.
 
-        Args:
-            settings: The settings that determine the run's result, as JSON values.
-            files: Files whose contents determine the result. They are read once; afterwards a file counts as unchanged
-                as long as its size and modification time are, and is read again otherwise.
-            folders: Other inputs of the run, such as model folders.
-            prepare: Makes what the run needs and is still missing, in the folder that it is given, and raises an error
-                if the run is impossible. An earlier run is deleted only after it returns. After a user error
-                (ValueError, a missing file) what it made for a new run is removed; after other errors it is kept and
-                used by the next call. It may return the digests of files that it has read completely
-                (`mybert.files.open_text`); the others are read here.
-
-        Raises:
-            ValueError: If the folder contains other files or a run with other settings or files, and `overwrite` is
-                not set; or if it is set, and the folder contains an input of the run, or files that no run wrote.
-            BusyError: If another process works in the folder.
-            OSError: If the folder cannot be made or written to, or a file cannot be read.
+        Settings (as JSON values) and contents of the files determine the result; `folders` are other inputs, such as
+        model folders. A file is read once; afterwards it counts as unchanged as long as its size and modification time
+        are. `prepare` makes what is missing in the folder that it is given, and raises an error if the run is
+        impossible; it may return the digests of files that it has read completely (`mybert.files.open_text`). After a
+        user error (ValueError, a missing file) what it made for a new run is removed; after others the next call uses
+        it. A ValueError says why the folder cannot be used, a `BusyError` which process works in it.
         """
         self._check(files, folders)
         self._held.enter_context(locked(self.path, within=True))

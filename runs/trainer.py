@@ -184,14 +184,7 @@ class ResumableTrainer(Trainer):
         return output
 
     def evaluation_in_training(self, prefix: str = "eval") -> EvalLoopOutput | None:
-        """The evaluation of the weights with which training ended, so that it need not be repeated.
-
-        Args:
-            prefix: Prefix of its metrics' names.
-
-        Returns:
-            It; None if these weights were not evaluated in training, or not as they would be now.
-        """
+        """The evaluation of the weights with which training ended, by its metrics' prefix; None if it must be made."""
         state, (evaluated_at, model, output) = self.state, self._evaluated.get(prefix, (-1, None, None))
         loads_best = self.args.load_best_model_at_end and state.best_model_checkpoint is not None
         step = state.best_global_step if loads_best else state.global_step
@@ -246,11 +239,7 @@ class ResumableTrainer(Trainer):
             self.model._tied_weights_keys = self.model.all_tied_weights_keys = tied
 
     def gathered_weights(self) -> dict[str, torch.Tensor]:
-        """The weights of all shards, under the names used in model folders; every process must call it.
-
-        Returns:
-            Name -> tensor; with FSDP only in the first process.
-        """
+        """The weights of all shards, by name, with FSDP only in the first process; every process must call it."""
         return self.accelerator.get_state_dict(self.model_wrapped)
 
     def _under_own_names(self, weights: dict[str, torch.Tensor] | None) -> dict[str, torch.Tensor]:

@@ -1,5 +1,6 @@
 import json
 import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ from huggingface_hub import metadata_load
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForPreTraining, Trainer, pipeline
 
 from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertModel
-from mybert.finetuning import EvaluateArguments, FinetuningArguments, evaluate_model, finetune
+from mybert.finetuning import EvaluateArguments, evaluate_model, finetune
 from mybert.finetuning.training.trainer import TaskTrainer
 from mybert.runs import ResumableTrainer
 
@@ -17,7 +18,7 @@ def write(path, rows, header=("text", "label")):
     return str(path)
 
 
-# The label is 1 if a happy word occurs.
+# Those of `reviews`.
 ROWS = [
     (f"the {noun} was {word} {end}", "good" if word in ("happy", "fish") else "bad")
     for noun in ("cat", "dog", "tree", "mat")
@@ -26,34 +27,22 @@ ROWS = [
 ]
 
 
-def arguments(tmp_path, pretrained, **settings):
-    defaults = {
-        "model": str(pretrained),
-        "output_dir": str(tmp_path / "out"),
-        "train_file": write(tmp_path / "train.tsv", ROWS),
-        "validation_file": write(tmp_path / "dev.tsv", ROWS[::3]),
-        "num_train_epochs": 8,
-        "learning_rate": 3e-3,
-        "per_device_train_batch_size": 8,
-        "eval_strategy": "no",
-        "save_strategy": "no",
-        "max_length": 16,
-        "disable_tqdm": True,
-        "use_cpu": True,
-    }
-    return FinetuningArguments(**defaults | settings)
+@pytest.fixture
+def arguments(short_run, reviews):
+    defaults = {"num_train_epochs": 8, "learning_rate": 3e-3, "per_device_train_batch_size": 8}
+    return partial(short_run, eval_strategy="no", save_strategy="no", **defaults, **reviews)
 
 
-def test_test_data_that_cannot_be_measured_is_refused_before_training(tmp_path, pretrained):
+def test_test_data_that_cannot_be_measured_is_refused_before_training(arguments, tmp_path):
     rows = [{"text": "the cat", "score": score} for score in (1.0, 2.0)]
     settings = {"task": "regression", "train_file": rows, "validation_file": rows, "test_file": rows[:1]}
     with pytest.raises(ValueError, match="test_file cannot be measured: a correlation needs at least two examples"):
-        finetune(arguments(tmp_path, pretrained, **settings))
+        finetune(arguments(**settings))
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("loads_best", [True, False])
-def test_the_evaluation_of_the_last_step_is_not_repeated(tmp_path, pretrained, monkeypatch, loads_best):
+def test_the_evaluation_of_the_last_step_is_not_repeated(arguments, tmp_path, monkeypatch, loads_best):
     settings = {
         "max_steps": 6,
         "eval_strategy": "steps",
@@ -68,11 +57,11 @@ def test_the_evaluation_of_the_last_step_is_not_repeated(tmp_path, pretrained, m
         return loop(trainer, *args, **kwargs)
 
     monkeypatch.setattr(Trainer, "evaluation_loop", evaluated)
-    metrics = finetune(arguments(tmp_path, pretrained, **settings))
+    metrics = finetune(arguments(**settings))
     assert steps == [6]
     written = {path.name: path.read_text() for path in (tmp_path / "out").glob("predictions*")}
     monkeypatch.setattr(ResumableTrainer, "evaluation_in_training", lambda *_: None)
-    again = finetune(arguments(tmp_path, pretrained, **settings, output_dir=str(tmp_path / "again")))
+    again = finetune(arguments("again", **settings))
     assert steps == [6, 6, 6]
     assert {**metrics, "examples": None} == {**again, "examples": None}
     assert written == {path.name: path.read_text() for path in (tmp_path / "again").glob("predictions*")}
@@ -82,17 +71,17 @@ def test_the_evaluation_of_the_last_step_is_not_repeated(tmp_path, pretrained, m
     assert [list(entry) for entry in logs[0]] == [list(entry) for entry in logs[1]]
 
 
-def test_the_best_step_is_evaluated_if_it_is_not_the_last(tmp_path, pretrained, monkeypatch):
+def test_the_best_step_is_evaluated_if_it_is_not_the_last(arguments, monkeypatch):
     kept, evaluate = [], TaskTrainer.evaluation_in_training
     monkeypatch.setattr(TaskTrainer, "evaluation_in_training", lambda *args: kept.append(evaluate(*args)))
     settings = {"num_train_epochs": 2, "eval_strategy": "epoch", "save_strategy": "epoch", "learning_rate": 0.0}
-    finetune(arguments(tmp_path, pretrained, **settings, metric_for_best_model="accuracy"))
+    finetune(arguments(**settings, metric_for_best_model="accuracy"))
     assert kept == [None]  # accuracy is equal, so that the first step stays the best
 
 
-def test_a_classifier_learns_and_is_written(tmp_path, pretrained):
+def test_a_classifier_learns_and_is_written(arguments, tmp_path):
     test_file = write(tmp_path / "test.tsv", [(text,) for text, _ in ROWS[:6]], header=("text",))
-    metrics = finetune(arguments(tmp_path, pretrained, test_file=test_file))
+    metrics = finetune(arguments(test_file=test_file))
     out = tmp_path / "out"
     assert metrics["accuracy"] == 1.0
     assert metrics["macro_f1"] == 1.0
@@ -115,12 +104,10 @@ def test_a_classifier_learns_and_is_written(tmp_path, pretrained):
     assert not list(out.glob("*.bin"))
 
 
-def test_pairs_and_other_columns(tmp_path, pretrained):
+def test_pairs_and_other_columns(arguments, tmp_path):
     rows = [(text, "the mat", label) for text, label in ROWS]
     metrics = finetune(
         arguments(
-            tmp_path,
-            pretrained,
             train_file=write(tmp_path / "pairs.tsv", rows, header=("one", "two", "gold")),
             validation_file=write(tmp_path / "pairs_dev.tsv", rows, header=("one", "two", "gold")),
             text_column="one",
@@ -131,13 +118,11 @@ def test_pairs_and_other_columns(tmp_path, pretrained):
     assert metrics["accuracy"] > 0.9
 
 
-def test_regression(tmp_path, pretrained):
+def test_regression(arguments, tmp_path):
     rows = [(text, "the mat", 5.0 if label == "good" else 0.0) for text, label in ROWS]
     header = ("sentence1", "sentence2", "score")
     metrics = finetune(
         arguments(
-            tmp_path,
-            pretrained,
             task="stsb",
             num_train_epochs=20,
             train_file=write(tmp_path / "sts.tsv", rows, header),
@@ -155,7 +140,7 @@ def test_regression(tmp_path, pretrained):
     assert len(lines) == 3
 
 
-def test_values_of_a_regression_are_not_rounded_in_half_precision(tmp_path, pretrained):
+def test_values_of_a_regression_are_not_rounded_in_half_precision(arguments, tmp_path):
     """bfloat16 has no 70.9: neither labels nor values may be rounded to 71 in half precision."""
     rows = [(text, 70.9) for text, _ in ROWS]
     losses = []
@@ -163,17 +148,17 @@ def test_values_of_a_regression_are_not_rounded_in_half_precision(tmp_path, pret
         settings = {"task": "regression", "max_steps": 1, "logging_steps": 1, "per_device_train_batch_size": 48}
         train = write(tmp_path / "values.tsv", rows, ("text", "score"))
         settings |= {"train_file": train, "validation_file": None, "output_dir": str(tmp_path / f"out{bf16}")}
-        finetune(arguments(tmp_path, pretrained, **settings, bf16=bf16))
+        finetune(arguments(**settings, bf16=bf16))
         state = json.loads((tmp_path / f"out{bf16}" / "trainer_state.json").read_text())
         losses.append(state["log_history"][0]["loss"])
     assert losses[1] == pytest.approx(losses[0], abs=1e-3)  # rounded to 71 it would be larger by 1e-2
     assert losses[0] < 1e-2  # the model begins at the mean
 
 
-def test_same_seed_same_weights(tmp_path, pretrained):
+def test_same_seed_same_weights(arguments, tmp_path):
     weights = []
     for name in ("a", "b"):
-        finetune(arguments(tmp_path, pretrained, output_dir=str(tmp_path / name), num_train_epochs=1))
+        finetune(arguments(output_dir=str(tmp_path / name), num_train_epochs=1))
         weights.append((tmp_path / name / "model.safetensors").read_bytes())
     assert weights[0] == weights[1]
 
@@ -187,9 +172,9 @@ def test_same_seed_same_weights(tmp_path, pretrained):
         ([("a", "x"), ("b", "")], ("text", "label"), r"has no label in row 2"),
     ],
 )
-def test_broken_training_data(tmp_path, pretrained, rows, header, message):
+def test_broken_training_data(arguments, tmp_path, rows, header, message):
     with pytest.raises(ValueError, match=message):
-        finetune(arguments(tmp_path, pretrained, train_file=write(tmp_path / "broken.tsv", rows, header)))
+        finetune(arguments(train_file=write(tmp_path / "broken.tsv", rows, header)))
     assert not (tmp_path / "out").exists()
 
 
@@ -203,7 +188,7 @@ LONG_DATA = {
 
 
 @pytest.mark.parametrize("task", LONG_DATA)
-def test_texts_longer_than_the_network_reads(tmp_path, pretrained, tokenizer, task):
+def test_texts_longer_than_the_network_reads(arguments, tmp_path, pretrained, tokenizer, task):
     """They are truncated in training, and so are those on the card, although the tokenizer has no limit."""
     size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     model = MyBertModel(MyBertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, **size))
@@ -214,32 +199,34 @@ def test_texts_longer_than_the_network_reads(tmp_path, pretrained, tokenizer, ta
     settings = {"task": task, "train_file": str(data), "validation_file": str(data), "max_length": 32}
     if task == "question_answering":
         settings |= {"max_question_length": 8}
-    metrics = finetune(arguments(tmp_path, tmp_path / "short", max_steps=1, **settings))
+    metrics = finetune(arguments(model=str(tmp_path / "short"), max_steps=1, **settings))
     assert metrics["examples"]
     assert (tmp_path / "out" / "README.md").is_file()
 
 
 @pytest.mark.parametrize("from_scratch", [False, True])
 @pytest.mark.parametrize("keep_model_type", [False, True])
-def test_a_half_precision_checkpoint_learns_in_full_precision(tmp_path, pretrained, from_scratch, keep_model_type):
+def test_a_half_precision_checkpoint_learns_in_full_precision(
+    arguments, tmp_path, pretrained, from_scratch, keep_model_type
+):
     model = tmp_path / "half"
     kind = BertForPreTraining if keep_model_type else MyBertForPreTraining
     kind.from_pretrained(pretrained, dtype=torch.float16).save_pretrained(model)
     AutoTokenizer.from_pretrained(pretrained).save_pretrained(model)
     settings = {"from_scratch": from_scratch, "keep_model_type": keep_model_type}
-    finetune(arguments(tmp_path, model, max_steps=1, **settings))
+    finetune(arguments(model=str(model), max_steps=1, **settings))
     trained = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out", dtype="auto")
     assert {parameter.dtype for parameter in trained.parameters()} == {torch.float32}
 
 
-def test_a_checkpoint_that_gives_more_than_logits(tmp_path, pretrained):
+def test_a_checkpoint_that_gives_more_than_logits(arguments, tmp_path, pretrained):
     def give_hidden_states(folder):
         config = json.loads((folder / "config.json").read_text()) | {"output_hidden_states": True}
         (folder / "config.json").write_text(json.dumps(config))
         return str(folder)
 
     model = give_hidden_states(shutil.copytree(pretrained, tmp_path / "model"))
-    metrics = finetune(arguments(tmp_path, model, max_steps=1))
+    metrics = finetune(arguments(model=str(model), max_steps=1))
     evaluated = EvaluateArguments(
         model=give_hidden_states(tmp_path / "out"), data=[str(tmp_path / "dev.tsv")], use_cpu=True
     )

@@ -6,7 +6,7 @@ import pytest
 import torch
 from sklearn.utils.class_weight import compute_class_weight
 
-from mybert.finetuning import TASKS, FinetuningArguments, finetune
+from mybert.finetuning import TASKS, finetune
 from mybert.finetuning.data.rows import DataRow
 from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.data_report import data_lines, data_warnings, unknown_share_warning
@@ -31,18 +31,13 @@ CLASSIFICATION = TASKS["classification"]
 EXAMPLES = [TextExample((text,), label) for text, label in ROWS]
 
 
-def arguments(tmp_path, pretrained, rows=ROWS, **settings):
-    defaults = {
-        "model": str(pretrained),
-        "output_dir": str(tmp_path / "out"),
-        "train_file": write(tmp_path / "train.tsv", rows),
-        "num_train_epochs": 2,
-        "per_device_train_batch_size": 8,
-        "max_length": 16,
-        "disable_tqdm": True,
-        "use_cpu": True,
-    }
-    return FinetuningArguments(**defaults | settings)
+@pytest.fixture
+def arguments(short_run, tmp_path):
+    def make(rows=ROWS, **settings):
+        defaults = {"train_file": write(tmp_path / "train.tsv", rows), "num_train_epochs": 2}
+        return short_run(per_device_train_batch_size=8, **defaults | settings)
+
+    return make
 
 
 def data(examples):
@@ -63,14 +58,14 @@ def test_a_share_is_held_out_by_class_and_seed():
         split_off(CLASSIFICATION, EXAMPLES, 0.001, seed=1)
 
 
-def test_equal_texts_stay_together_and_are_counted(tmp_path, pretrained, caplog):
+def test_equal_texts_stay_together_and_are_counted(arguments, caplog):
     kept, held_out = split_off(CLASSIFICATION, [*EXAMPLES, *EXAMPLES[:10], *EXAMPLES[:5]], 0.2, seed=1)
     assert not {example.texts for example in kept} & {example.texts for example in held_out}
     assert len({example.texts for example in held_out}) == 8
     assert len(split_off(CLASSIFICATION, EXAMPLES[:4] * 4, 0.1, seed=1)[1]) == 4
     for settings in ({"validation_split": 0.2}, {"folds": 2}, {}):
         caplog.clear()
-        run = arguments(tmp_path, pretrained, [*ROWS, *ROWS[:3], *ROWS[:1]], **settings)
+        run = arguments([*ROWS, *ROWS[:3], *ROWS[:1]], **settings)
         read_run(run, run.resolve_task())
         said = "7 of 44 training examples have a text that occurs several times; equal texts are kept together"
         assert (said in caplog.text) == bool(settings)
@@ -113,12 +108,12 @@ def test_balanced_weights_and_their_loss_are_the_reference():
         assert loss({"logits": logits.detach()}, nothing, num_items_in_batch=none).isnan()
 
 
-def test_rows_without_text_or_label_are_left_out_where_asked(tmp_path, pretrained, caplog):
+def test_rows_without_text_or_label_are_left_out_where_asked(arguments, tmp_path, caplog):
     rows = [*ROWS, ("", "good"), ("the cat", ""), ("  ", "bad")]
     with pytest.raises(ValueError, match=r"train.tsv, row 41: an empty text"):
-        finetune(arguments(tmp_path, pretrained, rows))
+        finetune(arguments(rows))
     assert not (tmp_path / "out").exists()
-    settings = arguments(tmp_path, pretrained, rows, skip_empty=True)
+    settings = arguments(rows, skip_empty=True)
     with caplog.at_level("INFO", logger="mybert"):
         run = read_run(settings, settings.resolve_task())
     assert len(run.train.examples) == 40
@@ -203,24 +198,24 @@ def test_texts_that_are_validated_on_and_learnt_are_said():
 
 
 @pytest.mark.parametrize("mark", [",", ";", "|"])
-def test_the_mark_between_labels_is_found_and_remembered(tmp_path, pretrained, mark):
+def test_the_mark_between_labels_is_found_and_remembered(arguments, mark):
     rows = [(text, mark.join(["animal", label]) if n % 2 else label) for n, (text, label) in enumerate(ROWS)]
-    settings = arguments(tmp_path, pretrained, rows, task="multilabel", label_column="label")
+    settings = arguments(rows, task="multilabel", label_column="label")
     run = read_run(settings, settings.resolve_task())
     assert set(run.labels.names) == {"animal", "good", "bad"}
     assert run.task.label_separator == mark
 
 
-def test_two_marks_between_labels_are_asked_for(tmp_path, pretrained):
+def test_two_marks_between_labels_are_asked_for(arguments):
     rows = [(text, "a|b, c" if n else "a|d") for n, (text, _) in enumerate(ROWS)]
-    settings = arguments(tmp_path, pretrained, rows, task="multilabel", label_column="label")
+    settings = arguments(rows, task="multilabel", label_column="label")
     with pytest.raises(ValueError, match=r"has ',' and '\|' in 'label'; set label_separator"):
         read_run(settings, settings.resolve_task())
     settings.label_separator = "|"
     assert set(read_run(settings, settings.resolve_task()).labels.names) == {"a", "b, c", "d"}
 
 
-def test_a_run_with_all_of_it_goes_on_as_if_never_stopped(tmp_path, pretrained):
+def test_a_run_with_all_of_it_goes_on_as_if_never_stopped(arguments, tmp_path):
     settings = {
         "validation_split": 0.2,
         "max_train_samples": 24,
@@ -230,7 +225,7 @@ def test_a_run_with_all_of_it_goes_on_as_if_never_stopped(tmp_path, pretrained):
         "learning_rate": 0.0,
         "save_total_limit": None,
     }
-    whole = finetune(arguments(tmp_path, pretrained, **settings))
+    whole = finetune(arguments(**settings))
     out = tmp_path / "out"
     state = json.loads((out / "trainer_state.json").read_text())
     assert state["global_step"] == 6  # two epochs of three steps: the second was no better than the first
@@ -238,14 +233,14 @@ def test_a_run_with_all_of_it_goes_on_as_if_never_stopped(tmp_path, pretrained):
     for name in ("metrics.json", "model.safetensors", "trainer_state.json"):
         (out / name).unlink()
     shutil.rmtree(out / "checkpoint-6")
-    again = finetune(arguments(tmp_path, pretrained, **settings))
+    again = finetune(arguments(**settings))
     assert (out / "model.safetensors").read_bytes() == weights
     assert {name: again[name] for name in ("accuracy", "loss")} == {name: whole[name] for name in ("accuracy", "loss")}
     (out / "metrics.json").unlink()
-    finetune(arguments(tmp_path, pretrained, **settings))
+    finetune(arguments(**settings))
     assert json.loads((out / "trainer_state.json").read_text())["global_step"] == 6
     with pytest.raises(ValueError, match=r"other settings .*max_train_samples was 24, is 30"):
-        finetune(arguments(tmp_path, pretrained, **settings | {"max_train_samples": 30}))
+        finetune(arguments(**settings | {"max_train_samples": 30}))
 
 
 @pytest.mark.parametrize(
@@ -263,6 +258,6 @@ def test_a_run_with_all_of_it_goes_on_as_if_never_stopped(tmp_path, pretrained):
         ({"label_separator": ";"}, "label_separator is for the task multilabel"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(tmp_path, pretrained, settings, message):
+def test_settings_that_cannot_be_are_refused(arguments, settings, message):
     with pytest.raises(ValueError, match=message):
-        arguments(tmp_path, pretrained, **settings)
+        arguments(**settings)
