@@ -66,7 +66,7 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
             raise ValueError(f"dry_run is set and {found}; a dry run reads text and writes nothing.")
 
 
-def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport:
+def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport | None:
     """Tokenize text into a token store, show an example and, if requested, export some.
 
     With `dry_run` the text is only examined. An interrupted call continues where it stopped. An example is shown once
@@ -76,7 +76,7 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport:
         arguments: The settings.
 
     Returns:
-        The contents of the store, or of the shard that was built; with `dry_run`, what would be left out.
+        The contents of the store, None if shards are still missing; with `dry_run`, what would be left out.
 
     Raises:
         ValueError: If an output exists and is neither to be replaced nor appended to, or is also an input, or there
@@ -104,7 +104,7 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport:
         count = arguments.num_shards
         if count > 1 and not all((output / SHARD.format(index, count)).exists() for index in range(count)):
             logger.info("Shard %d of %d is done; others are still missing.", arguments.shard_index, count)
-            return summary
+            return None
     store = TokenStore(output, tokenizer)
     if not arguments.text:
         summary = store.summary

@@ -139,7 +139,7 @@ def test_what_counts_is_what_tells_the_best_model(tmp_path, settings, data, monk
 
 def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
     for change, message in (
-        ({"model": ""}, "model is not set; a suite needs model, data_dir and output_dir"),
+        ({"model": ""}, "model is not set; expected: Model folder"),
         ({"suite": "superglue"}, "There is no suite superglue; expected glue, ko, laptop, or a YAML file"),
         ({"only": ["dogs"]}, "There is no task 'dogs' in .*mine.yaml; it has same, animals, split"),
         ({"grid": {"learning_rate": 1e-3}}, "grid has 0.001 as learning_rate; expected a list of values"),
