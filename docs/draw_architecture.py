@@ -20,21 +20,21 @@ PAGE = Path(__file__).with_name("architecture.md")
 PICTURE = Path(__file__).parent / "images" / "architecture.svg"
 
 WIDTH, LEVEL_HEIGHT, BOX_WIDTH, BOX_HEIGHT, MARGIN = 1180, 165, 208, 100, 20
-FACE = "Whole commands and the public face: cli.py, __init__.py, __main__.py, _registration.py"
+FACE = "Whole commands and the public face: cli.py, __init__.py, __main__.py, _registration.py, _exports.py"
 
 Point = tuple[float, float]
 
 
 @cache
 def imports(name: str) -> frozenset[str]:
-    """The subpackages that a subpackage's files import from."""
+    """The subpackages that a subpackage's files import from; `_exports.py` is none."""
     found = set()
     for path in (ROOT / name).rglob("*.py"):
         above = len(path.relative_to(ROOT).parts)  # dots that lead out of it
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.level == above and node.module:
                 found.add(node.module.split(".")[0])
-    return frozenset(found)
+    return frozenset(found - {"_exports"})
 
 
 @cache

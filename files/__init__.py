@@ -32,7 +32,6 @@ from .output import (
     readable_disk_errors,
     remove,
     reserved,
-    stays_in_place,
     write_json,
     write_lines,
     write_text,
@@ -49,14 +48,11 @@ from .processes import (
     own_process,
     worker_processes,
 )
+from .source import read_rows
 from .tables import (
-    is_table,
     json_line,
-    parse_json,
     read_conll,
-    read_rows,
     separated_line,
-    stream_rows,
     write_separated,
 )
 from .text import content_suffix, expand_paths, open_text, read_blocks
@@ -89,7 +85,6 @@ __all__ = [
     "folder_written_beside",
     "head_name",
     "interruptible",
-    "is_table",
     "json_line",
     "leave_standard_output",
     "locked",
@@ -99,7 +94,6 @@ __all__ = [
     "open_text",
     "output_to",
     "own_process",
-    "parse_json",
     "read_blocks",
     "read_conll",
     "read_json_object",
@@ -110,8 +104,6 @@ __all__ = [
     "remove",
     "reserved",
     "separated_line",
-    "stays_in_place",
-    "stream_rows",
     "usable_cores",
     "user_message",
     "without_foreign_code",

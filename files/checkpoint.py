@@ -4,6 +4,7 @@ Only `config.json`, the tokenizer's JSON files and the headers of the safetensor
 `config.json` are compared before anything is built from them: a file that claims 10^9 layers must not cost anything.
 """
 
+import copy
 import json
 import os
 import re
@@ -147,7 +148,11 @@ class Checkpoint:
         """The configuration, without references to code in its folder, for `from_pretrained(..., config=config)`."""
         from transformers import AutoConfig
 
-        return without_foreign_code(AutoConfig.from_pretrained(self.name, trust_remote_code=False))
+        if self.path.is_dir() and self.fields.get("model_type") in _BERT_TYPES[1:]:
+            config = AutoConfig.for_model(**copy.deepcopy(self.fields) | {"name_or_path": self.name})
+        else:
+            config = AutoConfig.from_pretrained(self.name, trust_remote_code=False)
+        return without_foreign_code(config)
 
     @property
     def heads(self) -> set[str]:

@@ -17,12 +17,9 @@ from .source import HUB, FileSource, GivenData, HubSplit, Source
 from .tables import is_table
 from .text import (
     COMPRESSED_SUFFIXES,
-    JSON_SUFFIXES,
     TABLE_SUFFIXES,
-    content_suffix,
     ends_sentence,
     expand_paths,
-    open_text,
     split_sentences,
 )
 
@@ -270,65 +267,67 @@ class Corpus:
         items = [files] if isinstance(files, (str, Path, GivenData)) else list(files)
         self._sources: dict[str, Source] = {str(item): item for item in items if isinstance(item, GivenData)}
         for name in expand_sources(item for item in items if not isinstance(item, GivenData)):
-            self._sources[name] = HubSplit.named(name) if name.startswith(HUB) else FileSource(name)
+            self._sources[name] = HubSplit.named(name) if name.startswith(HUB) else FileSource(name, digests)
         self.sources = list(self._sources)
         self._settings = settings
-        self._digests = digests
         self._said: set[object] = set()
-        for source in self.sources:
-            if self._in_rows(source) and not source.startswith(HUB):
-                next(self._values(source), None)  # errors are reported at once
+        for source in self._sources.values():
+            if _in_rows(source) and not isinstance(source, HubSplit):
+                next(source.column(settings.text_column, settings.encoding), None)  # errors are reported at once
 
     def lines(self) -> Iterator[str]:
         """Read all sources as lines without surrounding white space, and `""` after each document."""
-        for source in self.sources:
-            yield from self._shown(source, self._lines_of(source))
+        for name, source in self._sources.items():
+            yield from self._shown(name, self._lines_of(name, source))
 
     def texts(self) -> Iterator[str]:
         """Read texts: the lines of plain text, the rows of tables; empty ones are skipped, with a warning."""
-        for source in self.sources:
-            in_rows, empty = self._in_rows(source), 0
-            found = self._rows(source) if in_rows else open_text(source, self._settings.encoding)
-            for text in found:
+        for name, source in self._sources.items():
+            empty = 0
+            for text in self._documents(source) if _in_rows(source) else self._plain_lines(source):
                 value = " ".join(text) if isinstance(text, list) else text
                 if value.strip():
                     yield value
                 else:
                     empty += 1
             if empty:
-                what = "rows without text" if in_rows else "empty lines"
-                logger.warning("%s: %s %s are left out.", source, f"{empty:,}", what)
+                what = "rows without text" if _in_rows(source) else "empty lines"
+                logger.warning("%s: %s %s are left out.", name, f"{empty:,}", what)
 
-    def _lines_of(self, source: str) -> Iterator[str]:
-        settings = self._settings
-        in_rows = self._in_rows(source)
-        lines: Iterator[str | None]
-        if in_rows:
-            lines = _lines_of_rows(self._rows(source, self._digests))
-        else:
-            lines = open_text(source, settings.encoding, self._digests)
+    def _lines_of(self, name: str, source: Source) -> Iterator[str]:
+        settings, in_rows = self._settings, _in_rows(source)
+        lines: Iterator[str | None] = self._lines_of_rows(source) if in_rows else self._plain_lines(source)
         sample, rest = _beginning(lines)
         document_end = settings.document_end
         if document_end == "auto" and settings.heading_pattern is not None:
             document_end = "file"
         layout = guess_layout(sample, settings.join_lines, document_end, in_rows)
-        self._say_layout(source, layout)
+        self._say_layout(name, layout)
         parts = marked_documents(chain(sample, rest), layout.document_end, settings.heading())
         if layout.joined:
             parts = sentences_of_lines(parts, layout.width)
         return _ended(parts)
 
-    def _rows(self, source: str, digests: dict[str, str] | None = None) -> Iterator[str | list[str]]:
-        """The documents in rows, each a text or a list of sentences."""
-        is_lines = isinstance(self._sources[source], FileSource) and content_suffix(source) in JSON_SUFFIXES
-        where = f"{self._sources[source]}, {'line' if is_lines else 'row'}"
-        return _texts_of_values(self._values(source, digests), where, self._settings.text_column)
+    def _plain_lines(self, source: Source) -> Iterator[str]:
+        assert isinstance(source, FileSource)
+        return source.lines(self._settings.encoding)
 
-    def _in_rows(self, source: str) -> bool:
-        return not isinstance(found := self._sources[source], FileSource) or is_table(found.path)
+    def _lines_of_rows(self, source: Source) -> Iterator[str | None]:
+        for document in self._documents(source):
+            yield from document.split("\n") if isinstance(document, str) else document
+            yield None
 
-    def _values(self, source: str, digests: dict[str, str] | None = None) -> Iterator[object]:
-        return self._sources[source].column(self._settings.text_column, self._settings.encoding, digests)
+    def _documents(self, source: Source) -> Iterator[str | list[str]]:
+        """The documents in rows, each a text or a list of sentences; "" for none."""
+        column = self._settings.text_column
+        for number, text in enumerate(source.column(column, self._settings.encoding), start=1):
+            if text is None or isinstance(text, str):
+                yield text or ""
+            elif isinstance(text, list) and all(isinstance(sentence, str) for sentence in text):
+                yield [sentence.replace("\n", " ") for sentence in text]
+            else:
+                found = f"{source.where(number)}: {column!r} is {type(text).__name__}"
+                raise ValueError(f"{found}, expected text or a list of texts.")
 
     def _say_layout(self, source: str, layout: LineLayout) -> None:
         key = (layout.joined, layout.document_end)
@@ -364,6 +363,10 @@ class Corpus:
                     logger.info("  %s", line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}...")
             yield from first
         yield from lines
+
+
+def _in_rows(source: Source) -> bool:
+    return not isinstance(source, FileSource) or is_table(source.path)
 
 
 def _beginning(lines: Iterator[str | None]) -> tuple[list[str | None], Iterator[str | None]]:
@@ -405,22 +408,3 @@ def _ended(parts: Iterable[str | None]) -> Iterator[str]:
             is_open = True
     if is_open:
         yield ""
-
-
-def _lines_of_rows(rows: Iterable[str | list[str]]) -> Iterator[str | None]:
-    for row in rows:
-        yield from row.split("\n") if isinstance(row, str) else row
-        yield None
-
-
-def _texts_of_values(values: Iterable[object], where: str, column: str) -> Iterator[str | list[str]]:
-    """Check documents, each a text, a list of texts or None for no text."""
-    for number, text in enumerate(values, start=1):
-        if text is None or isinstance(text, str):
-            yield text or ""
-        elif isinstance(text, list) and all(isinstance(sentence, str) for sentence in text):
-            yield [sentence.replace("\n", " ") for sentence in text]
-        else:
-            raise ValueError(
-                f"{where} {number}: {column!r} is {type(text).__name__}, expected text or a list of texts."
-            )

@@ -4,44 +4,30 @@ import json
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
+from .errors import refuse_address
 from .tables import (
+    USUAL,
+    Reading,
     is_table,
     json_rows,
     lacks_column,
     read_conll,
-    read_parquet,
-    read_separated,
+    read_table,
     refuse_doubled,
-    stream_rows,
+    until_filled,
 )
-from .text import PARQUET_SUFFIX, SEPARATED_SUFFIXES, STDIN, content_suffix, new_digest, open_text
+from .text import JSON_SUFFIXES, STDIN, content_suffix, new_digest, open_text
 
 logger = logging.getLogger(__name__)
 
 HUB = "hf:"  # begins the name of a data set on the Hub
 _ROWS = 1024  # rows of a data frame read at a time
 _MISSING = ("NAType", "NaTType")  # pandas' missing values in non-numeric columns
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How the rows of a `Source` are read; a source ignores what does not concern it."""
-
-    columns: Sequence[str] | None = None  # of a CSV or TSV file that may lack a header
-    encoding: str = "utf-8"
-    skip_broken_rows: bool = False  # those of a CSV or TSV file with too few or too many fields
-    literal_quotes: bool = False  # quotes of a TSV file are part of the text
-    conll: bool = False  # whether files without the ending of a table hold CoNLL columns
-    class_names: bool | None = None  # classes of a data set become text: names or numbers; None leaves them
-    # Makes a row of a line of plain text, or of an item in memory that is no dictionary; None if it is `expected`.
-    as_row: Callable[[Any], dict[str, Any] | None] | None = None
-    expected: str = "a dictionary"
 
 
 class Source(ABC):
@@ -51,21 +37,18 @@ class Source(ABC):
     def __str__(self) -> str: ...
 
     @abstractmethod
-    def rows(self, reading: Reading = Reading()) -> Iterator[dict[str, Any]]:
+    def rows(self, reading: Reading = USUAL) -> Iterator[dict[str, Any]]:
         """Read row by row, as Python values."""
 
-    @abstractmethod
-    def column(self, name: str, encoding: str = "utf-8", digests: dict[str, str] | None = None) -> Iterator[Any]:
-        """Read one column row by row, as text for a corpus; None for missing values and empty lines.
-
-        Args:
-            name: The column.
-            encoding: That of a file of text.
-            digests: Gets the digest of a file when it has been read completely, see `open_text`; not for Parquet.
-        """
+    def column(self, name: str, encoding: str = "utf-8") -> Iterator[Any]:
+        """Read one column row by row, as text for a corpus; None for missing values."""
+        for number, row in enumerate(self.rows(Reading(column=name, encoding=encoding)), start=1):
+            if name not in row:
+                raise ValueError(f"{self.where(number)} {lacks_column(name, row)}")
+            yield row[name]
 
     def where(self, number: int) -> str:
-        """The place of a row, counted from 1, for error messages."""
+        """The place of a row of `column`, counted from 1, for error messages."""
         return f"{self}, row {number}"
 
     @staticmethod
@@ -79,62 +62,61 @@ class Source(ABC):
 class FileSource(Source):
     """A table, plain text or CoNLL columns in a file; "-" is standard input."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], digests: dict[str, str] | None = None) -> None:
         self.path = os.fspath(path)
+        self._digests = digests  # gets that of the file when it has been read completely; not for Parquet
 
     def __str__(self) -> str:
         return "standard input" if self.path == STDIN else self.path
 
-    def rows(self, reading: Reading = Reading()) -> Iterator[dict[str, Any]]:
-        path, as_row = self.path, reading.as_row
-        if path == STDIN and as_row:
-            # JSON lines if it begins like an object, else plain text.
-            lines = open_text(path, reading.encoding)
-            head: list[str] = []  # up to the first non-empty line
-            while (not head or not head[-1].strip()) and (line := next(lines, None)) is not None:
-                head.append(line)
-            lines = chain(head, lines)
-            if head and head[-1].lstrip().startswith("{"):
-                return (row for _, row in json_rows(str(self), lines))
-            return self._text_rows(lines, as_row)
-        if not is_table(path):
-            if reading.conll and not (as_row and content_suffix(path) == ".txt"):
-                return iter(read_conll(path, reading.encoding))
-            if as_row:
-                return self._text_rows(open_text(path, reading.encoding), as_row)
-        return stream_rows(path, reading.columns, reading.encoding, reading.skip_broken_rows, reading.literal_quotes)
+    def where(self, number: int) -> str:
+        """The place of a row of `column`, counted from 1, for error messages."""
+        return f"{self}, {'line' if content_suffix(self.path) in JSON_SUFFIXES else 'row'} {number}"
 
-    def _text_rows(
-        self, lines: Iterable[str], as_row: Callable[[str], dict[str, Any] | None]
-    ) -> Iterator[dict[str, Any]]:
+    def lines(self, encoding: str = "utf-8") -> Iterator[str]:
+        """Read line by line, see `open_text`."""
+        return open_text(self.path, encoding, self._digests)
+
+    def rows(self, reading: Reading = USUAL) -> Iterator[dict[str, Any]]:
+        """Read row by row; a file without rows is an error, unless it is new data or a corpus."""
+        refuse_address(self.path)
+        if self.path == STDIN and reading.as_row:
+            # JSON lines if it begins like an object, else plain text.
+            filled, lines = until_filled(self.lines(reading.encoding), 1)
+            if filled and filled[0].lstrip().startswith("{"):
+                return json_rows(str(self), lines)
+            return self._text_rows(lines, reading)
+        if is_table(self.path) or not (reading.conll or reading.as_row):
+            rows = read_table(self.path, reading, self._digests)
+        elif reading.conll and not (reading.as_row and content_suffix(self.path) == ".txt"):
+            rows = read_conll(self.path, reading.encoding)
+        else:
+            return self._text_rows(self.lines(reading.encoding), reading)
+        return rows if reading.column else self._some(rows)
+
+    def _some(self, rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The rows, of which there must be one."""
+        if (first := next(rows, None)) is None:
+            raise ValueError(f"{self} holds no rows.")
+        yield first
+        yield from rows
+
+    def _text_rows(self, lines: Iterable[str], reading: Reading) -> Iterator[dict[str, Any]]:
         """One row per line, with its number as `line`; empty lines are left out."""
+        assert reading.as_row is not None
         empty = 0
         for number, line in enumerate(lines, start=1):
             if line.strip():
-                yield {"line": number, **(as_row(line) or {})}
+                yield {"line": number, **(reading.as_row(line) or {})}
             else:
                 empty += 1
         if empty:
             logger.warning("%s: %s empty lines are left out.", self, f"{empty:,}")
 
-    def column(self, name: str, encoding: str = "utf-8", digests: dict[str, str] | None = None) -> Iterator[Any]:
-        path, suffix = self.path, content_suffix(self.path)
-        if suffix == PARQUET_SUFFIX:
-            yield from (row[name] for row in read_parquet(path, [name]))
-        elif suffix in SEPARATED_SUFFIXES:
-            for row in read_separated(path, encoding=encoding, digests=digests):
-                if name not in row:
-                    raise ValueError(f"{path} {lacks_column(name, row)}")
-                yield row[name]
-        else:
-            last = 0
-            # Lone surrogates are replaced when the text is encoded.
-            for number, row in json_rows(path, open_text(path, encoding, digests), refuse_halves=False):
-                if name not in row:
-                    raise ValueError(f"{path}, line {number} {lacks_column(name, row)}")
-                yield from (None for _ in range(number - last - 1))
-                yield row[name]
-                last = number
+
+def read_rows(path: str | os.PathLike[str], **reading: Any) -> list[dict[str, Any]]:
+    """Read a whole table; keywords are fields of `Reading`."""
+    return list(FileSource(path).rows(Reading(**reading)))
 
 
 @dataclass(frozen=True)
@@ -160,16 +142,12 @@ class HubSplit(Source):
         name, configuration, split = [*name.removeprefix(HUB).split(":", 2), "", ""][:3]
         return cls(name, configuration or None, split or "train")
 
-    def rows(self, reading: Reading = Reading()) -> Iterator[dict[str, Any]]:
+    def rows(self, reading: Reading = USUAL) -> Iterator[dict[str, Any]]:
+        """Read row by row; a single column is streamed."""
+        if reading.column:
+            return iter(self._load(self.name, self.config, split=self.split, streaming=True))
         data = self._load(self.name, self.config)[self.split]
         return with_class_names(data, data.features, reading.class_names)
-
-    def column(self, name: str, encoding: str = "utf-8", digests: dict[str, str] | None = None) -> Iterator[Any]:
-        rows = self._load(self.name, self.config, split=self.split, streaming=True)
-        for number, row in enumerate(rows, start=1):
-            if name not in row:
-                raise ValueError(f"{self.where(number)} {lacks_column(name, row)}")
-            yield row[name]
 
     @staticmethod
     def _load(name: str, config: str | None, **options: Any) -> Any:
@@ -208,12 +186,14 @@ class GivenData(Source):
     def __reduce__(self) -> tuple[Any, ...]:
         return str, (str(self),)
 
-    def rows(self, reading: Reading = Reading()) -> Iterator[dict[str, Any]]:
+    def rows(self, reading: Reading = USUAL) -> Iterator[dict[str, Any]]:
         return rows_in_memory(self.data, str(self), reading)
 
-    def column(self, name: str, encoding: str = "utf-8", digests: dict[str, str] | None = None) -> Iterator[Any]:
-        # The items of data that is no table are values themselves.
-        return frame_column(self.data, name) if is_frame(self.data) else items_of(self.data)
+    def column(self, name: str, encoding: str = "utf-8") -> Iterator[Any]:
+        """Read one column of a table; the items of other data are values themselves."""
+        if is_frame(self.data):
+            return (row[name] for row in frame_rows(self.data, name))
+        return items_of(self.data)
 
     @property
     def described(self) -> str:
@@ -229,7 +209,7 @@ class GivenData(Source):
         return f"{type(self.data).__name__} {digest.hexdigest()}"
 
 
-def rows_in_memory(data: Any, name: str, reading: Reading = Reading()) -> Iterator[dict[str, Any]]:
+def rows_in_memory(data: Any, name: str, reading: Reading = USUAL) -> Iterator[dict[str, Any]]:
     """Read data in memory row by row, an iterator only once; its name is for messages."""
     if isinstance(data, Mapping) or not has_items(data):
         found = " ".join(repr(data).split())
@@ -284,31 +264,27 @@ def is_frame(source: object) -> bool:
     return hasattr(source, "columns") or hasattr(source, "column_names")
 
 
-def frame_column(frame: Any, column: str) -> Iterator[Any]:
-    """Read one column of a table in memory (see `is_frame`), row by row; None for missing values."""
-    found = frame.columns if hasattr(frame, "columns") else frame.column_names
-    names = None if found is None else list(found)  # a streamed data set may not know them
-    if names is not None and column not in names:
-        raise ValueError(f"The {type(frame).__name__} {lacks_column(column, list(map(str, names)))}")
+def frame_rows(frame: Any, column: str | None = None) -> Iterator[dict[str, Any]]:
+    """Read a table in memory (see `is_frame`) row by row, or one column, as Python values (None if missing, lists)."""
+    if column is not None:
+        found = frame.columns if hasattr(frame, "columns") else frame.column_names
+        names = None if found is None else list(map(str, found))  # a streamed data set may not know them
+        if names is not None and column not in names:
+            raise ValueError(f"The {type(frame).__name__} {lacks_column(column, names)}")
     if hasattr(frame, "iloc"):
-        yield from (row[str(column)] for row in frame_rows(frame[[column]]))
-        return
-    values = frame[column] if hasattr(frame, "columns") else (row[column] for row in frame)
-    yield from map(_present, values)
-
-
-def frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
-    """Read a table in memory (see `is_frame`) row by row, as Python values (None if missing, lists)."""
-    if hasattr(frame, "iloc"):
-        names = [str(name) for name in frame.columns]
+        if column is not None:
+            frame = frame.iloc[:, [number for number, name in enumerate(names or ()) if name == column]]
+        names = list(map(str, frame.columns))
         refuse_doubled(f"The {type(frame).__name__}", names)
         for start in range(0, len(frame), _ROWS):
             part = frame.iloc[start : start + _ROWS].astype(object)
             for values in part.where(part.notna(), None).itertuples(index=False, name=None):
                 yield dict(zip(names, map(_plain, values), strict=True))
         return
+    if column is not None:
+        frame = frame.select(column) if hasattr(frame, "iter_rows") else frame.select_columns(column)
     for row in frame.iter_rows(named=True) if hasattr(frame, "iter_rows") else frame:
-        yield {name: _plain(value) for name, value in row.items()}
+        yield {name: _present(value) for name, value in row.items()}
 
 
 def has_items(data: object) -> bool:

@@ -7,14 +7,15 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from io import StringIO
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from .errors import refuse_address
 from .output import write_lines
 from .text import (
+    JSON_SUFFIXES,
     LINE_BREAKS,
     PARQUET_SUFFIX,
     SEPARATED_SUFFIXES,
@@ -27,82 +28,67 @@ logger = logging.getLogger(__name__)
 
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs"}  # column separators, of this file type or others
 _LONGEST_FIELD = 2**31 - 1  # csv's own limit, 128 KiB, is too small for long texts
+_ROWS_AT_A_TIME = 256  # of Parquet
 _HALF_PAIR = re.compile(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..", re.IGNORECASE)
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in LINE_BREAKS if sign >= " "}  # which JSON does not escape
 _HUGE_NUMBER = re.compile(r"\d{4000,}")  # Python reads integers of up to 4,300 digits
 DOCUMENT_START = "-DOCSTART-"  # first word of the line that starts a document in CoNLL-2003
 
 
-def read_rows(
-    path: str | Path,
-    columns: Sequence[str] | None = None,
-    encoding: str = "utf-8",
-    skip_broken_rows: bool = False,
-    literal_quotes: bool = False,
-) -> list[dict[str, Any]]:
-    """Read a whole table; see `stream_rows`."""
-    return list(stream_rows(path, columns, encoding, skip_broken_rows, literal_quotes))
+@dataclass(frozen=True)
+class Reading:
+    """How rows are read; what does not concern a source, or the format of its file, is ignored."""
+
+    column: str | None = None  # only this one is read, as text for a corpus: JSON is lines, which hold any Unicode
+    encoding: str = "utf-8"
+    # The names for a CSV or TSV file that may lack a header: a first line with one of these names is a header (among
+    # CoLA's files only the test data has one).
+    columns: Sequence[str] | None = None
+    skip_broken_rows: bool = False  # those of a CSV or TSV file with too few or too many fields, as some of GLUE's QQP
+    # Quotes of a TSV file are part of the text, as in GLUE's files, even if the whole file is quoted as in CSV.
+    literal_quotes: bool = False
+    conll: bool = False  # whether files without the ending of a table hold CoNLL columns
+    class_names: bool | None = None  # classes of a data set become text: names or numbers; None leaves them
+    # Makes a row of a line of plain text, or of an item in memory that is no dictionary; None if it is `expected`.
+    as_row: Callable[[Any], dict[str, Any] | None] | None = None
+    expected: str = "a dictionary"
 
 
-def stream_rows(
-    path: str | Path,
-    columns: Sequence[str] | None = None,
-    encoding: str = "utf-8",
-    skip_broken_rows: bool = False,
-    literal_quotes: bool = False,
-) -> Iterator[dict[str, Any]]:
+USUAL = Reading()
+
+
+def read_table(path: str, reading: Reading, digests: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
     """Read a table, plain or compressed, row by row; values are text, except for JSON and Parquet."""
-    # `columns` are the names for a CSV or TSV file that may lack a header: a first line with one of these names is a
-    # header (among CoLA's files only the test data has one). Rows are broken if they have too few or too many fields,
-    # as some of GLUE's QQP. Quotes of a TSV file are part of the text with `literal_quotes`, as in GLUE's files, or
-    # unless the whole file is quoted as in CSV (RFC 4180).
-    refuse_address(path)
-    path = Path(path)
     kind = content_suffix(path)
     if kind in SEPARATED_SUFFIXES:
-        rows: Iterator[dict[str, Any]] = read_separated(path, columns, encoding, skip_broken_rows, literal_quotes)
-    elif kind in (".jsonl", ".ndjson"):
-        rows = (row for _, row in json_rows(path, open_text(path, encoding)))
-    elif kind == ".json":
-        # Held in memory if it is a list: of objects, or SQuAD's articles, which become one row per question.
-        rows = _read_json(path, encoding)
-    elif kind == PARQUET_SUFFIX:
-        rows = read_parquet(path)
-    else:
+        return _read_separated(path, reading, digests)
+    if kind == PARQUET_SUFFIX:
+        return _read_parquet(path, reading.column)
+    if kind not in JSON_SUFFIXES:
         expected = f"a {', '.join(TABLE_SUFFIXES[:-1])} or {TABLE_SUFFIXES[-1]} file"
         raise ValueError(f"{path} ends in {kind or 'nothing'}; expected {expected}.")
-    is_empty = True
-    for row in rows:
-        is_empty = False
-        yield row
-    if is_empty:
-        raise ValueError(f"{path} holds no rows.")
+    lines = open_text(path, reading.encoding, digests)
+    return (
+        _read_json(path, lines) if kind == ".json" and not reading.column else json_rows(path, lines, reading.column)
+    )
 
 
-def read_conll(path: str | Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
+def read_conll(path: str | Path, encoding: str = "utf-8") -> Iterator[dict[str, Any]]:
     """Read CoNLL columns: a word per line, followed by its tags, and an empty line between sentences."""
     # A sentence has `tokens`, the first column; `tags`, the last one, if there are several; `0`, `1`, ..., every
     # column by its number; and `document`, its number: `-DOCSTART-` starts one.
-    path = Path(path)
-    rows: list[dict[str, Any]] = []
     words: list[list[str]] = []
-    document, width = 0, 0
-
-    def end_sentence() -> None:
-        if words:
-            named = {str(number): list(values) for number, values in enumerate(zip(*words, strict=True))}
-            tags = {"tags": named[str(width - 1)]} if width > 1 else {}
-            rows.append({"tokens": named["0"], **tags, **named, "document": document})
-            words.clear()
-
-    for number, line in enumerate(open_text(path, encoding), start=1):
-        if not line.strip():
-            end_sentence()
-            continue
+    sentences = document = width = 0
+    for number, line in enumerate(chain(open_text(path, encoding), [""]), start=1):
         fields = line.split("\t") if "\t" in line else line.split()
-        if fields[0] == DOCUMENT_START:
-            end_sentence()
-            document += bool(rows)
+        starts_document = fields[:1] == [DOCUMENT_START]
+        if not line.strip() or starts_document:
+            if words:
+                named = {str(column): list(values) for column, values in enumerate(zip(*words, strict=True))}
+                tags = {"tags": named[str(width - 1)]} if width > 1 else {}
+                yield {"tokens": named["0"], **tags, **named, "document": document}
+                sentences, words = sentences + 1, []
+            document += starts_document and sentences > 0
             continue
         width = width or len(fields)
         if len(fields) != width or not all(field.strip() for field in fields):
@@ -111,10 +97,6 @@ def read_conll(path: str | Path, encoding: str = "utf-8") -> list[dict[str, Any]
                 f"expected {width} as in the first line, starting with the word."
             )
         words.append(fields)
-    end_sentence()
-    if not rows:
-        raise ValueError(f"{path} holds no rows.")
-    return rows
 
 
 def is_table(path: str | Path) -> bool:
@@ -122,15 +104,7 @@ def is_table(path: str | Path) -> bool:
     return content_suffix(path) in TABLE_SUFFIXES
 
 
-def read_separated(
-    path: str | Path,
-    columns: Sequence[str] | None = None,
-    encoding: str = "utf-8",
-    skip_broken_rows: bool = False,
-    literal_quotes: bool = False,
-    digests: dict[str, str] | None = None,
-) -> Iterator[dict[str, str]]:
-    """Read a CSV or TSV file, which may have no rows, row by row, as `stream_rows`."""
+def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None) -> Iterator[dict[str, str]]:
     kind = content_suffix(path)
     csv.field_size_limit(_LONGEST_FIELD)
     record: list[str] = []  # lines of the current row
@@ -139,15 +113,15 @@ def read_separated(
 
     def lines() -> Iterator[str]:
         nonlocal number
-        for line in open_text(path, encoding, digests):
+        for line in open_text(path, reading.encoding, digests):
             number += 1
             record.append(f"{line}\n")
             yield record[-1]
 
     rows: Iterator[list[str]] = csv.reader(lines())
     if kind == ".tsv":
-        rows = _tab_separated(lines(), lambda: not literal_quotes and _is_quoted(path, encoding))
-    header, row = columns, [""]
+        rows = _tab_separated(lines(), lambda: not reading.literal_quotes and _is_quoted(path, reading.encoding))
+    header, row = reading.columns, [""]
     is_first, skipped = True, 0
 
     def mistake(what: str) -> ValueError:
@@ -163,13 +137,13 @@ def read_separated(
                 continue
             if is_first:
                 is_first = False
-                if columns is None or not set(columns).isdisjoint(fields):
+                if header is None or not set(header).isdisjoint(fields):
                     header = _checked_header(path, fields, kind)
                     continue
             assert header is not None
             if len(fields) == len(header):
                 yield dict(zip(header, fields, strict=True))
-            elif skip_broken_rows:
+            elif reading.skip_broken_rows:
                 skipped += 1
             else:
                 raise mistake(f"{len(fields)} fields; expected {len(header)} ({_shown(header)})")
@@ -199,7 +173,7 @@ def _tab_separated(lines: Iterator[str], is_quoted: Callable[[], bool]) -> Itera
         yield from quoted if is_quoted() else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
-def _is_quoted(path: str | Path, encoding: str) -> bool:
+def _is_quoted(path: str, encoding: str) -> bool:
     """Whether all fields of a TSV file that begin with a quote are quoted as in CSV."""
     record: list[str] = []
     width = number = 0
@@ -269,7 +243,7 @@ def _is_unclosed(record: Sequence[str]) -> bool:
     return False
 
 
-def _checked_header(path: str | Path, header: Sequence[str], kind: str) -> Sequence[str]:
+def _checked_header(path: str, header: Sequence[str], kind: str) -> Sequence[str]:
     """The names of the columns."""
     if len(header) == 1:
         mark = "," if kind == ".csv" else "\t"
@@ -279,7 +253,7 @@ def _checked_header(path: str | Path, header: Sequence[str], kind: str) -> Seque
                 f"{path} has one column, {header[0][:60]!r}; expected {_MARKS[mark]} between the columns of a {kind} "
                 f"file, not {_MARKS[other]}, and their names in its first line."
             )
-    refuse_doubled(str(path), header)
+    refuse_doubled(path, header)
     return header
 
 
@@ -288,7 +262,7 @@ def _shown(names: Sequence[str]) -> str:
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
-def _squad_rows(path: Path, articles: Sequence[Any]) -> Iterator[dict[str, Any]]:
+def _squad_rows(path: str, articles: Sequence[Any]) -> Iterator[dict[str, Any]]:
     try:
         for article in articles:
             for paragraph in article["paragraphs"]:
@@ -304,17 +278,23 @@ def _squad_rows(path: Path, articles: Sequence[Any]) -> Iterator[dict[str, Any]]
         ) from error
 
 
-def _read_json(path: Path, encoding: str) -> Iterator[dict[str, Any]]:
-    lines = open_text(path, encoding)
-    head: list[str] = []  # up to the second non-empty line
-    filled = 0
-    while filled < 2 and (line := next(lines, None)) is not None:
+def until_filled(lines: Iterator[str], count: int) -> tuple[list[str], Iterator[str]]:
+    """The first lines that are not empty, up to `count` of them, and all lines."""
+    head: list[str] = []
+    filled: list[str] = []
+    while len(filled) < count and (line := next(lines, None)) is not None:
         head.append(line)
-        filled += bool(line.strip())
-    if filled == 2 and _is_object(next(line for line in head if line.strip())):
-        yield from (row for _, row in json_rows(path, chain(head, lines)))
+        filled += [line] if line.strip() else []
+    return filled, chain(head, lines)
+
+
+def _read_json(path: str, lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """Read lines of objects, or a list in memory: of objects, or SQuAD's articles, with a row per question."""
+    filled, lines = until_filled(lines, 2)
+    if len(filled) == 2 and _is_object(filled[0]):
+        yield from json_rows(path, lines)
         return
-    content = parse_json(path, 1, "\n".join(chain(head, lines)))
+    content = parse_json(path, 1, "\n".join(lines))
     if isinstance(content, dict) and isinstance(content.get("data"), list):
         yield from _squad_rows(path, content["data"])
     elif isinstance(content, list):
@@ -330,22 +310,21 @@ def _is_object(line: str) -> bool:
     """Whether a line alone is a JSON object."""
     try:
         return isinstance(json.loads(line), dict)
-    except json.JSONDecodeError:
-        return False
-    except (ValueError, RecursionError):  # reported when the line is read
-        return True
+    except (ValueError, RecursionError) as error:  # which are reported when the line is read
+        return not isinstance(error, json.JSONDecodeError)
 
 
-def json_rows(
-    path: str | Path, lines: Iterable[str], refuse_halves: bool = True
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Parse lines of JSON, each an object, with their numbers; empty lines are left out."""
+def json_rows(path: str, lines: Iterable[str], column: str | None = None) -> Iterator[dict[str, Any]]:
+    """Parse lines of JSON, each an object; empty ones are left out, or None if only a column is read."""
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            row = parse_json(path, number, line, refuse_halves)
+            # Lone surrogates of a corpus are replaced when the text is encoded.
+            row = parse_json(path, number, line, refuse_halves=column is None)
             if not isinstance(row, dict):
                 raise ValueError(f"{path}, line {number}: a JSON {type(row).__name__}; expected an object.")
-            yield number, row
+            yield row
+        elif column is not None:
+            yield {column: None}
 
 
 def parse_json(path: str | Path, number: int, text: str, refuse_halves: bool = True) -> Any:
@@ -372,37 +351,31 @@ def parse_json(path: str | Path, number: int, text: str, refuse_halves: bool = T
     return value
 
 
-_ROWS_AT_A_TIME = 256
-
-
-def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-    """Read a Parquet file row by row; error messages name file and row."""
-    refuse_address(path)
+def _read_parquet(path: str, column: str | None) -> Iterator[dict[str, Any]]:
     try:
         import pyarrow
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
         raise ImportError(f"Reading {path} needs the pyarrow package: pip install pyarrow.") from error
-    row = 0
+    columns, row = None if column is None else [column], 0
     try:
         # Buffered: pages are read one by one, not whole row groups.
         with ParquetFile(path, buffer_size=1 << 20) as file:
             names = file.schema_arrow.names
-            for name in columns or ():
-                if name not in names:
-                    raise ValueError(f"{path} {lacks_column(name, names)}")
-            refuse_doubled(str(path), [name for name in names if columns is None or name in columns])
+            if column is not None and column not in names:
+                raise ValueError(f"{path} {lacks_column(column, names)}")
+            refuse_doubled(path, names if column is None else filter(column.__eq__, names))
             for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=columns, use_threads=False):
                 rows = batch.to_pylist()
                 row += len(rows)
                 yield from rows
     except pyarrow.ArrowException as error:
-        raise ValueError(f"{path} is not a Parquet file, or broken after row {row} ({first_line(error)}).") from error
+        raise ValueError(f"{path} is not a Parquet file, or broken after row {row} ({_first_line(error)}).") from error
     except UnicodeDecodeError as error:
-        what = ", ".join(map(repr, columns)) if columns else "a column"
+        what = "a column" if column is None else repr(column)
         raise ValueError(f"{path}: {what} holds bytes that are not UTF-8, after row {row}.") from error
     except OSError as error:
-        raise OSError(f"{path} cannot be read as Parquet, after row {row} ({first_line(error)}).") from error
+        raise OSError(f"{path} cannot be read as Parquet, after row {row} ({_first_line(error)}).") from error
 
 
 def refuse_doubled(what: str, names: Iterable[str]) -> None:
@@ -418,6 +391,6 @@ def lacks_column(column: str, names: Sequence[str] | dict[str, Any]) -> str:
     return f"has no {column!r}, only {', '.join(map(repr, names)) or 'nothing'}; name it with --text_column."
 
 
-def first_line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """The first line of an error's message, without the full stop."""
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,7 +1,7 @@
 """Model cards: typed facts about a model, its making and its measured results, rendered to the Hub's `README.md`.
 
 Metadata follows the Hub's model card specification (https://github.com/huggingface/hub-docs, `modelcard.md`);
-huggingface_hub writes it. The text comes from `model_card.md.jinja`. Unknown facts are left out, with their headings.
+huggingface_hub writes it. Unknown facts are left out, with their headings.
 Names, labels and numbers from data are shown as plain text; fields marked as Markdown below are Markdown without HTML.
 """
 
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import jinja2
 from huggingface_hub import EvalResult, ModelCardData
 
 from ..files import Checkpoint, duration, write_text
+from ..files.options import Group, option
 
 TRAINING_CURVES = "training_curves.png"
 
@@ -95,9 +95,30 @@ class Example:
     output: str
 
 
-@dataclass(frozen=True)
-class CardContent:
-    """All content of a card; only `name` is required.
+@dataclass(kw_only=True)
+class HubMetadata:
+    """What only the owner of a model knows, for the Hub's search."""
+
+    group = Group.CARD
+    license: str | None = option(None, "Licence of the weights, such as apache-2.0.")
+    languages: list[str] | None = option(None, "Codes of its languages, such as en ko.")
+    base_model: str | None = option(None, "Hub name of the model it was made from.")
+    datasets: list[str] | None = option(None, "Hub names of its training data.")
+    tags: list[str] | None = option(None, "Further tags for the Hub's search.")
+
+    def known(self) -> dict[str, Any]:
+        """The values that are given, under the Hub's names."""
+        given = {item.name: getattr(self, item.name) for item in dataclasses.fields(HubMetadata)}
+        return {
+            "language" if name == "languages" else name: value if isinstance(value, str) else list(value)
+            for name, value in given.items()
+            if value
+        }
+
+
+@dataclass
+class CardContent(HubMetadata):
+    """All content of a card; only `name` is required. The other keywords are those of `HubMetadata`.
 
     Attributes:
         name: Name of the model: heading of the card and of its results on the Hub.
@@ -111,11 +132,6 @@ class CardContent:
         pictures: Pictures of results by description, relative to the card.
         examples: Snippets with their output.
         limits: What the model is not good for, one sentence or more each (Markdown).
-        license: Licence of the weights as the Hub's identifier, e.g. `"apache-2.0"`.
-        languages: ISO 639-1 codes, e.g. `["en"]`.
-        base_model: Hub name of the model that this one was fine-tuned from.
-        datasets: Hub names of the training data.
-        tags: Other tags for the Hub's search.
     """
 
     name: str
@@ -128,11 +144,6 @@ class CardContent:
     pictures: Mapping[str, str] = field(default_factory=dict)
     examples: Sequence[Example] = ()
     limits: Sequence[str] = ()
-    license: str | None = None
-    languages: Sequence[str] = ()
-    base_model: str | None = None
-    datasets: Sequence[str] = ()
-    tags: Sequence[str] = ()
 
 
 def describe_model(model_dir: str | Path | Checkpoint) -> ModelDescription:
@@ -160,34 +171,76 @@ def render_card(content: CardContent) -> str:
     Raises:
         ValueError: If a result is not a finite number.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.globals.update(table=_table, comparison_table=_comparison_table, fence=_fence)
-    environment.filters.update(plain=plain_text, markdown=_without_html, address=quote)
-    training = content.training or TrainingDescription()
-    return environment.get_template("model_card.md.jinja").render(
-        card=content,
-        training=training,
-        metadata=_metadata(content).to_yaml().strip(),
-        model_rows=_model_rows(content.model or ModelDescription()),
-        corpus_rows=_corpus_rows(training),
-        run_rows=_run_rows(training),
-        result_rows=[
-            (
-                result.task_name or result.task_type,
-                result.dataset_name,
-                result.dataset_split or "",
-                result.metric_name or result.metric_type,
-                result.metric_value,
+    model, training = content.model or ModelDescription(), content.training or TrainingDescription()
+    results = [
+        (
+            result.task_name or result.task_type,
+            result.dataset_name,
+            result.dataset_split or "",
+            result.metric_name or result.metric_type,
+            result.metric_value,
+        )
+        for result in content.results
+    ]
+    sections: dict[str, list[str]] = {
+        "Model": [
+            _facts(
+                "",
+                ("Architecture", model.architecture),
+                ("Model type", model.model_type),
+                ("Parameters", model.parameters),
+                ("Layers", model.layers),
+                ("Hidden size", model.hidden_size),
+                ("Attention heads", model.attention_heads),
+                ("Feed-forward size", model.intermediate_size),
+                ("Vocabulary", model.vocabulary_size and f"{model.vocabulary_size:,} entries"),
+                ("Longest input", model.max_positions and f"{model.max_positions:,} tokens"),
+                ("Labels", ", ".join(model.labels)),
             )
-            for result in content.results
         ],
-    )
+        "How it was made": [
+            _without_html(training.corpus or ""),
+            _facts(
+                "Text",
+                ("Documents", training.documents),
+                ("Sentences", training.sentences),
+                ("Tokens", training.tokens),
+                ("Vocabulary", training.vocabulary),
+            ),
+            _table(["Hyper-parameter", "Value"], training.hyperparameters.items()),
+            _facts(
+                "Run",
+                ("Seed" if len(training.seeds) == 1 else "Seeds", ", ".join(map(str, training.seeds))),
+                ("Hardware", training.hardware),
+                ("Training time", None if training.wall_time is None else duration(training.wall_time)),
+                ("Versions", ", ".join(f"{package} {version}" for package, version in training.versions.items())),
+            ),
+            *_pictures({"Training curves": content.curves} if content.curves else {}),
+        ],
+        "Results": [
+            _table(["Task", "Data set", "Split", "Metric", "Value"], results),
+            *(part for each in content.comparisons for part in (_without_html(each.title), _comparison_table(each))),
+            *_pictures(content.pictures),
+        ],
+        "Examples": [
+            part
+            for example in content.examples
+            for part in (
+                f"### {plain_text(example.title)}",
+                _fence(example.code, "python"),
+                _fence(example.output, "text"),
+            )
+        ],
+        "Limits": ["\n".join(f"- {_without_html(limit)}" for limit in content.limits)],
+        "Licence": [plain_text(content.license or "")],
+    }
+    if content.examples:
+        sections["Examples"].insert(0, "Each example was run when this card was made, and is followed by its output.")
+    parts = [f"---\n{_metadata(content).to_yaml().strip()}\n---", f"# {plain_text(content.name)}"]
+    parts.append(_without_html(content.summary or ""))
+    for title, blocks in sections.items():
+        parts += [f"## {title}", *blocks] if any(blocks) else []
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def write_card(model_dir: str | Path, content: CardContent) -> Path:
@@ -251,60 +304,31 @@ def _metadata(content: CardContent) -> ModelCardData:
         # YAML supports Python's numbers, not numpy's.
         results.append(dataclasses.replace(result, metric_value=value if isinstance(value, int) else float(value)))
     tasks = content.model.tasks if content.model else ()
+    known = content.known()
     return ModelCardData(
         model_name=content.name if results else None,
         eval_results=results or None,
-        language=list(content.languages) or None,
-        license=content.license,
         library_name="transformers",
         pipeline_tag=next((task for task in tasks if task != _NOT_ON_THE_HUB), None),
-        base_model=content.base_model,
-        datasets=list(content.datasets) or None,
         metrics=sorted({result.metric_type for result in results}) or None,
-        tags=["mybert", *content.tags],
+        **known | {"tags": ["mybert", *known.get("tags", ())]},
     )
 
 
-def _model_rows(model: ModelDescription) -> list[tuple[str, Any]]:
-    return _known(
-        ("Architecture", model.architecture),
-        ("Model type", model.model_type),
-        ("Parameters", model.parameters),
-        ("Layers", model.layers),
-        ("Hidden size", model.hidden_size),
-        ("Attention heads", model.attention_heads),
-        ("Feed-forward size", model.intermediate_size),
-        ("Vocabulary", model.vocabulary_size and f"{model.vocabulary_size:,} entries"),
-        ("Longest input", model.max_positions and f"{model.max_positions:,} tokens"),
-        ("Labels", ", ".join(model.labels)),
-    )
+def _facts(title: str, *rows: tuple[str, Any]) -> str:
+    """Return a table of what is known."""
+    return _table([title, ""], [(name, value) for name, value in rows if value not in (None, "")])
 
 
-def _corpus_rows(training: TrainingDescription) -> list[tuple[str, Any]]:
-    return _known(
-        ("Documents", training.documents),
-        ("Sentences", training.sentences),
-        ("Tokens", training.tokens),
-        ("Vocabulary", training.vocabulary),
-    )
-
-
-def _run_rows(training: TrainingDescription) -> list[tuple[str, Any]]:
-    return _known(
-        ("Seed" if len(training.seeds) == 1 else "Seeds", ", ".join(map(str, training.seeds))),
-        ("Hardware", training.hardware),
-        ("Training time", None if training.wall_time is None else duration(training.wall_time)),
-        ("Versions", ", ".join(f"{package} {version}" for package, version in training.versions.items())),
-    )
-
-
-def _known(*rows: tuple[str, Any]) -> list[tuple[str, Any]]:
-    return [(name, value) for name, value in rows if value not in (None, "")]
+def _pictures(pictures: Mapping[str, str]) -> list[str]:
+    return [f"![{plain_text(caption)}]({quote(picture)})" for caption, picture in pictures.items()]
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Return a Markdown table; numeric columns are aligned to the right, and columns without any value left out."""
     rows = [list(row) for row in rows]
+    if not rows:
+        return ""
     filled = [column for column in range(len(header)) if any(row[column] != "" for row in rows)]
     header, rows = [header[column] for column in filled], [[row[column] for column in filled] for row in rows]
     is_numeric = [all(_is_number(row[column]) or row[column] == "" for row in rows) for column in range(len(header))]

@@ -14,7 +14,16 @@ from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata
 
 from ..files import locked, written_beside
 from ..files.options import Group, option
-from .card import CardContent, Example, ModelDescription, TrainingDescription, describe_model, read_card, write_card
+from .card import (
+    CardContent,
+    Example,
+    HubMetadata,
+    ModelDescription,
+    TrainingDescription,
+    describe_model,
+    read_card,
+    write_card,
+)
 from .examples import PipelineCall, run_pipelines
 from .publish import UploadOptions, check_benchmark_results, publish, write_benchmark_results, write_publishable
 
@@ -22,29 +31,32 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R", EvalResult, EvalResultEntry)
 
-_TEXTS = {
-    "fill-mask": ("The capital of France is {mask}.",),
-    "next-sentence-prediction": ("The man went to the store.", "He bought a gallon of milk."),
-    "text-classification": ("The film was a pleasant surprise.",),
-    "token-classification": ("Ada Lovelace was born in London.",),
-    "question-answering": ("Where was Ada Lovelace born?", "Ada Lovelace was born in London in 1815."),
-    "multiple-choice": ("She opened the umbrella because", "it rained.", "it was an apple."),
-    "feature-extraction": ("A sentence becomes a vector for each token.",),
-}
-# The last line of an example; {0} and {1} are the texts, {rest} all but the first.
-_CALLS = {
-    "fill-mask": "print(*run({0!r}), sep='\\n')",
-    "next-sentence-prediction": "print(run({0!r}, {1!r}))",
-    "text-classification": "print(run({0!r}))",
-    "token-classification": "print(*run({0!r}), sep='\\n')",
-    "question-answering": "print(run(question={0!r}, context={1!r}))",
-    "multiple-choice": "print(run(prompt={0!r}, choices={rest!r}))",
-    "feature-extraction": "(vectors,) = run({0!r})\nprint(len(vectors), 'tokens,', len(vectors[0]), 'values each')",
+# Task -> texts and last lines of its example; {0} and {1} are the texts, {rest} all but the first.
+_EXAMPLES: dict[str, tuple[tuple[str, ...], str]] = {
+    "fill-mask": (("The capital of France is {mask}.",), "print(*run({0!r}), sep='\\n')"),
+    "next-sentence-prediction": (
+        ("The man went to the store.", "He bought a gallon of milk."),
+        "print(run({0!r}, {1!r}))",
+    ),
+    "text-classification": (("The film was a pleasant surprise.",), "print(run({0!r}))"),
+    "token-classification": (("Ada Lovelace was born in London.",), "print(*run({0!r}), sep='\\n')"),
+    "question-answering": (
+        ("Where was Ada Lovelace born?", "Ada Lovelace was born in London in 1815."),
+        "print(run(question={0!r}, context={1!r}))",
+    ),
+    "multiple-choice": (
+        ("She opened the umbrella because", "it rained.", "it was an apple."),
+        "print(run(prompt={0!r}, choices={rest!r}))",
+    ),
+    "feature-extraction": (
+        ("A sentence becomes a vector for each token.",),
+        "(vectors,) = run({0!r})\nprint(len(vectors), 'tokens,', len(vectors[0]), 'values each')",
+    ),
 }
 
 
 @dataclass
-class CardArguments:
+class CardArguments(HubMetadata):
     """Information that is not in the model folder; missing parts are left out of the card."""
 
     group = Group.CARD
@@ -52,11 +64,6 @@ class CardArguments:
     name: str | None = option(None, "Name of the model; by default that of the folder.")
     summary: str | None = option(None, "What the model is and is for.")
     corpus: str | None = option(None, "What it was trained on.")
-    license: str | None = option(None, "Licence of the weights, such as apache-2.0.")
-    languages: list[str] | None = option(None, "Codes of its languages, such as en ko.")
-    base_model: str | None = option(None, "Hub name of the model it was made from.")
-    datasets: list[str] | None = option(None, "Hub names of its training data.")
-    tags: list[str] | None = option(None, "Further tags for the Hub's search.")
     limits: list[str] | None = option(None, "What it is not good for, one text for each limit.")
     results: str | None = option(
         None,
@@ -110,11 +117,7 @@ def make_card(arguments: CardArguments) -> Path:
         results=_read_results(arguments.results, EvalResult) if arguments.results else (),
         examples=_run_examples(model_dir, model, arguments.texts) if arguments.examples else (),
         limits=arguments.limits or (),
-        license=arguments.license,
-        languages=arguments.languages or (),
-        base_model=arguments.base_model,
-        datasets=arguments.datasets or (),
-        tags=arguments.tags or (),
+        **{item.name: getattr(arguments, item.name) for item in fields(HubMetadata)},
     )
     with locked(card):
         write_card(model_dir, content)
@@ -129,29 +132,23 @@ def _run_examples(model_dir: Path, model: ModelDescription, texts: Sequence[str]
     tokenizer = AutoTokenizer.from_pretrained(model_dir, trust_remote_code=False)
     calls = []
     for task in model.tasks[:1] if texts else model.tasks:
-        chosen = list(texts or _TEXTS[task])
-        if len(chosen) < len(_TEXTS[task][:2]):
-            raise ValueError(f"{task} needs {len(_TEXTS[task][:2])} texts or more, there is {len(chosen)}.")
+        usual, code = _EXAMPLES[task]
+        chosen = list(texts or usual)
+        if len(chosen) < len(usual[:2]):
+            raise ValueError(f"{task} needs {len(usual[:2])} texts or more, there is {len(chosen)}.")
         if task == "fill-mask":
             mask = tokenizer.mask_token or "[MASK]"
             chosen = [text.replace("{mask}", mask) for text in chosen]
             if mask not in chosen[0]:
                 raise ValueError(f"The text for fill-mask is {chosen[0]!r}; expected one with {mask}.")
-        code = _CALLS[task].format(*chosen, rest=chosen[1:])
-        calls.append(PipelineCall(task.replace("-", " ").capitalize(), task, code))
+        title = task.replace("-", " ").capitalize()
+        calls.append(PipelineCall(title, task, code.format(*chosen, rest=chosen[1:])))
     return run_pipelines(calls, model_dir, tokenizer=tokenizer)
 
 
 def _add_metadata(card: Path, arguments: CardArguments) -> bool:
     """Add to a run's card what the run cannot know, such as its licence; return whether anything was added."""
-    known = {
-        "license": arguments.license,
-        "language": arguments.languages,
-        "base_model": arguments.base_model,
-        "datasets": arguments.datasets,
-        "tags": arguments.tags,
-    }
-    added = {name: value for name, value in known.items() if value is not None}
+    added = arguments.known()
     texts = ("name", "summary", "corpus", "limits", "results", "texts")
     changes_text = any(getattr(arguments, name) is not None for name in texts)
     if not added and not changes_text and arguments.benchmarks:

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -216,7 +216,8 @@ def publish(
         if target and not target.startswith("refs/"):
             api.create_branch(repo_id, branch=target, revision=revision if branch else None, exist_ok=True)
         files = publishable_files(model_dir, repo_id)  # again, with the owner's name in the examples
-        stale = _stale_weights(api.list_repo_files(repo_id, revision=target), files)
+        others = set(api.list_repo_files(repo_id, revision=target)) - files.keys()
+        stale = sorted(name for name in others if any(fnmatch(name, pattern) for pattern in _ALL_WEIGHTS))
         commit = api.create_commit(
             repo_id,
             [
@@ -247,10 +248,6 @@ def publish(
 
 def _json(content: Mapping[str, Any]) -> bytes:
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
-
-
-def _stale_weights(present: Iterable[str], files: Mapping[str, Any]) -> list[str]:
-    return [name for name in present if name not in files and any(fnmatch(name, pattern) for pattern in _ALL_WEIGHTS)]
 
 
 def _card(model_dir: Path, description: ModelDescription, repo_id: str, files: Mapping[str, Any]) -> str:

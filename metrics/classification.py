@@ -7,7 +7,7 @@ not a percentage. Invalid input raises an error instead of being scored.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -96,12 +96,7 @@ def f1(
 def matthews_correlation(predictions: ArrayLike, references: ArrayLike) -> float:
     """Matthews correlation coefficient in [-1, 1] (R_K for more than two classes); 0.0 where it is undefined.
 
-    Args:
-        predictions: Labels, shape `(examples,)`.
-        references: The same shape.
-
-    Raises:
-        ValueError: The shapes or kinds differ (text and numbers), there is no example, or the values are not labels.
+    Arguments and errors are those of `accuracy`; labels have the shape `(examples,)`.
     """
     from sklearn.metrics import matthews_corrcoef
 
@@ -123,28 +118,21 @@ def pearson(predictions: ArrayLike, references: ArrayLike) -> float:
     """
     from scipy.stats import pearsonr
 
-    predictions, references = _score_arrays(predictions, references)
-    if np.ptp(predictions) == 0 or np.ptp(references) == 0:
-        return 0.0
-    return float(pearsonr(predictions, references).statistic)
+    return _correlation(pearsonr, predictions, references)
 
 
 def spearman(predictions: ArrayLike, references: ArrayLike) -> float:
-    """Spearman rank correlation in [-1, 1]; 0.0 where it is undefined because one side is constant.
-
-    Args:
-        predictions: Numbers, shape `(examples,)`.
-        references: The same shape.
-
-    Raises:
-        ValueError: The shapes differ, there are fewer than two examples, or a value is not a finite number.
-    """
+    """Spearman rank correlation in [-1, 1]; arguments, errors and 0.0 for a constant side are those of `pearson`."""
     from scipy.stats import spearmanr
 
+    return _correlation(spearmanr, predictions, references)
+
+
+def _correlation(function: Callable[..., Any], predictions: ArrayLike, references: ArrayLike) -> float:
     predictions, references = _score_arrays(predictions, references)
     if np.ptp(predictions) == 0 or np.ptp(references) == 0:
         return 0.0
-    return float(spearmanr(predictions, references).statistic)
+    return float(function(predictions, references).statistic)
 
 
 def pearson_spearman(predictions: ArrayLike, references: ArrayLike) -> dict[str, float]:

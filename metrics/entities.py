@@ -110,9 +110,9 @@ def entity_metrics(
 
     result: dict[str, Any] = {}
     for name in sorted(predicted.keys() | wanted.keys()):
-        scores = _precision_recall_f1(correct[name], predicted[name], wanted[name], undefined)
+        scores = precision_recall_f1(correct[name], predicted[name], wanted[name], undefined)
         result[name] = {**scores, "number": wanted[name]}
-    overall = _precision_recall_f1(correct.total(), predicted.total(), wanted.total(), undefined)
+    overall = precision_recall_f1(correct.total(), predicted.total(), wanted.total(), undefined)
     result.update({f"overall_{key}": value for key, value in overall.items()})
     result["overall_accuracy"] = equal_tags / words
     return result
@@ -171,7 +171,8 @@ def _strict_spans(tags: Sequence[tuple[str, str]], scheme: _Scheme) -> list[tupl
     return spans
 
 
-def _precision_recall_f1(correct: int, predicted: int, wanted: int, undefined: float) -> dict[str, float]:
+def precision_recall_f1(correct: int, predicted: int, wanted: int, undefined: float = 0.0) -> dict[str, float]:
+    """Return the three scores from counts; `undefined` is precision or recall without a predicted or true one."""
     precision = correct / predicted if predicted else undefined
     recall = correct / wanted if wanted else undefined
     total = precision + recall

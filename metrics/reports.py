@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .entities import entity_metrics
+from .entities import entity_metrics, precision_recall_f1
 
 _COLUMNS = ("precision", "recall", "f1", "support")
 _WIDEST = 40  # characters of a class name in the table
@@ -139,10 +139,10 @@ def entity_report(predictions: Sequence[Sequence[str]], references: Sequence[Seq
         ValueError: As `entity_metrics`.
     """
     found = entity_metrics(predictions, references)
-    types = {name: scores for name, scores in found.items() if isinstance(scores, dict)}
     rows = {
         name: {column: scores[column] for column in _COLUMNS[:3]} | {"support": scores["number"]}
-        for name, scores in types.items()
+        for name, scores in found.items()
+        if isinstance(scores, dict)
     }
     micro = {column: found[f"overall_{column}"] for column in _COLUMNS[:3]}
     predicted, wanted = ([_type(tag) for sentence in side for tag in sentence] for side in (predictions, references))
@@ -157,20 +157,9 @@ def _type(tag: str) -> str:
 
 def _report(counted: str, counts: Mapping[str, tuple[int, int, int]]) -> ClassReport:
     """Return the report from counts of correct, predicted and true items by class."""
-    rows: dict[str, dict[str, float]] = {}
-    for name, found in counts.items():
-        rows[name] = _shares(*found) | {"support": found[2]}
-    micro = _shares(*(sum(column) for column in zip(*counts.values(), strict=True))) if counts else _shares(0, 0, 0)
+    rows = {name: precision_recall_f1(*found) | {"support": found[2]} for name, found in counts.items()}
+    micro = precision_recall_f1(*map(sum, zip((0, 0, 0), *counts.values(), strict=True)))
     return ClassReport(counted, rows, {"micro": micro} | _means(rows))
-
-
-def _shares(right: int, predicted: int, wanted: int) -> dict[str, float]:
-    """Return precision, recall and F1; 0 where they are undefined."""
-    return {
-        "precision": right / max(predicted, 1),
-        "recall": right / max(wanted, 1),
-        "f1": 2 * right / max(predicted + wanted, 1),
-    }
 
 
 def _means(rows: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:

@@ -176,9 +176,10 @@ def linear(layer: nn.Module, hidden_states: torch.Tensor, activation: nn.Module 
     """Call a linear layer and an optional activation on states (..., I), by the fastest way on a CPU; (..., O).
 
     Inference uses the packed weight if there is one, otherwise the faster kernel (`set_linear_kernel`), a transposed
-    product for few rows, and fused GELU. All of this applies to plain layers only; they are `nn.Linear`, not a derived
-    class, because `torch.ao` quantizes no others. In training the product is the same with and without gradients, as
-    gradient checkpointing requires, and contiguous, because dropout depends on the memory layout.
+    product for few rows, and fused GELU. In training the product is the same with and without gradients, as gradient
+    checkpointing requires, and contiguous, because dropout depends on the memory layout. All of this applies to plain
+    layers only. They are `nn.Linear`, not a derived class: `torch.ao` quantizes no others, and transformers makes new
+    ones where it resizes or prunes a layer, which would lose the faster kernels.
     """
     if not is_plain(layer, hidden_states):
         product = layer(hidden_states)

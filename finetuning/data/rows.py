@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ...files.source import FileSource, GivenData, HubSplit, Reading, Source, rows_in_memory
+from ...files.source import FileSource, GivenData, HubSplit, Source, rows_in_memory
+from ...files.tables import Reading
 from ...files.text import LINE_BREAKS
 
 PAIR_SEPARATOR = " ||| "  # the last one in a line divides a pair, as in Google's extract_features.py

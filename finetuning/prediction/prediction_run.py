@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import sys
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
@@ -17,35 +19,32 @@ from tqdm.auto import tqdm
 
 from ...files import (
     PARTIAL,
-    Checkpoint,
     check_not_read,
     check_output_files,
     json_line,
     leave_standard_output,
     locked,
+    open_text,
     refuse_address,
+    separated_line,
+    write_text,
+    written_beside,
 )
-from ...files.options import Group, deciding, option
-from ...files.text import STDIN
+from ...files.options import Group, check_required, deciding, option
+from ...files.text import LINE_BREAKS, STDIN, new_digest
 from ...runs import RunFolder, prepare_once
-from ..data.rows import DataRow, rows_of
+from ..data.rows import DataRow, new_name, rows_of
 from ..tasks.data_report import long_text_lines
 from ..tasks.registry import task_record
 from ..tasks.task_arguments import TASK_OPTIONS
-from .prediction_files import (
-    OUTPUT_ENDINGS,
-    PartHead,
-    any_part,
-    digest_of,
-    merge_parts,
-    output_row,
-    part_head,
-    write_part,
-)
 from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
 
 logger = logging.getLogger(__name__)
 
+OUTPUT_ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet")
+# A part has a head, and a line for each row: [columns of the data, prediction]. Parts survive an interruption; at the
+# end they are merged in the format of the output's ending.
+_PART = "predictions-{:08d}.jsonl"
 # Marks a call that may replace the output, so that resuming it does not need --overwrite again.
 _MAY_REPLACE = "predictions-replace"
 
@@ -61,7 +60,9 @@ class PredictArguments(PredictorSettings):
 
     group = Group.INPUT
     data: list[str] = option(
-        [], "Texts: .txt (one per line), .csv, .tsv, .jsonl, .parquet, compressed or not; - reads standard input."
+        [],
+        "Texts: .txt (one per line), .csv, .tsv, .jsonl, .parquet, compressed or not; - reads standard input.",
+        required=True,
     )
     output: str = option(STDIN, f"Where to: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
     overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
@@ -140,8 +141,7 @@ def predict_files(arguments: PredictArguments) -> dict[str, Any]:
             an earlier call that was interrupted had other settings, files or another model.
         OSError: If a file cannot be read or written.
     """
-    if not arguments.data:
-        raise ValueError("data is not set; expected files of texts, or - for standard input.")
+    check_required(arguments)
     if arguments.output == STDIN:  # on which nothing else may be printed
         leave_standard_output()
     return _Prediction(arguments, arguments.data).write()
@@ -206,7 +206,7 @@ class _Prediction:
             try:
                 counts = self._write_parts(folder.path, output)
             except ValueError:  # an error in the data
-                if self._can_resume() and any_part(folder.path):
+                if self._can_resume() and any(folder.path.glob("predictions-*.jsonl")):
                     logger.info("What was predicted is kept; correct the data and run the same command to continue.")
                 elif self.state.num_processes == 1:
                     shutil.rmtree(folder.path)
@@ -247,9 +247,8 @@ class _Prediction:
             if arguments.overwrite:
                 (place / _MAY_REPLACE).touch()
 
-        folder.begin(
-            settings, Checkpoint(model).deciding_files, prepare=prepare
-        )  # each part records a digest of its rows
+        # Each part records a digest of its rows.
+        folder.begin(settings, self.arguments.checkpoint.deciding_files, prepare=prepare)
 
     def _write_parts(self, folder: Path, output: Path) -> list[int]:
         """Predict the missing parts of this process's rows; returns the number of rows of each part."""
@@ -290,3 +289,128 @@ class _Prediction:
             count += 1
         sys.stdout.flush()
         return {"rows": count, "cut": self.predictor.cut, "windowed": self.predictor.windowed}
+
+
+class PartHead(NamedTuple):
+    """Description of a part of the predictions."""
+
+    digest: str  # of its rows, see `digest_of`
+    columns: Sequence[str]  # those of the data that its rows keep
+    cut: int  # truncated texts
+    windowed: int  # texts read in windows
+
+
+def digest_of(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The digest that identifies rows of the data."""
+    digest = new_digest()
+    for row in rows:
+        digest.update(f"{json_line(row)}\n".encode())
+    return digest.hexdigest()
+
+
+def part_head(folder: Path, number: int) -> PartHead | None:
+    """The head of a part; None if the part has not been written. Written parts are complete."""
+    file = folder / _PART.format(number)
+    return PartHead(*json.loads(next(open_text(file)))) if file.is_file() else None
+
+
+def write_part(
+    folder: Path,
+    number: int,
+    head: PartHead,
+    rows: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]],
+    output: Path,
+) -> None:
+    """Write a part, kept columns and prediction of each row, completely or not at all."""
+    lines = [f"[{json_line(kept)}, {json_line(answer)}]" for kept, answer in rows]
+    # Now, not at the end: a TSV file cannot hold tabs or line breaks in values.
+    if output.suffix.lower() == ".tsv":
+        for row in chain.from_iterable(map(json.loads, lines)):
+            _refuse_breaks(row, output)
+    write_text(folder / _PART.format(number), "".join(f"{line}\n" for line in (json.dumps(head), *lines)))
+
+
+def output_row(kept: Mapping[str, Any], answer: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
+    """A row of the output; predicted columns get other names than the `columns` of the data."""
+    return {**kept, **{new_name(name, columns): value for name, value in answer.items()}}
+
+
+def _refuse_breaks(row: Mapping[str, Any], output: Path) -> None:
+    for name, value in row.items():
+        for text, what in ((name, "the name of a column"), (_cell(value), name)):
+            if any(sign in text for sign in f"\t{LINE_BREAKS}"):
+                raise ValueError(
+                    f"{output}: {text[:40]!r} as {what} has a tab or line break, which a .tsv file cannot hold; "
+                    "expected an output that ends in .csv, .jsonl or .parquet."
+                )
+
+
+def merge_parts(folder: Path, count: int, output: Path) -> None:
+    """Merge the parts in order, and delete their folder; the output's ending is one of `OUTPUT_ENDINGS`."""
+    heads = [part_head(folder, number) for number in range(count)]
+    columns = {name for head in heads if head for name in head.columns}
+
+    def rows_of_part(number: int) -> Iterator[dict[str, Any]]:
+        lines = islice(open_text(folder / _PART.format(number)), 1, None)
+        return (output_row(kept, answer, columns) for kept, answer in map(json.loads, lines))
+
+    parts = [partial(rows_of_part, number) for number in range(count)]
+    with locked(output):
+        with written_beside(output) as path:
+            match output.suffix.lower():
+                case ".jsonl":
+                    with path.open("w", encoding="utf-8", newline="") as target:
+                        target.writelines(f"{json_line(row)}\n" for rows in parts for row in rows())
+                case ".parquet":
+                    _write_parquet(path, parts, output)
+                case ending:
+                    _write_separated(path, parts, ending)
+        folder.rename(path)  # to the name of what is incomplete: if this call is killed now, the next lock removes it
+        shutil.rmtree(path)
+
+
+_Part = Callable[[], Iterator[dict[str, Any]]]  # each call yields its rows from the start
+
+
+def _write_separated(path: Path, parts: Sequence[_Part], ending: str) -> None:
+    columns = list(dict.fromkeys(name for rows in parts for row in rows() for name in row))
+    rows = chain.from_iterable(rows() for rows in parts)
+    cells = ([_cell(row.get(name)) for name in columns] for row in rows)
+    with path.open("w", encoding="utf-8", newline="") as target:
+        mark = "," if ending == ".csv" else "\t"
+        target.writelines(f"{separated_line(line, mark)}\n" for line in chain([columns], cells))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _write_parquet(path: Path, parts: Sequence[_Part], output: Path) -> None:
+    try:
+        import pyarrow
+        from pyarrow.parquet import ParquetWriter
+    except ImportError as error:
+        raise ImportError(f"Writing {path} needs the pyarrow package: pip install pyarrow.") from error
+
+    types: dict[str, Any] = {}  # the common type of a column's values in all parts; None if there is none
+    for rows in parts:
+        given = list(rows())
+        for name in dict.fromkeys(chain.from_iterable(given)):
+            if types.setdefault(name, pyarrow.null()) is None:
+                continue
+            try:
+                here = pyarrow.array([row.get(name) for row in given]).type
+                schemas = [pyarrow.schema({name: kind}) for kind in (types[name], here)]
+                types[name] = pyarrow.unify_schemas(schemas, promote_options="permissive").field(name).type
+            except (pyarrow.ArrowException, OverflowError):
+                types[name] = None
+    mixed = [name for name, kind in types.items() if kind is None]
+    for name in mixed:
+        logger.warning("%s: %r has values of several kinds; they are written as text.", output, name)
+    schema = pyarrow.schema({name: kind or pyarrow.string() for name, kind in types.items()})
+    with ParquetWriter(path, schema) as writer:
+        for rows in parts:
+            given = [row | {name: _cell(row[name]) for name in mixed if row.get(name) is not None} for row in rows()]
+            writer.write_table(pyarrow.Table.from_pylist(given, schema=schema))

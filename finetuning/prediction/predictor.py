@@ -21,12 +21,11 @@ from ...files.text import SEPARATED_SUFFIXES, content_suffix
 from ...modeling_mybert import MyBertPreTrainedModel
 from ..data.labels import Labels
 from ..data.rows import DataRow, check_columns, new_name
-from ..network.features import FeatureTaggerConfig
-from ..network.heads import longest_sequence
-from ..tasks import TaggingTask, feature_tasks
+from ..network.features import FeatureTaggerConfig, load_encoder
+from ..tasks import FeatureTask, TaggingTask, feature_tasks
 from ..tasks.registry import TASKS
 from ..tasks.task import Task, network_outputs
-from ..tasks.task_arguments import FinetunedModelArguments, TaskArguments
+from ..tasks.task_arguments import FinetunedModelArguments, TaskArguments, fitted_to_model
 
 
 class FinetunedModel(NamedTuple):
@@ -48,6 +47,8 @@ def load_finetuned_model(
         encoder = Checkpoint(config.encoder).check()
         task = feature_tasks(task, config.features, encoder.name, config.lstm_size, str(device))[""]
     model, labels = task.load_finetuned(checkpoint)
+    if isinstance(task, FeatureTask):
+        task = replace(task, loaded=load_encoder(encoder.name, device))
     is_int8 = dtype == "int8"
     model = model.to(device=device, dtype=torch.float32 if is_int8 else getattr(torch, dtype)).eval()
     is_own = isinstance(model, MyBertPreTrainedModel) and model.device.type == "cpu"
@@ -87,12 +88,11 @@ def tag_words(
         if not words:
             raise ValueError(f"Sentence {number} has no words; expected at least one.")
     checkpoint = Checkpoint(tagger).check()
-    if max_length is None:
-        config = checkpoint.config
-        if isinstance(config, FeatureTaggerConfig):
-            config = Checkpoint(config.encoder).config
-        max_length = min(128, longest_sequence(config) or 128)
-    found = load_finetuned_model(replace(TASKS["tagging"], max_length=max_length), checkpoint)
+    config = checkpoint.config
+    if isinstance(config, FeatureTaggerConfig):
+        config = Checkpoint(config.encoder).config
+    task = fitted_to_model(TASKS["tagging"], config)
+    found = load_finetuned_model(task if max_length is None else replace(task, max_length=max_length), checkpoint)
     assert isinstance(found.task, TaggingTask)
     return found.task.tag(sentences, found.model, found.labels, found.tokenizer)
 
@@ -148,6 +148,7 @@ class PredictorSettings(FinetunedModelArguments):
     """Settings of a `Predictor`, in addition to those of the task."""
 
     group = Group.ANSWERS
+    model: str | None = option(required=True)
     top_k: int = option(
         1, "How many labels or answers to list for each row, the best first.", AT_LEAST_1, decides=True
     )

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -19,7 +20,6 @@ import numpy as np
 import torch
 from torch import nn
 from transformers import (
-    AutoConfig,
     AutoModelForTokenClassification,
     DataCollatorForTokenClassification,
     PreTrainedConfig,
@@ -28,7 +28,7 @@ from transformers import (
 )
 from typing_extensions import Self
 
-from ...files import read_conll, write_lines
+from ...files import Checkpoint, read_conll, write_lines
 from ...files.tables import DOCUMENT_START
 from ...hub_card import Example, PipelineCall, run_example
 from ...metrics import ClassReport, accuracy, class_report, entity_metrics, entity_report, entity_spans, f1
@@ -374,7 +374,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
     def read_predictions(self, path: Path, examples: Examples) -> list[tuple[str, ...]]:
         """Read CoNLL columns; the last one is the predicted tag."""
-        rows = read_conll(path)
+        rows = list(read_conll(path))
         if len(rows) != len(examples):
             raise ValueError(f"{path} has {len(rows)} sentences; expected {len(examples)}.")
         for number, (row, example) in enumerate(zip(rows, examples, strict=True), start=1):
@@ -442,18 +442,23 @@ class FeatureTask(TaggingTask):
     stored: tuple[str, ...]
     lstm_size: int = 768  # units in each direction
     device: str = "cpu"  # of the encoder
+    loaded: PreTrainedModel | None = field(default=None, compare=False, repr=False)  # the encoder, if it is kept
 
     auto_class: ClassVar[Any] = FeatureTagger
 
+    @cached_property
+    def _encoder_config(self) -> PreTrainedConfig:
+        return Checkpoint(self.encoder).config
+
     def _states(self, names: Sequence[str]) -> list[int]:
-        num_layers = AutoConfig.from_pretrained(self.encoder, trust_remote_code=False).num_hidden_layers
+        num_layers = self._encoder_config.num_hidden_layers
         return sorted({number for name in names for number in FEATURES[name].states(num_layers)})
 
     def complete(
         self, data: Sequence[TaskData[TaggedSentence]], tokenizer: PreTrainedTokenizerBase
     ) -> list[TaskData[TaggedSentence]]:
         """Run sentences through the encoder; `layout` becomes (sentence, word) of each hidden state."""
-        encoder = load_encoder(self.encoder, self.device)
+        encoder = self.loaded or load_encoder(self.encoder, self.device)
         check_max_length(self.max_length, self.encoder, encoder.config)
         return [self._with_states(item, encoder, tokenizer) for item in data]
 
@@ -500,7 +505,7 @@ class FeatureTask(TaggingTask):
         changes: NetworkChanges | None = None,
         config: PreTrainedConfig | None = None,
     ) -> tuple[PreTrainedModel, list[str]]:
-        encoder = AutoConfig.from_pretrained(self.encoder, trust_remote_code=False)
+        encoder = self._encoder_config
         own = FeatureTaggerConfig(
             encoder=self.encoder,
             features=self.features,

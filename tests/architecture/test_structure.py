@@ -144,7 +144,7 @@ def test_shipped_packages_are_all_but_the_scripts():
     expected = ["mybert", *(f"mybert.{package}" for package in PACKAGES if package not in REPOSITORY_ONLY)]
     assert sorted(shipped) == sorted(expected)
     data = project["tool"]["setuptools"]["package-data"]
-    needed = {path.parent.name for path in ROOT.glob("*/*.jinja")}
+    needed = {path.parent.name for path in ROOT.glob("*/*.html")}
     assert {f"mybert.{name}" for name in needed} <= set(data)
 
 

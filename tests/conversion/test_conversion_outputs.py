@@ -6,9 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
-from mybert import MyBertConfig, MyBertModel
 from mybert.conversion import convert_google_checkpoint, export_google_checkpoint, export_onnx, to_transformers_bert
 from mybert.conversion.tensorflow import tensor_bundle
 from mybert.files import BusyError, locked
@@ -17,12 +15,9 @@ CLASSIFIER = Path(__file__).parents[1] / "fixtures" / "google_tf1" / "classifier
 
 
 @pytest.fixture(scope="module")
-def model_dir(tmp_path_factory):
+def model_dir(tmp_path_factory, save_model):
     folder = tmp_path_factory.mktemp("source") / "model"
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 30, "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3}
-    config = MyBertConfig(**sizes, intermediate_size=20, max_position_embeddings=16, hidden_act="relu")
-    MyBertModel(config).save_pretrained(folder)
+    save_model(folder, "encoder", tokenizer=False)
     return folder
 
 

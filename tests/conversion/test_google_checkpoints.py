@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
 
 import mybert
@@ -30,7 +30,6 @@ from mybert.conversion.google_source import open_source
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 TF1, TF2 = FIXTURES / "google_tf1", FIXTURES / "google_tf2"
 HIDDEN = 32
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "quick", "##er", "fox", "."]
 CLASSES = {head: getattr(mybert, f"MyBert{entry.class_suffix}") for head, entry in key_map.HEADS.items()}
 
 
@@ -39,22 +38,6 @@ def tiny_config(**fields):
     return mybert.MyBertConfig(
         vocab_size=30, max_position_embeddings=16, hidden_act="gelu_pytorch_tanh", **sizes, **fields
     )
-
-
-def write_vocab(folder, pieces=PIECES):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
-    return folder / "vocab.txt"
-
-
-def copy_checkpoint(source, folder, **tensors):
-    """Copy a checkpoint with its configuration; a value of None leaves a variable out, another one replaces it."""
-    with open_source(source) as found:
-        content = dict(read_tensor_bundle(found.prefix)) | tensors
-        write_tensor_bundle(folder / "bert_model.ckpt", {k: v for k, v in content.items() if v is not None})
-        if found.config_file:
-            shutil.copy(found.config_file, folder / "bert_config.json")
-    return folder
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -68,6 +51,8 @@ def test_the_table_names_exactly_the_parameters_of_every_model(head):
     table = {key_map.name_in_model(row.parameter, head): row.parameter_shape(key_map.sizes_of(config)) for row in rows}
     assert table == {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     assert set(model.state_dict()) - set(table) <= set(key_map.TIED)
+    for names in ([row.google for row in rows], [row.keras for row in rows if row.keras]):
+        assert len(set(names)) == len(names) and "" not in names
 
 
 def test_the_table_is_read_backwards():
@@ -82,13 +67,6 @@ def test_the_table_is_read_backwards():
         if row.keras_shape:
             shape = row.variable_shape("keras", sizes)
             assert np.prod(shape) == parameter.size and len(shape) == len(row.shape) + 1
-
-
-def test_names_in_the_table_are_unique():
-    for head in key_map.HEADS:
-        rows = key_map.model_rows(head, 2)
-        for names in ([row.google for row in rows], [row.keras for row in rows if row.keras]):
-            assert len(set(names)) == len(names) and "" not in names
 
 
 # --- against the activations that Google's code computed -------------------------------------------------------------
@@ -138,16 +116,16 @@ def reference_of(folder):
         ("squad_adam", "encoder", {"last_hidden_state": "sequence_output", "pooler_output": "pooled_output"}),
     ],
 )
-def test_tensorflow_1(tmp_path, name, head, outputs):
+def test_tensorflow_1(converted, name, head, outputs):
     reference = reference_of(TF1 / name)
-    report = convert_google_checkpoint(TF1 / name, tmp_path / "model", head)
+    folder, report = converted(name, head)
     assert report.verification is not None and report.verification.ok and not report.initialised
-    model = CLASSES[report.head].from_pretrained(tmp_path / "model")
+    model = CLASSES[report.head].from_pretrained(folder)
     assert model.config.hidden_act == "gelu_pytorch_tanh"
     if report.head == "question-answering":
         outputs = {f"{end}_logits": reference["squad_logits"][..., i] for i, end in enumerate(("start", "end"))}
-    compare(model, reference, outputs | {"hidden_states": "all_layers"}, output_hidden_states=True)
-    embedded = compare(model, reference, {"hidden_states": "all_layers"}, output_hidden_states=True).hidden_states[0]
+    output = compare(model, reference, outputs | {"hidden_states": "all_layers"}, output_hidden_states=True)
+    embedded = output.hidden_states[0]
     mask = torch.from_numpy(reference["input_mask"])[..., None]
     assert ((embedded - torch.from_numpy(reference["embedding_output"])) * mask).abs().max() < 1e-5
 
@@ -188,7 +166,7 @@ def test_saved_model_without_configuration(tmp_path, source):
     compare(model, reference_of(TF2 / "BertEncoder"), outputs)
 
 
-def test_a_tf2_checkpoint_without_object_graph(tmp_path):
+def test_a_tf2_checkpoint_without_object_graph(tmp_path, copy_checkpoint):
     graph = {"_CHECKPOINTABLE_OBJECT_GRAPH": None}
     for encoder in ("BertEncoder", "BertEncoderV2"):
         folder = copy_checkpoint(TF2 / encoder / "encoder", tmp_path / encoder, **graph)
@@ -213,7 +191,7 @@ def test_token_classification_has_to_be_named(tmp_path):
     compare(model, reference, {"logits": expected.astype(np.float32)})
 
 
-def test_multiple_choice_has_one_score(tmp_path):
+def test_multiple_choice_has_one_score(tmp_path, copy_checkpoint):
     one = {"output_weights": np.ones((1, HIDDEN), np.float32), "output_bias": np.zeros(1, np.float32)}
     folder = copy_checkpoint(TF1 / "classifier", tmp_path / "source", **one)
     report = convert_google_checkpoint(folder, tmp_path / "model", "multiple-choice")
@@ -255,13 +233,13 @@ def test_heads_that_do_not_fit(tmp_path, arguments, message):
 # --- optimizer -------------------------------------------------------------------------------------------------------
 
 
-def test_optimizer_state(tmp_path):
-    report = convert_google_checkpoint(TF1 / "squad_adam", tmp_path / "model", optimizer=True)
+def test_optimizer_state(converted):
+    folder, report = converted("squad_adam", optimizer=True)
     assert report.optimizer_step == 1234
     assert not any(key.startswith("cls/squad") for key in report.ignored["optimizer slot"])
-    model = mybert.MyBertForQuestionAnswering.from_pretrained(tmp_path / "model")
+    model = mybert.MyBertForQuestionAnswering.from_pretrained(folder)
     optimizer = torch.optim.AdamW(model.parameters())
-    assert load_optimizer_state(tmp_path / "model", model, optimizer) == 1234
+    assert load_optimizer_state(folder, model, optimizer) == 1234
     bundle = read_tensor_bundle(TF1 / "squad_adam" / "bert_model.ckpt")
     for row in key_map.model_rows("question-answering", 2):
         state = optimizer.state[model.get_parameter(row.parameter)]
@@ -270,18 +248,18 @@ def test_optimizer_state(tmp_path):
         assert state["step"] == 1234
 
 
-def test_an_older_name_of_the_slots(tmp_path):
-    content = dict(read_tensor_bundle(TF1 / "squad_adam" / "bert_model.ckpt"))
-    old = {"adam_m": "BERTAdam", "adam_v": "BERTAdam_1"}
-    renamed = {}
-    for name, value in content.items():
-        start, _, last = name.rpartition("/")
-        renamed[f"{start}/{old[last]}" if last in old else name] = value
-    write_tensor_bundle(tmp_path / "m" / "model.ckpt", renamed)
-    shutil.copy(TF1 / "squad_adam" / "bert_config.json", tmp_path / "m")
-    convert_google_checkpoint(TF1 / "squad_adam", tmp_path / "a", optimizer=True)
-    convert_google_checkpoint(tmp_path / "m", tmp_path / "b", optimizer=True)
-    a, b = (load_file(tmp_path / name / "optimizer.safetensors") for name in "ab")
+def test_an_older_name_of_the_slots(tmp_path, copy_checkpoint, converted):
+    old = {}
+    for name, value in read_tensor_bundle(TF1 / "squad_adam" / "bert_model.ckpt").items():
+        if name.endswith(("adam_m", "adam_v")):
+            renamed = name.replace("adam_m", "BERTAdam").replace("adam_v", "BERTAdam_1")
+            old |= {name: None, renamed: value}
+    folder = copy_checkpoint(TF1 / "squad_adam", tmp_path / "old", **old)
+    convert_google_checkpoint(folder, tmp_path / "model", optimizer=True)
+    a, b = (
+        load_file(path / "optimizer.safetensors")
+        for path in (converted("squad_adam", optimizer=True)[0], tmp_path / "model")
+    )
     assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
@@ -294,7 +272,7 @@ def test_an_older_name_of_the_slots(tmp_path):
         ({"global_step": np.int64(-1)}, "global_step is -1"),
     ],
 )
-def test_broken_optimizer_states(tmp_path, change, message):
+def test_broken_optimizer_states(tmp_path, change, message, copy_checkpoint):
     folder = copy_checkpoint(TF1 / "squad_adam", tmp_path / "source", **change)
     with pytest.raises(ValueError, match=message):
         convert_google_checkpoint(folder, tmp_path / "model", optimizer=True)
@@ -320,7 +298,7 @@ def test_there_is_no_optimizer_state(tmp_path):
 # --- every variable is accounted for ---------------------------------------------------------------------------------
 
 
-def test_unknown_variables(tmp_path):
+def test_unknown_variables(tmp_path, copy_checkpoint):
     folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "source", **{"my/extra/kernel": np.ones(2, np.float32)})
     with pytest.raises(ValueError, match=r"1 variables are not known: 'my/extra/kernel'"):
         convert_google_checkpoint(folder, tmp_path / "model")
@@ -331,68 +309,76 @@ def test_unknown_variables(tmp_path):
         convert_google_checkpoint(folder, tmp_path / "other", ignore=["("])
 
 
+END = "/.ATTRIBUTES/VARIABLE_VALUE"
+POOLER = "bert/pooler/dense"
+
+
 @pytest.mark.parametrize(
-    ("names", "kind"),
+    ("source", "kinds"),
     [
-        (["beta1_power", "bert/pooler/dense/bias/Adam", "bert/pooler/dense/bias/Adam_1"], "optimizer slot"),
-        (["bert/pooler/dense/kernel/lamb_m", "bert/pooler/dense/kernel/Momentum"], "optimizer slot"),
-        (["bert/pooler/dense/kernel/ExponentialMovingAverage"], "moving average"),
-        (["current_loss_scale", "good_steps"], "loss scale"),
-        (["signal_early_stopping/STOP"], "training signal"),
+        (
+            TF1 / "pretrain",
+            {
+                "optimizer slot": [
+                    "beta1_power",
+                    *(f"{POOLER}/bias/{name}" for name in ("Adam", "Adam_1", "Momentum", "lamb_m")),
+                ],
+                "moving average": [f"{POOLER}/kernel/ExponentialMovingAverage"],
+                "loss scale": ["current_loss_scale", "good_steps"],
+                "training signal": ["signal_early_stopping/STOP"],
+            },
+        ),
+        (
+            TF2 / "BertEncoderV2" / "encoder",
+            {
+                "optimizer slot": [
+                    f"encoder/_pooler_layer/kernel/.OPTIMIZER_SLOT/optimizer/m{END}",
+                    f"optimizer/learning_rate{END}",
+                ],
+                "step counter": [f"global_step{END}", f"save_counter{END}"],
+            },
+        ),
     ],
 )
-def test_variables_of_training_are_ignored_by_kind(tmp_path, names, kind):
-    folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "source", **{name: np.ones(1, np.float32) for name in names})
+def test_variables_of_training_are_ignored_by_kind(tmp_path, source, kinds, copy_checkpoint):
+    extra = {name: np.ones((), np.float32) for names in kinds.values() for name in names}
+    folder = copy_checkpoint(source, tmp_path / "source", **extra)
     report = convert_google_checkpoint(folder, tmp_path / "model", verify=False)
-    assert sorted(report.ignored[kind]) == sorted(names)
-
-
-def test_variables_of_keras_training_are_ignored_by_kind(tmp_path):
-    end = "/.ATTRIBUTES/VARIABLE_VALUE"
-    slots = [f"encoder/_pooler_layer/kernel/.OPTIMIZER_SLOT/optimizer/m{end}", f"optimizer/learning_rate{end}"]
-    counters = [f"save_counter{end}", f"global_step{end}"]
-    extra = {name: np.float32(1) for name in slots + counters}
-    folder = copy_checkpoint(TF2 / "BertEncoderV2" / "encoder", tmp_path / "source", **extra)
-    report = convert_google_checkpoint(folder, tmp_path / "model", verify=False)
-    assert sorted(report.ignored["optimizer slot"]) == slots
-    assert sorted(report.ignored["step counter"]) == sorted(counters)
+    assert {kind: sorted(report.ignored[kind]) for kind in kinds} == {
+        kind: sorted(names) for kind, names in kinds.items()
+    }
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("change", "message"),
     [
         (
             {"bert/encoder/layer_1/output/dense/bias": None},
-            ValueError,
             "1 variables of the model are missing: 'bert/encoder/layer_1/output/dense/bias'",
         ),
-        ({"cls/predictions/output_bias": None}, ValueError, "cls/predictions/output_bias"),
+        ({"cls/predictions/output_bias": None}, "cls/predictions/output_bias"),
         (
             {"bert/embeddings/position_embeddings": np.ones((50, HIDDEN), np.float32)},
-            ValueError,
             r"has shape \(50, 32\), but the configuration asks for \(48, 32\) \(max_position_embeddings 48",
         ),
         (
             {"bert/pooler/dense/bias": np.ones(HIDDEN, np.int32)},
-            ValueError,
             "bert/pooler/dense/bias' is of type int32",
         ),
-        ({"bert/embeddings/word_embeddings": None}, ValueError, "not a BERT"),
+        ({"bert/embeddings/word_embeddings": None}, "not a BERT"),
         (
             {"bert/encoder/layer_2/output/dense/bias": np.ones(HIDDEN, np.float32)},
-            ValueError,
             "the checkpoint has 3 layers, num_hidden_layers of the configuration is 2",
         ),
         (
             {"bert/pooler/dense/bias": np.full(HIDDEN, np.nan, np.float32)},
-            ValueError,
             "seq_relationship_logits is not finite",
         ),
     ],
 )
-def test_variables_that_do_not_fit(tmp_path, change, error, message):
+def test_variables_that_do_not_fit(tmp_path, change, message, copy_checkpoint):
     folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "source", **change)
-    with pytest.raises(error, match=message):
+    with pytest.raises(ValueError, match=message):
         convert_google_checkpoint(folder, tmp_path / "model")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source"], "nothing half-written"
 
@@ -409,7 +395,7 @@ def test_damage_in_what_is_ignored_is_found_too(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
-def test_weights_become_float32(tmp_path, dtype):
+def test_weights_become_float32(tmp_path, dtype, copy_checkpoint):
     tensors = {
         name: value.astype(dtype) if value.dtype == np.float32 else value
         for name, value in read_tensor_bundle(TF1 / "pretrain" / "bert_model.ckpt").items()
@@ -442,6 +428,10 @@ def test_the_whole_configuration_is_taken_over(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ("{", "is not JSON"),
+        ("[1]", "a JSON list"),
+        ("{}", "is missing"),
+        ("[" * 10**5, "JSON"),
         ({"num_hidden_layers": 10**12}, "num_hidden_layers is 1000000000000; expected an integer of at most"),
         ({"num_hidden_layers": 3}, "has 2 layers, num_hidden_layers of the configuration is 3"),
         ({"num_hidden_layers": -1}, "num_hidden_layers is -1"),
@@ -456,18 +446,9 @@ def test_the_whole_configuration_is_taken_over(tmp_path):
     ],
 )
 def test_configurations_that_do_not_fit(tmp_path, change, message):
-    source = json.loads((TF1 / "pretrain" / "bert_config.json").read_text()) | change
-    (tmp_path / "config.json").write_text(json.dumps(source))
-    with pytest.raises(ValueError, match=message):
-        convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model", config_file=tmp_path / "config.json")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [("{", "is not JSON"), ("[1]", "a JSON list"), ("{}", "is missing"), ("[" * 10**5, "JSON")],
-)
-def test_configurations_that_are_none(tmp_path, content, message):
-    (tmp_path / "config.json").write_text(content)
+    if isinstance(change, dict):
+        change = json.dumps(json.loads((TF1 / "pretrain" / "bert_config.json").read_text()) | change)
+    (tmp_path / "config.json").write_text(change)
     with pytest.raises(ValueError, match=message):
         convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model", config_file=tmp_path / "config.json")
 
@@ -484,9 +465,9 @@ def test_a_tf1_checkpoint_needs_its_configuration(tmp_path):
 
 
 @pytest.mark.parametrize("cased", [False, True])
-def test_the_vocabulary_tells_whether_to_lower_case(tmp_path, cased):
+def test_the_vocabulary_tells_whether_to_lower_case(tmp_path, cased, write_vocab, copy_checkpoint, pieces):
     folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "source")
-    write_vocab(folder, [*PIECES, "The", "Fox", "Quick"] if cased else PIECES)
+    write_vocab(folder, [*pieces, *(["The", "Fox", "Quick"] if cased else [])])
     report = convert_google_checkpoint(folder, tmp_path / "model")
     assert any(f"tokenizer: {'' if cased else 'un'}cased" in decision for decision in report.decisions)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
@@ -499,34 +480,36 @@ def test_the_vocabulary_tells_whether_to_lower_case(tmp_path, cased):
     assert flipped == (["the", "fox"] if cased else ["[UNK]", "[UNK]"])
 
 
-def test_padding_is_where_the_vocabulary_has_it(tmp_path):
+def test_padding_is_where_the_vocabulary_has_it(tmp_path, write_vocab, copy_checkpoint, pieces):
     folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "source")
-    write_vocab(folder, [*PIECES[5:], *PIECES[:5]])
+    write_vocab(folder, [*pieces[5:], *pieces[:5]])
     convert_google_checkpoint(folder, tmp_path / "model")
     model = mybert.MyBertModel.from_pretrained(tmp_path / "model")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
-    assert model.embeddings.word_embeddings.padding_idx == tokenizer.pad_token_id == 5
+    assert model.embeddings.word_embeddings.padding_idx == tokenizer.pad_token_id == len(pieces) - 5
 
 
-def test_a_name_that_contradicts_the_vocabulary(tmp_path, caplog):
-    folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "cased_L-2_H-32")
-    write_vocab(folder)
-    convert_google_checkpoint(folder, tmp_path / "model")
-    assert "the name says cased" in caplog.text and "the vocabulary wins" in caplog.text
+@pytest.mark.parametrize(
+    ("name", "words", "said", "warned"),
+    [
+        ("cased_L-2", ["the", "fox"], "uncased, the vocabulary holds (almost) no capital", True),
+        ("cased_L-2", ["漢", "字"], "cased, the name says so", False),
+        ("plain_L-2", ["漢", "字"], "uncased, as no piece has case", False),
+    ],
+)
+def test_the_name_counts_where_the_vocabulary_cannot_tell(
+    tmp_path, caplog, name, words, said, warned, write_vocab, copy_checkpoint, pieces
+):
+    folder = copy_checkpoint(TF1 / "pretrain", tmp_path / name)
+    write_vocab(folder, [*pieces[:5], *words, "."])
+    report = convert_google_checkpoint(folder, tmp_path / "model", verify=False)
+    assert any(decision.startswith(f"tokenizer: {said}") for decision in report.decisions)
+    assert ("the vocabulary wins" in caplog.text) == warned
 
 
-def test_a_vocabulary_without_case_leaves_it_to_the_name(tmp_path, caplog):
-    for name, word in (("cased", "cased, the name says so"), ("plain", "uncased, as no piece has case")):
-        folder = copy_checkpoint(TF1 / "pretrain", tmp_path / f"{name}_L-2_H-32")
-        write_vocab(folder, [*PIECES[:5], "漢", "字", "."])
-        report = convert_google_checkpoint(folder, tmp_path / "model", overwrite=True)
-        assert any(decision.startswith(f"tokenizer: {word}") for decision in report.decisions)
-    assert "the vocabulary wins" not in caplog.text
-
-
-def test_a_vocabulary_that_kept_accents(tmp_path):
+def test_a_vocabulary_that_kept_accents(tmp_path, write_vocab, copy_checkpoint, pieces):
     folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "source")
-    write_vocab(folder, [*PIECES, "한", "##국", "café"])
+    write_vocab(folder, [*pieces, "한", "##국", "café"])
     report = convert_google_checkpoint(folder, tmp_path / "model")
     assert any("accents: kept, as the vocabulary has them" in decision for decision in report.decisions)
     assert AutoTokenizer.from_pretrained(tmp_path / "model").tokenize("한국 Café") == ["한", "##국", "café"]
@@ -535,32 +518,21 @@ def test_a_vocabulary_that_kept_accents(tmp_path):
     assert AutoTokenizer.from_pretrained(tmp_path / "model").tokenize("한국") == ["[UNK]"]
 
 
-def test_the_card_names_the_folder_wherever_one_stands(tmp_path, monkeypatch):
-    copy_checkpoint(TF1 / "pretrain", tmp_path / "googles")
-    (tmp_path / "ours").mkdir()
-    monkeypatch.chdir(tmp_path / "ours")
-    convert_google_checkpoint("../googles", ".")
-    assert "\n# ours\n" in (tmp_path / "ours" / "README.md").read_text()
-    monkeypatch.chdir(tmp_path / "googles")
-    convert_google_checkpoint(".", "../model")
-    assert "converted from `googles`" in (tmp_path / "model" / "README.md").read_text()
-
-
 def test_without_vocabulary_there_is_no_tokenizer(tmp_path, caplog):
-    report = convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model")
+    report = convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model", verify=False)
     assert "no vocab.txt" in caplog.text and any("tokenizer: none" in decision for decision in report.decisions)
     assert {path.name for path in (tmp_path / "model").iterdir()} == {
         "README.md", "config.json", "conversion.json", "model.safetensors"
     }  # fmt: skip
 
 
-def test_a_vocabulary_that_is_too_large(tmp_path):
-    vocab = write_vocab(tmp_path, [*PIECES, *(f"w{i}" for i in range(300))])
-    with pytest.raises(ValueError, match="holds 310 pieces, vocab_size of the configuration is 211"):
+def test_a_vocabulary_that_is_too_large(tmp_path, write_vocab, pieces):
+    vocab = write_vocab(tmp_path, [*pieces, *(f"x{i}" for i in range(300))])
+    with pytest.raises(ValueError, match="holds 361 pieces, vocab_size of the configuration is 211"):
         convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model", vocab_file=vocab)
 
 
-def test_the_checkpoints_own_setting_wins(tmp_path):
+def test_the_checkpoints_own_setting_wins(tmp_path, write_vocab, copy_checkpoint):
     key = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
     folder = copy_checkpoint(TF2 / "BertEncoder" / "encoder", tmp_path / "source", **{key: np.array(False)})
     write_vocab(folder)
@@ -573,7 +545,7 @@ def test_the_checkpoints_own_setting_wins(tmp_path):
 
 
 @pytest.fixture
-def release(tmp_path):
+def release(tmp_path, write_vocab, copy_checkpoint):
     """A folder like those in Google's archives."""
     folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "uncased_L-2_H-32_A-4")
     write_vocab(folder)
@@ -701,47 +673,43 @@ def test_bombs(tmp_path, release):
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.tar"])
 def test_broken_archives(tmp_path, release, name):
-    content = pack(release, tmp_path / name).read_bytes()
-    for size in range(0, len(content), len(content) // 12):
-        (tmp_path / name).write_bytes(content[:size])
-        if not any(content[size:]):
-            continue  # trailing zeros of a tar file are not needed
-        with pytest.raises(ValueError):
-            convert_google_checkpoint(tmp_path / name, tmp_path / "model", verify=False, overwrite=True)
+    def files_of(prefix):
+        return [Path(f"{prefix}{suffix}").read_bytes() for suffix in (".index", ".data-00000-of-00001")]
+
+    content, expected = pack(release, tmp_path / name).read_bytes(), files_of(release / "bert_model.ckpt")
+    broken = [content[:size] for size in range(0, len(content), len(content) // 12) if any(content[size:])]
+    broken.append(gzip.compress(b"no tar at all") if name == "a.tar.gz" else b"nothing")
+    for start in broken:  # trailing zeros of a tar file are not needed
+        (tmp_path / name).write_bytes(start)
+        with pytest.raises(ValueError, match=name), open_source(tmp_path / name):
+            pass
     for place in range(0, len(content), len(content) // 60):
         spoiled = bytearray(content)
         spoiled[place] ^= 0x55
         (tmp_path / name).write_bytes(spoiled)
         try:  # a flipped byte in unused data, such as a date, is harmless
-            convert_google_checkpoint(tmp_path / name, tmp_path / "model", verify=False, overwrite=True)
+            with open_source(tmp_path / name) as found:
+                # tar has no checksum of what it holds; TensorFlow's files have
+                assert name == "a.tar" or files_of(found.prefix) == expected, place
         except ValueError as error:
-            assert str(error)
-    (tmp_path / name).write_bytes(gzip.compress(b"no tar at all") if name == "a.tar.gz" else b"nothing")
-    with pytest.raises(ValueError):
-        convert_google_checkpoint(tmp_path / name, tmp_path / "model", overwrite=True)
+            assert str(error).startswith(str(tmp_path / name))
 
 
 # --- proof -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_report_is_a_table_and_json(tmp_path):
-    report = convert_google_checkpoint(TF1 / "classifier", tmp_path / "model")
-    saved = json.loads((tmp_path / "model" / "conversion.json").read_text())
+def test_the_report_is_a_table_and_json(converted):
+    folder, report = converted("classifier")
+    saved = json.loads((folder / "conversion.json").read_text())
     assert saved == json.loads(json.dumps(dataclasses.asdict(report)))
-    assert saved["verification"]["model_dir"] == str(tmp_path / "model")
+    assert saved["verification"]["model_dir"] == str(folder)
     assert len(saved["verification"]["tensors"]) == 41 and saved["ignored"]["step counter"] == ["global_step"]
     assert "41 identical in every bit" in str(report) and "logits (2, 3)" in str(report)
-    assert (
-        convert_google_checkpoint(TF1 / "classifier", tmp_path / "model", verify=False, overwrite=True).verification
-        is None
-    )
 
 
 @pytest.mark.parametrize("name", ["bert.encoder.layer.1.output.dense.weight", "cls.predictions.bias"])
-def test_verification_finds_a_single_changed_weight(tmp_path, name):
-    from safetensors.torch import save_file
-
-    convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model")
+def test_verification_finds_a_single_changed_weight(tmp_path, name, converted):
+    shutil.copytree(converted("pretrain")[0], tmp_path / "model")
     path = tmp_path / "model" / "model.safetensors"
     weights = load_file(path)
     weights[name].view(-1)[3] += 1e-6
@@ -758,12 +726,14 @@ def test_verification_finds_a_single_changed_weight(tmp_path, name):
         assert any(f"missing: {name}" in problem for problem in report.problems)
 
 
-def test_the_folder_has_a_card(tmp_path):
-    convert_google_checkpoint(TF1 / "pretrain", tmp_path / "released")
-    card = (tmp_path / "released" / "README.md").read_text()
-    assert card.startswith("---\n")
-    assert "# released" in card
-    assert "converted from `pretrain`" in card
-    assert "to be trained" not in card
-    convert_google_checkpoint(TF1 / "pretrain", tmp_path / "classifier", head="sequence-classification")
-    assert "to be trained before use: `classifier" in (tmp_path / "classifier" / "README.md").read_text()
+def test_the_card_names_the_folder_wherever_one_stands(tmp_path, monkeypatch, copy_checkpoint, converted):
+    copy_checkpoint(TF1 / "pretrain", tmp_path / "googles")
+    (tmp_path / "ours").mkdir()
+    monkeypatch.chdir(tmp_path / "ours")
+    convert_google_checkpoint("../googles", ".")
+    card = (tmp_path / "ours" / "README.md").read_text()
+    assert card.startswith("---\n") and "\n# ours\n" in card and "to be trained" not in card
+    monkeypatch.chdir(tmp_path / "googles")
+    convert_google_checkpoint(".", "../model", head="sequence-classification")
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "converted from `googles`" in card and "to be trained before use: `classifier" in card

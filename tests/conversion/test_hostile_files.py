@@ -123,11 +123,6 @@ def test_flipped_data_is_detected_when_the_tensor_is_read(small):
 # --- one sentence per way of being broken ----------------------------------------------------------------------------
 
 
-def spoil_entry(small, *fields):
-    """Replace the entry of `step` by one with the given fields."""
-    put_entries(small, entries_of(small) | {b"step": b"".join(fields)})
-
-
 def dims(*sizes):
     return b"".join(wire.varint(0x12) + wire.varint(len(d)) + d for d in (wire.field(1, n) for n in sizes))
 
@@ -150,21 +145,12 @@ WHOLE = wire.field(7, wire.field(1, b""))  # one slice, the whole of one dimensi
         ((wire.field(1, 1), wire.field(3, 5), wire.field(5, 4)), "data file 5"),
         ((wire.field(1, 1), wire.field(4, NEGATIVE), wire.field(5, 4)), "negative"),
         ((wire.field(1, 1), wire.field(5, HUGE)), "tensor 'step' needs"),
-        (
-            (wire.field(1, 1), wire.field(4, HUGE), wire.field(5, 4)),
-            "tensor 'step' needs",
-        ),
+        ((wire.field(1, 1), wire.field(4, HUGE), wire.field(5, 4)), "tensor 'step' needs"),
         ((wire.field(1, 1), wire.field(5, 8)), "needs 4 bytes, 8 are stored"),
         ((wire.field(1, 1), wire.field(5, 4)), "share bytes"),
         ((wire.field(1, 7), wire.field(2, dims(HUGE))), "strings cannot fit"),
-        (
-            (wire.field(1, 1), wire.field(5, 4), wire.field(7, wire.field(1, b""))),
-            "bytes of its own",
-        ),
-        (
-            (wire.field(1, 1), wire.field(2, dims(2)), wire.field(7, wire.field(1, b""))),
-            "no entry",
-        ),
+        ((wire.field(1, 1), wire.field(5, 4), WHOLE), "bytes of its own"),
+        ((wire.field(1, 1), wire.field(2, dims(2)), WHOLE), "no entry"),
         ((wire.field(1, b"text"),), "holds bytes"),
         ((wire.field(2, 3),), "holds a number"),
         ((b"\x0b",), "wire type 3"),
@@ -175,48 +161,35 @@ WHOLE = wire.field(7, wire.field(1, b""))  # one slice, the whole of one dimensi
     ],
 )
 def test_broken_entries(small, fields, message):
-    spoil_entry(small, *fields)
+    put_entries(small, entries_of(small) | {b"step": b"".join(fields)})
     with pytest.raises(ValueError, match=message):
         read_all(small)
+
+
+EMPTY = wire.field(1, 1) + wire.field(2, dims(0))
 
 
 @pytest.mark.parametrize(
-    ("header", "message"),
+    ("change", "message"),
     [
-        (b"", "num_shards is 0"),
-        (wire.field(1, NEGATIVE), "num_shards is -5"),
-        (wire.field(1, 1) + wire.field(2, 7), "endianness is 7"),
-        (wire.field(1, 1) + wire.field(3, wire.field(2, 9)), "reader of version 9"),
+        ({b"": b""}, "num_shards is 0"),
+        ({b"": wire.field(1, NEGATIVE)}, "num_shards is -5"),
+        ({b"": wire.field(1, 1) + wire.field(2, 7)}, "endianness is 7"),
+        ({b"": wire.field(1, 1) + wire.field(3, wire.field(2, 9))}, "reader of version 9"),
+        ({b"": None}, "first key"),
+        ({b"\xff\xfe": EMPTY}, "not UTF-8"),
+        ({b"\0orphan": EMPTY}, "no tensor claims"),
     ],
 )
-def test_broken_headers(small, header, message):
-    put_entries(small, entries_of(small) | {b"": header})
+def test_broken_headers_and_names(small, change, message):
+    entries = entries_of(small) | change
+    put_entries(small, {key: value for key, value in entries.items() if value is not None})
     with pytest.raises(ValueError, match=message):
-        read_all(small)
-
-
-def test_missing_header(small):
-    entries = entries_of(small)
-    del entries[b""]
-    put_entries(small, entries)
-    with pytest.raises(ValueError, match="first key"):
-        read_all(small)
-
-
-def test_names_that_are_none(small):
-    put_entries(small, entries_of(small) | {b"\xff\xfe": wire.field(1, 1) + wire.field(2, dims(0))})
-    with pytest.raises(ValueError, match="not UTF-8"):
-        read_all(small)
-
-
-def test_slices_that_no_tensor_claims(small):
-    put_entries(small, entries_of(small) | {b"\0orphan": wire.field(1, 1) + wire.field(2, dims(0))})
-    with pytest.raises(ValueError, match="no tensor claims"):
         read_all(small)
 
 
 def test_types_without_counterpart_are_listed_but_not_read(small):
-    spoil_entry(small, wire.field(1, 20))
+    put_entries(small, entries_of(small) | {b"step": wire.field(1, 20)})
     bundle = read_tensor_bundle(small)
     assert bundle.info["step"].dtype == "resource"
     with pytest.raises(ValueError, match="resource"):
@@ -241,16 +214,17 @@ def test_missing_and_truncated_files(small):
         read_tensor_bundle(small.with_name("nothing"))
 
 
-def test_wrong_magic_padding_and_gaps(small):
-    table = files_of(small)[INDEX]
-    put(small, INDEX, table[:-1] + b"\0")
-    with pytest.raises(ValueError, match="magic"):
-        read_all(small)
-    put(small, INDEX, table[:-9] + b"\1" + table[-8:])
-    with pytest.raises(ValueError, match="padding of the footer"):
-        read_all(small)
-    put(small, INDEX, table[:-48] + b"gap" + table[-48:])
-    with pytest.raises(ValueError, match="must fill the file"):
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda table: table[:-1] + b"\0", "magic"),
+        (lambda table: table[:-9] + b"\1" + table[-8:], "padding of the footer"),
+        (lambda table: table[:-48] + b"gap" + table[-48:], "must fill the file"),
+    ],
+)
+def test_wrong_magic_padding_and_gaps(small, change, message):
+    put(small, INDEX, change(files_of(small)[INDEX]))
+    with pytest.raises(ValueError, match=message):
         read_all(small)
 
 
@@ -376,28 +350,18 @@ def test_mutated_index_and_data_files(small):
     assert detected > 0.8 * FUZZED_FILES  # the others appended to the data, or changed nothing
 
 
-def test_mutations_behind_valid_checksums(small):
+def test_mutated_blocks_and_entries_behind_valid_checksums(small):
     """With corrected checksums the parser itself must reject the mutations."""
-    content, rng = files_of(small), random.Random(2)
-    outcomes = set()
+    table, entries, rng = files_of(small)[INDEX], entries_of(small), random.Random(2)
+    outcomes = {"block": set(), "entry": set()}
     for _ in range(FUZZED_FILES):
-        put(
-            small,
-            INDEX,
-            rebuild(content[INDEX], lambda block: (mutate(rng, block), rng.choice((b"\0", b"\0", b"\1")))),
-        )
-        outcomes.add(check_mutant(small))
-    assert outcomes == {True, False}
-
-
-def test_mutated_entries(small):
-    entries, rng = entries_of(small), random.Random(3)
-    outcomes = set()
-    for _ in range(FUZZED_FILES):
+        block = rebuild(table, lambda block: (mutate(rng, block), rng.choice((b"\0", b"\0", b"\1"))))
+        put(small, INDEX, block)
+        outcomes["block"].add(check_mutant(small))
         key = rng.choice(sorted(entries))
         put_entries(small, entries | {key: mutate(rng, entries[key])})
-        outcomes.add(check_mutant(small))
-    assert outcomes == {True, False}
+        outcomes["entry"].add(check_mutant(small))
+    assert outcomes == {"block": {True, False}, "entry": {True, False}}
 
 
 def test_mutated_slices(tmp_path):

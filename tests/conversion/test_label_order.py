@@ -1,13 +1,11 @@
 """Google's MNLI classifier in and out: every class keeps its name, and every name its row."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
-from mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.conversion import (
     convert_google_checkpoint,
     export_google_checkpoint,
@@ -30,28 +28,25 @@ def probabilities(folder):
     return {model.config.id2label[row]: logits[:, row] for row in range(3)}
 
 
-def write_classifier(folder, names):
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 30, "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3}
-    config = MyBertConfig(
-        **sizes, intermediate_size=20, max_position_embeddings=16, hidden_act="gelu_pytorch_tanh",
-        id2label=dict(enumerate(names)), label2id={name: row for row, name in enumerate(names)},
-    )  # fmt: skip
-    model = MyBertForSequenceClassification(config)
-    torch.nn.init.normal_(model.classifier.weight)
-    torch.nn.init.normal_(model.classifier.bias)
-    model.save_pretrained(folder)
-    return model
+@pytest.fixture
+def write_classifier(save_model):
+    """Save a classifier with named classes."""
+
+    def write(folder, names):
+        labels = {"id2label": dict(enumerate(names)), "label2id": {name: row for row, name in enumerate(names)}}
+        return save_model(folder, "sequence-classification", tokenizer=False, **labels)
+
+    return write
 
 
-def test_googles_classifier_gets_googles_order(tmp_path):
-    report = convert_google_checkpoint(CLASSIFIER, tmp_path / "model", task="mnli")
-    config = AutoConfig.from_pretrained(tmp_path / "model")
+def test_googles_classifier_gets_googles_order(converted):
+    folder, report = converted("classifier", task="mnli")
+    config = AutoConfig.from_pretrained(folder)
     assert [config.id2label[row] for row in range(3)] == ["contradiction", "entailment", "neutral"]
     assert any("Google's order of mnli" in decision for decision in report.decisions)
 
 
-def test_a_classifier_goes_out_and_comes_back_by_name(tmp_path):
+def test_a_classifier_goes_out_and_comes_back_by_name(tmp_path, write_classifier):
     model = write_classifier(tmp_path / "ours", GLUES)
     report = export_google_checkpoint(tmp_path / "ours", tmp_path / "google" / "m")
     assert any("contradiction, entailment, neutral, the order of Google" in line for line in report.decisions)
@@ -74,12 +69,10 @@ def test_a_classifier_goes_out_and_comes_back_by_name(tmp_path):
     assert all((again[name] == bundle[name]).all() for name in ROWS)
 
 
-def test_verification_takes_no_other_order(tmp_path):
+def test_verification_takes_no_other_order(tmp_path, write_classifier, change_config):
     write_classifier(tmp_path / "ours", GLUES)
     export_google_checkpoint(tmp_path / "ours", tmp_path / "google" / "m")
-    config = json.loads((tmp_path / "ours" / "config.json").read_text())
-    config["id2label"] = dict(enumerate(("neutral", "entailment", "contradiction")))
-    (tmp_path / "ours" / "config.json").write_text(json.dumps(config))
+    change_config(tmp_path / "ours", id2label=dict(enumerate(("neutral", "entailment", "contradiction"))))
     report = verify_conversion(tmp_path / "google", tmp_path / "ours")
     assert not report.ok and "classifier.weight" in report.problems[0]
 
@@ -95,7 +88,7 @@ def test_verification_takes_no_other_order(tmp_path):
         (("1", "0"), "0, 1, the order of Google's"),
     ],
 )
-def test_what_is_written_is_said(tmp_path, names, said):
+def test_what_is_written_is_said(tmp_path, names, said, write_classifier):
     model = write_classifier(tmp_path / "ours", names)
     report = export_google_checkpoint(tmp_path / "ours", tmp_path / "google" / "m")
     (decision,) = [line for line in report.decisions if line.startswith("labels: ")]
@@ -105,11 +98,11 @@ def test_what_is_written_is_said(tmp_path, names, said):
     assert (stored == model.classifier.bias.detach().numpy()[order or [0, 1, 2]]).all()
 
 
-def test_classes_without_names_are_said(tmp_path):
-    report = convert_google_checkpoint(CLASSIFIER, tmp_path / "model")
+def test_classes_without_names_are_said(converted):
+    folder, report = converted("classifier")
     (decision,) = [line for line in report.decisions if line.startswith("labels: ")]
     assert "have no names" in decision and "--task" in decision and "--labels" in decision
-    assert AutoConfig.from_pretrained(tmp_path / "model").id2label == {row: f"LABEL_{row}" for row in range(3)}
+    assert AutoConfig.from_pretrained(folder).id2label == {row: f"LABEL_{row}" for row in range(3)}
 
 
 @pytest.mark.parametrize(

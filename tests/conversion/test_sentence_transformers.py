@@ -1,6 +1,7 @@
 """A model of sentence-transformers keeps its pooling, normalisation and prompts in every conversion of folders."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -79,8 +80,6 @@ def test_google_has_no_place_for_it(folder, tmp_path):
 
 
 def test_modules_elsewhere_are_refused(folder, tmp_path):
-    import shutil
-
     shutil.copytree(folder, tmp_path / "evil")
     modules = json.loads((tmp_path / "evil" / "modules.json").read_text())
     modules[1]["path"] = "../secrets"

@@ -3,15 +3,15 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoTokenizer, BertConfig
+from transformers import AutoConfig, AutoTokenizer
 
-import mybert
 from mybert.conversion import (
     from_transformers_bert,
     key_map,
@@ -19,34 +19,11 @@ from mybert.conversion import (
     verify_conversion,
 )
 
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "quick", "##er", "fox", *(f"w{i}" for i in range(21))]
-SIZES = {
-    "vocab_size": 30, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20,
-    "max_position_embeddings": 16,
-}  # fmt: skip
 
-
-def save_model(folder, model, tokenizer=True):
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(std=0.3, generator=generator)
-    model.save_pretrained(folder)
-    if tokenizer:
-        (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
-        mybert.MyBertTokenizer(folder / "vocab.txt", do_lower_case=True).save_pretrained(folder)
-    return folder
-
-
-def our_model(folder, head, **fields):
-    return save_model(
-        folder, getattr(mybert, f"MyBert{key_map.HEADS[head].class_suffix}")(mybert.MyBertConfig(**SIZES, **fields))
-    )
-
-
-def their_model(folder, head, **fields):
-    model_class = getattr(transformers, f"Bert{key_map.HEADS[head].class_suffix}")
-    return save_model(folder, model_class(BertConfig(**SIZES, **fields)), tokenizer=False)
+@pytest.fixture(scope="session")
+def save_bert(save_model):
+    """Save a tiny model of transformers, without a tokenizer."""
+    return partial(save_model, library=transformers, tokenizer=False)
 
 
 def weights_of(folder):
@@ -60,8 +37,8 @@ def assert_same_bits(a, b):
 
 
 @pytest.mark.parametrize("head", key_map.HEADS)
-def test_there_and_back(tmp_path, head):
-    our_model(tmp_path / "model", head)
+def test_there_and_back(tmp_path, head, save_model):
+    save_model(tmp_path / "model", head)
     report = to_transformers_bert(tmp_path / "model", tmp_path / "bert")
     assert report.verification.ok and report.head == head and len(report.verification.outputs)
     config = AutoConfig.from_pretrained(tmp_path / "bert")
@@ -74,32 +51,31 @@ def test_there_and_back(tmp_path, head):
     assert set(before) - set(after) <= {"sparse_prediction", "unpad_inputs"}
 
 
-def test_a_trunk_keeps_nothing_of_the_head_that_stays_behind(tmp_path):
-    their_model(tmp_path / "bert", "sequence-classification")
-    path = tmp_path / "bert" / "config.json"
-    labels = {"id2label": {0: "a", 1: "b"}, "label2id": {"a": 0, "b": 1}, "finetuned_for": {"task": "classification"}}
-    labels["problem_type"] = "single_label_classification"
-    path.write_text(json.dumps(json.loads(path.read_text()) | labels))
+def test_a_trunk_keeps_nothing_of_the_head_that_stays_behind(tmp_path, change_config, save_bert):
+    save_bert(tmp_path / "bert", "sequence-classification")
+    labels = {"id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
+    labels |= {"finetuned_for": {"task": "classification"}, "problem_type": "single_label_classification"}
+    change_config(tmp_path / "bert", **labels)
     from_transformers_bert(tmp_path / "bert", tmp_path / "same")
-    assert AutoConfig.from_pretrained(tmp_path / "same").id2label == {0: "a", 1: "b"}
+    assert AutoConfig.from_pretrained(tmp_path / "same").id2label == {0: "a", 1: "b", 2: "c"}
     from_transformers_bert(tmp_path / "bert", tmp_path / "trunk", head="encoder")
     kept = json.loads((tmp_path / "trunk" / "config.json").read_text())
     assert not kept.keys() & labels.keys()
 
 
-def test_left_to_right_models(tmp_path):
+def test_left_to_right_models(tmp_path, save_model):
     """Without a pooler they are the same on both sides; with one they pool another token."""
-    our_model(tmp_path / "model", "masked-lm", is_decoder=True)
+    save_model(tmp_path / "model", "masked-lm", is_decoder=True)
     assert to_transformers_bert(tmp_path / "model", tmp_path / "bert").verification.ok
-    our_model(tmp_path / "pooled", "sequence-classification", is_decoder=True)
+    save_model(tmp_path / "pooled", "sequence-classification", is_decoder=True)
     with pytest.raises(ValueError, match="MyBERT then pools the last token"):
         to_transformers_bert(tmp_path / "pooled", tmp_path / "bert2")
     assert not (tmp_path / "bert2").exists()
 
 
 @pytest.mark.parametrize("head", key_map.HEADS)
-def test_a_model_of_transformers(tmp_path, head):
-    their_model(tmp_path / "bert", head)
+def test_a_model_of_transformers(tmp_path, head, save_bert):
+    save_bert(tmp_path / "bert", head)
     report = from_transformers_bert(tmp_path / "bert", tmp_path / "model")
     assert report.verification.ok and not report.ignored
     assert_same_bits(tmp_path / "bert", tmp_path / "model")
@@ -107,33 +83,26 @@ def test_a_model_of_transformers(tmp_path, head):
     assert verify_conversion(tmp_path / "bert", tmp_path / "model").ok
 
 
-def test_the_tokenizer_goes_along(tmp_path):
-    our_model(tmp_path / "model", "encoder")
+def test_the_tokenizer_goes_along(tmp_path, save_model):
+    save_model(tmp_path / "model", "encoder")
     to_transformers_bert(tmp_path / "model", tmp_path / "bert")
     from_transformers_bert(tmp_path / "bert", tmp_path / "back")
-    ids = [
-        AutoTokenizer.from_pretrained(tmp_path / name)("The quicker fox").input_ids
-        for name in ("model", "bert", "back")
-    ]
-    assert ids[0] == ids[1] == ids[2] == [2, 5, 6, 7, 8, 3]
+    for name in ("model", "bert", "back"):
+        tokenizer = AutoTokenizer.from_pretrained(tmp_path / name)
+        assert tokenizer("The quicker fox").input_ids == [2, 5, 6, 7, 8, 3]
     assert not list((tmp_path / "bert").glob("*.py"))
 
 
-def test_a_tokenizer_of_vocab_txt_alone(tmp_path):
-    their_model(tmp_path / "bert", "encoder")
-    (tmp_path / "bert" / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+def test_a_tokenizer_of_vocab_txt_alone(tmp_path, write_vocab, save_bert):
+    save_bert(tmp_path / "bert", "encoder")
+    write_vocab(tmp_path / "bert")
     from_transformers_bert(tmp_path / "bert", tmp_path / "model")
-    assert AutoTokenizer.from_pretrained(tmp_path / "model").tokenize("The quicker fox") == [
-        "the",
-        "quick",
-        "##er",
-        "fox",
-    ]
+    tokens = AutoTokenizer.from_pretrained(tmp_path / "model").tokenize("The quicker fox")
+    assert tokens == ["the", "quick", "##er", "fox"]
 
 
 def save_their_tokenizer(folder, **settings):
     """A tokenizer of transformers and what its configuration shall say; None takes a setting out."""
-    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
     transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
     path = folder / "tokenizer_config.json"
     content = json.loads(path.read_text()) | settings
@@ -150,10 +119,11 @@ def load_without_mybert(folder):
     return json.loads(run.stdout)
 
 
-def test_a_tokenizer_that_names_no_class(tmp_path):
+def test_a_tokenizer_that_names_no_class(tmp_path, write_vocab, save_bert):
     """As `bert-base-uncased` has it: transformers goes by the model's type, which it would not know any more."""
-    their_model(tmp_path / "bert", "encoder")
+    save_bert(tmp_path / "bert", "encoder")
     tokens = {f"{name}_token": None for name in ("mask", "pad", "cls", "sep", "unk")}
+    write_vocab(tmp_path / "bert")
     save_their_tokenizer(tmp_path / "bert", tokenizer_class=None, backend=None, model_max_length=16, **tokens)
     report = from_transformers_bert(tmp_path / "bert", tmp_path / "model")
     assert report.decisions == ("tokenizer: made from tokenizer.json",)
@@ -164,9 +134,9 @@ def test_a_tokenizer_that_names_no_class(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["tokenizer_config.json", "config.json"])
-def test_a_tokenizer_of_another_class_is_copied(tmp_path, place):
-    their_model(tmp_path / "bert", "encoder")
-    (tmp_path / "bert" / "vocab.txt").write_text("\n".join([*PIECES[:5], *"quickfox"]) + "\n")
+def test_a_tokenizer_of_another_class_is_copied(tmp_path, place, write_vocab, pieces, save_bert):
+    save_bert(tmp_path / "bert", "encoder")
+    write_vocab(tmp_path / "bert", [*pieces[:5], *"quickfox"])
     settings = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "character"}
     (tmp_path / "bert" / "tokenizer_config.json").write_text(json.dumps(settings))
     path = tmp_path / "bert" / place
@@ -178,8 +148,9 @@ def test_a_tokenizer_of_another_class_is_copied(tmp_path, place):
     assert before.tokenize("quick fox") == after.tokenize("quick fox") == [*"quickfox"]
 
 
-def test_a_tokenizer_that_names_its_class_is_copied(tmp_path):
-    their_model(tmp_path / "bert", "encoder")
+def test_a_tokenizer_that_names_its_class_is_copied(tmp_path, write_vocab, save_bert):
+    save_bert(tmp_path / "bert", "encoder")
+    write_vocab(tmp_path / "bert")
     save_their_tokenizer(tmp_path / "bert")
     from_transformers_bert(tmp_path / "bert", tmp_path / "model")
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -187,32 +158,30 @@ def test_a_tokenizer_that_names_its_class_is_copied(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_the_type_of_the_weights_stays(tmp_path, dtype):
-    model = mybert.MyBertForMaskedLM(mybert.MyBertConfig(**SIZES)).to(dtype)
-    save_model(tmp_path / "model", model)
+def test_the_type_of_the_weights_stays(tmp_path, dtype, save_model):
+    save_model(tmp_path / "model", "masked-lm", dtype=dtype)
     to_transformers_bert(tmp_path / "model", tmp_path / "bert")
     assert_same_bits(tmp_path / "model", tmp_path / "bert")
     assert AutoConfig.from_pretrained(tmp_path / "bert").dtype == dtype
 
 
-def test_untied_output_weights(tmp_path):
-    our_model(tmp_path / "model", "pretraining", tie_word_embeddings=False)
+def test_untied_output_weights(tmp_path, save_model):
+    save_model(tmp_path / "model", "pretraining", tie_word_embeddings=False)
     to_transformers_bert(tmp_path / "model", tmp_path / "bert")
     assert "cls.predictions.decoder.weight" in weights_of(tmp_path / "bert")
     assert_same_bits(tmp_path / "model", tmp_path / "bert")
 
 
-def test_an_old_checkpoint(tmp_path):
+def test_an_old_checkpoint(tmp_path, change_config, save_bert):
     """Like `bert-base-uncased`: a masked LM by name that holds all of pretraining, with names of before 2020."""
-    their_model(tmp_path / "bert", "pretraining")
+    save_bert(tmp_path / "bert", "pretraining")
     weights = weights_of(tmp_path / "bert")
     old = {
         name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): v for name, v in weights.items()
     }
-    old["bert.embeddings.position_ids"] = torch.arange(16)[None]
+    old["bert.embeddings.position_ids"] = torch.arange(24)[None]
     save_file(old, tmp_path / "bert" / "model.safetensors", metadata={"format": "pt"})
-    path = tmp_path / "bert" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"architectures": ["BertForMaskedLM"]}))
+    change_config(tmp_path / "bert", architectures=["BertForMaskedLM"])
     report = from_transformers_bert(tmp_path / "bert", tmp_path / "all", "pretraining")
     assert report.verification.ok and not report.ignored
     for name, value in weights_of(tmp_path / "all").items():
@@ -221,25 +190,23 @@ def test_an_old_checkpoint(tmp_path):
     assert report.head == "masked-lm" and len(report.ignored["weight the head does not use"]) == 4
 
 
-def test_what_mybert_does_not_compute(tmp_path):
-    their_model(tmp_path / "bert", "encoder")
-    path = tmp_path / "bert" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"position_embedding_type": "relative_key"}))
+def test_what_mybert_does_not_compute(tmp_path, change_config, save_bert):
+    save_bert(tmp_path / "bert", "encoder")
+    change_config(tmp_path / "bert", position_embedding_type="relative_key")
     with pytest.raises(ValueError, match="relative_key"):
         from_transformers_bert(tmp_path / "bert", tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
-def test_a_difference_is_found(tmp_path):
-    our_model(tmp_path / "model", "sequence-classification")
+def test_a_difference_is_found(tmp_path, save_model, change_config):
+    save_model(tmp_path / "model", "sequence-classification")
     to_transformers_bert(tmp_path / "model", tmp_path / "bert")
     weights = weights_of(tmp_path / "bert")
     weights["classifier.bias"][1] += 1
     save_file(weights, tmp_path / "bert" / "model.safetensors", metadata={"format": "pt"})
     report = verify_conversion(tmp_path / "model", tmp_path / "bert")
     assert [problem.split(" differ")[0] for problem in report.problems] == ["logits", "1 tensors"]
-    path = tmp_path / "bert" / "config.json"
     to_transformers_bert(tmp_path / "model", tmp_path / "bert", overwrite=True)
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"hidden_act": "relu"}))
+    change_config(tmp_path / "bert", hidden_act="relu")
     assert not verify_conversion(tmp_path / "model", tmp_path / "bert").ok
     assert Path(report.model_dir) == tmp_path / "bert"

@@ -1,6 +1,7 @@
 """Model folders, complete and broken in every way that has an error message."""
 
 import json
+import re
 import shutil
 import sys
 import time
@@ -14,7 +15,7 @@ from huggingface_hub.errors import EntryNotFoundError, HTTPError, RepositoryNotF
 from safetensors.torch import load_file, save_file
 
 import mybert
-from mybert.files import COMPANIONS, Checkpoint, companion_files, copy_companions
+from mybert.files import Checkpoint, companion_files, copy_companions
 from mybert.files.checkpoint import check_available
 
 SIZES = {
@@ -25,16 +26,10 @@ SIZES = {
     "intermediate_size": 12,
     "max_position_embeddings": 16,
 }
-HEADS = [
-    "Model",
-    "ForPreTraining",
-    "ForMaskedLM",
-    "ForNextSentencePrediction",
-    "ForSequenceClassification",
-    "ForMultipleChoice",
-    "ForTokenClassification",
-    "ForQuestionAnswering",
-]
+HEADS = (
+    "Model ForPreTraining ForMaskedLM ForNextSentencePrediction ForSequenceClassification ForMultipleChoice "
+    "ForTokenClassification ForQuestionAnswering"
+).split()
 
 
 @pytest.fixture(scope="session")
@@ -104,64 +99,46 @@ def test_other_model_types_are_not_compared(folder):
 
 
 @pytest.mark.parametrize(
-    ("fields", "tensor", "found", "expected"),
+    ("fields", "message"),
     [
-        ({"vocab_size": 10**12}, "bert.embeddings.word_embeddings.weight", "(11, 8)", "(1000000000000, 8)"),
-        ({"max_position_embeddings": 20}, "bert.embeddings.position_embeddings.weight", "(16, 8)", "(20, 8)"),
-        ({"type_vocab_size": 1}, "bert.embeddings.token_type_embeddings.weight", "(2, 8)", "(1, 8)"),
-        ({"hidden_size": 16}, "bert.embeddings.word_embeddings.weight", "(11, 8)", "(11, 16)"),
-        ({"intermediate_size": 13}, "bert.encoder.layer.0.intermediate.dense.weight", "(12, 8)", "(13, 8)"),
-        ({"id2label": {"0": "a", "1": "b"}}, "classifier.weight", "(3, 8)", "(2, 8)"),
-        ({"architectures": ["MyBertForMultipleChoice"]}, "classifier.weight", "(3, 8)", "(1, 8)"),
+        ({"vocab_size": 10**12}, r"word_embeddings.weight in .* has shape \(11, 8\); expected \(1000000000000, 8\)"),
+        ({"max_position_embeddings": 20}, r"position_embeddings.weight in .* \(16, 8\); expected \(20, 8\)"),
+        ({"type_vocab_size": 1}, r"token_type_embeddings.weight in .* \(2, 8\); expected \(1, 8\)"),
+        ({"hidden_size": 16}, r"word_embeddings.weight in .* \(11, 8\); expected \(11, 16\)"),
+        ({"intermediate_size": 13}, r"layer.0.intermediate.dense.weight in .* \(12, 8\); expected \(13, 8\)"),
+        ({"id2label": {"0": "a", "1": "b"}}, r"classifier.weight in .* \(3, 8\); expected \(2, 8\)"),
+        ({"architectures": ["MyBertForMultipleChoice"]}, r"classifier.weight in .* \(3, 8\); expected \(1, 8\)"),
+        *(
+            ({"num_hidden_layers": layers}, f"num_hidden_layers is {layers}, but the weights have 2 layers")
+            for layers in (10**9, 10**30, 3, 1, 0)
+        ),
+        ({"hidden_size": "8"}, "hidden_size is '8'; expected a whole number of at least 1"),
+        ({"vocab_size": 11.0}, r"vocab_size is 11\.0; expected a whole number"),
+        ({"num_attention_heads": True}, "num_attention_heads is True; expected a whole number"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers is -1; expected a whole number of at least 0"),
+        ({"dtype": "float99"}, "dtype is 'float99'; expected one of float16, bfloat16"),
+        ({"torch_dtype": [1]}, r"torch_dtype is \[1\]; expected one of float16"),
+        ({"architectures": "Bert"}, "architectures is 'Bert'; expected a list"),
+        ({"architectures": [1]}, r"architectures is \[1\]; expected a list"),
+        ({"model_type": ["bert"]}, r"model_type is \['bert'\]; expected a string"),
+        ({"id2label": ["a"]}, r"id2label is \['a'\]; expected an object"),
+        ({"id2label": {"0": [1]}}, r"id2label is \{'0': \[1\]\}; expected an object"),
+        ({"id2label": {"a": "b"}}, r"id2label is \{'a': 'b'\}; expected 0, 1, 2"),
+        ({"id2label": {"0": "a", "2": "b"}}, r"id2label is \{'0': 'a', '2': 'b'\}; expected 0, 1, 2"),
+        ({"label2id": {"a": {}}}, r"label2id is \{'a': \{\}\}; expected an object"),
     ],
 )
-def test_sizes_that_disagree_with_the_weights(folder, fields, tensor, found, expected):
+def test_configurations_that_disagree_with_the_weights_or_have_wrong_types(folder, fields, message):
     change(folder, **fields)
-    assert complaint(folder) == (
-        f"{tensor} in {folder} has shape {found}; expected {expected}, given the sizes in its config.json."
-    )
-
-
-@pytest.mark.parametrize("layers", [10**9, 10**30, 3, 1, 0])
-def test_number_of_layers_that_disagrees(folder, layers):
-    change(folder, num_hidden_layers=layers)
-    assert complaint(folder).endswith(
-        f"num_hidden_layers is {layers}, but the weights have 2 layers; expected the same number."
-    )
+    found = complaint(folder)
+    assert re.search(message, found) and str(folder) in found
 
 
 def test_missing_tensors(folder):
     weights = load_file(folder / "model.safetensors")
     gone = "bert.encoder.layer.1.output.dense.bias"
     save_file({name: value for name, value in weights.items() if name != gone}, folder / "model.safetensors")
-    assert complaint(folder) == f"The weights in {folder} lack {gone}; expected it with shape (8,)."
-
-
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        ({"hidden_size": "8"}, "hidden_size is '8'; expected a whole number of at least 1."),
-        ({"vocab_size": 11.0}, "vocab_size is 11.0; expected a whole number of at least 1."),
-        ({"num_attention_heads": True}, "num_attention_heads is True; expected a whole number of at least 1."),
-        ({"num_hidden_layers": -1}, "num_hidden_layers is -1; expected a whole number of at least 0."),
-        ({"dtype": "float99"}, "dtype is 'float99'; expected one of float16, bfloat16, float32, float64."),
-        ({"torch_dtype": [1]}, "torch_dtype is [1]; expected one of float16, bfloat16, float32, float64."),
-        ({"architectures": "Bert"}, "architectures is 'Bert'; expected a list of class names."),
-        ({"architectures": [1]}, "architectures is [1]; expected a list of class names."),
-        ({"model_type": ["bert"]}, "model_type is ['bert']; expected a string."),
-        ({"id2label": ["a"]}, """id2label is ['a']; expected an object such as {"0": "no", "1": "yes"}."""),
-        ({"id2label": {"0": [1]}}, """id2label is {'0': [1]}; expected an object such as {"0": "no", "1": "yes"}."""),
-        ({"id2label": {"a": "b"}}, "id2label is {'a': 'b'}; expected 0, 1, 2, ... as names, without gaps."),
-        (
-            {"id2label": {"0": "a", "2": "b"}},
-            "id2label is {'0': 'a', '2': 'b'}; expected 0, 1, 2, ... as names, without gaps.",
-        ),
-        ({"label2id": {"a": {}}}, """label2id is {'a': {}}; expected an object such as {"no": 0, "yes": 1}."""),
-    ],
-)
-def test_fields_of_the_wrong_type(folder, fields, sentence):
-    change(folder, **fields)
-    assert complaint(folder) == f"{folder / 'config.json'}: {sentence}"
+    assert complaint(folder).startswith(f"The weights in {folder} lack {gone}; expected")
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
@@ -170,9 +147,9 @@ def test_fields_of_the_wrong_type(folder, fields, sentence):
     [
         (b"", "is not JSON"),
         (b"\xff\xfe", "is not JSON"),
-        (b"[1]", "holds a JSON list; expected an object."),
-        (b"null", "holds a JSON NoneType; expected an object."),
-        (b"[" * 100_000, "is nested too deeply; expected a JSON object."),
+        (b"[1]", "holds a JSON list"),
+        (b"null", "holds a JSON NoneType"),
+        (b"[" * 100_000, "is nested too deeply"),
         (b'{"a": ' + b"9" * 5000 + b"}", "is not JSON"),
     ],
     ids=["empty", "no text", "list", "null", "deep", "long number"],
@@ -242,15 +219,10 @@ def test_what_is_here_is_not_asked_for(hub, tmp_path):
     check_available(tmp_path)
     (tmp_path / "vocab.txt").write_text("[PAD]\n")
     check_available(tmp_path / "vocab.txt", "tokenizer")
+    for ask_hub in (False, True):  # transformers takes a file for a configuration, and unpickles it as weights
+        with pytest.raises(NotADirectoryError, match=r"^model is '.*vocab.txt', which is a file"):
+            check_available(tmp_path / "vocab.txt", ask_hub=ask_hub)
     assert hub[0] == []
-
-
-@pytest.mark.parametrize("check", [partial(check_available, ask_hub=False), check_available])
-def test_a_model_is_a_folder_and_no_file_of_it(check, hub, tmp_path):
-    """transformers takes a config.json for a configuration, and unpickles the file as weights."""
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(NotADirectoryError, match=r"^model is '.*config.json', which is a file; expected the folder"):
-        check(tmp_path / "config.json")
 
 
 def test_a_name_is_asked_for_once(hub, tmp_path, monkeypatch):
@@ -323,22 +295,19 @@ def test_modules_travel_whole(embedder, tmp_path):
 def test_settings_travel_without_modules(tmp_path):
     (tmp_path / "config_sentence_transformers.json").write_text("{}")
     assert companion_files(tmp_path) == ["config_sentence_transformers.json"]
-    assert COMPANIONS[0] == "modules.json"
 
 
-@pytest.mark.parametrize("path", ["..", "/etc", "1_Pooling/../..", "."])
-def test_modules_outside_are_refused(embedder, tmp_path, path):
-    (embedder / "modules.json").write_text(json.dumps([MODULES[0], MODULES[1] | {"path": path}]))
-    with pytest.raises(ValueError, match="expected folders within"):
-        copy_companions(embedder, tmp_path / "target")
+OUTSIDE = [json.dumps([MODULES[0], MODULES[1] | {"path": path}]) for path in ("..", "/etc", "1_Pooling/../..", ".")]
 
 
-@pytest.mark.parametrize("content", ["", "[1]", '{"a": 1}', "[" * 5000, '[{"path": 3}]', '[{"path": ["a"]}]'])
-def test_broken_lists_of_modules_are_refused(embedder, content):
+@pytest.mark.parametrize(
+    "content", ["", "[1]", '{"a": 1}', "[" * 5000, '[{"path": 3}]', '[{"path": ["a"]}]', *OUTSIDE]
+)
+def test_broken_lists_of_modules_and_modules_outside_are_refused(embedder, tmp_path, content):
     (embedder / "modules.json").write_text(content)
     with pytest.raises(ValueError, match=r"modules\.json") as caught:
-        companion_files(embedder)
-    assert len(str(caught.value)) < 500
+        copy_companions(embedder, tmp_path / "target")
+    assert len(str(caught.value)) < 500 and not (tmp_path / "target").exists()
 
 
 def test_links_are_followed_within_the_hub_s_cache_only(embedder, tmp_path):

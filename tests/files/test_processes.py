@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections import Counter, deque
+from contextlib import suppress
 from functools import partial
 from multiprocessing.context import SpawnProcess
 
@@ -33,11 +34,17 @@ time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", [("in cleaning up",), ()])
-def test_a_second_signal_ends_at_once_with_one_line(first, moment):
-    command = [sys.executable, "-c", SLOW_TO_END, *moment]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+def start(path, code, *arguments):
+    """A script in a process that may be imported by its own processes, in a group as a terminal makes one."""
+    (path / "script.py").write_text(code)
+    command = [sys.executable, path / "script.py", *arguments]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command, text=True, start_new_session=True, **pipes)
+
+
+@pytest.mark.parametrize(("first", "moment"), [(signal.SIGINT, ["in cleaning up"]), (signal.SIGTERM, [])])
+def test_a_second_signal_ends_at_once_with_one_line(tmp_path, first, moment):
+    with start(tmp_path, SLOW_TO_END, *moment) as process:
         assert process.stdout.readline() == "begun\n"
         process.send_signal(first)
         assert process.stdout.readline() == "cleaning up\n"
@@ -66,10 +73,9 @@ with interruptible():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_is_heard_by_who_already_waits(number):
+def test_a_signal_is_heard_by_who_already_waits(tmp_path, number):
     """Its handler could not run before: the same as one that comes between Python's last look and the call."""
-    command = [sys.executable, "-c", WAITS_FOR_INPUT, str(int(number))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with start(tmp_path, WAITS_FOR_INPUT, str(int(number))) as process:
         try:
             process.wait(timeout=20)
         finally:
@@ -148,40 +154,32 @@ if __name__ == "__main__":
 """
 
 
-def is_running(number):
-    try:
-        os.kill(number, 0)
-    except ProcessLookupError:
-        return False
-    return True
+def wait_for_end(*numbers):
+    deadline = time.monotonic() + 10
+    for number in numbers:
+        with suppress(ProcessLookupError):
+            while time.monotonic() < deadline:
+                os.kill(number, 0)
+                time.sleep(0.05)
+            pytest.fail(f"process {number} lives on")
 
 
-def start(*arguments):
-    process = subprocess.Popen(
-        [sys.executable, "-c", PARENT, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    return process, [int(process.stdout.readline()) for _ in range(2)]
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_no_worker_outlives_its_parent(number):
-    process, workers = start("60" if number == signal.SIGKILL else "0.2")
-    assert all(map(is_running, workers))
+@pytest.mark.parametrize(("number", "seconds"), [(signal.SIGKILL, "60"), (signal.SIGTERM, "0.2")])
+def test_no_worker_outlives_its_parent(tmp_path, number, seconds):
+    process = start(tmp_path, PARENT, seconds)
+    workers = [int(process.stdout.readline()) for _ in range(2)]
+    for worker in workers:
+        os.kill(worker, 0)
     process.send_signal(number)
     process.communicate(timeout=20)  # a worker that lived on would hold standard output
-    deadline = time.monotonic() + 10
-    while any(map(is_running, workers)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for_end(*workers)
 
 
 @pytest.mark.parametrize("outside_of_commands", [(), ("yes",)])
-def test_ctrl_c_in_a_terminal_is_one_line(outside_of_commands):
-    process, _ = start("2", *outside_of_commands)
+def test_ctrl_c_in_a_terminal_is_one_line(tmp_path, outside_of_commands):
+    process = start(tmp_path, PARENT, "2", *outside_of_commands)
+    process.stdout.readline()
+    process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all processes
     assert process.communicate(timeout=20)[1] == "interrupted\n"
 
@@ -234,22 +232,12 @@ def test_a_process_that_ends_by_itself_is_said(function, status):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_process_of_its_own_ends_with_its_parent(number, tmp_path):
     """At once, in the middle of a call, and without a word."""
-    (tmp_path / "holder.py").write_text(HOLDER)
-    process = subprocess.Popen(
-        [sys.executable, tmp_path / "holder.py"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    process = start(tmp_path, HOLDER)
     worker = int(process.stdout.readline())
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
     said = process.communicate(timeout=20)[1]
     assert said == ("" if number == signal.SIGKILL else "interrupted\n")
-    deadline = time.monotonic() + 10
-    while is_running(worker):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for_end(worker)
 
 
 def test_ctrl_c_while_a_process_starts(monkeypatch):
@@ -271,22 +259,16 @@ def test_ctrl_c_while_a_process_starts(monkeypatch):
     assert [process.is_alive() for process in started] == [False]
 
 
-def test_only_errors_for_a_while():
+def test_silence_ends_with_its_block(caplog):
     verbosity = logging.get_verbosity()
-    with pytest.raises(ValueError, match="inside"), only_errors():
-        assert logging.get_verbosity() == logging.ERROR
-        raise ValueError("inside")
-    assert logging.get_verbosity() == verbosity < logging.ERROR
-
-
-def test_no_warnings_for_a_while(caplog):
     with pytest.raises(ValueError, match="inside"), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with no_warnings():
+        with only_errors(), no_warnings():
+            assert logging.get_verbosity() == logging.ERROR
             warnings.warn("unheard", stacklevel=1)
             python_logging.getLogger("exporter").warning("unheard")
             python_logging.getLogger("exporter").error("heard")
             raise ValueError("inside")
-    assert not caught and [record.message for record in caplog.records] == ["heard"]
+    assert not caught and logging.get_verbosity() == verbosity < logging.ERROR
     python_logging.getLogger("exporter").warning("heard again")
-    assert caplog.records[-1].message == "heard again"
+    assert [record.message for record in caplog.records] == ["heard", "heard again"]

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from mybert.files import text
-from mybert.files.source import FileSource
-from mybert.files.tables import json_line, read_conll, read_rows, stream_rows, write_separated
+from mybert.files.source import FileSource, read_rows
+from mybert.files.tables import json_line, write_separated
 from mybert.finetuning import TASKS
 from mybert.finetuning.data.rows import DataRow
 
@@ -55,7 +55,7 @@ def test_rows_are_streamed(tmp_path, monkeypatch, name):
     monkeypatch.setattr(
         text, "read_blocks", lambda *args, **kwargs: (read.append(1) or b for b in blocks(*args, **kwargs))
     )
-    rows = stream_rows(tmp_path / name)
+    rows = FileSource(tmp_path / name).rows()
     assert [next(rows), next(rows)] == [{"text": "a", "label": "b"}] * 2
     assert len(read) == 1
 
@@ -80,11 +80,8 @@ def test_a_tsv_that_is_quoted_as_csv_is_read_so(tmp_path, quoting):
             writer.writerows([["text", "label"], *(row.values() for row in rows)])
         assert read_rows(tmp_path / name) == rows
     (tmp_path / "t.tsv").write_text('text\tlabel\n"a"\t1\n')
-    tables = [read_rows(tmp_path / "t.tsv", literal_quotes=literal) for literal in (False, True)]
-    assert [table[0]["text"] for table in tables] == [
-        "a",
-        '"a"',
-    ]
+    for literal, found in ((False, "a"), (True, '"a"')):
+        assert read_rows(tmp_path / "t.tsv", literal_quotes=literal)[0]["text"] == found
 
 
 @pytest.mark.parametrize(
@@ -159,27 +156,23 @@ def test_only_colas_test_file_has_a_header(tmp_path):
         ("t.jsonl", '{"a": 1}\n{"a": \n', r"t.jsonl, line 2: not JSON"),
         ("t.jsonl", "[1]\n", r"t.jsonl, line 1: a JSON list; expected an object"),
         ("t.json", '{"a": 1}', r"t.json holds a JSON dict; expected a list"),
-        (
-            "t.jsonl",
-            '{"a": "\\\\ud800"}\n{"a": "b\\ud83d"}\n',
-            r"t.jsonl, line 2: half of a character pair, \\ud83d",
-        ),
-        (
-            "t.json",
-            '[{"a": "\\ud83d\\ude00"},\n {"a": "\\uDE00"}]',
-            r"t.json, line 2: half of a character pair",
-        ),
+        ("t.jsonl", '{"a": "\\\\ud800"}\n{"a": "b\\ud83d"}\n', r"line 2: half of a character pair, \\ud83d"),
+        ("t.json", '[{"a": "\\ud83d\\ude00"},\n {"a": "\\uDE00"}]', r"t.json, line 2: half of a character pair"),
         ("t.jsonl", f'{{"a": 1}}\n{{"a": {"7" * 5000}}}\n', r"t.jsonl, line 2: a number with thousands of digits\.$"),
         ("t.json", f'{{"a": {"7" * 5000}}}\n{{"a": 1}}\n', r"t.json, line 1: a number with thousands of digits\.$"),
         ("t.json", f'[{{"a": 1}},\n{{"a": {"7" * 5000}}}]', r"t.json, line 2: a number with thousands of digits\.$"),
         ("t.json", "[" * 100_000, r"t.json, line 1: nested too deep"),
+        ("t.json", '{"data": [{"paragraphs": [{"qas": [{"id": "1"}]}]}]}', r"t.json is not a SQuAD file \(KeyError"),
+        ("t.conll", "EU\tB-ORG\nrejects\n", r"t.conll, line 2: 'rejects' has 1 fields; expected 2"),
+        ("t.conll", "EU\tB-ORG\n\tO\n", r"t.conll, line 2: '\\tO' has 1 fields; expected 2"),
+        ("t.conll", "\n\n", r"t.conll holds no rows"),
     ],
 )
 def test_broken_tables(tmp_path, name, content, message):
     path = tmp_path / name
     path.write_text(content)
     with pytest.raises(ValueError, match=message):
-        read_rows(path)
+        read_rows(path, conll=name.endswith("conll"))
 
 
 def test_a_missing_column_lists_those_that_exist():
@@ -211,35 +204,13 @@ Peter NNP B-NP B-PER
 def test_conll_columns_and_documents(tmp_path):
     path = tmp_path / "eng.train"
     path.write_text(CONLL)
-    first, second = read_conll(path)
+    first, second = read_rows(path, conll=True)
     assert first["tokens"] == ["EU", "rejects"]
     assert first["tags"] == ["B-ORG", "O"]
     assert first["1"] == ["NNP", "VBZ"]
     assert second["document"] == first["document"] + 1
     path.write_text("EU\nrejects\n\nit\n")
-    assert [row["tokens"] for row in read_conll(path)] == [["EU", "rejects"], ["it"]]
-    assert "tags" not in read_conll(path)[0]
+    assert [row["tokens"] for row in read_rows(path, conll=True)] == [["EU", "rejects"], ["it"]]
+    assert "tags" not in read_rows(path, conll=True)[0]
     path.write_text("New York\tB-LOC\nis\tO\n")
-    assert read_conll(path)[0]["tokens"] == ["New York", "is"]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("EU\tB-ORG\nrejects\n", r"t.conll, line 2: 'rejects' has 1 fields; expected 2 as in the first line"),
-        ("EU\tB-ORG\n\tO\n", r"t.conll, line 2: '\\tO' has 1 fields; expected 2"),
-        ("\n\n", r"t.conll holds no rows"),
-    ],
-)
-def test_broken_conll_lines(tmp_path, content, message):
-    path = tmp_path / "t.conll"
-    path.write_text(content)
-    with pytest.raises(ValueError, match=message):
-        read_conll(path)
-
-
-def test_a_broken_squad_file(tmp_path):
-    path = tmp_path / "t.json"
-    path.write_text('{"data": [{"paragraphs": [{"qas": [{"id": "1"}]}]}]}')
-    with pytest.raises(ValueError, match=r"t.json is not a SQuAD file \(KeyError: 'question'\)"):
-        read_rows(path)
+    assert read_rows(path, conll=True)[0]["tokens"] == ["New York", "is"]

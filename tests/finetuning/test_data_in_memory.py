@@ -62,18 +62,12 @@ def from_file(tmp_path_factory, pretrained):
     return mybert.finetune(model=pretrained, **files, output_dir=out, **SETTINGS), out
 
 
-def test_a_card_has_no_example_of_pages(tmp_path, pretrained):
-    rows = [*ROWS[:4], {"text": "the cat sat " * 400, "label": "good"}]
-    found = mybert.finetune(
-        model=str(pretrained), train_file=rows, output_dir=str(tmp_path / "out"), max_steps=1, **SETTINGS
-    )
-    assert len(found["examples"]) == 3
-    assert (tmp_path / "out" / "README.md").stat().st_size < 10_000
-    alone = {
-        "train_file": [rows[4], {"text": "the dog ran " * 400, "label": "bad"}],
-        "output_dir": str(tmp_path / "b"),
-    }
-    assert mybert.finetune(model=str(pretrained), max_steps=1, **alone, **SETTINGS)["examples"] == []
+def test_card_has_no_example_of_pages(tmp_path, pretrained):
+    long = [{"text": "the cat sat " * 400, "label": "good"}, {"text": "the dog ran " * 400, "label": "bad"}]
+    for name, rows, count in (("a", [*ROWS[:4], *long], 3), ("b", long, 0)):
+        folder = tmp_path / name
+        found = mybert.finetune(model=pretrained, train_file=rows, output_dir=folder, max_steps=1, **SETTINGS)
+        assert len(found["examples"]) == count and (folder / "README.md").stat().st_size < 10_000
 
 
 @pytest.mark.parametrize("kind", ["frame", "dataset", "rows", "tuples", "map_style"])
@@ -82,10 +76,8 @@ def test_every_kind_of_data_teaches_as_a_file_does(tmp_path, pretrained, from_fi
     train, validation = frames(ROWS)[kind], frames(ROWS[::3])[kind]
     out = tmp_path / "out"
     data = {"train_file": train, "validation_file": validation}
-    found = mybert.finetune(model=str(pretrained), **data, output_dir=str(out), **SETTINGS)
-    assert {name: found[name] for name in metrics if name != "examples"} == {
-        name: value for name, value in metrics.items() if name != "examples"
-    }
+    found = mybert.finetune(model=pretrained, **data, output_dir=out, **SETTINGS)
+    assert found | {"examples": []} == metrics | {"examples": []}
     assert (out / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
     data = frames(ROWS[::3])[kind]
     measured = mybert.evaluate(out, data, use_cpu=True)
@@ -133,9 +125,6 @@ def test_classes_of_a_data_set_have_its_names(tmp_path, pretrained):
     mybert.finetune(model=pretrained, train_file=data, output_dir=tmp_path / "out", **SETTINGS | {"max_steps": 1})
     assert json.loads((tmp_path / "out" / "config.json").read_text())["label2id"] == {"bad": 0, "good": 1}
 
-
-def test_tags_of_a_data_set_may_be_missing():
-    datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
     tags = datasets.Sequence(datasets.ClassLabel(names=["O", "B-X"]))
     features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "tags": tags})
     columns = {"tokens": [["a", "cat"], ["fish"]], "tags": [[0, 1], None]}
@@ -180,12 +169,8 @@ def test_pairs_and_tags_as_tuples(tmp_path, pretrained):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (
-            [{"text": "a cat", "gold": "x"}],
-            r"^train_file has no column 'label'; its columns are 'text', 'gold'; choose which to read with "
-            r"label_column='NAME'",
-        ),
-        ([3], r"^train_file, row 1: '3'; expected a tuple of a text or a pair of texts and its label or"),
+        ([{"text": "a cat", "gold": "x"}], r"^train_file has no column 'label'; .* 'text', 'gold'; .* label_column="),
+        ([3], r"^train_file, row 1: '3'; expected a tuple of a text or a pair of texts"),
         (3, r"^train_file is 3; expected a file, a table"),
         ({"text": ["a"], "label": ["b"]}, r"^train_file is a dict of 'text', 'label'; expected a file, a table"),
         (["a.tsv", "b.tsv"], r"^train_file is a\.tsv, b\.tsv; expected one file\."),
@@ -200,10 +185,9 @@ def test_mistakes_name_the_argument(tmp_path, pretrained, data, message):
 
 
 def test_mistakes_in_what_is_measured(from_file):
-    with pytest.raises(ValueError, match=r"^data has no label in row 1"):
-        mybert.evaluate(from_file[1], [{"text": "a cat", "label": None}], use_cpu=True)
-    with pytest.raises(ValueError, match=r"^data is 3; expected a file"):
-        mybert.evaluate(from_file[1], 3)
+    for data, found in (([{"text": "a cat", "label": None}], "^data has no label in row 1"), (3, "^data is 3; exp")):
+        with pytest.raises(ValueError, match=found):
+            mybert.evaluate(from_file[1], data, use_cpu=True)
     with pytest.raises(TypeError, match="expected one of the two"):
         mybert.finetune(FinetuningArguments(model="x", train_file="y", output_dir="z", use_cpu=True), task="cola")
 

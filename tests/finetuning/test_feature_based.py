@@ -19,8 +19,11 @@ from mybert.finetuning import (
     evaluate_model,
     extract_features,
     finetune,
+    predict,
     tag_words,
 )
+from mybert.finetuning.network import features
+from mybert.finetuning.prediction import prediction_run
 
 TEXTS = ["the cat sat on the mats", "a dog ||| fish and bread", "tree"]
 
@@ -274,6 +277,15 @@ def test_a_tagger_on_an_encoder_of_short_texts(tagging, tmp_path, short):
     assert "f1" in evaluate_model(EvaluateArguments(**settings))
     with pytest.raises(ValueError, match=r"max_length is 128; .*short reads at most 16 tokens"):
         evaluate_model(EvaluateArguments(task="ner", max_length=128, **settings))
+
+
+def test_predict_with_a_feature_tagger_loads_its_encoder_once(tagging, tmp_path, short, monkeypatch):
+    finetune(tagging(model=str(short), max_steps=1))
+    loaded, load = [], features.load_checked
+    monkeypatch.setattr(features, "load_checked", lambda *args: loaded.append(args) or load(*args))
+    monkeypatch.setattr(prediction_run, "ROWS_OF_A_PART", 2)
+    rows = predict(tmp_path / "out", SENTENCES)
+    assert [len(row["label"]) for row in rows] == list(map(len, SENTENCES)) and len(loaded) == 1
 
 
 def test_a_sentence_without_words(tmp_path):

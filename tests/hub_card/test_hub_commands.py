@@ -6,8 +6,6 @@ import io
 import json
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 import yaml
@@ -106,16 +104,6 @@ def test_card_of_a_model_with_windows_chooses_their_pipeline(copy_of):
     assert "pipeline_class=WindowedTokenClassificationPipeline)" in code and printed_by(code) == output
 
 
-@pytest.mark.slow
-def test_card_in_a_process_of_its_own_is_replaced(copy_of):
-    folder = copy_of("MyBertForTokenClassification")
-    (folder / "README.md").write_text("# Earlier\n")
-    command = [sys.executable, "-m", "mybert", "card", str(folder), "--overwrite"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert "### Token classification" in read_card(folder)
-
-
 def test_a_model_with_a_bilstm_has_an_example_and_is_not_published(make_model_dir, tmp_path, capsys):
     from mybert.finetuning.network.bilstm import MyBertBiLstmForTokenClassification
 
@@ -177,56 +165,38 @@ def test_results_on_benchmarks_go_to_files_of_their_own(copy_of, tmp_path, capsy
     assert "hle.yaml holds no results with dataset (id, task_id) and value (KeyError" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (
-            [{"dataset_id": "glue", "task_id": "sst2", "value": 1}],
-            "dataset_id is 'glue'; expected the name of a",
-        ),
-        ([{"dataset_id": "a/../b", "task_id": "c", "value": 1}], "dataset_id is 'a/../b'; expected the name of a"),
-        ([{"dataset_id": "a/b", "value": 1}], "benchmarks.json: a result is missing 1 required positional argument"),
-        (
-            [{"dataset": "a/b"}],
-            "benchmarks.json does not hold a list of objects with fields of",
-        ),
-        (
-            [{"dataset_id": "a/b", "task_id": "c", "value": 1, "source_name": "x"}],
-            "`source_url` must also be",
-        ),
-        (
-            [{"dataset_id": "a/b", "task_id": "c", "value": None}],
-            "The value of a/b is None; expected a finite",
-        ),
-        ([{"dataset_id": "a/b", "task_id": "c", "value": float("nan")}], "The value of a/b is nan; expected a finite"),
-        ([{"dataset_id": "a/b", "task_id": 3, "value": 1}], "task_id of result 1 is 3; expected a text."),
-        ([{"dataset_id": "a/..", "task_id": "c", "value": 1}], "a/.."),
-    ],
-)
-def test_results_on_benchmarks_that_cannot_be_used(rows, message, copy_of, tmp_path, capsys):
-    folder = copy_of("MyBertForSequenceClassification")
-    (tmp_path / "benchmarks.json").write_text(json.dumps(rows))
-    assert main(["card", str(folder), "--no_examples", "--benchmarks", str(tmp_path / "benchmarks.json")]) == 2
-    assert message in capsys.readouterr().err
-    assert not (folder / ".eval_results").exists() and not (folder / "README.md").exists()
+BENCHMARK = {"dataset_id": "a/b", "task_id": "c", "value": 1}
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("flag", "content", "message"),
     [
-        ({"metric_value": float("nan")}, "is nan, expected a finite number"),
-        ({"metric_value": True}, "is True, expected a finite number"),
-        ({"task_type": None}, "results.json: task_type of result 1 is None; expected a text."),
-        ({"metric_type": ["accuracy"]}, "metric_type of result 1 is ['accuracy']; expected a text."),
+        ("--benchmarks", [BENCHMARK | {"dataset_id": "glue"}], "dataset_id is 'glue'; expected the name of a"),
+        ("--benchmarks", [BENCHMARK | {"dataset_id": "a/../b"}], "dataset_id is 'a/../b'; expected the name of a"),
+        ("--benchmarks", [BENCHMARK | {"dataset_id": "a/.."}], "a/.."),
+        ("--benchmarks", [{"dataset_id": "a/b", "value": 1}], "given.json: a result is missing 1 required"),
+        ("--benchmarks", [{"dataset": "a/b"}], "given.json does not hold a list of objects with fields of"),
+        ("--benchmarks", [BENCHMARK | {"source_name": "x"}], "`source_url` must also be"),
+        ("--benchmarks", [BENCHMARK | {"value": None}], "The value of a/b is None; expected a finite"),
+        ("--benchmarks", [BENCHMARK | {"value": float("nan")}], "The value of a/b is nan; expected a finite"),
+        ("--benchmarks", [BENCHMARK | {"task_id": 3}], "task_id of result 1 is 3; expected a text."),
+        ("--results", [RESULT | {"metric_value": float("nan")}], "is nan, expected a finite number"),
+        ("--results", [RESULT | {"metric_value": True}], "is True, expected a finite number"),
+        ("--results", [RESULT | {"metric_value": "good"}], "accuracy on SST-2 is 'good', expected a finite number"),
+        ("--results", [RESULT | {"task_type": None}], "given.json: task_type of result 1 is None; expected a text."),
+        ("--results", [RESULT | {"metric_type": ["accuracy"]}], "metric_type of result 1 is ['accuracy']; expected"),
+        ("--results", "[", "given.json is not JSON"),
+        ("--results", {}, "given.json does not hold a list of objects with fields of EvalResult"),
+        ("--results", [{"accuracy": 0.5}], "given.json does not hold a list of objects with fields of EvalResult"),
+        ("--results", [{"task_type": "fill-mask"}], "given.json: a result is missing 4 required positional arguments"),
     ],
 )
-def test_of_results_that_cannot_be_used_nothing_is_written(change, message, copy_of, tmp_path, capsys):
+def test_of_results_that_cannot_be_used_nothing_is_written(flag, content, message, copy_of, tmp_path, capsys):
     folder = copy_of("MyBertForSequenceClassification")
-    results, benchmarks = tmp_path / "results.json", tmp_path / "benchmarks.json"
-    results.write_text(json.dumps([RESULT | change]))
-    benchmarks.write_text(json.dumps([{"dataset_id": "a/b", "task_id": "c", "value": 1}]))
-    both = ["--results", str(results), "--benchmarks", str(benchmarks)]
-    assert main(["card", str(folder), "--no_examples", *both]) == 2
+    given, benchmarks = tmp_path / "given.json", tmp_path / "benchmarks.json"
+    given.write_text(content if isinstance(content, str) else json.dumps(content))
+    benchmarks.write_text(json.dumps([BENCHMARK]))
+    assert main(["card", str(folder), "--no_examples", "--benchmarks", str(benchmarks), flag, str(given)]) == 2
     assert message in capsys.readouterr().err
     assert not (folder / ".eval_results").exists() and not (folder / "README.md").exists()
 
@@ -235,22 +205,10 @@ def test_metadata_is_not_added_when_benchmarks_may_not_be_replaced(copy_of, tmp_
     folder = copy_of("MyBertForSequenceClassification")
     (folder / "README.md").write_text("mine\n")
     file = tmp_path / "benchmarks.json"
-    file.write_text(json.dumps([{"dataset_id": "a/b", "task_id": "c", "value": 1}]))
+    file.write_text(json.dumps([BENCHMARK]))
     assert main(["card", str(folder), "--benchmarks", str(file)]) == 0
     assert main(["card", str(folder), "--benchmarks", str(file), "--license", "mit"]) == 2
     assert (folder / "README.md").read_text() == "mine\n"
-
-
-def test_what_is_not_said_is_left_out(copy_of):
-    folder = copy_of("MyBertForSequenceClassification")
-    assert main(["card", str(folder), "--no_examples"]) == 0
-    card = ModelCard(read_card(folder))
-    assert re.findall("^## .+", card.text, flags=re.MULTILINE) == ["## Model"]
-    assert card.data.to_dict() == {
-        "library_name": "transformers",
-        "pipeline_tag": "text-classification",
-        "tags": ["mybert"],
-    }
 
 
 def test_a_card_that_is_there_is_kept(copy_of, capsys):
@@ -260,7 +218,7 @@ def test_a_card_that_is_there_is_kept(copy_of, capsys):
     assert "README.md already exists; --overwrite replaces it" in capsys.readouterr().err
     assert read_card(folder) == "by hand"
     assert main(["card", str(folder), "--overwrite", "--no_examples"]) == 0
-    assert read_card(folder).startswith("---\n")
+    assert re.findall("^## .+", ModelCard(read_card(folder)).text, flags=re.MULTILINE) == ["## Model"]
 
 
 def test_what_a_run_cannot_know_is_added_to_its_card(copy_of, capsys):
@@ -279,25 +237,6 @@ def test_what_a_run_cannot_know_is_added_to_its_card(copy_of, capsys):
         (folder / "README.md").write_text(f"---\n{broken}\n---\n")
         assert main(["card", str(folder), "--license", "mit"]) == 2
         assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("[", "results.json is not JSON"),
-        ("{}", "results.json does not hold a list of objects with fields of EvalResult"),
-        ('[{"accuracy": 0.5}]', "results.json does not hold a list of objects with fields of EvalResult"),
-        ('[{"task_type": "fill-mask"}]', "results.json: a result is missing 4 required positional arguments"),
-        (json.dumps([RESULT | {"metric_value": "good"}]), "accuracy on SST-2 is 'good', expected a finite number"),
-    ],
-)
-def test_results_that_cannot_be_used(content, message, copy_of, tmp_path, capsys):
-    folder = copy_of("MyBertModel")
-    results = tmp_path / "results.json"
-    results.write_text(content)
-    assert main(["card", str(folder), "--no_examples", "--results", str(results)]) == 2
-    assert message in capsys.readouterr().err
-    assert not (folder / "README.md").exists()
 
 
 def test_mistakes_get_one_sentence(copy_of, tmp_path, capsys):
@@ -336,16 +275,9 @@ def test_push_writes_the_folder_that_would_be_uploaded(copy_of, tmp_path):
     MyBertForTokenClassification.from_pretrained(output)
 
 
-def test_push_refuses_a_folder_that_has_content(copy_of, tmp_path, capsys):
+def test_push_uploads(client, hub, copy_of, capsys):
     folder = copy_of("MyBertModel")
-    assert main(["push", str(folder), "owner/name", "--output_dir", str(folder)]) == 2
-    assert "exists and holds other things" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("flags", [["--private"], ["--private", "true"]])
-def test_push_uploads(client, hub, copy_of, capsys, flags):
-    folder = copy_of("MyBertModel")
-    assert main(["push", str(folder), "owner/name", *flags]) == 0
+    assert main(["push", str(folder), "owner/name", "--private"]) == 0
     assert hub.repositories["owner/name"].private
     assert set(hub.files("owner/name")) == {*publishable_files(folder, "owner/name"), ".gitattributes"}
     assert f"{hub.url}/owner/name/commit/" in capsys.readouterr().out

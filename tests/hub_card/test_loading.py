@@ -9,8 +9,6 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
-import torch
-import transformers
 from packaging.requirements import Requirement
 
 import mybert
@@ -214,20 +212,3 @@ def test_a_bert_of_the_hub_is_converted_by_its_name(client, hub, make_model_dir,
     assert not list((tmp_path / "cache").rglob("pytorch_model.bin"))
     with pytest.raises(OSError, match=r"model is 'owner/nothing'; .* the Hub has none of that name"):
         from_transformers_bert("owner/nothing", tmp_path / "model")
-
-
-def test_push_to_hub_of_model_and_tokenizer(client, hub, make_model_dir, monkeypatch, tmp_path):
-    """transformers' own way up: weights, configuration and tokenizer, which load where mybert is installed."""
-    model_dir = make_model_dir("MyBertForMaskedLM")
-    model = mybert.MyBertForMaskedLM.from_pretrained(model_dir)
-    tokenizer = mybert.MyBertTokenizer.from_pretrained(model_dir)
-    model.push_to_hub("owner/direct", private=True)
-    tokenizer.push_to_hub("owner/direct")
-    assert hub.repositories["owner/direct"].private
-    files = hub.files("owner/direct")
-    assert {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"} <= set(files)
-    cache = {"cache_dir": tmp_path / "cache"}
-    again = transformers.AutoModelForMaskedLM.from_pretrained("owner/direct", **cache)
-    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
-    loaded = transformers.AutoTokenizer.from_pretrained("owner/direct", **cache)
-    assert loaded("the cat", "a dog").input_ids == tokenizer("the cat", "a dog").input_ids

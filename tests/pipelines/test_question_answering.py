@@ -73,18 +73,13 @@ def assert_same_answers(found, expected):
 @pytest.mark.parametrize("null", [False, True])
 @pytest.mark.parametrize(("max_seq_len", "doc_stride"), [(64, 20), (32, 8), (40, 0)])
 def test_equals_the_plain_loop(answerer, max_seq_len, doc_stride, null):
+    settings = {"max_seq_len": max_seq_len, "doc_stride": doc_stride, "max_answer_len": 7}
     for question in QUESTIONS:
-        expected = plain_loop(answerer.model, answerer.tokenizer, question, CONTEXT, max_seq_len, doc_stride, 7, null)
-        found = answerer(
-            question=question, context=CONTEXT, top_k=25, max_seq_len=max_seq_len, doc_stride=doc_stride,
-            max_answer_len=7, handle_impossible_answer=null,
-        )  # fmt: skip
-        assert_same_answers(found, expected[:25])
-        everything = answerer(
-            question=question, context=CONTEXT, top_k=100_000, max_seq_len=max_seq_len, doc_stride=doc_stride,
-            max_answer_len=7, handle_impossible_answer=null,
-        )  # fmt: skip
-        assert len(everything) == len(expected)
+        expected = plain_loop(answerer.model, answerer.tokenizer, question, CONTEXT, **settings, null=null)
+        for top_k in (25, 100_000):
+            found = answerer(question, CONTEXT, top_k=top_k, handle_impossible_answer=null, **settings)
+            assert len(found) == min(top_k, len(expected))
+            assert_same_answers(found[:25], expected[:25])
 
 
 def test_short_context_scores_are_those_of_transformers_4(answerer):
@@ -109,17 +104,14 @@ def test_old_arguments_without_effect(answerer, tokenizer):
     assert again("who?", "the dog sat") == expected
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 1000])
-def test_batches_change_nothing(answerer, batch_size):
-    examples = [
-        {"question": question, "context": CONTEXT[: 30 * (number + 1)]}
-        for number in range(6)
-        for question in QUESTIONS
-    ]
+def test_batches_change_nothing(answerer):
+    contexts = [CONTEXT[: 30 * (number + 1)] for number in range(6)]
+    examples = [{"question": question, "context": context} for context in contexts for question in QUESTIONS]
     alone = [answerer(example, top_k=3, max_seq_len=40) for example in examples]
-    together = answerer(examples, top_k=3, max_seq_len=40, batch_size=batch_size)
-    for found, expected in zip(together, alone, strict=True):
-        assert_same_answers(found, expected)
+    for batch_size in (1, 3, 1000):
+        together = answerer(examples, top_k=3, max_seq_len=40, batch_size=batch_size)
+        for found, expected in zip(together, alone, strict=True):
+            assert_same_answers(found, expected)
 
 
 def test_forms_of_input(answerer):
@@ -292,18 +284,13 @@ def test_evaluator_of_evaluate(answerer, tmp_path):
         (lambda ask: ask(), "nothing to answer"),
         (lambda ask: ask(question="who?"), "found None as context"),
         (lambda ask: ask("who?", question="who?", context="a"), "found a question or context twice"),
-        (lambda ask: ask(question="", context="the dog"), "found '' as question"),
         (lambda ask: ask(question="who?", context="  "), "found '  ' as context"),
-        (lambda ask: ask([{"question": "who?"}]), "expected a dict with the keys question and context"),
         (lambda ask: ask(["who?"]), "expected a dict with the keys question and context"),
         (lambda ask: ask(question=["who?"], context=["a", "b"]), "found 1 questions and 2 contexts"),
         (lambda ask: ask(question="who?", context=7), "context is 7: expected a text or a list of texts"),
         (lambda ask: ask("who?", CONTEXT, doc_stride=64, max_seq_len=64), "doc_stride is 64: expected 0 or more"),
         (lambda ask: ask("who?", CONTEXT, doc_stride=60), r"doc_stride \(60\) is not less than the room"),
         (lambda ask: ask("who?", CONTEXT, max_seq_len=65), "max_seq_len is 65, but the model takes at most 64"),
-        (lambda ask: ask("who?", CONTEXT, top_k=0), "top_k is 0: expected at least 1"),
-        (lambda ask: ask("who?", CONTEXT, max_answer_len=0), "max_answer_len is 0: expected at least 1"),
-        (lambda ask: ask("who?", CONTEXT, batch_size=0), "batch_size is 0: expected at least 1"),
     ],
 )
 def test_mistakes_get_one_sentence(answerer, call, message):
