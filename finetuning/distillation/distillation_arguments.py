@@ -10,6 +10,7 @@ from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, chec
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
 from ...modeling_mybert.configuration_mybert import fields_of_size, is_size
+from ...runs import is_sharded
 from ..data.rows import data_name, files_of, sources_of
 from ..tasks.registry import TASKS
 from ..tasks.task import Task
@@ -111,6 +112,9 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
         self._teacher_task = task_for_model(self, Checkpoint(self.teacher))
         self.task = self._teacher_task[0]
         super().__post_init__()
+        if self.learns_layers and is_sharded(self):
+            name = "hidden_state_weight" if self.hidden_state_weight else "relation_weight"
+            raise ValueError(f"{name} is set with fsdp: a loss on layers needs whole weights; leave fsdp out.")
 
     def check_student(self) -> None:
         """Reject a student that does not exist, locally or on the Hub.

@@ -22,7 +22,7 @@ from ...files.options import (
     option,
 )
 from ...files.source import GivenData
-from ...runs import RunArguments, check_libraries, started_on_cpus
+from ...runs import RunArguments, check_libraries, is_sharded, started_on_cpus
 from ..data.rows import DataSource, HubSplit, source_of, sources_of
 from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
 from ..tasks.task import Task
@@ -228,6 +228,9 @@ class FinetuningArguments(
         if started_on_cpus():
             self.use_cpu = True
         super().__post_init__()
+        if self.has_adapter and is_sharded(self):
+            adapter = "lora" if self.lora else "peft_config"
+            raise ValueError(f"{adapter} is set with fsdp: an adapter is merged into whole weights; leave fsdp out.")
         for name, given, wanted in (
             (
                 "do_eval",

@@ -37,9 +37,9 @@ def save(tmp_path, tiny_model, monkeypatch):
 def weights_by_processes(tmp_path, launch):
     """The weights of the starting model, and those that one process gives, and two with half of its batch size."""
 
-    def train(command, start):
+    def train(command, start, *flags_of_two):
         assert main([*command, "--output_dir", "one", "--per_device_train_batch_size", "4", "--use_cpu"]) == 0
-        launch(*command, "--output_dir", "two", "--per_device_train_batch_size", "2")
+        launch(*command, "--output_dir", "two", "--per_device_train_batch_size", "2", *flags_of_two)
         return [load_file(tmp_path / name / "model.safetensors") for name in (start, "one", "two")]
 
     return train
@@ -87,6 +87,24 @@ def test_two_processes_count_no_example_twice(tmp_path, save, task, count, weigh
     assert (one[name] - start[name]).abs().max() > 1e-4
     for name, weight in one.items():
         torch.testing.assert_close(weight, both[name], atol=1e-6, rtol=0)
+
+
+def test_shards_are_saved_as_one_model(tmp_path, save, weights_by_processes):
+    """With FSDP each process has a part of every weight, the output layer's that is scaled at the end included."""
+    save("base", initializer_range=0.02)
+    rows = [{"text": f"the {word} sat", "score": 30 * n} for n, word in enumerate(("cat", "dog", "mat", "tree") * 2)]
+    (tmp_path / "data.json").write_text(json.dumps(rows))
+    command = (
+        "finetune --model base --task regression --train_file data.json --validation_file data.json --max_length 16 "
+        "--max_steps 4 --learning_rate 3e-3 --quiet"
+    ).split()
+    start, one, both = weights_by_processes(command, "base", "--fsdp")
+    name = "bert.encoder.layer.0.output.dense.weight"
+    assert (one[name] - start[name]).abs().max() > 1e-3
+    assert list((tmp_path / "two" / "checkpoint-4").glob("pytorch_model_fsdp*"))  # sharding was really on
+    assert one.keys() == both.keys()
+    for name, weight in one.items():
+        torch.testing.assert_close(weight, both[name], atol=1e-5, rtol=1e-5)
 
 
 def test_two_processes_distill_as_one(tmp_path, save, weights_by_processes):
