@@ -81,7 +81,7 @@ def _run_command(name: str, command: Command, flags: list[str], debug: bool) -> 
             _leave_other_processes()
         interrupted = isinstance(result, dict) and result.get("interrupted")
         if not interrupted:
-            say_closing(name, arguments, result)
+            say_closing(command.closing, arguments, result)
     except BrokenPipeError:
         raise
     except Exception as error:

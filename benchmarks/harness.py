@@ -53,10 +53,7 @@ REPEATS = flag("--repeats", type=count, default=3, help="timed calls of each; th
 
 
 def script(*flags: Flag) -> Callable[[Callable[[argparse.Namespace], None]], Callable[[], None]]:
-    """Make a function the `main` of a script: it gets the checked flags, after the machine has been printed.
-
-    Like a command, the script answers a user's error with one sentence on standard error and exit status 2.
-    """
+    """Make a function the `main` of a script: checked flags, the machine first, a user's error as one sentence."""
 
     def decorate(measure: Callable[[argparse.Namespace], None]) -> Callable[[], None]:
         @wraps(measure)
@@ -129,11 +126,8 @@ def pretraining_settings(text: str | bytes, source: str | Path) -> dict[str, Any
 def matched_models(
     head: str, size: str | Mapping[str, Any], options: Mapping[str, Any] | None = None, **settings: Any
 ) -> dict[str, Any]:
-    """BERT with a head ("Model", "ForPreTraining") in transformers and here, by side, with the same random weights.
-
-    `size` is the name of a size, or fields of a configuration; `settings` are further fields, `options` arguments of
-    the classes. Both are in eval mode.
-    """
+    """BERT with a head ("Model", "ForPreTraining") in transformers and here, by side, with the same random weights."""
+    # `size` is a name or fields of a configuration; `settings` are further fields, `options` the classes' arguments.
     settings = {**(fields_of_size(size) if isinstance(size, str) else size), **settings}
     torch.manual_seed(0)
     theirs = getattr(transformers, f"Bert{head}")(transformers.BertConfig(**settings), **options or {})

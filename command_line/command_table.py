@@ -3,9 +3,17 @@
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 _PACKAGE = __package__.partition(".")[0]
+
+
+class Closing(NamedTuple):
+    """Templates of the message at a command's end, see `closings`."""
+
+    made: str = ""  # the file or folder that it wrote; "" if it has none
+    figures: str = ""
+    next_call: str = ""  # what to run next, a call of `mybert`
 
 
 @dataclass(frozen=True)
@@ -20,15 +28,27 @@ class Command:
     # does the last one if dots follow its name.
     positional: tuple[str, ...] = ()
     example: str = ""  # flags of a typical first call
-    required: tuple[str, ...] = ()  # required flags whose fields nevertheless have a default
     # Another command whose `--config` file is accepted, too; `of_training` of the arguments' class converts it.
     config_of: str = ""
+    closing: Closing = Closing()
 
     def load(self) -> tuple[Any, Callable[[Any], Any]]:
         """Import the class of the arguments and the function."""
         module = importlib.import_module(self.module, _PACKAGE)
         return getattr(module, self.arguments), getattr(module, self.function)
 
+
+_CAT = "'The cat sat on the mat.'"
+_FINETUNE = (
+    "finetune {output_dir} --task classification --train_file train.tsv --validation_file dev.tsv --output_dir tuned"
+)
+_LOSSES = (
+    "perplexity {result[eval_perplexity]}; mlm accuracy {result[eval_mlm_accuracy]}; nsp accuracy "
+    "{result[eval_nsp_accuracy]} | mlm loss {result[mlm_loss]}; nsp loss {result[nsp_loss]}"
+)
+_BEST = "BEST {result[BEST]}; most frequent answer {result[majority_BEST]}; test BEST {result[test_BEST]}"
+_PREDICT = "predict {output_dir} new.txt --output predictions.tsv{result[BEST]:given}"
+_OF_CONVERSION = "{result.parameters} parameters"
 
 COMMANDS = {
     "demo": Command(
@@ -38,6 +58,7 @@ COMMANDS = {
         "demo",
         ("text",),
         "--output_dir demo_output",
+        closing=Closing(next_call=f"attention {{output_dir}}/pretrained {_CAT}"),
     ),
     "vocab": Command(
         "learn a vocabulary and tokenizer from text",
@@ -46,6 +67,9 @@ COMMANDS = {
         "train_vocabulary",
         ("text",),
         "corpus/ --output_dir tokenizer --vocab_size 32000",
+        closing=Closing(
+            "{output_dir}", "{result:count} pieces", "pretrain {text} --tokenizer {output_dir} --output_dir pretrained"
+        ),
     ),
     "data": Command(
         "tokenize text into a token store, the file that pretrain reads; on any number of machines",
@@ -54,6 +78,11 @@ COMMANDS = {
         "prepare_data",
         ("text",),
         "corpus/ --tokenizer tokenizer --output tokens.safetensors",
+        closing=Closing(
+            "{output}{result.size:given}",
+            "",
+            "pretrain --data {output} --tokenizer {tokenizer} --output_dir pretrained",
+        ),
     ),
     "pretrain": Command(
         "pretrain a model from text or a token store",
@@ -62,7 +91,7 @@ COMMANDS = {
         "pretrain",
         ("text",),
         "corpus/ --config laptop_10_minutes --output_dir pretrained",
-        ("output_dir",),
+        closing=Closing("{output_dir}", _LOSSES, _FINETUNE),
     ),
     "adapt": Command(
         "add a domain's vocabulary to an existing model and continue its pretraining",
@@ -71,7 +100,12 @@ COMMANDS = {
         "adapt",
         ("model", "text..."),
         "bert-base-uncased reports/*.txt --output_dir bert-reports --max_steps 10000",
-        ("model", "text", "output_dir"),
+        closing=Closing(
+            "{output_dir}",
+            "nats per character {result[before][nats_per_character]} before; {result[after][nats_per_character]} now"
+            f" | {_LOSSES}",
+            _FINETUNE,
+        ),
     ),
     "finetune": Command(
         "fine-tune a model on task data",
@@ -80,7 +114,7 @@ COMMANDS = {
         "finetune",
         ("model",),
         "pretrained --task classification --train_file train.tsv --validation_file dev.tsv --output_dir tuned",
-        ("model", "output_dir"),
+        closing=Closing("{output_dir}", f"BEST: {{result:BEST}} | {_BEST}", _PREDICT),
     ),
     "distill": Command(
         "train a small student from a fine-tuned teacher",
@@ -89,7 +123,11 @@ COMMANDS = {
         "distill",
         ("teacher",),
         "tuned --student tiny --train_file train.tsv --validation_file dev.tsv --output_dir tuned-tiny",
-        ("teacher", "student", "output_dir"),
+        closing=Closing(
+            "{output_dir}",
+            f"BEST: {{result:BEST}}{{result[mean]:given}} | {_BEST}; teacher {{result[teacher][BEST]}}",
+            _PREDICT,
+        ),
     ),
     "evaluate": Command(
         "compute the metrics of a model on task data, or of a file of predictions",
@@ -98,8 +136,8 @@ COMMANDS = {
         "evaluate_model",
         ("data",),
         "test.tsv --model tuned --task classification --predictions_dir predictions",
-        ("data",),
-        "finetune",
+        config_of="finetune",
+        closing=Closing("{output}", "{result:4}"),
     ),
     "predict": Command(
         "give labels, scores or answers for new texts",
@@ -108,8 +146,8 @@ COMMANDS = {
         "predict_files",
         ("model", "data..."),
         "tuned texts.txt --output labels.csv",
-        ("model", "data"),
-        "finetune",
+        config_of="finetune",
+        closing=Closing("{output}"),
     ),
     "prune": Command(
         "remove layers or heads without training, and measure what that costs",
@@ -118,7 +156,13 @@ COMMANDS = {
         "prune",
         ("model", "data..."),
         "tuned dev.tsv --drop_layers top --keep_layers 6 --output_dir tuned-6",
-        ("model",),
+        closing=Closing(
+            "{output_dir}",
+            "{result[rows][-1][layers]:count} of {result[rows][0][layers]:count} layers | "
+            "{result[rows][-1][heads][0]:count} of {result[rows][0][heads][0]:count} heads a layer",
+            "predict {output_dir} new.txt{result[metric]:given} | "  # the model may have no head
+            "finetune {output_dir} --train_file train.tsv --output_dir tuned",
+        ),
     ),
     "features": Command(
         "write the vectors of frozen layers, one per token or one per text",
@@ -127,6 +171,7 @@ COMMANDS = {
         "extract_features",
         ("text",),
         "texts.txt --model pretrained --output vectors.safetensors",
+        closing=Closing("{output}"),
     ),
     "glue": Command(
         "fine-tune a model on a whole suite (GLUE, Korean tasks or your own): one table",
@@ -135,7 +180,7 @@ COMMANDS = {
         "run_suite",
         ("model",),
         "bert-base --data_dir glue_data/ --output_dir glue --seeds 3",
-        ("model", "data_dir", "output_dir"),
+        closing=Closing("{output_dir}/suite.md", "average {result[average]:.1%} over {result[tasks]:count} tasks"),
     ),
     "ablation": Command(
         "reproduce Table 5 of the BERT paper, or rows of your own: what each part of pretraining gives",
@@ -144,7 +189,7 @@ COMMANDS = {
         "run_ablation",
         ("text",),
         '--config ablation --text corpus/ --output_dir ablation --tasks \'{"sst2": {"data_dir": "SST-2"}}\'',
-        ("text", "output_dir", "tasks"),
+        closing=Closing("{output_dir}/ablation.md", "{result:count} rows"),
     ),
     "convert google": Command(
         "convert Google's checkpoint to a model folder",
@@ -153,6 +198,7 @@ COMMANDS = {
         "convert_google",
         ("source", "output_dir"),
         "uncased_L-12_H-768_A-12.zip bert-base",
+        closing=Closing("{output_dir}", _OF_CONVERSION, f"attention {{output_dir}} {_CAT}"),
     ),
     "convert to-google": Command(
         "convert a model folder to a checkpoint for Google's code",
@@ -161,6 +207,7 @@ COMMANDS = {
         "convert_to_google",
         ("model", "output"),
         "pretrained google/bert_model.ckpt",
+        closing=Closing("{result.output}", _OF_CONVERSION),
     ),
     "convert bert": Command(
         "convert transformers' bert folder to a MyBERT folder",
@@ -169,6 +216,7 @@ COMMANDS = {
         "convert_bert",
         ("model", "output_dir"),
         "google-bert/bert-base-uncased mybert-base",
+        closing=Closing("{output_dir}", _OF_CONVERSION, f"attention {{output_dir}} {_CAT}"),
     ),
     "convert to-bert": Command(
         "convert a MyBERT folder to a plain bert folder, for servers that know only that",
@@ -177,6 +225,7 @@ COMMANDS = {
         "convert_to_bert",
         ("model", "output_dir"),
         "tuned tuned-bert",
+        closing=Closing("{output_dir}", _OF_CONVERSION, "card {output_dir} --license apache-2.0"),
     ),
     "convert onnx": Command(
         "export a model folder as an ONNX graph, and verify it",
@@ -185,6 +234,7 @@ COMMANDS = {
         "convert_onnx",
         ("model", "output_dir"),
         "tuned tuned-onnx --int8",
+        closing=Closing("{output_dir}", "differs from PyTorch by at most {result.largest_difference:.1e}"),
     ),
     "card": Command(
         "write a model card whose examples are run",
@@ -193,6 +243,7 @@ COMMANDS = {
         "make_card",
         ("model",),
         "tuned --license apache-2.0 --languages en",
+        closing=Closing("{result}", "", "push {model} OWNER/NAME --output_dir preview"),
     ),
     "push": Command(
         "upload a model folder to a repository on the Hub",
@@ -201,6 +252,11 @@ COMMANDS = {
         "push",
         ("model", "repo_id"),
         "tuned OWNER/NAME --output_dir preview",
+        closing=Closing(
+            "{result}",
+            "nothing was uploaded{output_dir:given}",
+            "push {model} {repo_id} {UPLOAD}{output_dir:given}",
+        ),
     ),
     "attention": Command(
         "draw attention maps, or the input, of a text or pair as a page or a picture",
@@ -209,6 +265,7 @@ COMMANDS = {
         "draw_attention",
         ("model", "text..."),
         "pretrained 'The man went to the store.' 'He bought milk.' --output attention.html",
+        closing=Closing("{result}"),
     ),
     "curves": Command(
         "draw the training curves of a run's folder",
@@ -217,6 +274,7 @@ COMMANDS = {
         "draw_run",
         ("run_dir",),
         "pretrained",
+        closing=Closing("{result}"),
     ),
     "bench": Command(
         "compare speed with transformers, ONNX Runtime, OpenVINO and CTranslate2 on the same weights and inputs",
@@ -225,6 +283,7 @@ COMMANDS = {
         "run_benchmarks",
         (),
         "--workloads sentences query --model_size mini",
+        closing=Closing("{output}"),
     ),
     "completion": Command(
         "print a script that completes commands and flags in your shell",

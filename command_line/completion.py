@@ -10,11 +10,6 @@ from typing import Any, Literal
 from ..files.options import Group, Settings, option
 from .command_table import COMMANDS, Command
 
-_FILES = (
-    *("file", "dir", "text", "model", "tokenizer", "data", "output", "source", "config", "predictions", "suite"),
-    *("teacher", "student"),
-)
-
 
 @dataclass
 class CompletionArguments(Settings):
@@ -59,5 +54,5 @@ def _add(branches: Any, last: str, name: str, command: Command, files: Any) -> N
         parser.add_argument(named.dest, nargs="*" if takes_list else "?", choices=named.choices, help=named.help)
     for action in parser._actions:
         action.help = (action.help or "").partition(". ")[0]
-        if action.choices is None and action.type is not int and action.dest.rpartition("_")[2] in _FILES:
+        if action.choices is None and action.nargs != 0 and action.type in (None, str):  # most texts are paths
             action.complete = files

@@ -1,5 +1,6 @@
-"""Console output of commands: plain lines above progress bars, and error messages."""
+"""Console output of commands: plain lines above progress bars, error messages, and suggestions for misspelt words."""
 
+import difflib
 import logging
 import os
 import re
@@ -8,11 +9,9 @@ import sys
 import textwrap
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
-
-from .spelling import did_you_mean
 
 _PACKAGE = __package__.partition(".")[0]
 _KEYWORD = re.compile(r"(?<![\w.-])(?P<name>[a-z][a-z_0-9]*)=(?P<value>True|'[^']*'|\"[^\"]*\")")
@@ -145,3 +144,14 @@ def sentence_for_command(sentence: str, arguments_class: Any) -> str:
     if choice := _CHOICE.search(sentence):
         sentence += did_you_mean(choice["word"], re.split(", | or ", choice["known"].replace("'", "")))
     return sentence
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a question that names the nearest known word, with a space before it; "" if none is near."""
+    spellings = {_plain(name): name for name in known}
+    near = difflib.get_close_matches(_plain(word), spellings, n=1)
+    return f" Did you mean {spellings[near[0]]}?" if near else ""
+
+
+def _plain(word: str) -> str:
+    return word.strip("-").replace("-", "_").lower()

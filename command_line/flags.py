@@ -1,10 +1,11 @@
-"""A command's flags: read from the fields of its arguments' class, and shown in groups that fit a terminal.
+"""A command's flags, read from the fields of its arguments' class: their help, settings files, and parsing.
 
 This module imports transformers, whose parser turns fields into flags; listing the commands does not need it.
 """
 
 import copy
-import shlex
+import json
+import re
 import shutil
 import textwrap
 from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, ArgumentTypeError, HelpFormatter
@@ -12,17 +13,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import Field, fields
 from itertools import takewhile
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, NoReturn
 
+import yaml
 from transformers import HfArgumentParser, TrainingArguments
 from transformers.hf_argparser import string_to_bool
 
-from ..files.options import Group, contradicting
+from ..files import refuse_address
+from ..files.options import Group, contradicting, may_be_none
+from ..files.yaml_keys import refuse_repeated_keys
 from .command_table import COMMANDS, Command
-from .config_file import read_settings
-from .console import set_up_output
-from .spelling import did_you_mean
+from .console import did_you_mean, set_up_output
 
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"
 _WIDEST = 100  # maximum width of the help in columns
 _KINDS: dict[Any, str] = {int: "INT", float: "NUMBER"}
 # placeholders that do not follow from the flag's name
@@ -144,7 +149,7 @@ class CommandParser(HfArgumentParser):
             each = self.arguments_class.__dataclass_fields__.get(action.dest)
             if each and not every_flag and is_as_transformers_has_it(each):
                 action.help = _first_sentence(action.help or "")
-            action.required = action.required or action.dest in self.command.required
+            action.required = action.required or bool(getattr(each, "required", None))
             group = Group.COMMON if each is None or action.dest == "debug" else getattr(each, "group", Group.FURTHER)
             place = (action.dest not in first, getattr(each, "comes_last", False) or False, places.get(action.dest, 0))
             groups[group].append((place, action))
@@ -155,7 +160,7 @@ class CommandParser(HfArgumentParser):
         formatter.add_text(self.description)
         sections = [formatter.format_help()]
         if self.command.example:
-            sections.append(f"Example:\n{shell_lines([self.prog, *_words(self.command.example)])}\n")
+            sections.append(f"Example:\n{shell_lines(f'{self.prog} {self.command.example}')}\n")
         for group, actions in groups.items():
             formatter = self._get_formatter()
             formatter.start_section(group.value)
@@ -186,17 +191,11 @@ def _first_sentence(text: str) -> str:
     return text.partition(". ")[0].rstrip(".") + "."
 
 
-def _words(line: str) -> list[str]:
-    """Return the words of a shell line, with their quotes."""
-    lexer = shlex.shlex(line, posix=False)
-    lexer.whitespace_split, lexer.commenters = True, ""
-    return list(lexer)
-
-
-def shell_lines(words: Sequence[str], width: int = 78) -> str:
+def shell_lines(call: str, width: int = 78) -> str:
     """Format a command in several lines that can be copied into a shell."""
+    kept = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", "\0"), call)  # quoted words are not wrapped
     lines = textwrap.wrap(
-        " ".join(word.replace(" ", "\0") for word in words),
+        kept,
         width,
         initial_indent="  ",
         subsequent_indent="    ",
@@ -236,7 +235,7 @@ def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[s
     paths = finder.parse_known_args(flags)[0].config
     if len(paths) > 1:
         parser.error(f"--config is given {len(paths)} times ({', '.join(paths)}); expected one file")
-    settings, of_other = read_settings(paths[0], parser, _parser_of(command.config_of)) if paths else ({}, {})
+    settings, of_other = _read_settings(paths[0], parser, _parser_of(command.config_of)) if paths else ({}, {})
     if of_other:
         settings |= arguments_class.of_training(of_other)
     own = {name: parser.get_default(name) for name in settings}
@@ -267,3 +266,81 @@ def _unknown(word: str, parser: ArgumentParser) -> str:
     flag = word.partition("=")[0]
     known = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
     return f"unknown flag {flag!r}.{did_you_mean(flag, known)}"
+
+
+def _read_settings(
+    path: str, parser: ArgumentParser, other: Callable[[], ArgumentParser] | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read a file's or recipe's settings: the command's, and those that only the `other` command's parser knows."""
+    own, nullable = _settable(parser), _nullable(parser)
+    others: dict[str, Action] = {}
+    settings: dict[str, Any] = {}
+    of_other: dict[str, Any] = {}
+    try:
+        root = yaml.compose(_config_file(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        if not isinstance(root, yaml.MappingNode):
+            raise ValueError("holds no settings; expected lines of the form 'flag: value'")
+        refuse_repeated_keys(root)
+        nodes = {str(key.value).replace("-", "_"): node for key, node in root.value}
+        if len(nodes) < len(root.value):
+            raise ValueError("names a setting twice")
+        if other is not None and not nodes.keys() <= own.keys():
+            of_that = other()
+            others = _settable(of_that)
+            nullable = nullable - others.keys() | _nullable(of_that)
+        if unknown := sorted(nodes.keys() - own.keys() - others.keys()):
+            guess = did_you_mean(unknown[0], [*own, *others])
+            raise ValueError(f"has unknown settings: {', '.join(unknown)}.{guess}")
+        for name, node in nodes.items():
+            is_null = node.tag == "tag:yaml.org,2002:null"
+            # a setting that cannot be None: as if the file did not name it
+            if is_null and name not in nullable:
+                continue
+            action = others.get(name) or own[name]
+            value = None if is_null else parser._get_values(action, _strings(node, action))
+            (of_other if name in others else settings)[name] = value
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text: bad byte at offset {error.start}.") from error
+    except RecursionError as error:
+        raise ValueError(f"{path} is nested too deeply; expected lines of the form 'flag: value'.") from error
+    except (ArgumentError, ValueError) as error:
+        text = " ".join(str(error).split())
+        raise ValueError(f"{path} {text}{'' if text.endswith(('.', '?')) else '.'}") from error
+    return settings, of_other
+
+
+def _settable(parser: ArgumentParser) -> dict[str, Action]:
+    """Return the action of each setting; for `--pack` and `--no_pack`, the first, which takes a value."""
+    unsettable = ("help", "help_all", "config")
+    return {action.dest: action for action in reversed(parser._actions) if action.dest not in unsettable}
+
+
+def _nullable(parser: ArgumentParser) -> frozenset[str]:
+    return frozenset().union(*map(may_be_none, getattr(parser, "dataclass_types", ())))
+
+
+def _config_file(path: str) -> Path:
+    refuse_address(path, "a file or the name of a recipe")
+    file = Path(path)
+    if not file.exists() and file.name == path:
+        file = _RECIPES / f"{path}.yaml"
+    if not file.exists():
+        recipes = sorted(recipe.stem for recipe in _RECIPES.glob("*.yaml"))
+        raise FileNotFoundError(
+            f"There is no file or recipe {path}; the recipes are {', '.join(recipes)}.{did_you_mean(path, recipes)}"
+        )
+    return file
+
+
+def _strings(node: Any, action: Action) -> list[str]:
+    """Return the words that the command line would have for a YAML node."""
+    takes_several = action.nargs in ("+", "*")
+    parts = node.value if takes_several and isinstance(node, yaml.SequenceNode) else [node]
+    if all(isinstance(part, yaml.ScalarNode) for part in parts):
+        return [part.value for part in parts]
+    content = yaml.SafeLoader("").construct_document(node)
+    if isinstance(content, dict) and not takes_several:
+        return [json.dumps(content, default=str)]  # as `TrainingArguments` takes it; dates stay texts
+    raise ValueError(f"{action.dest} is {content}; expected {'single values' if takes_several else 'a single value'}")

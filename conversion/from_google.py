@@ -112,8 +112,7 @@ def _read_configuration(path: Path | None, variables: GoogleVariables) -> tuple[
         raise ValueError(f"{path}: {', '.join(missing)} is missing; is this a bert_config.json?")
     activation = content["hidden_act"]
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        problem = f"hidden_act is {activation!r}, expected one of {', '.join(ACTIVATIONS)}"
-        raise ValueError(f"{path}: {problem}")
+        raise ValueError(f"{path}: hidden_act is {activation!r}, expected one of {', '.join(ACTIVATIONS)}")
     if content.get("embedding_size", content["hidden_size"]) != content["hidden_size"]:
         raise ValueError(f"{path}: embedding_size differs from hidden_size; this is not a BERT")
     fields = {name: content[name] for name in (*SIZES, *RATES) if name in content}
@@ -173,8 +172,7 @@ def _write_tokenizer(
         return ["tokenizer: none, as there is no vocab.txt; pass vocab_file (--vocab_file)"]
     vocab = load_vocab(path)
     if len(vocab) > config.vocab_size:
-        problem = f"holds {len(vocab)} pieces, vocab_size of the configuration is {config.vocab_size}"
-        raise ValueError(f"{path}: {problem}")
+        raise ValueError(f"{path}: holds {len(vocab)} pieces, vocab_size of the configuration is {config.vocab_size}")
     if do_lower_case is None:
         do_lower_case, reason = _lower_cases(found, bundle, vocab)
     else:

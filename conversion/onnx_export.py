@@ -54,9 +54,8 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
         The report.
 
     Raises:
-        ValueError: If the model folder is incomplete, this opset cannot be written, or the results differ by
-            more than rounding (1e-4; for int8 only finite values are required).
-        ValueError: If `output_dir` contains other files.
+        ValueError: If the model folder is incomplete, this opset cannot be written, the results differ by more than
+            rounding (1e-4; for int8 only finite values are required), or `output_dir` contains other files.
         OSError: If it cannot be written.
         ImportError: If onnx, onnxruntime or onnxscript is missing.
     """

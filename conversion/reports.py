@@ -120,6 +120,10 @@ class OnnxReport:
     shapes: tuple[tuple[int, ...], ...]
     differences: dict[str, dict[str, float]]
 
+    @property
+    def largest_difference(self) -> float:
+        return max(value for outputs in self.differences.values() for value in outputs.values())
+
     def __str__(self) -> str:
         shapes = ", ".join("x".join(map(str, shape)) for shape in self.shapes)
         lines = [

@@ -44,9 +44,8 @@ def export_google_checkpoint(
         **options: Fields of `ToGoogleOptions`.
 
     Raises:
-        ValueError: If the folder is incomplete, or the model is one that Google's graph cannot express; also if
-            Google's code does not have the activation.
-        ValueError: If one of the files exists.
+        ValueError: If the folder is incomplete, the model is one that Google's graph cannot express, Google's code
+            does not have the activation, or one of the files exists.
         OSError: If they cannot be written.
     """
     settings = ToGoogleOptions(**options)
@@ -141,8 +140,7 @@ def _google_configuration(
     """Return the fields of `bert_config.json` and the decisions made."""
     decisions = []
     if config.is_decoder:
-        problem = "is_decoder is true; Google's graph sees both sides"
-        raise ValueError(f"{folder.path}: {problem}")
+        raise ValueError(f"{folder.path}: is_decoder is true; Google's graph sees both sides")
     if not config.tie_word_embeddings and "masked LM" in HEADS[folder.head].groups:
         problem = "tie_word_embeddings is false; Google's graph uses the word embeddings as output weights"
         raise ValueError(f"{folder.path}: {problem}")

@@ -52,8 +52,7 @@ def to_transformers_bert(
         **options: Fields of `ConversionOptions`.
 
     Raises:
-        ValueError: If the folder is incomplete, or the result differs.
-        ValueError: If `output_dir` contains other files.
+        ValueError: If the folder is incomplete, the result differs, or `output_dir` contains other files.
         OSError: If it cannot be written.
     """
     folder = ModelFolder(model_dir)
@@ -78,8 +77,8 @@ def from_transformers_bert(
         **options: The other fields of `FromBertOptions`.
 
     Raises:
-        ValueError: If the folder is incomplete or has features that MyBERT lacks, or the result differs.
-        ValueError: If `output_dir` contains other files.
+        ValueError: If the folder is incomplete or has features that MyBERT lacks, the result differs, or `output_dir`
+            contains other files.
         OSError: If it cannot be written.
     """
     settings = FromBertOptions(head=head, **options)

@@ -15,8 +15,8 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tqdm.auto import tqdm
 
@@ -27,24 +27,8 @@ STANDARD_LIBRARY = "python"
 _SITE_FOLDERS = {"site-packages", "dist-packages"}
 # Tests, and copies of other projects: their text would carry the wrong library's name.
 _SKIPPED_FOLDERS = _SITE_FOLDERS | {
-    "__pycache__",
-    "_distutils_hack",
-    "_external",
-    "_vendor",
-    "_vendored",
-    "ensurepip",
-    "extern",
-    "externals",
-    "idlelib",
-    "pip",
-    "pkg_resources",
-    "setuptools",
-    "test",
-    "tests",
-    "third_party",
-    "vendor",
-    "vendored",
-    "wheel",
+    *("__pycache__", "_distutils_hack", "_external", "_vendor", "_vendored", "ensurepip", "extern", "externals"),
+    *("idlelib", "pip", "pkg_resources", "setuptools", "test", "tests", "third_party", "vendor", "vendored", "wheel"),
 }
 _SKIPPED_FILE = re.compile(r"test_.*|.*_test\.py|conftest\.py|.*_pb2\.py|__editable__.*")
 _GENERATED = re.compile(r"^#.*(generated (by|from)|auto-?generated|do not edit)", re.IGNORECASE | re.MULTILINE)
@@ -102,8 +86,7 @@ _MINIMUM_WORDS, _MINIMUM_LENGTH = 5, 20
 _MAXIMUM_SYMBOL_SHARE = 0.08
 
 
-@dataclass(frozen=True)
-class DocumentationModule:
+class DocumentationModule(NamedTuple):
     library: str  # top-level package without leading underscores; "python" for the standard library
     module: str  # dotted, such as "torch.nn.functional"
     paragraphs: tuple[str, ...]  # English, without line breaks or markup, in the order of the file; never empty
@@ -141,7 +124,7 @@ def collect_documentation(
         raise ValueError(
             f"No documentation was found in {', '.join(map(str, roots))}: expected Python packages with their sources."
         )
-    return sorted(modules, key=lambda module: (module.library, module.module))
+    return sorted(modules)
 
 
 def _installed_roots() -> list[Path]:

@@ -58,7 +58,9 @@ _OF_CLASSES = ("group", "decides", "needs", "idle_with")  # attributes of a clas
 class Option(Field):
     """A field made by `option`."""
 
-    __slots__ = ("comes_last", "decides", "excludes", "group", "idle_with", "needs", "range", "replaces", "why")
+    __slots__ = (
+        *("comes_last", "decides", "excludes", "group", "idle_with", "needs", "range", "replaces", "required", "why"),
+    )
     range: Range | None
     group: Group | None
     decides: bool | Literal["if_not_default"] | None
@@ -68,6 +70,7 @@ class Option(Field):
     replaces: str | None
     why: str | None
     comes_last: bool | None
+    required: bool | None
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Take over what is not given: from the field of a base class, or the class's `group` and `decides`."""
@@ -100,6 +103,7 @@ def option(
     replaces: str | None = None,
     why: str | None = None,
     comes_last: bool | None = None,
+    required: bool | None = None,
     **more: Any,
 ) -> Any:
     """Declare an option, a field of a dataclass.
@@ -121,6 +125,7 @@ def option(
         replaces: Options that a flag replaces in a settings file, and the other way round.
         why: Ends messages on what contradicts it, such as "where the whole encoder is frozen".
         comes_last: Whether the help shows it at the end of its group.
+        required: Whether it has to be given although it has a default, as fields after others must have.
         **more: Arguments of `add_argument`, or of `dataclasses.field`.
     """
     of_field: dict[Any, Any] = {
@@ -136,6 +141,7 @@ def option(
         setattr(self, attribute, getattr(made, attribute))
     self.range, self.group, self.decides, self.why, self.comes_last = range, group, decides, why, comes_last
     self.needs, self.excludes, self.idle_with, self.replaces = needs, excludes, idle_with, replaces
+    self.required = required
     return self
 
 
@@ -155,6 +161,13 @@ def check_options(settings: Any) -> None:
             expected = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}"
             raise ValueError(f"{each.name} is {value!r}; expected {expected}.")
     _check_rules(settings)
+
+
+def check_required(settings: Any) -> None:
+    """Raise `ValueError` for a required option that is not given."""
+    for each in fields(settings):
+        if getattr(each, "required", None) and not getattr(settings, each.name):
+            raise ValueError(f"{each.name} is not set; expected: {each.metadata['help']}")
 
 
 class Settings:

@@ -192,7 +192,7 @@ class GivenData(Source):
     def column(self, name: str, encoding: str = "utf-8") -> Iterator[Any]:
         """Read one column of a table; the items of other data are values themselves."""
         if is_frame(self.data):
-            return (row[name] for row in frame_rows(self.data, name))
+            return super().column(name, encoding)
         return items_of(self.data)
 
     @property
@@ -220,7 +220,7 @@ def rows_in_memory(data: Any, name: str, reading: Reading = USUAL) -> Iterator[d
         )
 
     def rows() -> Iterator[dict[str, Any]]:
-        for number, item in enumerate(items_of(data), start=1):
+        for number, item in enumerate(items_of(data, reading.column), start=1):
             row = dict(item) if isinstance(item, Mapping) else reading.as_row(item) if reading.as_row else None
             if row is None:
                 raise ValueError(f"{name}, row {number}: {str(item)[:60]!r}; expected {reading.expected}.")
@@ -266,11 +266,10 @@ def is_frame(source: object) -> bool:
 
 def frame_rows(frame: Any, column: str | None = None) -> Iterator[dict[str, Any]]:
     """Read a table in memory (see `is_frame`) row by row, or one column, as Python values (None if missing, lists)."""
-    if column is not None:
-        found = frame.columns if hasattr(frame, "columns") else frame.column_names
-        names = None if found is None else list(map(str, found))  # a streamed data set may not know them
-        if names is not None and column not in names:
-            raise ValueError(f"The {type(frame).__name__} {lacks_column(column, names)}")
+    found = frame.columns if hasattr(frame, "columns") else frame.column_names
+    names = None if found is None else list(map(str, found))  # a streamed data set may not know them
+    if column is not None and names is not None and column not in names:
+        raise ValueError(f"The {type(frame).__name__} {lacks_column(column, names)}")
     if hasattr(frame, "iloc"):
         if column is not None:
             frame = frame.iloc[:, [number for number, name in enumerate(names or ()) if name == column]]
@@ -281,7 +280,7 @@ def frame_rows(frame: Any, column: str | None = None) -> Iterator[dict[str, Any]
             for values in part.where(part.notna(), None).itertuples(index=False, name=None):
                 yield dict(zip(names, map(_plain, values), strict=True))
         return
-    if column is not None:
+    if column is not None and names is not None:
         frame = frame.select(column) if hasattr(frame, "iter_rows") else frame.select_columns(column)
     for row in frame.iter_rows(named=True) if hasattr(frame, "iter_rows") else frame:
         yield {name: _present(value) for name, value in row.items()}
@@ -292,10 +291,10 @@ def has_items(data: object) -> bool:
     return is_frame(data) or isinstance(data, Iterable) or (hasattr(data, "__getitem__") and hasattr(data, "__len__"))
 
 
-def items_of(data: Any) -> Iterator[Any]:
+def items_of(data: Any, column: str | None = None) -> Iterator[Any]:
     """Read data in memory: the rows of a table, the items of an iterable or, by index, of a map-style data set."""
     if is_frame(data):
-        return frame_rows(data)
+        return frame_rows(data, column)
     return iter(data) if isinstance(data, Iterable) else (data[index] for index in range(len(data)))
 
 

@@ -139,6 +139,8 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
                 is_first = False
                 if header is None or not set(header).isdisjoint(fields):
                     header = _checked_header(path, fields, kind)
+                    if reading.column is not None and reading.column not in header:
+                        raise ValueError(f"{path} {lacks_column(reading.column, header)}")
                     continue
             assert header is not None
             if len(fields) == len(header):

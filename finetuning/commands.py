@@ -25,7 +25,7 @@ from ..files import (
     output_to,
 )
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
-from ..files.options import AT_LEAST_1, Group, check_options, option
+from ..files.options import AT_LEAST_1, Group, check_options, check_required, option
 from ..tokenization import TruncatedTexts, encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
 from .data.rows import PAIR_SEPARATOR, DataSource, files_of, sources_of
@@ -67,7 +67,7 @@ class EvaluateArguments(FinetunedModelArguments):
     """
 
     group = Group.INPUT
-    data: list[str] = option([], "Task data with labels; several files are reported separately.")
+    data: list[str] = option([], "Task data with labels; several files are reported separately.", required=True)
     predictions: str | None = option(
         None,
         "Predictions for the data in the benchmark's format, instead of a model.",
@@ -84,8 +84,7 @@ class EvaluateArguments(FinetunedModelArguments):
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
         self.data = sources_of(self.data, "data")  # type: ignore[assignment]
-        if not self.data:
-            raise ValueError("data is not set; expected the files to evaluate on.")
+        check_required(self)
         if not self.model and not self.predictions:
             raise ValueError("neither model nor predictions is set; expected one of them along with the data.")
         if self.predictions and len(self.data) > 1:

@@ -30,7 +30,7 @@ from ..files import (
     reserved,
     write_json,
 )
-from ..files.options import Group, check_options, option
+from ..files.options import Group, check_options, check_required, option
 from ..hub_card import CardContent, Comparison, write_card
 from ..modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
 from ..pipelines.batching import batches_by_length
@@ -65,6 +65,7 @@ class PruneArguments(FinetunedModelArguments):
     """
 
     group = Group.SMALLER
+    model: str | None = option(required=True)
     data: list[str] = option(
         [], "Task data with labels, to measure on; without it nothing is measured.", group=Group.INPUT
     )
@@ -94,8 +95,7 @@ class PruneArguments(FinetunedModelArguments):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
-        if not self.model:
-            raise ValueError("model is not set; give the model to be made smaller, a folder or Hub name.")
+        check_required(self)
         self.data = sources_of(self.data, "data")  # type: ignore[assignment]
         check_options(self)
         if not self.data and not self.output_dir:
@@ -109,7 +109,7 @@ class PruneArguments(FinetunedModelArguments):
         if self.data:
             super().__post_init__()
         else:
-            Checkpoint(self.model).check(ask_hub=False)
+            self.checkpoint.check(ask_hub=False)
             of_data = (option for option in fields(FinetunedModelArguments) if option.name not in ("model", "use_cpu"))
             idle = [option.name for option in of_data if getattr(self, option.name) != option.default]
             if idle:

@@ -109,7 +109,11 @@ class HubMetadata:
     def known(self) -> dict[str, Any]:
         """The values that are given, under the Hub's names."""
         given = {item.name: getattr(self, item.name) for item in dataclasses.fields(HubMetadata)}
-        return {"language" if name == "languages" else name: value for name, value in given.items() if value}
+        return {
+            "language" if name == "languages" else name: value if isinstance(value, str) else list(value)
+            for name, value in given.items()
+            if value
+        }
 
 
 @dataclass

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from ..files import only_errors, read_json_object, write_json
-from ..files.options import Group, option, settings_of
+from ..files.options import Group, check_required, option, settings_of
 from ..metrics import HiddenWords, fitting_words, hidden_words, word_loss
 from ..tokenization import MyBertTokenizer
 from .examples.example_settings import Objective
@@ -33,7 +33,7 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
     """Settings of `adapt`: those of new pieces and of `pretrain`, with defaults for an already trained model."""
 
     group = Group.TRAINING
-    model: str | None = option(None, "Model to adapt, folder or Hub name.", group=Group.INPUT)
+    model: str | None = option(None, "Model to adapt, folder or Hub name.", group=Group.INPUT, required=True)
     tokenizer: str | None = option(
         None,
         "Folder or vocab.txt of another tokenizer, with --new_pieces 0; default: the model's own.",
@@ -45,8 +45,7 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
-        if not self.model:
-            raise ValueError("model is not set; give the model to adapt, a folder or Hub name.")
+        check_required(self)
         if self.new_pieces and (self.data or self.tokenizer):
             name = "data" if self.data else "tokenizer"
             raise ValueError(

@@ -66,7 +66,7 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
             raise ValueError(f"dry_run is set and {found}; a dry run reads text and writes nothing.")
 
 
-def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport:
+def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport | None:
     """Tokenize text into a token store, show an example and, if requested, export some.
 
     With `dry_run` the text is only examined. An interrupted call continues where it stopped. An example is shown once
@@ -76,7 +76,7 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport:
         arguments: The settings.
 
     Returns:
-        The contents of the store, or of the shard that was built; with `dry_run`, what would be left out.
+        The contents of the store, None if shards are still missing; with `dry_run`, what would be left out.
 
     Raises:
         ValueError: If an output exists and is neither to be replaced nor appended to, or is also an input, or there
@@ -86,42 +86,31 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport:
     if arguments.tokenizer:
         check_available(arguments.tokenizer, "tokenizer")
     tokenizer = MyBertTokenizer.from_pretrained(arguments.tokenizer) if arguments.tokenizer else None
+    settings = settings_of(StoreSettings, arguments) | {"show_progress": not arguments.quiet}
     if arguments.dry_run:
-        return _dry_run(arguments, tokenizer)
+        report = inspect_corpus(arguments.text, tokenizer, **settings)
+        logger.info("What would be left out:\n%s", report)
+        if report.examples:
+            logger.info("For example:\n%s", report.shown_examples())
+        return report
     assert tokenizer is not None
     output = Path(arguments.output)
     if arguments.export:
         check_not_read(arguments.export, [*expand_sources(arguments.text), output])
         check_output_files([arguments.export], arguments.overwrite)
     if arguments.text:
-        summary = build_token_store(
-            arguments.text,
-            tokenizer,
-            output,
-            overwrite=arguments.overwrite,
-            show_progress=not arguments.quiet,
-            **settings_of(StoreSettings, arguments),
-        )
+        summary = build_token_store(arguments.text, tokenizer, output, overwrite=arguments.overwrite, **settings)
         summary.log(str(output))
         count = arguments.num_shards
         if count > 1 and not all((output / SHARD.format(index, count)).exists() for index in range(count)):
             logger.info("Shard %d of %d is done; others are still missing.", arguments.shard_index, count)
-            return summary
+            return None
     store = TokenStore(output, tokenizer)
     if not arguments.text:
         summary = store.summary
         summary.log(str(output))
     _show(arguments, store, tokenizer)
     return summary
-
-
-def _dry_run(arguments: DataArguments, tokenizer: MyBertTokenizer | None) -> FilterReport:
-    settings = settings_of(StoreSettings, arguments)
-    report = inspect_corpus(arguments.text, tokenizer, show_progress=not arguments.quiet, **settings)
-    logger.info("What would be left out:\n%s", report)
-    if report.examples:
-        logger.info("For example:\n%s", report.shown_examples())
-    return report
 
 
 def _show(arguments: DataArguments, store: TokenStore, tokenizer: MyBertTokenizer) -> None:

@@ -1,7 +1,5 @@
 """Initial weights other than random ones: word embeddings from counts, rows of new pieces, repeated positions.
 
-Word embeddings from co-occurrence counts are an alternative to random initialization.
-
 Co-occurrence counts contain most of what the first millions of tokens teach the embeddings by gradient descent, and
 counting takes seconds. Sources: Levy and Goldberg (2014), "Neural Word Embedding as Implicit Matrix Factorization";
 for the smoothed distribution of contexts and the root of the singular values Levy, Goldberg and Dagan (2015),
@@ -24,8 +22,9 @@ from .token_store import TokenStore
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-
 logger = logging.getLogger(__name__)
+
+Model = TypeVar("Model", bound=PreTrainedModel)
 
 WINDOW = 5  # pieces to each side; the k-th has weight 1 / k
 _CONTEXTS = 8192  # the most frequent pieces are counted as neighbours: a matrix of 1 GB for 30,000 pieces
@@ -33,6 +32,7 @@ _MOST_TOKENS = 100_000_000  # in a longer text every n-th document is counted
 _TOKENS_AT_A_TIME = 2_000_000
 _SMOOTHING = 0.75  # power of the contexts' frequencies
 _POWER_ITERATIONS = 4
+_SHOWN = 12  # new pieces that are logged
 _DEVIATION = 3  # times that of random weights, so that words outweigh the position embeddings added to them
 
 
@@ -146,13 +146,6 @@ def repeat_positions(weight: torch.Tensor, known: int) -> None:
     if isinstance(weight, DTensor):
         whole = distribute_tensor(whole, weight.device_mesh, weight.placements)
     weight.copy_(whole)
-
-
-logger = logging.getLogger(__name__)
-
-_SHOWN = 12  # pieces
-
-Model = TypeVar("Model", bound=PreTrainedModel)
 
 
 def learn_new_pieces(

@@ -42,8 +42,19 @@ from .token_store import StoreSummary, TokenStore, read_summary, store_files
 from .trainer import PretrainingTrainer
 from .training.pretraining_arguments import Phase, PretrainingArguments
 
+logger = logging.getLogger(__name__)
+
+Model = MyBertForPreTraining | MyBertForMaskedLM
+
 STORE = "tokens.safetensors"  # in the output folder
 _TYPES = ("bert", MyBertConfig.model_type)  # of initial models
+# What the log's names stand for.
+_PREDICTED = {
+    "mlm+nsp": "masked words (mlm) and next sentences (nsp)",
+    "mlm": "masked words (mlm)",
+    "mlm+sop": "masked words (mlm) and the order of two segments (nsp)",
+    "ltr": "the next word (mlm)",
+}
 
 
 @dataclass(frozen=True)
@@ -185,19 +196,6 @@ def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.
             "evaluation needs. Hold out more, or pass --eval_strategy no."
         )
     return training, heldout
-
-
-logger = logging.getLogger(__name__)
-
-Model = MyBertForPreTraining | MyBertForMaskedLM
-
-# What the log's names stand for.
-_PREDICTED = {
-    "mlm+nsp": "masked words (mlm) and next sentences (nsp)",
-    "mlm": "masked words (mlm)",
-    "mlm+sop": "masked words (mlm) and the order of two segments (nsp)",
-    "ltr": "the next word (mlm)",
-}
 
 
 def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from .callbacks import TICKS, StopOnInterrupt, TimeBudget
 from .checkpoints import last_complete_checkpoint
-from .distributed import log_on_main_process, prepare_once, started_on_cpus
+from .distributed import is_sharded, log_on_main_process, prepare_once, started_on_cpus
 from .library_settings import check_libraries
 from .optimizers import Lamb, MuonWithAdamW, MyBertAdamW, linear_schedule, matrix_groups, parameter_groups
 from .run_arguments import RunArguments, arguments_by_name, suggest_bfloat16
@@ -24,6 +24,7 @@ __all__ = [
     "arguments_by_name",
     "check_libraries",
     "draw_curves",
+    "is_sharded",
     "last_complete_checkpoint",
     "linear_schedule",
     "log_on_main_process",

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from accelerate.utils import parse_flag_from_env
 from transformers import TrainingArguments
 
 T = TypeVar("T")
@@ -26,6 +27,11 @@ def started_on_cpus() -> bool:
         return False
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return accelerator is None or accelerator.type == "mps"  # a machine has only one
+
+
+def is_sharded(arguments: TrainingArguments) -> bool:
+    """Whether a run is to be sharded by FSDP, by its settings or by those of `accelerate launch`."""
+    return arguments.fsdp_plugin_args is not None or parse_flag_from_env("ACCELERATE_USE_FSDP")
 
 
 @cache

@@ -94,7 +94,11 @@ class RunArguments(RecordArguments):
 
     group = Group.TRAINING
     output_dir: str = option(  # a subclass requires it
-        None, "Folder of the run: model, checkpoints, curves and card.", group=Group.INPUT, comes_last=True
+        None,
+        "Folder of the run: model, checkpoints, curves and card.",
+        group=Group.INPUT,
+        comes_last=True,
+        required=True,
     )
     overwrite: bool = option(False, "Replace an earlier run in the output folder.", group=Group.INPUT, comes_last=True)
     max_steps: int = option(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, parse_flag_from_env
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
@@ -42,6 +42,7 @@ from .checkpoints import (
     missing_from_checkpoint,
     seal_checkpoint,
 )
+from .distributed import is_sharded
 
 logger = logging.getLogger(__name__)
 
@@ -218,8 +219,7 @@ class ResumableTrainer(Trainer):
 
         accelerator.clip_grad_norm_ = clip_and_watch
         accelerator.get_state_dict = lambda *args, **kwargs: self._under_own_names(gather(*args, **kwargs))
-        wants_fsdp = self.args.fsdp_plugin_args is not None or parse_flag_from_env("ACCELERATE_USE_FSDP")
-        if wants_fsdp and state.distributed_type == DistributedType.MULTI_CPU:
+        if is_sharded(self.args) and state.distributed_type == DistributedType.MULTI_CPU:
             # accelerate would silently use DDP.
             state.distributed_type = PartialState().distributed_type = DistributedType.FSDP
             state.fsdp_plugin = FullyShardedDataParallelPlugin(**(self.args.fsdp_plugin_args or {}))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import Checkpoint, files_written_beside
-from ..files.options import Group, option
+from ..files.options import Group, check_required, option
 from ..finetuning import FinetuningArguments
 from ..pretraining import PretrainingArguments, pretrain
 from ..pretraining.run import prepare_run
@@ -64,7 +64,9 @@ class AblationArguments(StudySettings):
 
     group = Group.TABLE
     text: list[str] = option([], "Text to pretrain on, as in `mybert pretrain`.", group=Group.INPUT)
-    output_dir: str = option("", "Folder for all models and the table.", group=Group.INPUT, comes_last=True)
+    output_dir: str = option(
+        "", "Folder for all models and the table.", group=Group.INPUT, comes_last=True, required=True
+    )
     rows: list[str] = option(
         [], f"Rows of the table: those of --variants, or of the paper's, {', '.join(ROWS)}. Default: all."
     )
@@ -80,6 +82,7 @@ class AblationArguments(StudySettings):
         "Tasks to fine-tune on: name and settings of `mybert finetune` for each, as a map in the YAML file or as "
         'JSON, e.g. {"sst2": {"data_dir": "glue/SST-2"}}.',
         group=Group.INPUT,
+        required=True,
     )
     pretraining: str = option(
         "{}", "Settings of `mybert pretrain` for every row, as a map in the YAML file or as JSON."
@@ -91,9 +94,7 @@ class AblationArguments(StudySettings):
             setattr(self, name, as_map(name, getattr(self, name)))
         self.all_rows = self._own_rows() or ROWS
         self.rows = self.rows or list(self.all_rows)
-        for name in ("output_dir", "tasks"):
-            if not getattr(self, name):
-                raise ValueError(f"{name} is not set; an ablation needs text, output_dir and a task at least.")
+        check_required(self)
         for name, settings in self.map_of("tasks").items():
             if not names_a_folder(name) or name in _MEASURED:
                 raise ValueError(

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from ..files import refuse_address, written_beside
-from ..files.options import Group, option
+from ..files.options import Group, check_required, option
 from ..files.yaml_keys import refuse_repeated_keys
 from ..finetuning import TASKS, FinetuningArguments
 from ..finetuning.tasks.task_arguments import evaluation_names
@@ -110,9 +110,13 @@ class SuiteArguments(StudySettings):
     """Settings of `run_suite`."""
 
     group = Group.TABLE
-    model: str = option("", "Model folder or Hub name to start from, for every task.", group=Group.INPUT)
-    data_dir: str = option("", "Folder with the benchmark's files as downloaded.", group=Group.INPUT)
-    output_dir: str = option("", "Folder for the fine-tuned models and the table.", group=Group.INPUT, comes_last=True)
+    model: str = option(
+        "", "Model folder or Hub name to start from, for every task.", group=Group.INPUT, required=True
+    )
+    data_dir: str = option("", "Folder with the benchmark's files as downloaded.", group=Group.INPUT, required=True)
+    output_dir: str = option(
+        "", "Folder for the fine-tuned models and the table.", group=Group.INPUT, comes_last=True, required=True
+    )
     suite: str = option(
         "glue",
         "The tasks: glue, laptop (five of GLUE, with settings for small models), ko (Korean), or a YAML file of "
@@ -130,9 +134,7 @@ class SuiteArguments(StudySettings):
 
     def __post_init__(self) -> None:
         """Read JSON and the suite, and check what can be checked before hours of training."""
-        for name in ("model", "data_dir", "output_dir"):
-            if not getattr(self, name):
-                raise ValueError(f"{name} is not set; a suite needs model, data_dir and output_dir.")
+        check_required(self)
         for name in ("grid", "finetuning"):
             setattr(self, name, as_map(name, getattr(self, name)))
         for name, values in self.map_of("grid").items():

@@ -1,8 +1,9 @@
 """Text to ids at corpus speed, identical to `MyBertTokenizer`."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import ExitStack
+from functools import partial
 from itertools import compress, pairwise
 from types import TracebackType
 
@@ -62,7 +63,9 @@ class BulkEncoder:
             )
         self._encoder = _MemoEncoder(tokenizer, memo_characters)
         self._workers = ExitStack()
-        self._map = self._workers.enter_context(map_in_processes(self._encoder.encode, num_processes))
+        self._map: Callable[[Iterable[Sequence[str]]], Iterator[Encoded]] = partial(map, self._encoder.encode)
+        if num_processes > 1:  # otherwise it can be pickled, as processes that are started afresh need it
+            self._map = self._workers.enter_context(map_in_processes(self._encoder.encode, num_processes))
 
     @property
     def dtype(self) -> np.dtype:

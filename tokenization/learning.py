@@ -5,7 +5,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from tqdm.auto import tqdm
 
 from ..files.documents import Corpus, DocumentSettings, TextSettings
+from ..files.options import settings_of
 from ..files.source import GivenData, is_frame
 from .pair_merging import learn_pieces
 from .vocab import CONTINUATION_PREFIX, MAX_WORD_LENGTH, UNK_TOKEN, build_model, index_pieces, reserved_tokens
@@ -40,7 +41,7 @@ def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: Text
     if isinstance(texts, (str, Path)):
         raise ValueError(f"texts is a single {type(texts).__name__}, expected an iterable of texts.")
     if is_frame(given := texts if source is None else source):
-        return _lines_of_corpus(GivenData(type(given).__name__, given), settings)
+        return read_files(GivenData(type(given).__name__, given), settings)
     names = [source] if isinstance(source, (str, Path)) else source
     if not isinstance(names, (list, tuple, set, frozenset)):
         return read_texts(cast(Texts, texts if source is None else source))
@@ -57,18 +58,13 @@ def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: Text
         raise FileNotFoundError(f"{str(error)[:400]} Texts are passed as texts=[...].") from error
 
 
-def read_files(files: str | Path | Iterable[str | Path], settings: TextSettings) -> Iterator[str]:
-    """Read the sources that `Corpus` accepts, a block of whole lines at a time."""
-    if not isinstance(files, (str, Path)):
+def read_files(files: Any, settings: TextSettings) -> Iterator[str]:
+    """Read what `Corpus` accepts, a block of whole lines at a time."""
+    if not isinstance(files, (str, Path, GivenData)):
         files = list(files)
         if not files:
             raise ValueError("No file is given, expected at least one.")
-    return _lines_of_corpus(files, settings)
-
-
-def _lines_of_corpus(files: Any, settings: TextSettings) -> Iterator[str]:
-    known = {option.name: getattr(settings, option.name) for option in fields(TextSettings)}
-    return read_texts(Corpus(files, DocumentSettings(**known)).lines())
+    return read_texts(Corpus(files, DocumentSettings(**settings_of(TextSettings, settings))).lines())
 
 
 def read_texts(texts: Texts) -> Iterator[str]:

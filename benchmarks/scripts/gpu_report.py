@@ -348,10 +348,7 @@ def _loss_and_gradients(
 
 
 def inference_section(settings: GpuSettings) -> Section:
-    """Yield a row for every size, batch and side; different hidden states are an error.
-
-    The batches are sentences with realistic lengths, 45 % full, and full rows of the maximum length.
-    """
+    """Yield a row for every size, batch (sentences, full rows) and side; different hidden states are an error."""
     yield heading("size", "batch", "full", "", "milliseconds", "real tokens/s", "times as fast")
     longest = max(settings.lengths)
     copies = max(1, settings.tokens // (len(SENTENCES) * max(SENTENCES)))

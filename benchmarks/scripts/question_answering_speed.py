@@ -9,6 +9,7 @@ as one batch, try all spans. Both sides run alternately in this process on the s
 """
 
 import argparse
+import operator
 import statistics
 from collections import Counter
 from functools import partial
@@ -20,7 +21,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForQuestionAnswering, BertTokenizer, pipeline
 
 from ...files import read_rows
-from ..harness import count, flag, script, take_turns
+from ..harness import count, flag, script, speed_table, take_turns
 
 
 def questions_of(arguments: argparse.Namespace) -> list[dict[str, str]]:
@@ -130,19 +131,15 @@ def main(arguments: argparse.Namespace) -> None:
     seconds = take_turns({name: partial(answer, name) for name in sides}, arguments.repeats)
     size = f"{model.config.num_hidden_layers} layers x {model.config.hidden_size}"
     print(f"{len(examples)} questions, {type(model).__name__}, {size}")
-    base = statistics.median(seconds["plain loop"])
+    notes = {}
     for name, times in seconds.items():
-        same = sum(
-            (found["start"], found["end"]) == (wanted["start"], wanted["end"])
-            for found, wanted in zip(answers[name], answers["plain loop"], strict=True)
-        )
-        median = statistics.median(times)
-        print(
-            f"{name:30s} {len(examples) / median:8.1f} questions/s  x{base / median:.2f}  "
-            f"same answers {same}/{len(examples)}"
-        )
+        spans = [[(found["start"], found["end"]) for found in answers[side]] for side in (name, "plain loop")]
+        same = sum(map(operator.eq, *spans))
         # Rounding differs between batch shapes, so two nearly equal spans may swap places.
         assert same >= 0.99 * len(examples), f"{name} gives other answers than the plain loop"
+        rate = len(examples) / statistics.median(times)
+        notes[name] = f"{rate:.1f} questions/s, same answers {same}/{len(examples)}"
+    print(speed_table(seconds, "plain loop", notes))
 
 
 if __name__ == "__main__":

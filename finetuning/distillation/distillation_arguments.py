@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...files import Checkpoint, check_available
-from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, option, refuse_given
+from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_required, option, refuse_given
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
 from ...modeling_mybert.configuration_mybert import fields_of_size, is_size
+from ...runs import is_sharded
 from ..data.rows import data_name, files_of, sources_of
 from ..tasks.registry import TASKS
 from ..tasks.task import Task
@@ -31,8 +32,10 @@ class DistillationOptions:
     """The teacher, the student, and what it learns from the teacher."""
 
     group, decides = Group.TEACHER, True
-    teacher: str = option("", "Fine-tuned model to learn from, folder or Hub name.", group=Group.INPUT)
-    student: str = option("", f"Model folder or Hub name, or the size of a new model: {_SIZES}.", group=Group.INPUT)
+    teacher: str = option("", "Fine-tuned model to learn from, folder or Hub name.", group=Group.INPUT, required=True)
+    student: str = option(
+        "", f"Model folder or Hub name, or the size of a new model: {_SIZES}.", group=Group.INPUT, required=True
+    )
     tokenizer: str | None = option(
         None, "Folder of a new student's tokenizer (default: the teacher's).", group=Group.INPUT
     )
@@ -88,15 +91,13 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
     task: str | None = option(  # type: ignore[assignment]
         None, "The task (default: what the teacher was fine-tuned for)."
     )
-    model: str = option("", init=False)
+    model: str = option("", init=False, required=False)
     learning_rate: float | None = option(None, "Peak learning rate (default: as in finetune; 5e-4 for new students).")
 
     def __post_init__(self) -> None:
         """Find the teacher's task, and check what can be checked without looking at data."""
-        for name in ("teacher", "student", "output_dir"):
-            if not getattr(self, name):
-                raise ValueError(f"{name} is not set; distillation needs teacher, student and output_dir.")
-            setattr(self, name, str(getattr(self, name)))
+        check_required(self)
+        self.teacher, self.student = str(self.teacher), str(self.student)
         self.unlabelled = sources_of(self.unlabelled, "unlabelled") or None  # type: ignore[assignment]
         self._check_distillation()
         Checkpoint(self.teacher).check("teacher")
@@ -111,6 +112,9 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
         self._teacher_task = task_for_model(self, Checkpoint(self.teacher))
         self.task = self._teacher_task[0]
         super().__post_init__()
+        if self.learns_layers and is_sharded(self):
+            name = "hidden_state_weight" if self.hidden_state_weight else "relation_weight"
+            raise ValueError(f"{name} is set with fsdp: a loss on layers needs whole weights; leave fsdp out.")
 
     def check_student(self) -> None:
         """Reject a student that does not exist, locally or on the Hub.

@@ -30,7 +30,7 @@ from ...files import (
     write_text,
     written_beside,
 )
-from ...files.options import Group, deciding, option
+from ...files.options import Group, check_required, deciding, option
 from ...files.text import LINE_BREAKS, STDIN, new_digest
 from ...runs import RunFolder, prepare_once
 from ..data.rows import DataRow, new_name, rows_of
@@ -60,7 +60,9 @@ class PredictArguments(PredictorSettings):
 
     group = Group.INPUT
     data: list[str] = option(
-        [], "Texts: .txt (one per line), .csv, .tsv, .jsonl, .parquet, compressed or not; - reads standard input."
+        [],
+        "Texts: .txt (one per line), .csv, .tsv, .jsonl, .parquet, compressed or not; - reads standard input.",
+        required=True,
     )
     output: str = option(STDIN, f"Where to: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
     overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
@@ -139,8 +141,7 @@ def predict_files(arguments: PredictArguments) -> dict[str, Any]:
             an earlier call that was interrupted had other settings, files or another model.
         OSError: If a file cannot be read or written.
     """
-    if not arguments.data:
-        raise ValueError("data is not set; expected files of texts, or - for standard input.")
+    check_required(arguments)
     if arguments.output == STDIN:  # on which nothing else may be printed
         leave_standard_output()
     return _Prediction(arguments, arguments.data).write()

@@ -28,41 +28,35 @@ def describe_data(
     folds: int = 0,  # of cross-validation, or 0
 ) -> None:
     """Log a description of the data, and warnings."""
-    for line in data_lines(task, train):
-        logger.info("%s", line)
-    for line in long_text_lines(task, len(train.examples), train.cut, train.windowed):
-        logger.info("%s", line)
+    lines = [*data_lines(task, train), *long_text_lines(task, len(train.examples), train.cut, train.windowed)]
     for name, data in validation.items():
-        logger.info("Validation data%s: %s examples.", f" ({name})" if name else "", f"{len(data.examples):,}")
-        for line in long_text_lines(task, len(data.examples), data.cut, data.windowed):
-            logger.info("%s", line)
+        lines.append(f"Validation data{f' ({name})' if name else ''}: {len(data.examples):,} examples.")
+        lines += long_text_lines(task, len(data.examples), data.cut, data.windowed)
     if folds:
-        logger.info(
-            "Cross-validation: %d trainings, each evaluated on a different part, and one on all of the data.", folds
+        lines.append(
+            f"Cross-validation: {folds} trainings, each evaluated on a different part, and one on all of the data."
         )
     elif not validation:
-        logger.info(
+        lines.append(
             "There is no validation data, so nothing is measured; --validation_split 0.1 holds out a tenth of the "
             "training data."
         )
+    for line in lines:
+        logger.info("%s", line)
     for warning in filter(None, (unknown_share_warning(train, tokenizer), *data_warnings(task, train, validation))):
         logger.warning("%s", warning)
 
 
 def long_text_lines(task: Task, examples: int, cut: int, windowed: int) -> list[str]:
     """Messages about texts longer than the model's input, of which so many were truncated or read in windows."""
-    lines = []
-    for count, done in ((cut, "cut"), (windowed, "read in windows")):
-        if count:
-            verb = "is" if count == 1 else "are"
-            line = f"{count:,} of {examples:,} texts {verb} longer than {task.max_length} tokens: {done}"
-            advice = (
-                " (--window_pooling mean reads them whole)"
-                if done == "cut" and "window_pooling" in task.options
-                else ""
-            )
-            lines.append(f"{line}{advice}.")
-    return lines
+    advice = " (--window_pooling mean reads them whole)" if "window_pooling" in task.options else ""
+    counts = {f"cut{advice}": cut, "read in windows": windowed}
+    longer = f"longer than {task.max_length} tokens"
+    return [
+        f"{count:,} of {examples:,} texts {'is' if count == 1 else 'are'} {longer}: {done}."
+        for done, count in counts.items()
+        if count
+    ]
 
 
 def data_lines(task: Task, data: TaskData) -> list[str]:

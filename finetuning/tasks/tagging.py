@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -19,7 +20,6 @@ import numpy as np
 import torch
 from torch import nn
 from transformers import (
-    AutoConfig,
     AutoModelForTokenClassification,
     DataCollatorForTokenClassification,
     PreTrainedConfig,
@@ -28,7 +28,7 @@ from transformers import (
 )
 from typing_extensions import Self
 
-from ...files import read_conll, write_lines
+from ...files import Checkpoint, read_conll, write_lines
 from ...files.tables import DOCUMENT_START
 from ...hub_card import Example, PipelineCall, run_example
 from ...metrics import ClassReport, accuracy, class_report, entity_metrics, entity_report, entity_spans, f1
@@ -446,8 +446,12 @@ class FeatureTask(TaggingTask):
 
     auto_class: ClassVar[Any] = FeatureTagger
 
+    @cached_property
+    def _encoder_config(self) -> PreTrainedConfig:
+        return Checkpoint(self.encoder).config
+
     def _states(self, names: Sequence[str]) -> list[int]:
-        num_layers = AutoConfig.from_pretrained(self.encoder, trust_remote_code=False).num_hidden_layers
+        num_layers = self._encoder_config.num_hidden_layers
         return sorted({number for name in names for number in FEATURES[name].states(num_layers)})
 
     def complete(
@@ -501,7 +505,7 @@ class FeatureTask(TaggingTask):
         changes: NetworkChanges | None = None,
         config: PreTrainedConfig | None = None,
     ) -> tuple[PreTrainedModel, list[str]]:
-        encoder = AutoConfig.from_pretrained(self.encoder, trust_remote_code=False)
+        encoder = self._encoder_config
         own = FeatureTaggerConfig(
             encoder=self.encoder,
             features=self.features,

@@ -17,11 +17,12 @@ from ...files.options import (
     Group,
     Range,
     check_options,
+    check_required,
     deciding,
     option,
 )
 from ...files.source import GivenData
-from ...runs import RunArguments, check_libraries, started_on_cpus
+from ...runs import RunArguments, check_libraries, is_sharded, started_on_cpus
 from ..data.rows import DataSource, HubSplit, source_of, sources_of
 from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
 from ..tasks.task import Task
@@ -54,7 +55,7 @@ class TaskFiles:
     """The model to start from, and the data."""
 
     group = Group.INPUT
-    model: str = option("", "Model folder or Hub name to start from.", decides=True)
+    model: str = option("", "Model folder or Hub name to start from.", decides=True, required=True)
     train_file: str | None = option(
         None, "Training data (.csv, .tsv, .json, .jsonl, .parquet, CoNLL, compressed or not).", decides=True
     )
@@ -180,10 +181,8 @@ class FinetuningArguments(
         self.train_file = source_of(self.train_file, "train_file")  # type: ignore[assignment]
         for name in ("validation_file", "test_file"):
             setattr(self, name, sources_of(getattr(self, name), name) or None)
-        for name in ("model", "output_dir"):
-            if not getattr(self, name):
-                raise ValueError(f"{name} is not set; fine-tuning needs model, output_dir and training data.")
-            setattr(self, name, str(getattr(self, name)))
+        check_required(self)
+        self.model, self.output_dir = str(self.model), str(self.output_dir)
         self._check()
         task = self.resolve_task()
         is_of_classes = task.objective == "classes"
@@ -200,7 +199,7 @@ class FinetuningArguments(
         self._find_files(task)
         self._check_training_data()
         if self.folds:
-            self._check_folds()
+            self.load_best_model_at_end = False
         elif not self.dataset:
             self._check_seeds(self.validation_file or self.validation_split)
         defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults}
@@ -229,6 +228,9 @@ class FinetuningArguments(
         if started_on_cpus():
             self.use_cpu = True
         super().__post_init__()
+        if self.has_adapter and is_sharded(self):
+            adapter = "lora" if self.lora else "peft_config"
+            raise ValueError(f"{adapter} is set with fsdp: an adapter is merged into whole weights; leave fsdp out.")
         for name, given, wanted in (
             (
                 "do_eval",
@@ -299,16 +301,6 @@ class FinetuningArguments(
                 "the best is not kept"
             )
             raise ValueError(f"early_stopping_patience is {self.early_stopping_patience}, but {why}.")
-
-    def _check_folds(self) -> None:
-        """Reject settings that need separate validation data, or select models by the fold that measures them."""
-        if self.features == "all":
-            raise ValueError(f"folds is {self.folds} and features is 'all'; expected one of the two.")
-        if self.save_strategy == "best":
-            raise ValueError(
-                f"folds is {self.folds} and save_strategy is 'best', which needs validation data of its own."
-            )
-        self.load_best_model_at_end = False
 
     def _check_seeds(self, validation: Any) -> None:
         if self.seeds > 1 and not validation:

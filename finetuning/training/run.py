@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from tokenizers.models import WordPiece
 from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import IntervalStrategy
@@ -240,8 +241,9 @@ class Finetuning:
         if arguments.has_adapter:
             model = merge_adapter(model, output_dir / ADAPTER_FOLDER if arguments.should_save else None)
             trainer.model = trainer.model_wrapped = model
+        weights = trainer.gathered_weights() if trainer.is_fsdp_enabled else None
         if arguments.should_save:  # before an evaluation in half precision rounds the weights
-            _save(model, run.tokenizer, output_dir)
+            _save(model, weights, run.tokenizer, output_dir)
         training.metrics = measure_run(trainer, output_dir)
         is_as_saved = not (arguments.bf16_full_eval or arguments.fp16_full_eval or trainer.is_fsdp_enabled)
         if arguments.seeds == 1 and not arguments.folds and is_as_saved:
@@ -251,10 +253,15 @@ class Finetuning:
         return True
 
 
-def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir: Path) -> None:
+def _save(
+    model: PreTrainedModel,
+    weights: dict[str, torch.Tensor] | None,  # those of all processes, if the model's are shards
+    tokenizer: PreTrainedTokenizerBase,
+    output_dir: Path,
+) -> None:
     """Write model and tokenizer, and `vocab.txt` for Google's tools, which transformers' tokenizers do not write."""
     with files_written_beside(output_dir) as folder:
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, state_dict=weights)
         tokenizer.save_pretrained(folder)
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None or not isinstance(backend.model, WordPiece):

@@ -36,7 +36,7 @@ class SampleSettings:
         "Cross-validation: this many trainings, each evaluated on a different part of the training data, and a last "
         "one on all of it.",
         _SEVERAL,
-        excludes="validation_file validation_split seeds",
+        excludes="validation_file validation_split seeds features=all save_strategy=best",
         why="where each part is the validation data in turn, and must not choose a checkpoint",
     )
     max_train_samples: int | None = option(

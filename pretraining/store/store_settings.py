@@ -83,7 +83,7 @@ class StoreSettings(FilterSettings, CorpusSettings):
 
     group = Group.STORE
     shard_index: int = option(0, "Shard to build here, from 0.")
-    num_shards: int = option(1, "Number of shards that the text is divided among.")
+    num_shards: int = option(1, "Number of shards that the text is divided among.", AT_LEAST_1)
     shard_by: ShardBy = option(
         "documents",
         "How text is divided among shards: documents, each takes every num_shards-th and reads all text; or files, "
@@ -97,8 +97,6 @@ class StoreSettings(FilterSettings, CorpusSettings):
         if not 0 <= self.shard_index < self.num_shards:
             raise ValueError(
                 f"shard_index is {self.shard_index}; expected 0 to {self.num_shards - 1} (num_shards - 1)."
-                if self.num_shards > 0
-                else f"num_shards is {self.num_shards}; expected 1 or more."
             )
         asks = [
             reason

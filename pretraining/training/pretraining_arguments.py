@@ -17,6 +17,7 @@ from ...files.options import (
     SHARE_BELOW_1,
     Group,
     check_options,
+    check_required,
     deciding,
     option,
     settings_of,
@@ -88,6 +89,8 @@ class Phases:
         "from those before it: more labels than masks give, for small budgets. 0 for the paper's way.",
         SHARE_BELOW_1,
         decides=True,
+        excludes="objective=ltr",
+        why="which trains left to right only at the beginning",
     )
     mlm_probability_end: float | None = option(
         None,
@@ -95,6 +98,8 @@ class Phases:
         "(0.3 to 0.15 in Ankner et al., 2023).",
         SHARE,
         decides=True,
+        excludes="objective=ltr static_masking",
+        why="which changes the masks during the run",
     )
     batch_ramp: float = option(
         0.0,
@@ -198,8 +203,7 @@ class PretrainingArguments(
         check_options(self)
         if self.max_hours is not None:
             self._measure_in_time(self.max_hours)
-        if self.output_dir is None:
-            raise ValueError("output_dir is not set; give the folder to write the model to.")
+        check_required(self)
         fields_of_size(self.model_size)  # checks it
         self._check_parts()
         if not (self.data or self.tokenizer or self.model):
@@ -253,12 +257,10 @@ class PretrainingArguments(
 
     def _check_parts(self) -> None:
         """Reject phases that do not fit the length of the run or each other."""
-        if self.causal_share and self.objective == "ltr":
-            raise ValueError("causal_share is set and objective is ltr, which is left to right throughout.")
         if self.causal_share and self.max_steps <= 0:
             raise ValueError("max_steps is not set; a causal start (causal_share) is a share of them.")
-        if self.mlm_probability_end is not None:
-            self._check_changing_rate(self.mlm_probability_end)
+        if self.mlm_probability_end is not None and self.max_steps <= 0:
+            raise ValueError("max_steps is not set; mlm_probability_end is the rate at the end of them.")
         if self.batch_ramp and (self.max_steps <= 0 or self.gradient_accumulation_steps < 2):
             raise ValueError(
                 f"batch_ramp is {self.batch_ramp}, with max_steps {self.max_steps} and gradient_accumulation_steps "
@@ -269,13 +271,6 @@ class PretrainingArguments(
             raise ValueError("max_steps is not set; a second phase (phase2_max_length) needs it.")
         if self.phase2_max_length is not None and not 0 < self.phase2_steps < self.max_steps:
             raise ValueError(f"phase2_steps is {self.phase2_steps}; expected more than 0 and less than max_steps.")
-
-    def _check_changing_rate(self, end: float) -> None:
-        if self.max_steps <= 0:
-            raise ValueError("max_steps is not set; mlm_probability_end is the rate at the end of them.")
-        if self.objective == "ltr" or self.static_masking:
-            other = "objective is ltr" if self.objective == "ltr" else "static_masking is set"
-            raise ValueError(f"mlm_probability_end is {end} and {other}: masks do not change during the run.")
 
     def _check_best_model(self) -> None:
         """Reject a best model by what is not measured, and with a running mean of the weights."""

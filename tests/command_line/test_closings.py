@@ -1,27 +1,47 @@
 import logging
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from mybert import cli
-from mybert.command_line.closings import _CLOSINGS, Closing, say_closing
+from mybert.command_line.closings import say_closing
+from mybert.command_line.command_table import Closing
+from mybert.conversion.reports import OnnxReport
+from mybert.hub_card import PushArguments
+from mybert.pretraining.filtering import FilterReport
 
 PRINTS_ITS_RESULT = {"completion"}
 
 
 def test_every_command_says_what_it_leaves_behind():
-    assert set(_CLOSINGS) == set(cli.COMMANDS) - PRINTS_ITS_RESULT
+    assert {name for name, command in cli.COMMANDS.items() if not any(command.closing)} == PRINTS_ITS_RESULT
 
 
-def test_what_is_in_the_folder_is_named(tmp_path, monkeypatch):
+@pytest.fixture
+def said(caplog):
+    """What is said at the end of a command; its `Closing`, or its name."""
+    caplog.set_level(logging.INFO, "mybert")
+
+    def close(closing, arguments, result):
+        caplog.clear()
+        known = cli.COMMANDS[closing].closing if isinstance(closing, str) else closing
+        arguments = arguments if isinstance(arguments, PushArguments) else SimpleNamespace(**arguments)
+        say_closing(known, arguments, result)
+        return "".join(caplog.messages)
+
+    return close
+
+
+def test_what_is_in_the_folder_is_named(tmp_path, monkeypatch, said):
     monkeypatch.chdir(tmp_path)
     folder = Path("run")
     folder.mkdir()
     for name in ("training_curves.png", "predictions_matched.tsv", "predictions_mismatched.tsv", "model.safetensors"):
         (folder / name).touch()
-    closing = Closing(folder, "accuracy 0.9", ("mybert", "predict", str(folder)))
-    assert str(closing).splitlines() == [
+    closing = Closing("{output_dir}", "accuracy {result[accuracy]}; f1 {result[f1]}", "predict {output_dir}")
+    assert said(closing, {"output_dir": "run"}, {"accuracy": 0.9}).splitlines() == [
         "",
         "Done: run (accuracy 0.9)",
         "  curves       run/training_curves.png",
@@ -31,12 +51,13 @@ def test_what_is_in_the_folder_is_named(tmp_path, monkeypatch):
     ]
 
 
-def test_long_lines_are_broken_so_that_a_shell_takes_them():
-    closing = Closing("x", "word " * 20, ("mybert", "attention", "'two words'", *["--flag"] * 12))
-    lines = str(closing).splitlines()
-    assert max(map(len, lines)) <= 104  # quoted words are not wrapped
-    call = str(closing).partition("Next:\n")[2]
-    assert all(line.endswith(" \\") for line in call.splitlines()[:-1]) and "'two words'" in call
+def test_long_lines_are_broken_so_that_a_shell_takes_them(said):
+    closing = Closing("x", "word " * 20, "attention {text} 'two words'" + " --flag" * 12)
+    shown = said(closing, {"text": ["it's one word"]}, None)
+    call = shown.partition("Next:\n")[2]
+    assert max(map(len, shown.splitlines())) <= 104  # quoted words are not wrapped
+    assert all(line.endswith(" \\") for line in call.splitlines()[:-1])
+    assert shlex.split(call)[:4] == ["mybert", "attention", "it's one word", "two words"]
     assert max(map(len, call.splitlines())) <= 80
 
 
@@ -48,18 +69,12 @@ ARGUMENTS = {
     "tokenizer": "tok",
     "dry_run": False,
     "num_shards": 1,
-    "repo_id": "me/x",
-    "private": True,
-    "revision": None,
-    "branch": None,
-    "create_pr": False,
-    "commit_message": "The best of 3",
     "metric_for_best_model": "eval_accuracy",
 }
 RESULTS = {
     "demo": {},
     "vocab": range(30),
-    "data": None,
+    "data": SimpleNamespace(size=3),
     "pretrain": {"eval_perplexity": 12.3456, "mlm_loss": 3.0},
     "adapt": {"before": {"nats_per_character": 2.0}, "after": {"nats_per_character": 1.23456}, "eval_perplexity": 3.0},
     "finetune": {"accuracy": 0.912345, "test_accuracy": 0.5, "examples": [], "interrupted": False},
@@ -74,7 +89,7 @@ RESULTS = {
     "convert to-google": SimpleNamespace(parameters=41, output="out/x"),
     "convert bert": SimpleNamespace(parameters=41, output="out"),
     "convert to-bert": SimpleNamespace(parameters=41, output="out"),
-    "convert onnx": SimpleNamespace(differences={"model.onnx": {"logits": 1e-6}}),
+    "convert onnx": OnnxReport("pre", "out", "", 18, (), {"model.onnx": {"logits": 1e-6}, "b": {"logits": 1e-7}}),
     "card": "pre/README.md",
     "push": "out",
     "attention": "a.png",
@@ -87,47 +102,58 @@ SAID = {
     "finetune": "\nDone: out (accuracy 0.9123, test accuracy 0.5)\n",
     "distill": "\nDone: out (accuracy 0.9, teacher 0.95)\nNext:\n  mybert predict out",
     "vocab": "mybert pretrain 'a b.txt' --tokenizer out --output_dir pretrained",
-    "glue": "\nDone: out/suite.md (average 71.2 over 2 tasks)",
+    "glue": "\nDone: out/suite.md (average 71.2% over 2 tasks)",
     "prune": "\nDone: out (1 of 3 layers)\nNext:\n  mybert predict out new.txt",
     "push": "(nothing was uploaded)\nNext:\n  mybert push pre me/x --private --commit_message 'The best of 3'",
     "convert onnx": "differs from PyTorch by at most 1.0e-06",
 }
 
 
+PUSH = {"repo_id": "me/x", "private": True, "commit_message": "The best of 3"}
+
+
 @pytest.mark.parametrize("name", RESULTS)
-def test_the_next_call_is_one_of_a_command(name, caplog):
-    caplog.set_level(logging.INFO, "mybert")
-    say_closing(name, SimpleNamespace(**ARGUMENTS), RESULTS[name])
-    (said,) = caplog.messages
-    assert SAID.get(name, "") in said and max(map(len, said.splitlines())) <= 80
-    _, _, call = said.partition("Next:\n  mybert ")
+def test_the_next_call_is_one_of_a_command(name, said):
+    arguments = PushArguments(model="pre", output_dir="out", **PUSH) if name == "push" else ARGUMENTS
+    shown = said(name, arguments, RESULTS[name])
+    assert SAID.get(name, "") in shown and max(map(len, shown.splitlines())) <= 80
+    _, _, call = shown.partition("Next:\n  mybert ")
     assert not call or call.split()[0] in cli.COMMANDS
 
 
-def test_a_pretrained_model_of_fewer_layers_is_to_be_fine_tuned(caplog):
-    caplog.set_level(logging.INFO, "mybert")
-    say_closing("prune", SimpleNamespace(**ARGUMENTS), RESULTS["prune"] | {"metric": None})
-    assert "mybert finetune out --train_file train.tsv" in caplog.text and "predict" not in caplog.text
+@pytest.mark.parametrize(
+    ("name", "arguments", "result", "part", "next_call"),
+    [
+        ("prune", {}, RESULTS["prune"] | {"metric": None}, "", "finetune"),  # it may have no head
+        ("prune", {}, {"rows": [{"heads": [[0, 1]]}, {"heads": [[0]]}], "metric": "f1"}, "1 of 2 heads a", "predict"),
+        ("vocab", {"text": ["-"]}, range(3), "3 pieces", None),  # standard input cannot be read again
+        ("finetune", {}, {"last": {"accuracy": 0.5}, "interrupted": False}, "accuracy: last 0.5", None),
+        (
+            "finetune",
+            {},
+            {"accuracy": 0.5, "mean": {"accuracy": 0.5}, "deviation": {"accuracy": 0.1}},
+            "accuracy: mean 0.5, deviation 0.1",
+            "predict",
+        ),
+        ("pretrain", {}, {"mlm_loss": 3.0}, "(mlm loss 3)", "finetune"),
+        ("adapt", {}, {"before": {}, "eval_perplexity": 3.0}, "(perplexity 3)", "finetune"),
+    ],
+)
+def test_what_is_said_depends_on_the_result(name, arguments, result, part, next_call, said):
+    shown = said(name, ARGUMENTS | arguments, result)
+    assert part in shown and shown.partition("Next:\n  mybert ")[2].partition(" ")[0] == (next_call or "")
 
 
-def test_a_store_is_read_when_all_its_shards_are_there(tmp_path, caplog):
-    caplog.set_level(logging.INFO, "mybert")
-    shards = SimpleNamespace(**ARGUMENTS | {"output": str(tmp_path), "num_shards": 2})
-    (tmp_path / "tokens-00001-of-00002.safetensors").touch()
-    say_closing("data", shards, None)
-    assert "1 of 2 shards" in caplog.text and "Next" not in caplog.text
-    (tmp_path / "tokens-00000-of-00002.safetensors").touch()
-    say_closing("data", shards, None)
-    assert "mybert pretrain --data" in " ".join(caplog.text.split())
-
-
-def test_metrics_on_standard_output_stay_alone(caplog):
-    caplog.set_level(logging.INFO, "mybert")
-    say_closing("evaluate", SimpleNamespace(output="-"), {"accuracy": 0.5})
-    say_closing("predict", SimpleNamespace(output="-"), {"rows": 3})
-    assert not caplog.messages
-    say_closing("finetune", SimpleNamespace(**ARGUMENTS), {"last": {"accuracy": 0.5}, "interrupted": False})
-    assert "accuracy: last 0.5" in caplog.text and "predict" not in caplog.text
-    several = {"accuracy": 0.5, "mean": {"accuracy": 0.5}, "deviation": {"accuracy": 0.1}}
-    say_closing("finetune", SimpleNamespace(**ARGUMENTS), several)
-    assert "accuracy: mean 0.5, deviation 0.1" in caplog.text and "mybert predict out" in caplog.text
+@pytest.mark.parametrize(
+    ("name", "arguments", "result"),
+    [
+        ("evaluate", {"output": "-"}, {"accuracy": 0.5}),  # metrics on standard output stay alone
+        ("predict", {"output": "-"}, {"rows": 3}),
+        ("bench", {"output": None}, {}),
+        ("prune", {"output_dir": None}, RESULTS["prune"]),
+        ("data", {}, None),  # shards are missing
+        ("data", {}, FilterReport()),  # what would be left out
+    ],
+)
+def test_nothing_is_said_if_nothing_is_written(name, arguments, result, said):
+    assert not said(name, ARGUMENTS | arguments, result)

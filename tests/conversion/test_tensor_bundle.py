@@ -2,8 +2,6 @@
 
 import json
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import google_crc32c
@@ -206,7 +204,7 @@ def test_partitions_that_do_not_tile(tmp_path, extents, message):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="measures memory as Linux reports it")
-def test_listing_reads_only_the_index_and_a_tensor_only_its_bytes(tmp_path):
+def test_listing_reads_only_the_index_and_a_tensor_only_its_bytes(tmp_path, run_python):
     """The data file is sparse and 1.3 GB: reading all of it would take the memory that the process does not have."""
     write_tensor_bundle(tmp_path / "m", {"x": np.arange(5, dtype=np.float32)})
     big = wire.field(1, 1) + wire.field(2, b"\x12\x06\x08" + wire.varint(325_000_000))
@@ -225,8 +223,7 @@ shapes = {name: info.shape for name, info in bundle.info.items()}
 x = bundle["x"].tolist()
 print(json.dumps([shapes, x, peak() - before]))
 """
-    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "m")], capture_output=True, text=True, check=True)
-    shapes, x, growth = json.loads(run.stdout)
+    shapes, x, growth = json.loads(run_python("-c", code, tmp_path / "m").stdout)
     assert shapes == {"x": [5], "y": [325_000_000]} and x == [0, 1, 2, 3, 4]
     assert growth < 20_000  # kB
 

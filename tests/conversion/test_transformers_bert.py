@@ -1,8 +1,6 @@
 """MyBERT models become plain `bert` models and come back, bit for bit, with equal outputs."""
 
 import json
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -109,17 +107,16 @@ def save_their_tokenizer(folder, **settings):
     path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
 
 
-def load_without_mybert(folder):
+def load_without_mybert(run_python, folder):
     code = (
         "import json, sys\nfrom transformers import AutoTokenizer\n"
         "tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])\nassert 'mybert' not in sys.modules\n"
         "print(json.dumps([tokenizer.mask_token, tokenizer.pad_token, dict(tokenizer('The quicker fox', 'the'))]))"
     )
-    run = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
-    return json.loads(run.stdout)
+    return json.loads(run_python("-c", code, folder).stdout)
 
 
-def test_a_tokenizer_that_names_no_class(tmp_path, write_vocab, save_bert):
+def test_a_tokenizer_that_names_no_class(tmp_path, write_vocab, save_bert, run_python):
     """As `bert-base-uncased` has it: transformers goes by the model's type, which it would not know any more."""
     save_bert(tmp_path / "bert", "encoder")
     tokens = {f"{name}_token": None for name in ("mask", "pad", "cls", "sep", "unk")}
@@ -129,7 +126,7 @@ def test_a_tokenizer_that_names_no_class(tmp_path, write_vocab, save_bert):
     assert report.decisions == ("tokenizer: made from tokenizer.json",)
     ids, types = [2, 5, 6, 7, 8, 3, 5, 3], [0] * 6 + [1] * 2
     encoded = {"input_ids": ids, "token_type_ids": types, "attention_mask": [1] * 8}
-    assert load_without_mybert(tmp_path / "model") == ["[MASK]", "[PAD]", encoded]
+    assert load_without_mybert(run_python, tmp_path / "model") == ["[MASK]", "[PAD]", encoded]
     assert AutoTokenizer.from_pretrained(tmp_path / "model").model_max_length == 16
 
 

@@ -1,8 +1,6 @@
 """The folder of `mybert convert to-bert`, for servers that know only `bert`, loaded without mybert."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -45,7 +43,7 @@ save_file(outputs, sys.argv[3])
 
 
 @pytest.mark.slow
-def test_every_head_is_a_plain_bert(model_dir, load, make_batch, outputs_of, tokenizer, tmp_path):
+def test_every_head_is_a_plain_bert(model_dir, load, make_batch, outputs_of, tokenizer, run_python, tmp_path):
     folders, inputs = {}, {}
     for head, auto_class in HEADS.items():
         to_transformers_bert(model_dir(head), tmp_path / head)
@@ -56,8 +54,7 @@ def test_every_head_is_a_plain_bert(model_dir, load, make_batch, outputs_of, tok
         inputs |= {f"{head}.{name}": tensor.contiguous() for name, tensor in make_batch(head).items()}
 
     save_file(inputs, tmp_path / "inputs.safetensors")
-    arguments = [json.dumps(folders), str(tmp_path / "inputs.safetensors"), str(tmp_path / "outputs.safetensors")]
-    subprocess.run([sys.executable, "-c", LOAD, *arguments], check=True, cwd=tmp_path)
+    run_python("-c", LOAD, json.dumps(folders), "inputs.safetensors", "outputs.safetensors", cwd=tmp_path)
     theirs = load_file(tmp_path / "outputs.safetensors")
     assert (
         theirs.pop("ids").tolist()

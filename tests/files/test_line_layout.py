@@ -71,42 +71,44 @@ def test_short_lines_stay_alone_and_words_stay_whole(tmp_path):
     text = "\n".join(["CHAPTER ONE", *paragraphs(50)[0], *paragraphs(50)[1]])
     assert lines_of(text, tmp_path)[:2] == ["CHAPTER ONE", SENTENCES[0]]
     assert any("well-known" in line for line in lines_of(text, tmp_path))
-    assert lines_of("It is a well-\nknown fact\nthat soft\u00ad\nware is soft.", tmp_path, join_lines=True) == [
-        "It is a well-known fact that software is soft.",
-        "",
-    ]
+    joined = lines_of("It is a well-\nknown fact\nthat soft\u00ad\nware is soft.", tmp_path, join_lines=True)
+    assert joined == ["It is a well-known fact that software is soft.", ""]
 
 
-def test_where_documents_end(tmp_path):
-    first, second = ("\n".join(lines) for lines in paragraphs(60))
-    half = len(split_sentences(" ".join(PROSE[:3])))
-    both = [[*SENTENCES[:half]], [*SENTENCES[half:]]]
+FIRST, SECOND = ("\n".join(lines) for lines in paragraphs(60))
+HALF = len(split_sentences(" ".join(PROSE[:3])))
+BOTH = [SENTENCES[:HALF], SENTENCES[HALF:]]
+PLAIN = "Part 1\nOne.\n\nTwo.\nPart 2\nThree."
 
-    def documents(text, **settings):
-        (tmp_path / "text.txt").write_text(text)
-        return list(read_documents(tmp_path / "text.txt", **settings))
 
-    assert documents(f"{first}\n\n{second}") == [SENTENCES]
-    assert documents(f"{first}\n\n{second}", document_end="blank_line") == both
-    assert documents(f"{first}\n\n\n{second}\n\n\n{first}") == [*both, both[0]]
-    assert documents(f"{first}\n\n\n{second}", document_end="file") == [SENTENCES]
-    assert documents(f"{first}\f{second}\f{first}", document_end="form_feed") == [*both, both[0]]
-    assert documents(f"{first}\n\n{second}\n\n\f\n") == [SENTENCES]
-    headed = f"Part 1\n\n{first}\n\n\nPart 2\n\n{second}"
-    expected = [["Part 1", *both[0]], ["Part 2", *both[1]]]
-    assert documents(headed, heading_pattern=r"^Part \d") == expected
-    plain = "Part 1\nOne.\n\nTwo.\nPart 2\nThree."
-    assert documents(plain, heading_pattern="^Part") == [["Part 1", "One.", "Two."], ["Part 2", "Three."]]
-    assert documents(plain, document_end="file") == [["Part 1", "One.", "Two.", "Part 2", "Three."]]
-    assert documents("One.\n\nTwo.\n\n\n\nThree.", document_end="blank_lines") == [["One.", "Two."], ["Three."]]
+@pytest.mark.parametrize(
+    ("text", "settings", "documents"),
+    [
+        (f"{FIRST}\n\n{SECOND}", {}, [SENTENCES]),
+        (f"{FIRST}\n\n{SECOND}", {"document_end": "blank_line"}, BOTH),
+        (f"{FIRST}\n\n\n{SECOND}\n\n\n{FIRST}", {}, [*BOTH, BOTH[0]]),
+        (f"{FIRST}\n\n\n{SECOND}", {"document_end": "file"}, [SENTENCES]),
+        (f"{FIRST}\f{SECOND}\f{FIRST}", {"document_end": "form_feed"}, [*BOTH, BOTH[0]]),
+        (f"{FIRST}\n\n{SECOND}\n\n\f\n", {}, [SENTENCES]),
+        (
+            f"Part 1\n\n{FIRST}\n\n\nPart 2\n\n{SECOND}",
+            {"heading_pattern": r"^Part \d"},
+            [["Part 1", *BOTH[0]], ["Part 2", *BOTH[1]]],
+        ),
+        (PLAIN, {"heading_pattern": "^Part"}, [["Part 1", "One.", "Two."], ["Part 2", "Three."]]),
+        (PLAIN, {"document_end": "file"}, [["Part 1", "One.", "Two.", "Part 2", "Three."]]),
+        ("One.\n\nTwo.\n\n\n\nThree.", {"document_end": "blank_lines"}, [["One.", "Two."], ["Three."]]),
+    ],
+)
+def test_where_documents_end(tmp_path, text, settings, documents):
+    (tmp_path / "text.txt").write_text(text)
+    assert list(read_documents(tmp_path / "text.txt", **settings)) == documents
 
 
 def test_rows_are_joined_as_well(tmp_path):
-    first, second = ("\n".join(lines) for lines in paragraphs(60))
     path = tmp_path / "mails.csv"
-    path.write_text(f'id,body\n1,"{first}"\n2,"{second}"\n')
-    half = len(split_sentences(" ".join(PROSE[:3])))
-    assert list(read_documents(path, text_column="body")) == [SENTENCES[:half], SENTENCES[half:]]
+    path.write_text(f'id,body\n1,"{FIRST}"\n2,"{SECOND}"\n')
+    assert list(read_documents(path, text_column="body")) == BOTH
 
 
 def test_wrong_settings(tmp_path):

@@ -34,3 +34,11 @@ def test_arrays_in_a_data_set_are_lists():
     datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
     data = datasets.Dataset.from_dict({"text": [["the", "cat"], ["a", "dog"]]}).with_format("numpy")
     assert list(GivenData("data", data).column("text")) == [["the", "cat"], ["a", "dog"]]
+
+
+def test_a_streamed_data_set_that_does_not_know_its_columns():
+    datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
+    given = GivenData("data", datasets.IterableDataset.from_generator(lambda: iter([{"text": "a", "id": 1}])))
+    assert list(given.column("text")) == ["a"]
+    with pytest.raises(ValueError, match=r"^data, row 1 has no 'body', only 'text', 'id'"):
+        list(given.column("body"))

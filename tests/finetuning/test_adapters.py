@@ -117,3 +117,8 @@ def test_without_peft_one_sentence_says_what_to_install(arguments, tmp_path, pre
     assert main([*flags, "--lora", "--use_cpu"]) == 2
     error = capsys.readouterr().err
     assert "Adapters need the package peft: pip install mybert[peft]" in error and error.count("\n") == 1
+
+
+def test_an_adapter_is_not_merged_into_shards(arguments):
+    with pytest.raises(ValueError, match="lora is set with fsdp"):
+        arguments(lora=True, fsdp=True)

@@ -639,6 +639,7 @@ def refusals():
         "relation_heads is 4; attention .qk in relations. uses the models' own": base
         | {"relations": ["qk"], "relation_weight": 1.0, "relation_heads": 4},
         "folds is 3 but distillation has no such setting": base | {"folds": 3},
+        "hidden_state_weight is set with fsdp": base | {"hidden_state_weight": 1.0, "fsdp": True},
         "bilstm is True but a new student": base | {"bilstm": True},
         "neither train_file nor unlabelled is set": {**base, "train_file": None},
         "validation_split is set without train_file": {

@@ -1,54 +1,51 @@
 """Several processes fine-tune and measure as one does (gloo, on CPUs), by torchrun alone."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification
+from mybert import MyBertForSequenceClassification
 from mybert.cli import main
 
 pytestmark = pytest.mark.slow
 
-SIZE = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+SIZE = {"hidden_size": 32, "intermediate_size": 64}
 SIZE |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.2}
 
 
-def launch(folder, *command):
-    """Run a command in two processes, and return what it prints."""
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "mybert")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    settings = {"capture_output": True, "text": True, "timeout": 300}
-    result = subprocess.run([*torchrun, *command], cwd=folder, env=environment, **settings)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+@pytest.fixture
+def launch(run_python):
+    """Run a command in two processes, in the working directory, and return what it prints."""
+
+    def run(*command):
+        launcher = "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "mybert"
+        return run_python(*launcher, *command, CUDA_VISIBLE_DEVICES="").stdout
+
+    return run
 
 
 @pytest.fixture
-def save(tmp_path, tokenizer, monkeypatch):
-    """Saves models without dropout, in the working directory."""
+def save(tmp_path, tiny_model, monkeypatch):
+    """Save models without dropout, in the working directory."""
     monkeypatch.chdir(tmp_path)
-
-    def make(name, kind=MyBertForPreTraining, **settings):
-        torch.manual_seed(0)
-        kind(MyBertConfig(vocab_size=len(tokenizer), **SIZE | settings)).save_pretrained(tmp_path / name)
-        tokenizer.save_pretrained(tmp_path / name)
-
-    return make
+    return lambda name, *kind, **settings: tiny_model(tmp_path / name, *kind, **SIZE | settings)
 
 
-def weights_by_processes(folder, command, start):
+@pytest.fixture
+def weights_by_processes(tmp_path, launch):
     """The weights of the starting model, and those that one process gives, and two with half of its batch size."""
-    assert main([*command, "--output_dir", "one", "--per_device_train_batch_size", "4", "--use_cpu"]) == 0
-    launch(folder, *command, "--output_dir", "two", "--per_device_train_batch_size", "2")
-    return [load_file(folder / name / "model.safetensors") for name in (start, "one", "two")]
+
+    def train(command, start, *flags_of_two):
+        assert main([*command, "--output_dir", "one", "--per_device_train_batch_size", "4", "--use_cpu"]) == 0
+        launch(*command, "--output_dir", "two", "--per_device_train_batch_size", "2", *flags_of_two)
+        return [load_file(tmp_path / name / "model.safetensors") for name in (start, "one", "two")]
+
+    return train
 
 
-def test_two_processes_are_one_run(tmp_path, save):
+def test_two_processes_are_one_run(tmp_path, save, launch, weights_by_processes):
     save("base", initializer_range=0.02)
     rows = [f"the {word} sat\t{label}" for word in ("cat", "dog", "mat", "sun") for label in "xy"]
     (tmp_path / "data.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
@@ -56,7 +53,7 @@ def test_two_processes_are_one_run(tmp_path, save):
         "finetune --model base --train_file data.tsv --validation_file data.tsv --max_length 16 --max_steps 4 "
         "--learning_rate 3e-3 --quiet"
     ).split()
-    start, one, both = weights_by_processes(tmp_path, command, "base")
+    start, one, both = weights_by_processes(command, "base")
     assert one.keys() == both.keys()
     name = "bert.encoder.layer.0.output.dense.weight"
     assert (one[name] - start[name]).abs().max() > 1e-3  # the weights have changed
@@ -65,14 +62,14 @@ def test_two_processes_are_one_run(tmp_path, save):
     assert (tmp_path / "two" / "checkpoint-4" / "rng_state_1.pth").is_file()
     metrics = [json.loads((tmp_path / run / "metrics.json").read_text()) for run in ("one", "two")]
     assert metrics[0] == pytest.approx(metrics[1], abs=1e-6)
-    said = launch(tmp_path, "evaluate", "data.tsv", "--model", "two", "--batch_size", "2")
+    said = launch("evaluate", "data.tsv", "--model", "two", "--batch_size", "2")
     measured = json.loads(said[said.index("{") :])  # once, with nothing after it
     assert measured == pytest.approx({name: metrics[0][name] for name in measured}, abs=1e-6)
     assert measured["accuracy"] > 0
 
 
 @pytest.mark.parametrize(("task", "count"), [("classification", 7), ("regression", 5)])
-def test_two_processes_count_no_example_twice(tmp_path, save, task, count):
+def test_two_processes_count_no_example_twice(tmp_path, save, task, count, weights_by_processes):
     """With five examples in batches of two, the second process has none of its own at the end of an epoch."""
     save("base")
     words = ("cat", "dog", "mat", "tree", "fish", "bread", "sun")[:count]
@@ -85,14 +82,32 @@ def test_two_processes_count_no_example_twice(tmp_path, save, task, count):
         f"finetune --model base --task {task} --train_file data.json --validation_file data.json --max_length 16 "
         "--num_train_epochs 3 --learning_rate 3e-3 --weight_decay 0 --optim sgd --save_strategy no --quiet"
     ).split()
-    start, one, both = weights_by_processes(tmp_path, command, "base")
+    start, one, both = weights_by_processes(command, "base")
     name = "bert.encoder.layer.0.output.dense.weight"
     assert (one[name] - start[name]).abs().max() > 1e-4
     for name, weight in one.items():
         torch.testing.assert_close(weight, both[name], atol=1e-6, rtol=0)
 
 
-def test_two_processes_distill_as_one(tmp_path, save):
+def test_shards_are_saved_as_one_model(tmp_path, save, weights_by_processes):
+    """With FSDP each process has a part of every weight, the output layer's that is scaled at the end included."""
+    save("base", initializer_range=0.02)
+    rows = [{"text": f"the {word} sat", "score": 30 * n} for n, word in enumerate(("cat", "dog", "mat", "tree") * 2)]
+    (tmp_path / "data.json").write_text(json.dumps(rows))
+    command = (
+        "finetune --model base --task regression --train_file data.json --validation_file data.json --max_length 16 "
+        "--max_steps 4 --learning_rate 3e-3 --quiet"
+    ).split()
+    start, one, both = weights_by_processes(command, "base", "--fsdp")
+    name = "bert.encoder.layer.0.output.dense.weight"
+    assert (one[name] - start[name]).abs().max() > 1e-3
+    assert list((tmp_path / "two" / "checkpoint-4").glob("pytorch_model_fsdp*"))  # sharding was really on
+    assert one.keys() == both.keys()
+    for name, weight in one.items():
+        torch.testing.assert_close(weight, both[name], atol=1e-5, rtol=1e-5)
+
+
+def test_two_processes_distill_as_one(tmp_path, save, weights_by_processes):
     labels = {"id2label": {0: "x", 1: "y"}, "label2id": {"x": 0, "y": 1}}
     for name, layers in (("teacher", 2), ("begin", 1)):
         save(name, MyBertForSequenceClassification, num_hidden_layers=layers, **labels)
@@ -103,7 +118,7 @@ def test_two_processes_distill_as_one(tmp_path, save):
         "distill teacher --student begin --train_file data.tsv --unlabelled more.txt --validation_file data.tsv "
         "--max_length 16 --max_steps 4 --learning_rate 3e-3 --hidden_state_weight 1 --relation_weight 1 --quiet"
     ).split()
-    start, one, both = weights_by_processes(tmp_path, command, "begin")
+    start, one, both = weights_by_processes(command, "begin")
     for name in ("bert.encoder.layer.0.attention.self.key.weight", "bert.encoder.layer.0.output.dense.weight"):
         assert (one[name] - start[name]).abs().max() > 1e-3
     assert one.keys() == start.keys()

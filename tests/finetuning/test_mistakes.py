@@ -127,45 +127,6 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"task": "sst3"}, "task is 'sst3'; expected one of classification, cola"),
-        ({"model": ""}, "model is not set"),
-        ({"train_file": None}, "train_file is not set; give training data as train_file, data_dir or dataset"),
-        ({"seeds": 2}, "seeds is 2 without validation data"),
-        ({"label_columns": ["x", "y"]}, "label_columns are for the task multilabel; this one has a label_column"),
-        ({"task": "multilabel", "label_columns": ["x", "x"]}, "label_columns names 'x' twice; expected different"),
-        ({"n_best_size": 3}, "n_best_size is not a setting of the task classification"),
-        ({"doc_stride": 3}, "doc_stride is set without window_pooling"),
-        *(
-            (
-                {"task": task, "label_smoothing_factor": 0.1},
-                "label_smoothing_factor is 0.1; expected a task in which one of several classes or choices is right",
-            )
-            for task in ("regression", "multilabel", "squad")
-        ),
-        (
-            {"correct_bias": False, "optim": "sgd"},
-            "correct_bias is False and optim is 'sgd'; without bias correction expected adamw_torch or",
-        ),
-        ({"load_best_model_at_end": True}, "load_best_model_at_end is True, but nothing is evaluated; give a"),
-        ({"num_train_epochs": -1.0}, "num_train_epochs is -1.0; expected a number above 0"),
-        ({"do_train": False}, "do_train is False; mybert evaluate measures a model without training it"),
-        (
-            {"resume_from_checkpoint": "out"},
-            "resume_from_checkpoint is 'out'; a run resumes from its own",
-        ),
-        ({"train_file": None, "data_dir": "nowhere"}, "data_dir is 'nowhere', which is not a folder"),
-    ],
-)
-def test_settings_that_cannot_be(tmp_path, pretrained, settings, message):
-    (tmp_path / "t.tsv").write_text(GOOD["t.tsv"])
-    defaults = {"model": str(pretrained), "output_dir": str(tmp_path / "out"), "train_file": str(tmp_path / "t.tsv")}
-    with pytest.raises(ValueError, match=message):
-        FinetuningArguments(**defaults | settings)
-
-
-@pytest.mark.parametrize(
     ("settings", "is_said"),
     [
         ({}, False),
@@ -293,13 +254,6 @@ def test_a_data_set_without_network(tmp_path, pretrained):
         OSError, match=r"The data set 'nobody/nothing' could not be loaded .*; check its name and the network"
     ):
         finetune(arguments)
-
-
-def test_seeds_of_a_benchmark_without_validation_data(tmp_path, pretrained):
-    (tmp_path / "train.tsv").write_text("sentence1\tsentence2\tlabel\na\tb\tentailment\nc\td\tnot_entailment\n")
-    settings = {"model": str(pretrained), "output_dir": str(tmp_path / "out"), "data_dir": str(tmp_path)}
-    with pytest.raises(ValueError, match="seeds is 2 without validation data; there is no telling which run is best"):
-        FinetuningArguments(task="rte", seeds=2, **settings)
 
 
 def test_an_empty_split(monkeypatch):

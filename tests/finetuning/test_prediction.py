@@ -5,10 +5,8 @@ import dataclasses
 import gzip
 import io
 import json
-import os
 import pickle
 import shutil
-import subprocess
 import sys
 from itertools import chain, repeat
 
@@ -653,15 +651,12 @@ def test_predictor_mistakes(models, batch, settings, message):
 
 
 @pytest.mark.slow
-def test_predict_in_two_processes_writes_what_one_does(tmp_path, models, texts):
+def test_predict_in_two_processes_writes_what_one_does(tmp_path, models, texts, run_python):
     (tmp_path / "t.csv").write_text("\n".join(["sentence", *(f"{text} {n}" for n in range(100) for text in texts)]))
     mybert.predict(models / "sst2", tmp_path / "t.csv", output=tmp_path / "one.csv", max_length=9)
-    launcher = ("torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "mybert", "predict")
-    flags = (str(models / "sst2"), "t.csv", "--output", "two.csv", "--max_length", "9")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-m", *launcher, *flags]
-    said = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    assert said.returncode == 0, said.stderr
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "mybert", "predict")
+    flags = (models / "sst2", "t.csv", "--output", "two.csv", "--max_length", "9")
+    said = run_python(*launcher, *flags, cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
     assert (tmp_path / "two.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
     assert said.stdout.count("two.csv: 3,000 rows.") == 1
     assert names(tmp_path) == ["one.csv", "t.csv", "two.csv"]

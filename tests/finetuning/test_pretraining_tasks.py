@@ -8,7 +8,7 @@ from transformers import pipeline
 
 import mybert
 from mybert import MyBertConfig, MyBertForMaskedLM, MyBertForNextSentencePrediction, MyBertForPreTraining
-from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
+from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
 from mybert.finetuning.tasks.fill_mask import MaskedText
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
@@ -87,21 +87,18 @@ def test_what_is_hidden_is_measured(tmp_path, models, capsys):
     rows = [{"text": text, "label": " ".join(words)} for text, words in zip(TEXTS, best, strict=True)]
     rows[1]["label"] = [best[1][0].title(), "nothing"]  # the tokenizer lower-cases it
     (tmp_path / "t.json").write_text(json.dumps(rows))
-    data = str(tmp_path / "t.json")
-    found = evaluate_model(EvaluateArguments(model=str(models / "masked"), data=data, use_cpu=True))
+    data, folder = str(tmp_path / "t.json"), tmp_path / "written"
+    found = mybert.evaluate(models / "masked", data, predictions_dir=folder, use_cpu=True)
     assert found == {"accuracy": 0.75}
-    folder = tmp_path / "written"
-    settings = {"predictions_dir": str(folder), "use_cpu": True}
-    evaluate_model(EvaluateArguments(model=str(models / "masked"), data=data, **settings))
     file = str(folder / "predictions.tsv")
-    assert evaluate_model(EvaluateArguments(task="fill_mask", predictions=file, data=data)) == {"accuracy": 0.75}
-    with pytest.raises(ValueError, match=r"fill_mask is only for predict and evaluate; mybert pretrain"):
-        settings = {"task": "fill_mask", "train_file": data, "output_dir": str(tmp_path / "out")}
-        finetune(FinetuningArguments(model=str(models / "masked"), use_cpu=True, **settings))
+    assert evaluate_model(EvaluateArguments(task="fill_mask", predictions=file, data=data)) == found
+    with pytest.raises(ValueError, match=r"fill_mask is only for predict and evaluate"):
+        settings = {"task": "fill_mask", "train_file": data, "output_dir": tmp_path / "out"}
+        mybert.finetune(model=models / "masked", use_cpu=True, **settings)
 
 
 @pytest.mark.parametrize(("name", "settings"), [("pairs", {}), ("both", {"task": "next_sentence"})])
-def test_pairs_are_judged_as_by_the_pipeline(tmp_path, models, name, settings):
+def test_pairs_are_judged_as_by_the_pipeline(models, name, settings):
     pairs = [(WORDS[number], " ".join(WORDS[number : number + 4])) for number in range(12)]
     follows = pipeline("next-sentence-prediction", model=str(models / "pairs"), device="cpu")
     wanted = follows(pairs)
@@ -111,18 +108,14 @@ def test_pairs_are_judged_as_by_the_pipeline(tmp_path, models, name, settings):
         assert [row["score"] for row in found] == pytest.approx([answer["score"] for answer in wanted], abs=2e-6)
     assert {row["label"] for row in found} <= {"is_next", "not_next"}
     rows = [{"text": a, "text_pair": b, "label": row["label"]} for (a, b), row in zip(pairs, found, strict=True)]
-    (tmp_path / "t.json").write_text(json.dumps(rows))
-    arguments = {"model": str(models / name), "data": str(tmp_path / "t.json"), "use_cpu": True, **settings}
-    assert evaluate_model(EvaluateArguments(**arguments))["accuracy"] == 1.0
+    assert mybert.evaluate(models / name, rows, use_cpu=True, **settings)["accuracy"] == 1.0
 
 
 def test_the_head_of_next_sentence_prediction_is_trained_on(tmp_path, models):
     rows = [{"text": a, "text_pair": b, "label": "is_next" if a < b else "not_next"} for a in WORDS for b in WORDS[:2]]
-    (tmp_path / "t.json").write_text(json.dumps(rows))
-    settings = {"model": str(models / "both"), "train_file": str(tmp_path / "t.json"), "max_steps": 1}
     out = tmp_path / "out"
-    settings |= {"task": "next_sentence", "output_dir": str(out), "learning_rate": 0.0, "use_cpu": True}
-    finetune(FinetuningArguments(**settings))
+    settings = {"task": "next_sentence", "learning_rate": 0.0, "max_steps": 1, "use_cpu": True}
+    mybert.finetune(model=models / "both", train_file=rows, output_dir=out, **settings)
     (found,), (wanted,) = (mybert.predict(model, [("a cat", "sat")]) for model in (out, models / "pairs"))
     assert found == wanted
     assert "next-sentence-prediction" in (out / "README.md").read_text()
@@ -131,26 +124,11 @@ def test_the_head_of_next_sentence_prediction_is_trained_on(tmp_path, models):
 @pytest.mark.parametrize(
     ("name", "data", "settings", "message"),
     [
-        (
-            "masked",
-            ["a [MASK]", "a cat"],
-            {},
-            r"data, row 2: a text without \[MASK\]; expected at least one to be filled",
-        ),
-        ("masked", ["a [MASK]"], {"top_k": 101}, r"top_k is 101; this task lists at most 100"),
-        (
-            "both",
-            ["a cat"],
-            {},
-            r"is MyBertForPreTraining, without a head .* --task fill_mask or next_sentence",
-        ),
+        ("masked", ["a [MASK]", "a cat"], {}, r"data, row 2: a text without \[MASK\]"),
+        ("masked", ["a [MASK]"], {"top_k": 101}, r"top_k is 101; .* at most 100"),
+        ("both", ["a cat"], {}, r"is MyBertForPreTraining, .* --task fill_mask or next_sentence"),
         ("pairs", ["a [MASK]"], {"task": "fill_mask"}, r"has no head for this task"),
-        (
-            "pairs",
-            ["a cat"],
-            {},
-            r"data has no column 'text_pair'; its columns are 'text'; choose which to read with text_pair_col",
-        ),
+        ("pairs", ["a cat"], {}, r"no column 'text_pair'; its columns are 'text'; .* text_pair_column="),
     ],
 )
 def test_mistakes(models, name, data, settings, message):

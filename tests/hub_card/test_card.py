@@ -71,7 +71,7 @@ FULL = CardContent(
     license="apache-2.0",
     languages=["en"],
     base_model="someone/base",
-    datasets=["someone/text"],
+    datasets=("someone/text",),  # YAML has no tuples
     tags=["demo"],
 )
 

@@ -3,8 +3,6 @@
 import copy
 import json
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -258,7 +256,7 @@ def test_without_the_kernel(heads, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_processor_that_overflows_is_noticed():
+def test_a_processor_that_overflows_is_noticed(run_python):
     """oneDNN limited to AVX-512 without VNNI adds pairs of products in 16 bits; PyTorch's own check is unchanged."""
     code = (
         "import os; os.environ['ONEDNN_MAX_CPU_ISA'] = 'AVX512_CORE'\n"
@@ -269,8 +267,7 @@ def test_a_processor_that_overflows_is_noticed():
         "torch.testing.assert_close(quantized(states), layer(states))\n"
         "print(has_exact_int8_kernel())"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() in ("True", "False")
+    assert run_python("-c", code).stdout.strip() in ("True", "False")
 
 
 def test_training_is_refused(heads, tmp_path):

@@ -1,7 +1,5 @@
 import json
 import logging
-import subprocess
-import sys
 
 import pytest
 from transformers import HfArgumentParser
@@ -141,7 +139,7 @@ def test_examples_take_the_place_of_nothing_that_is_read(tmp_path, arguments, te
     assert not (tmp_path / "store").exists()
 
 
-def test_building_a_store_imports_no_torch(tmp_path, text_file, tokenizer_folder):
+def test_building_a_store_imports_no_torch(tmp_path, text_file, tokenizer_folder, run_python):
     """It would use half of the memory of a worker process of the command, where one is started afresh."""
     code = (
         "import sys; sys.argv[0] = 'mybert';"
@@ -150,4 +148,4 @@ def test_building_a_store_imports_no_torch(tmp_path, text_file, tokenizer_folder
         "build_token_store(sys.argv[2], tokenizer, sys.argv[3], show_progress=False);"
         "assert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code, tokenizer_folder, text_file, tmp_path / "s"], check=True)
+    run_python("-c", code, tokenizer_folder, text_file, tmp_path / "s")

@@ -1,9 +1,6 @@
 """Several real processes compute what one does: DDP, FSDP, gradient accumulation (gloo, on CPUs)."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -19,18 +16,15 @@ FLAGS = (
 
 
 @pytest.fixture(scope="module")
-def launch(tmp_path_factory, documents):
+def launch(tmp_path_factory, documents, run_python):
     """Run the command on the same text, in a folder of its own."""
     place = tmp_path_factory.mktemp("runs")
     (place / "text.txt").write_text("\n\n".join("\n".join(document) for document in documents))
     # Every run has a rendezvous of its own, on a free port.
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 
     def run(name, flags, launcher=()):
-        command = [sys.executable, "-m", *launcher, "mybert", "pretrain", "--text", "text.txt", "--output_dir", name]
-        command += [*FLAGS.split(), *flags.split()]
-        result = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=180)
-        assert result.returncode == 0, result.stderr
+        command = "-m", *launcher, "mybert", "pretrain", "--text", "text.txt", "--output_dir", name, *FLAGS.split()
+        run_python(*command, *flags.split(), cwd=place, timeout=180, CUDA_VISIBLE_DEVICES="")
         return place / name
 
     return run
@@ -96,13 +90,9 @@ def test_fsdp_shards_and_goes_on(launch, whole, flags):
         torch.testing.assert_close(weight, others[key], atol=1e-6, rtol=0)
 
 
-def test_a_mistake_is_said_once_and_ends_all_processes(tmp_path):
+def test_a_mistake_is_said_once_and_ends_all_processes(tmp_path, run_python):
     (tmp_path / "empty.txt").write_text("\n")
-    command = [sys.executable, "-m", *TORCHRUN, "mybert", "pretrain", "--text", "empty.txt", "--output_dir", "out"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    result = subprocess.run(
-        [*command, "--use_cpu"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert result.returncode != 0
+    command = "-m", *TORCHRUN, "mybert", "pretrain", "--text", "empty.txt", "--output_dir", "out", "--use_cpu"
+    result = run_python(*command, status=1, cwd=tmp_path, timeout=120)
     assert result.stderr.count("mybert pretrain: The corpus is empty") == 1
     assert not (tmp_path / "out").exists()

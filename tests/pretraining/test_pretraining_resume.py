@@ -11,6 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from mybert import cli
+
 pytestmark = pytest.mark.slow
 
 FLAGS = (
@@ -155,16 +157,14 @@ def test_a_deleted_newest_checkpoint_and_a_truncated_one(folder, whole):
     check(out, whole)
 
 
-def test_changed_text_and_settings_are_said_and_nothing_is_lost(folder):
+def test_changed_text_and_settings_are_said_and_nothing_is_lost(folder, monkeypatch, capsys):
     assert launch(folder, "step 9", "changed") == -signal.SIGKILL
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "mybert", "pretrain", *FLAGS, "--output_dir", "changed"]
+    monkeypatch.chdir(folder)
 
     def said(*flags):
-        result = subprocess.run([*command, *flags], cwd=folder, env=environment, capture_output=True, text=True)
-        assert result.returncode == 2, result.stderr
+        assert cli.main(["pretrain", *FLAGS, "--output_dir", "changed", *flags]) == 2
         assert (folder / "changed" / "checkpoint-8" / "model.safetensors").is_file()
-        return result.stderr
+        return capsys.readouterr().err
 
     assert "seed was 42, is 7" in said("--seed", "7")
     assert "phases (objective, length, batch size, last step) was" in said("--per_device_train_batch_size", "5")

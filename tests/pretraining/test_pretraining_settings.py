@@ -130,65 +130,6 @@ def test_the_data_may_have_a_seed_of_its_own(tmp_path, arguments, history):
     assert "adamw_torch" in (tmp_path / "seed_7" / "README.md").read_text()
 
 
-HOURS = {"max_steps": -1, "max_hours": 0.01}
-GROWS = {"batch_ramp": 0.2, "gradient_accumulation_steps": 4}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"text": []}, "text is empty"),
-        ({"text": ["-"]}, "standard input"),
-        ({"data": "store"}, r"text is .* and data is .*; expected one of the two"),
-        ({"output_dir": None}, "output_dir is not set"),
-        ({"model_size": "huge"}, "model_size is 'huge'; expected one of tiny, mini"),
-        ({"model_size": "0x64"}, "model_size is 0x64; expected at least 1 layer"),
-        ({"embeddings": "glove"}, "embeddings is 'glove'; expected one of random, cooccurrence"),
-        ({"model": "somewhere", "embeddings": "cooccurrence"}, "embeddings is .* with model 'somewhere'"),
-        ({"heldout": 1.0}, "heldout is 1"),
-        ({"max_length": 4}, "max_length is 4"),
-        ({"pack": True, "row_length": 20}, "row_length is 20, less than max_length 24"),
-        ({"mask_replace_prob": 0.95}, "add up to more than 1"),
-        ({"ltr_probability": 0.0}, r"ltr_probability is 0\.0"),
-        ({"optim": "lambda"}, "optim is 'lambda'; expected one of google, adamw, muon, lamb, or one of transformers'"),
-        ({"muon_learning_rate": -1.0}, r"muon_learning_rate is -1\.0"),
-        ({"lr_scheduler_kwargs": {"lr_end": 1e-5}}, "lr_scheduler_kwargs is "),
-        ({"dataloader_drop_last": True}, "dataloader_drop_last is True"),
-        ({"metric_for_best_model": "f1"}, "metric_for_best_model is 'f1'; expected one of loss, .*, nsp_accuracy"),
-        ({"objective": "mlm", "metric_for_best_model": "eval_nsp_loss"}, "expected one of loss, .*, perplexity"),
-        ({"save_only_model": True}, "save_only_model is set"),
-        ({"save_strategy": "best"}, "save_strategy is 'best'"),
-        # phases
-        ({"phase2_max_length": 64, "max_steps": -1}, "max_steps is not set"),
-        ({"phase2_max_length": 64, "phase2_steps": 4}, "phase2_steps is 4"),
-        ({"phase2_max_length": 3}, "max_length is 3"),
-        ({"causal_share": 1.2}, r"causal_share is 1\.2"),
-        ({"causal_share": 0.4, "objective": "ltr"}, "causal_share is set and objective is ltr"),
-        ({"causal_share": 0.4, "max_steps": -1}, "max_steps is not set; a causal start"),
-        ({"causal_share": 0.9, "phase2_max_length": 256, "phase2_steps": 2}, "leave nothing of max_steps"),
-        ({"batch_ramp": 0.2}, "gradient_accumulation_steps 1; a batch grows"),
-        (GROWS | {"max_steps": -1}, "with max_steps -1"),
-        (GROWS | {"batch_ramp": 0.95, "phase2_max_length": 256}, r"batch_ramp is 0\.95 and phase2_steps 0\.1"),
-        ({"mlm_probability_end": 0.1, "max_steps": -1}, "max_steps is not set; mlm_probability_end"),
-        ({"mlm_probability_end": 0.1, "objective": "ltr"}, "mlm_probability_end is 0.1 and objective is ltr"),
-        ({"mlm_probability_end": 0.1, "static_masking": True}, "mlm_probability_end is 0.1 and static_masking"),
-        # measured in time
-        *(
-            (HOURS | {"max_hours": value}, f"max_hours is {value}; expected a number above 0")
-            for value in (0.0, float("nan"), float("inf"))
-        ),
-        (HOURS | {"max_steps": 10}, r"max_hours is .* and max_steps 10"),
-        (HOURS | {"warmup_steps": 100.0}, r"warmup_steps is 100\.0; expected a share"),
-        (HOURS | {"phase2_max_length": 256, "phase2_steps": 100}, "phase2_steps is 100; expected a share"),
-        (HOURS | {"save_steps": 0.1}, r"save_steps is 0\.1"),
-        (HOURS | {"lr_scheduler_type": "cosine"}, "lr_scheduler_type is 'cosine'"),
-    ],
-)
-def test_settings_that_do_not_fit(arguments, settings, message):
-    with pytest.raises(ValueError, match=message):
-        arguments(**settings)
-
-
 @pytest.mark.parametrize(
     ("pack", "device", "dropout", "said"),
     [(True, "cuda", 0.1, True), (True, "cuda", 0.0, False), (True, "cpu", 0.1, False), (False, "cuda", 0.1, False)],

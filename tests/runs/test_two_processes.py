@@ -1,9 +1,6 @@
 """Two processes on one folder: one run, and one sentence that names it."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 
 import pytest
@@ -17,24 +14,20 @@ FLAGS = (
 ).split()
 
 
-def start(folder, text_file, *flags):
-    return subprocess.Popen(
-        [sys.executable, "-m", "mybert", "pretrain", str(text_file), "--output_dir", "out", *FLAGS, *flags],
-        cwd=folder,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture
+def start(tmp_path, text_file, start_python):
+    command = "-m", "mybert", "pretrain", text_file, "--output_dir", "out", *FLAGS
+    return lambda *flags: start_python(*command, *flags, cwd=tmp_path)
 
 
 @pytest.mark.parametrize(
     ("flags", "wait_for_the_lock"), [(("--seed", "7"), False), ((), True), (("--overwrite",), True)]
 )
-def test_one_of_two_runs(tmp_path, text_file, flags, wait_for_the_lock):
-    first = start(tmp_path, text_file)
+def test_one_of_two_runs(tmp_path, start, flags, wait_for_the_lock):
+    first = start()
     while wait_for_the_lock and not (tmp_path / "out" / ".lock").is_file():
         time.sleep(0.05)
-    second = start(tmp_path, text_file, *flags)
+    second = start(*flags)
     while first.poll() is None and second.poll() is None:
         time.sleep(0.05)
     refused, other = (first, second) if second.poll() is None else (second, first)

@@ -18,6 +18,7 @@ def task_file(tmp_path):
     return str(path)
 
 
+@pytest.fixture
 def settings(tmp_path, text_file, task_file):
     return {
         "text": [str(text_file)],
@@ -48,20 +49,20 @@ def settings(tmp_path, text_file, task_file):
     }
 
 
-def test_a_row_goes_before_what_contradicts_it(tmp_path, text_file, task_file):
+def test_a_row_goes_before_what_contradicts_it(tmp_path, settings):
     rows = {"new": {}, "old": {"pretraining": {"model": "m", "max_hours": 1, "warmup_steps": 0.1}}}
-    arguments = AblationArguments(**settings(tmp_path, text_file, task_file), variants=rows)
+    arguments = AblationArguments(**settings, variants=rows)
     new, old = (arguments.pretraining_of(name, None) for name in rows)
     assert (new.vocab_size, new.hidden_size, new.max_hours) == (60, 16, None)
     assert (old.model, old.vocab_size, old.hidden_size, old.max_hours) == ("m", 30522, None, 1)
 
 
-def test_what_is_fine_tuned_from_scratch_alone_is_not_pretrained(tmp_path, text_file, task_file, monkeypatch):
-    arguments = AblationArguments(**settings(tmp_path, text_file, task_file))
+def test_what_is_fine_tuned_from_scratch_alone_is_not_pretrained(tmp_path, settings, monkeypatch):
+    arguments = AblationArguments(**settings)
     assert arguments.needs_weights("mlm+nsp")  # which the first row needs, too
-    arguments = AblationArguments(**settings(tmp_path, text_file, task_file), rows=["untrained", "ltr"])
+    arguments = AblationArguments(**settings, rows=["untrained", "ltr"])
     assert [arguments.needs_weights(row) for row in arguments.rows] == [False, True]
-    arguments = AblationArguments(**settings(tmp_path, text_file, task_file), rows=["untrained"])
+    arguments = AblationArguments(**settings, rows=["untrained"])
     monkeypatch.setattr(ablation, "pretrain", None)
     for _ in range(2):
         assert run_ablation(arguments)["untrained"].keys() == {"classification"}
@@ -73,8 +74,8 @@ def test_what_is_fine_tuned_from_scratch_alone_is_not_pretrained(tmp_path, text_
 
 
 @pytest.mark.slow
-def test_every_row_is_pretrained_and_fine_tuned_as_it_says(tmp_path, text_file, task_file):
-    table = run_ablation(AblationArguments(**settings(tmp_path, text_file, task_file)))
+def test_every_row_is_pretrained_and_fine_tuned_as_it_says(tmp_path, settings):
+    table = run_ablation(AblationArguments(**settings))
     out = tmp_path / "out"
     assert list(table) == list(ROWS)
     assert all(0 <= values["classification"] <= 1 for values in table.values())
@@ -97,9 +98,8 @@ def test_every_row_is_pretrained_and_fine_tuned_as_it_says(tmp_path, text_file, 
 
 
 @pytest.mark.slow
-def test_own_rows_share_what_is_equal(tmp_path, text_file, task_file):
+def test_own_rows_share_what_is_equal(tmp_path, settings):
     wide = {"hidden_size": 24, "num_attention_heads": 2}
-    good = settings(tmp_path, text_file, task_file)
     variants = {
         "short": {"title": "One step", "pretraining": {"max_steps": 1}},
         "wide": {"pretraining": wide},
@@ -107,8 +107,8 @@ def test_own_rows_share_what_is_equal(tmp_path, text_file, task_file):
         "few entries": {"pretraining": {"vocab_size": 50}},
         "finished": {"model": str(tmp_path / "out" / "pretrained" / "short")},
     }
-    good["finetuning"] |= {"seeds": 2}
-    arguments = AblationArguments(**good, variants=json.dumps(variants))
+    settings["finetuning"] |= {"seeds": 2}
+    arguments = AblationArguments(**settings, variants=json.dumps(variants))
     table = run_ablation(arguments)
     pretrained = tmp_path / "out" / "pretrained"
     assert sorted(path.name for path in pretrained.iterdir()) == ["few entries", "short", "wide"]
@@ -128,8 +128,7 @@ def test_own_rows_share_what_is_equal(tmp_path, text_file, task_file):
     assert all(" ± " in line for line in lines[2:-1])
 
 
-def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
-    good = settings(tmp_path, text_file, task_file)
+def test_mistakes_are_found_before_training(tmp_path, settings, task_file):
     for change, message in (
         ({"tasks": {}}, "tasks is not set"),
         ({"tasks": "{"}, "tasks is not JSON"),
@@ -155,7 +154,7 @@ def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
         ({"pretraining": {"model_size": "huge"}}, "model_size is 'huge'"),
     ):
         with pytest.raises(ValueError, match=message):
-            AblationArguments(**good | change)
+            AblationArguments(**settings | change)
     for change, message in (
         ({"tasks": {"classification": {"train_files": task_file}}}, "tasks has unknown settings: train_files"),
         ({"tasks": {"sst2": {"data_dir": str(tmp_path / "glue")}}}, "glue', which is not a folder"),
@@ -165,9 +164,9 @@ def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
         ({"variants": {"wide": {}, "done": {"model": "gone/"}}}, "no .*folder.*gone|gone.*no such folder"),
     ):
         with pytest.raises((ValueError, OSError), match=message):
-            run_ablation(AblationArguments(**good | change))
+            run_ablation(AblationArguments(**settings | change))
     assert not (tmp_path / "out").exists()
-    titled = AblationArguments(**good | {"variants": {"wide": {"title": 512}}})  # for YAML a number
+    titled = AblationArguments(**settings | {"variants": {"wide": {"title": 512}}})  # for YAML a number
     assert titled.all_rows["wide"].title == "512"
 
 
@@ -176,30 +175,28 @@ def test_a_title_may_hold_what_separates_cells():
     assert table == "|  | a\\|b |\n| --- | ---: |\n| two lines | 1.0 |\n"
 
 
+def read_recipe(name, *more):
+    recipe = Path(__file__).parents[2] / "pretraining" / "recipes" / f"{name}.yaml"
+    assert f"--config {name} " in recipe.read_text()
+    flags = ["--config", str(recipe), "--text", "corpus", "--output_dir", "out", *more]
+    return parse_flags("ablation", cli.COMMANDS["ablation"], AblationArguments, flags)
+
+
 @pytest.mark.parametrize(
     ("name", "tasks", "layers"),
     [("ablation", {"sst2", "mrpc", "rte"}, 4), ("ablation_small", {"sst2", "mrpc", "stsb"}, 2)],
 )
 def test_recipes_are_read_as_the_command_reads_them(name, tasks, layers):
-    recipe = Path(__file__).parents[2] / "pretraining" / "recipes" / f"{name}.yaml"
-    flags = ["--config", str(recipe), "--text", "corpus", "--output_dir", "out"]
-    arguments = parse_flags("ablation", cli.COMMANDS["ablation"], AblationArguments, flags)
+    arguments = read_recipe(name)
     assert arguments.rows == list(ROWS)
     assert set(arguments.tasks) == tasks
     pretraining = arguments.pretraining_of("mlm+nsp", None)
     assert (pretraining.num_hidden_layers or MODEL_SIZES[pretraining.model_size][0]) == layers
-    assert f"--config {name} " in recipe.read_text()
-    flags += ["--tasks", '{"rte": {"data_dir": "RTE"}}']
-    assert parse_flags("ablation", cli.COMMANDS["ablation"], AblationArguments, flags).tasks == {
-        "rte": {"data_dir": "RTE"}
-    }
+    assert read_recipe(name, "--tasks", '{"rte": {"data_dir": "RTE"}}').tasks == {"rte": {"data_dir": "RTE"}}
 
 
 def test_the_recipe_of_sizes_has_a_model_for_each():
-    recipe = Path(__file__).parents[2] / "pretraining" / "recipes" / "ablation_sizes.yaml"
-    flags = ["--config", str(recipe), "--text", "corpus", "--output_dir", "out"]
-    arguments = parse_flags("ablation", cli.COMMANDS["ablation"], AblationArguments, flags)
-    assert "--config ablation_sizes " in recipe.read_text()
+    arguments = read_recipe("ablation_sizes")
     assert len(set(arguments.models().values())) == 3
     runs = [arguments.pretraining_of(row, None) for row in arguments.rows]
     assert {(run.max_steps, run.batch_size(run.phases()[0]), run.max_length) for run in runs} == {(4500, 32, 64)}
@@ -209,10 +206,7 @@ def test_the_recipe_of_sizes_has_a_model_for_each():
 
 
 def test_the_recipe_of_short_runs_changes_one_part_after_the_other():
-    recipe = Path(__file__).parents[2] / "pretraining" / "recipes" / "ablation_short_runs.yaml"
-    flags = ["--config", str(recipe), "--text", "corpus", "--output_dir", "out"]
-    arguments = parse_flags("ablation", cli.COMMANDS["ablation"], AblationArguments, flags)
-    assert "--config ablation_short_runs " in recipe.read_text()
+    arguments = read_recipe("ablation_short_runs")
     assert len(arguments.rows) == 8
     assert len(set(arguments.models().values())) == 7  # the row without pretraining needs no model of its own
     runs = {row: arguments.pretraining_of(row, None) for row in arguments.rows}

@@ -48,18 +48,13 @@ def data(tmp_path):
     return folder
 
 
-def settings(tmp_path, folder, data, **others):
-    return SuiteArguments(
-        **{
-            "model": folder,
-            "data_dir": str(data),
-            "output_dir": str(tmp_path / "out"),
-            "suite": str(tmp_path / "mine.yaml"),
-            "finetuning": FINETUNING,
-            "disable_tqdm": True,
-        }
-        | others
-    )
+@pytest.fixture
+def settings(tmp_path, model, data):
+    def make(**others):
+        places = {"data_dir": str(data), "output_dir": str(tmp_path / "out"), "suite": str(tmp_path / "mine.yaml")}
+        return SuiteArguments(**{"model": model, "finetuning": FINETUNING, "disable_tqdm": True} | places | others)
+
+    return make
 
 
 @pytest.mark.parametrize(("task", "metric", "full"), [("squad", "f1", 100), ("mrpc", "f1", 1)])
@@ -75,11 +70,11 @@ def test_scores_are_of_one_whatever_the_tasks_own_unit(tmp_path, model, task, me
 
 
 @pytest.mark.slow
-def test_a_suite_of_ones_own(tmp_path, model, data, caplog):
-    report = run_suite(settings(tmp_path, model, data, only=["split"], output_dir=str(tmp_path / "one")))
+def test_a_suite_of_ones_own(tmp_path, settings, model, data, caplog):
+    report = run_suite(settings(only=["split"], output_dir=str(tmp_path / "one")))
     assert list(report["tasks"]) == ["split"] and 0 <= report["average"] <= 1
     only = ["same", "animals"]
-    report = run_suite(settings(tmp_path, model, data, only=only))
+    report = run_suite(settings(only=only))
     out = tmp_path / "out"
     assert json.loads((out / "suite.json").read_text()) == report
     scores = {task: found["score"] for task, found in report["tasks"].items()}
@@ -101,18 +96,16 @@ def test_a_suite_of_ones_own(tmp_path, model, data, caplog):
     assert (out / "animals" / "README.md").is_file()
     caplog.clear()
     with caplog.at_level("INFO", logger="mybert"):
-        assert run_suite(settings(tmp_path, model, data, only=only))["average"] == report["average"]
+        assert run_suite(settings(only=only))["average"] == report["average"]
     assert "Step 1" not in caplog.text and caplog.text.count("is finished; it is not trained again") == 2
 
 
 @pytest.mark.slow
-def test_the_best_of_a_grid_over_seeds(tmp_path, model, data, caplog):
+def test_the_best_of_a_grid_over_seeds(tmp_path, settings, caplog):
     finetuning = {name: value for name, value in FINETUNING.items() if name != "learning_rate"}
     grid = {"learning_rate": [1e-9, 0.05], "max_steps": [12]}
     del finetuning["max_steps"]
-    arguments = settings(
-        tmp_path, model, data, only=["animals"], seeds=2, grid=json.dumps(grid), finetuning=finetuning
-    )
+    arguments = settings(only=["animals"], seeds=2, grid=json.dumps(grid), finetuning=finetuning)
     with caplog.at_level("INFO", logger="mybert"):
         report = run_suite(arguments)["tasks"]["animals"]
     folders = sorted(path.name for path in (tmp_path / "out" / "animals").iterdir())
@@ -128,7 +121,7 @@ def test_the_best_of_a_grid_over_seeds(tmp_path, model, data, caplog):
 
 
 @pytest.mark.parametrize(("metric", "best"), [("accuracy", 0.2), ("macro_f1", 0.1), ("loss", 0.1), ("tied", 0.1)])
-def test_what_counts_is_what_tells_the_best_model(tmp_path, model, data, monkeypatch, metric, best):
+def test_what_counts_is_what_tells_the_best_model(tmp_path, settings, data, monkeypatch, metric, best):
     def finetune(arguments):
         rate = arguments.learning_rate
         found = {"accuracy": rate, "macro_f1": 1 - rate, "loss": rate, "majority_accuracy": 0.5, "tied": 0.0}
@@ -136,7 +129,7 @@ def test_what_counts_is_what_tells_the_best_model(tmp_path, model, data, monkeyp
 
     monkeypatch.setattr(study_settings, "finetune", finetune)
     chosen = {"finetuning": FINETUNING | {"metric_for_best_model": metric}, "grid": {"learning_rate": [0.2, 0.1]}}
-    report = run_suite(settings(tmp_path, model, data, only=["animals"], **chosen))["tasks"]["animals"]
+    report = run_suite(settings(only=["animals"], **chosen))["tasks"]["animals"]
     assert report["chosen"] == {"learning_rate": best}
     assert report["score"] == report["metrics"][metric]
     table = (tmp_path / "out" / "suite.md").read_text()
@@ -144,16 +137,16 @@ def test_what_counts_is_what_tells_the_best_model(tmp_path, model, data, monkeyp
     assert ("Always the most frequent answer" in table) == (metric == "accuracy")
 
 
-def test_mistakes_show_before_anything_runs(tmp_path, model, data):
+def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
     for change, message in (
-        ({"model": ""}, "model is not set; a suite needs model, data_dir and output_dir"),
+        ({"model": ""}, "model is not set; expected: Model folder"),
         ({"suite": "superglue"}, "There is no suite superglue; expected glue, ko, laptop, or a YAML file"),
         ({"only": ["dogs"]}, "There is no task 'dogs' in .*mine.yaml; it has same, animals, split"),
         ({"grid": {"learning_rate": 1e-3}}, "grid has 0.001 as learning_rate; expected a list of values"),
         ({"finetuning": "["}, "finetuning is not JSON"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
-            settings(tmp_path, model, data, **change)
+            settings(**change)
     (data / "animals.tsv").rename(data / "beasts.tsv")
     for change, message in (
         (
@@ -168,7 +161,7 @@ def test_mistakes_show_before_anything_runs(tmp_path, model, data):
         ({"only": ["same"], "finetuning": {"validation_split": [1]}}, "a setting of another kind than is expected"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
-            run_suite(settings(tmp_path, model, data, **change))
+            run_suite(settings(**change))
     for text, message in (
         ("tasks: [sst2]", "is not a suite; expected the keys title, tasks, published, with a map of tasks"),
         ("tasks: {sst2: SST-2}", "has 'SST-2' as the task sst2; expected a map of settings"),
@@ -206,49 +199,49 @@ def test_mistakes_show_before_anything_runs(tmp_path, model, data):
     ):
         (tmp_path / "mine.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
         with pytest.raises(ValueError, match=message):
-            run_suite(settings(tmp_path, model, data))
+            run_suite(settings())
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
     ("own", "finetuning"), [("folds: 2", {}), ("", {"folds": 2}), ("", {"validation_split": 0.5})]
 )
-def test_what_is_measured_on_may_come_from_any_setting(tmp_path, model, data, own, finetuning):
+def test_what_is_measured_on_may_come_from_any_setting(tmp_path, settings, own, finetuning):
     (tmp_path / "mine.yaml").write_text(
         f"tasks: {{animals: {{task: classification, train_file: animals.tsv, {own}}}}}"
     )
-    report = run_suite(settings(tmp_path, model, data, finetuning=FINETUNING | finetuning))
+    report = run_suite(settings(finetuning=FINETUNING | finetuning))
     assert 0 <= report["tasks"]["animals"]["score"] <= 1
 
 
 @pytest.mark.parametrize("name", ["train.tsv", "./train.tsv", "t*.tsv", "[x].tsv"])
-def test_only_the_names_of_a_suite_are_patterns(tmp_path, model, data, name):
+def test_only_the_names_of_a_suite_are_patterns(tmp_path, settings, data, name):
     folder = data.rename(tmp_path / "data [1]")
     for copy in ("train.tsv", "[x].tsv.gz"):
         (folder / copy).write_bytes((folder / "animals.tsv").read_bytes())
     (tmp_path / "mine.yaml").write_text(f"tasks: {{x: {{task: classification, train_file: '{name}', folds: 2}}}}")
-    found = settings(tmp_path, model, folder).finetuning_of("x", {})
+    found = settings(data_dir=str(folder)).finetuning_of("x", {})
     assert Path(str(found.train_file)).name == ("[x].tsv.gz" if "x" in name else "train.tsv")
 
 
-def test_the_files_of_a_task_may_lie_in_the_data_folder_itself(tmp_path, model, data):
+def test_the_files_of_a_task_may_lie_in_the_data_folder_itself(tmp_path, settings, data):
     (tmp_path / "mine.yaml").write_text("tasks: {mnli: {data_dir: .}}")
-    found = settings(tmp_path, model, data / "pairs").finetuning_of("mnli", {})
+    found = settings(data_dir=str(data / "pairs")).finetuning_of("mnli", {})
     assert found.train_file == str(data / "pairs" / "train.tsv")
 
 
-def test_null_takes_back_what_an_earlier_map_says(tmp_path, model, data):
+def test_null_takes_back_what_an_earlier_map_says(tmp_path, settings):
     own = "{task: classification, train_file: animals.tsv, validation_split: 0.5, max_steps: 7, num_train_epochs: 2}"
     (tmp_path / "mine.yaml").write_text(f"tasks: {{animals: {own}}}")
     nulls = {"max_steps": None, "num_train_epochs": None}
-    found = settings(tmp_path, model, data, finetuning=nulls).finetuning_of("animals", {})
+    found = settings(finetuning=nulls).finetuning_of("animals", {})
     assert (found.max_steps, found.num_train_epochs) == (-1, 3.0)
 
 
-def test_texts_mean_what_they_would_on_the_command_line(tmp_path, model, data):
+def test_texts_mean_what_they_would_on_the_command_line(tmp_path, settings, data):
     own = f"{{task: classification, train_file: {data}/animals.tsv, validation_split: 5e-1, layer_decay: 9e-1}}"
     (tmp_path / "mine.yaml").write_text(f"tasks: {{animals: {own}}}")
-    found = settings(tmp_path, model, data).finetuning_of("animals", {})
+    found = settings().finetuning_of("animals", {})
     assert (found.validation_split, found.layer_decay) == (0.5, 0.9)
     assert found.train_file == f"{data}/animals.tsv"
 

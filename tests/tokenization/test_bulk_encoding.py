@@ -1,3 +1,4 @@
+import pickle
 import sys
 from itertools import pairwise, product
 
@@ -8,7 +9,9 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 from transformers import BertTokenizer
 
+from mybert.pretraining.build_store import _ChunkEncoder
 from mybert.tokenization import BulkEncoder, MyBertTokenizer, encode_words
+from mybert.tokenization.words import WordSplitter, _Counter
 
 SETTINGS = list(product((True, False), (None, True, False), (True, False)))
 EXTRA = [
@@ -117,6 +120,18 @@ def test_processes(tokenizers, hostile_strings, monkeypatch):
     np.testing.assert_array_equal(encode_words(hostile_strings[:1000], ours)[0], whole)
     ids, offsets = BulkEncoder(ours).encode([])
     assert (len(ids), offsets.tolist()) == (0, [0])
+
+
+def test_functions_of_workers_can_be_pickled(tmp_path, tokenizers):
+    """Where processes are started afresh, as on Windows and macOS."""
+    ours, _ = tokenizers[True]
+    check(pickle.loads(pickle.dumps(BulkEncoder(ours))), ours, EXTRA)
+    chunks, counter = (
+        pickle.loads(pickle.dumps(function))
+        for function in (_ChunkEncoder(ours, "fingerprint", False, tmp_path), _Counter(WordSplitter(True, None), 0))
+    )
+    assert chunks(["the cat", ""]) == (next(tmp_path.iterdir()), 9)
+    assert counter([("cat.", 2)]) == {"cat": 2, ".": 2}
 
 
 def test_state_of_the_tokenizer_does_not_matter(google_vocab_file):

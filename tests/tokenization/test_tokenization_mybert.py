@@ -1,7 +1,5 @@
 import json
 import logging
-import subprocess
-import sys
 import unicodedata
 
 import numpy as np
@@ -158,7 +156,7 @@ class TestUnicodeClasses:
 class TestStandardTokenizer:
     TEXTS = ("The cats sat. ΣΑΣ [MASK] Ünïcode", "a\u200bb 中文 unaffable!", "word " * 40)
 
-    def test_auto_tokenizer_without_this_package(self, tokenizers, tmp_path):
+    def test_auto_tokenizer_without_this_package(self, tokenizers, tmp_path, run_python):
         ours, _ = tokenizers[True]
         ours.save_pretrained(tmp_path)
         calls = [
@@ -186,12 +184,7 @@ class TestStandardTokenizer:
             "assert not any(name.split('.')[0] == 'mybert' for name in sys.modules)\n"
             "print(json.dumps(found))\n"
         )
-        run = subprocess.run(
-            [sys.executable, "-c", script, str(tmp_path), json.dumps(calls)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        run = run_python("-c", script, tmp_path, json.dumps(calls))
         for call, (values, word_ids) in zip(calls, json.loads(run.stdout), strict=True):
             batch = ours(**call)
             assert json.loads(json.dumps(dict(batch))) == values
