@@ -40,7 +40,7 @@ def entered_by(command: list[str]) -> Counter[str]:
 
     def record(frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(ROOT) and code.co_flags & OPTIMIZED:
+        if event == "call" and frame.f_globals.get("__name__", "").startswith("mybert.") and code.co_flags & OPTIMIZED:
             functions.add((code.co_filename, code.co_name, code.co_firstlineno))
 
     opened.clear()

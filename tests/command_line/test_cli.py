@@ -325,3 +325,26 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(tmp_path, text_file,
     state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
     assert state["global_step"] == 300
     assert [entry["step"] for entry in state["log_history"] if "mlm_loss" in entry] == list(range(5, 301, 5))
+
+
+LAUNCHED = """
+import sys
+import mybert.__main__, mybert.cli
+
+class Kept:
+    def __del__(self):
+        print("finalized")
+
+def command():
+    import atexit
+    atexit.register(print, "closed")
+    return 3
+
+kept, mybert.cli.main = Kept(), command
+sys.exit(mybert.__main__.main())
+"""
+
+
+@pytest.mark.parametrize(("launcher", "output"), [({}, "closed\nfinalized\n"), ({"LOCAL_RANK": "0"}, "closed\n")])
+def test_processes_of_a_launcher_end_before_the_interpreter_is_finalized(run_python, launcher, output):
+    assert run_python("-c", LAUNCHED, status=3, **launcher).stdout == output
