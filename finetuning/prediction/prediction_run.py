@@ -33,10 +33,9 @@ from ...files import (
 from ...files.options import Group, check_required, deciding, option
 from ...files.text import LINE_BREAKS, STDIN, new_digest
 from ...runs import RunFolder, prepare_once
-from ..data.rows import DataRow, new_name, rows_of
+from ..data import DataRow, new_name, rows_of
 from ..tasks.data_report import long_text_lines
-from ..tasks.registry import task_record
-from ..tasks.task_arguments import TASK_OPTIONS
+from ..tasks.registry import TASK_OPTIONS, task_record
 from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
 
 logger = logging.getLogger(__name__)

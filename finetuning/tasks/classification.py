@@ -43,8 +43,7 @@ from ...metrics import (
 from ...pipelines import WindowPooling, pool_windows, window_places
 from ...pipelines.pairs import LABELS
 from ...tokenization import encode_and_truncate
-from ..data.labels import Labels, label_name, quoted
-from ..data.rows import DataRow, DataSource, read_prediction_rows
+from ..data import DataRow, DataSource, Labels, label_name, quoted, read_prediction_rows
 from .task import WINDOW_WEIGHT, Objective, Task, TaskData, check_stride, rounded
 
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ...metrics.reports import shortened
 from ...tokenization import unknown_warning
-from ..data.labels import quoted
+from ..data import quoted
 from .task import Task, TaskData
 
 logger = logging.getLogger(__name__)

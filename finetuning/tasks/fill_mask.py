@@ -13,8 +13,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, P
 from ...files import Checkpoint
 from ...metrics import accuracy
 from ...modeling_mybert import IGNORE_INDEX
-from ..data.labels import Labels
-from ..data.rows import DataRow, DataSource
+from ..data import DataRow, DataSource, Labels
 from .tagging import add_sequence, tag_windows
 from .task import Objective, Task, TaskData, rounded
 

@@ -13,8 +13,7 @@ from transformers import AutoModelForMultipleChoice, PreTrainedModel, PreTrained
 from ...hub_card import PipelineCall
 from ...metrics import accuracy
 from ...tokenization import encode_and_truncate
-from ..data.labels import Labels, label_name, quoted
-from ..data.rows import DataRow, DataSource
+from ..data import DataRow, DataSource, Labels, label_name, quoted
 from .task import Objective, Task, TaskData, rounded
 
 

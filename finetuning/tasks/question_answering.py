@@ -18,8 +18,7 @@ from ...files import read_json_object, write_json
 from ...hub_card import PipelineCall
 from ...metrics import squad_metrics, squad_v2_metrics
 from ...pipelines import Answer, QuestionError, answer_positions, best_answers, make_windows
-from ..data.labels import Labels, label_name
-from ..data.rows import DataRow, DataSource
+from ..data import DataRow, DataSource, Labels, label_name
 from .task import Objective, Task, TaskData, padding_at_end, rounded
 
 logger = logging.getLogger(__name__)

@@ -29,8 +29,17 @@ from ...files import Checkpoint, write_separated
 from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport
 from ...pipelines.batching import run_sorted
-from ..data.labels import LABEL_ARGUMENTS, Labels, listed
-from ..data.rows import DataRow, DataSource, check_columns, prediction_columns, read_prediction_rows, rows_of
+from ..data import (
+    LABEL_ARGUMENTS,
+    DataRow,
+    DataSource,
+    Labels,
+    check_columns,
+    listed,
+    prediction_columns,
+    read_prediction_rows,
+    rows_of,
+)
 from ..network.heads import NetworkChanges, check_max_length, keeps_head, load_finetuned, load_with_head
 
 WINDOW_WEIGHT = "window_weight"
