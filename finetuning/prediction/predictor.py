@@ -191,19 +191,11 @@ class Predictor:
         TypeError: If a setting does not exist.
     """
 
-    def __init__(self, model: str | Path, **settings: Any) -> None:
-        self._use(PredictorSettings(model=str(model), **settings))
-
-    @classmethod
-    def of(cls, settings: PredictorSettings) -> Predictor:
-        """The predictor with settings that are already checked."""
-        predictor = cls.__new__(cls)
-        predictor._use(settings)
-        return predictor
-
-    def _use(self, settings: PredictorSettings) -> None:
-        self.settings = settings
-        self.task = settings.resolve_task()
+    def __init__(self, model: str | Path | PredictorSettings, **settings: Any) -> None:
+        if not isinstance(model, PredictorSettings):  # of which `predict` has all
+            model = PredictorSettings(model=str(model), **settings)
+        self.settings = model
+        self.task = self.settings.resolve_task()
         self.task.check_answers(self.settings.top_k, self.settings.probabilities)
         self.cut = self.windowed = 0
         self._key = uuid4().hex
