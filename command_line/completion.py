@@ -48,7 +48,7 @@ def _add(branches: Any, last: str, name: str, command: Command, files: Any) -> N
 
     flags = CommandParser(name, command, command.load()[0])
     parser = branches.add_parser(last, parents=[flags], add_help=False, help=command.summary)
-    shown = list(flags.flags)
+    shown: list[Any] = list(flags.flags)
     for value in command.positional:  # without it the shell would offer nothing, not even files
         takes_list = value.endswith("...") or len(command.positional) == 1
         named = next(action for action in flags.flags if action.dest == value.removesuffix("..."))
