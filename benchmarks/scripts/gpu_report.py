@@ -90,10 +90,10 @@ def measured(call: Callable[[], Any], settings: Settings) -> tuple[float, float]
     if settings.device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    return median_seconds(call, settings.steps, WARM_UP), peak_memory(settings)
+    return median_seconds(call, settings.steps, WARM_UP), gpu_memory(settings)
 
 
-def peak_memory(settings: Settings) -> float:
+def gpu_memory(settings: Settings) -> float:
     return torch.cuda.max_memory_allocated() / 1e9 if settings.device == "cuda" else float("nan")
 
 
@@ -188,7 +188,7 @@ def compiled_ours(model: Any, backend: str) -> Callable[..., torch.Tensor]:
 SIDES = {"transformers, compiled": compiled_theirs, "mybert, packed and compiled": compiled_ours}
 
 
-class Training:
+class TrainingSide:
     """One side in training, with learning rate 0, so that the weights stay the same."""
 
     def __init__(self, side: str, model: nn.Module, settings: Settings) -> None:
@@ -233,7 +233,7 @@ def _training_rows(size: str, settings: Settings, rate: float) -> Section:
     models = matched_models("ForPreTraining", network(settings, size)).values()
     for place, (name, model) in enumerate(zip(SIDES, models, strict=True)):
         torch.compiler.reset()
-        training = Training(name, model, settings)
+        training = TrainingSide(name, model, settings)
         for length, fill in product(settings.lengths, settings.fills):
             generator = torch.Generator().manual_seed(0)
             lengths = draw_lengths(settings.tokens // length, length, round(1 / fill), generator)
@@ -417,7 +417,7 @@ def recipe_section(settings: Settings, rate: float, changes: Mapping[str, Any]) 
     sequences = recipe["per_device_train_batch_size"] * recipe["gradient_accumulation_steps"]
     sequences *= recipe["row_length"] // length
     losses = (f"{logs[place]['mlm_loss']:.2f}" for place in (0, -1))
-    shares = f"{speed * work / length / rate:.0%}", f"{peak_memory(settings):.1f}"
+    shares = f"{speed * work / length / rate:.0%}", f"{gpu_memory(settings):.1f}"
     yield row(state["global_step"], f"{sequences:,}", f"{speed:,.0f}", *shares, *losses)
 
 

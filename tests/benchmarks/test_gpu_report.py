@@ -116,7 +116,7 @@ def test_layers_are_one_graph(kernel, monkeypatch):
     for side, model, batch in zip(gpu_report.SIDES, models.values(), batches, strict=True):
         torch._dynamo.reset()
         counters.clear()
-        losses.append(gpu_report.Training(side, model, SETTINGS).loss_and_gradient(batch))
+        losses.append(gpu_report.TrainingSide(side, model, SETTINGS).loss_and_gradient(batch))
         assert counters["stats"]["unique_graphs"] <= 3  # the layer, the vocabulary head and the loss
     assert losses[0] == pytest.approx(losses[1], rel=gpu_report.TRAINING_TOLERANCE)
 
