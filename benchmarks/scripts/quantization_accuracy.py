@@ -17,8 +17,8 @@ from typing import Any
 
 from ...files import Checkpoint
 from ...finetuning.prediction.predictor import FinetunedModel, load_finetuned_model
+from ...finetuning.tasks.registry import FinetunedModelArguments
 from ...finetuning.tasks.task import network_outputs
-from ...finetuning.tasks.task_arguments import FinetunedModelArguments
 from ..harness import REPEATS, flag, heading, ratio, row, script, take_turns
 
 DTYPES = ("float32", "bfloat16", "int8")
