@@ -87,8 +87,10 @@ class CommandParser(HfArgumentParser):
             allow_abbrev=False,
             add_help=False,
         )
-        self.positional = self._takes_list()
-        values = " ".join(f"{each} ..." if takes_list else each for each, takes_list in self.positional.items())
+        leading = [each for each in fields(arguments_class) if each.init and getattr(each, "positional", None)]
+        takes_list = {flag.dest: flag.nargs == "+" for flag in self.flags}
+        self.positional = {each.name: takes_list[each.name] for each in sorted(leading, key=attrgetter("positional"))}
+        values = " ".join(f"{each} ..." if several else each for each, several in self.positional.items())
         self.usage = f"mybert {name} {f'[{values.upper()}] ' if values else ''}[flags]"
         self.add_argument(
             "--config",
@@ -117,12 +119,6 @@ class CommandParser(HfArgumentParser):
         else:
             self.add_argument("--debug", action="store_true", help=where.capitalize())
         self.add_argument("-h", "--help", action="help", help="Show this.")
-
-    def _takes_list(self) -> dict[str, bool]:
-        """The flags whose values may be given without their names, in order, and whether each takes several."""
-        options = [each for each in fields(self.arguments_class) if each.init and getattr(each, "positional", None)]
-        several = {flag.dest: flag.nargs == "+" for flag in self.flags}
-        return {each.name: several[each.name] for each in sorted(options, key=attrgetter("positional"))}
 
     def add_argument(self, *names: Any, **settings: Any) -> Action:
         """Add a flag: a command's own, or one that `HfArgumentParser` makes of a field."""
