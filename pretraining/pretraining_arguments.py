@@ -144,6 +144,7 @@ class PretrainingArguments(
         "sentence per line and a blank line between documents, or wrapped lines; CSV, TSV, JSON lines and Parquet "
         "are read too.",
         group=Group.INPUT,
+        positional=2,
     )
     data: str | None = option(
         None,
