@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, BertModel
 
 from mybert import MyBertForMaskedLM, MyBertTokenizer
-from mybert.pretraining import AdaptArguments, PretrainingTrainer, adapt
+from mybert.pretraining import AdaptArguments, adapt
 from mybert.pretraining.initial_weights import add_rows
 from mybert.tokenization import extend_vocabulary, spell
 
@@ -80,6 +80,7 @@ def matrices(model):
 
 
 def test_a_model_is_adapted_and_the_words_are_its_own(tmp_path, settings, old, caplog):
+    assert settings().optim == "adamw"
     with caplog.at_level("INFO", logger="mybert"):
         metrics = adapt(settings())
     out = tmp_path / "out"
@@ -106,13 +107,6 @@ def test_an_interrupted_run_goes_on_to_the_last_bit(tmp_path, settings):
     adapt(settings(save_steps=2))
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "out"))
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
-@pytest.mark.parametrize(("optim", "corrects"), [(None, True), ("adamw", True), ("google", False)])
-def test_the_optimizer_is_adamw_unless_another_is_named(settings, optim, corrects):
-    named = {} if optim is None else {"optim": optim}
-    trainer = PretrainingTrainer(model=torch.nn.Linear(2, 2), args=settings(**named))
-    assert trainer.create_optimizer().defaults["correct_bias"] is corrects
 
 
 def test_an_encoder_without_head_has_nothing_before(tmp_path, settings, old):
