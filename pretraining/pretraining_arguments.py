@@ -17,7 +17,6 @@ from ..files.options import (
     SHARE,
     SHARE_BELOW_1,
     Group,
-    check_options,
     check_required,
     deciding,
     option,
@@ -200,7 +199,7 @@ class PretrainingArguments(
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
         self._check_sources()
-        check_options(self)
+        CorpusSettings.__post_init__(self)  # checks the options of all classes
         if self.max_hours is not None:
             self._measure_in_time(self.max_hours)
         check_required(self)
@@ -208,7 +207,6 @@ class PretrainingArguments(
         self._check_parts()
         if not (self.data or self.tokenizer or self.model):
             VocabularySettings(**settings_of(VocabularyBasics, self))  # checks the settings, like the following
-        CorpusSettings.__post_init__(self)
         MaskingRates.__post_init__(self)
         for phase in self.phases():
             self.example_settings(phase)

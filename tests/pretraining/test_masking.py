@@ -39,18 +39,9 @@ def test_every_position_is_as_likely():
     assert counts[1:-1].max() < 1120
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"mlm_probability": 1.5}, "mlm_probability is 1.5"),
-        ({"mask_replace_prob": 0.9, "random_replace_prob": 0.2}, "add up to more than 1"),
-        ({"masking_unit": "sentence"}, "masking_unit is 'sentence'; expected one of token, word, span"),
-        ({"max_predictions": 0}, "max_predictions is 0"),
-    ],
-)
-def test_mistakes(settings, message):
-    with pytest.raises(ValueError, match=message):
-        MaskingRates(**settings)
+def test_rates_are_checked():
+    with pytest.raises(ValueError, match=r"mlm_probability is 1\.5"):
+        MaskingRates(mlm_probability=1.5)
 
 
 @pytest.mark.parametrize("unit", ["token", "word", "span"])

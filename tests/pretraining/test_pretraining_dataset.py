@@ -380,8 +380,6 @@ def test_truncation_is_googles_loop():
         ({"documents": np.array([], dtype=int), "objective": "mlm"}, "holds no documents"),
         ({"max_length": 4}, "max_length is 4"),
         ({"max_length": 3, "objective": "ltr"}, "max_length is 3; .* needs at least 4"),
-        ({"objective": "clm"}, r"objective is 'clm'; expected one of mlm\+nsp, mlm, ltr, mlm\+sop"),
-        ({"pack": True, "row_length": 30}, "row_length is 30, less than max_length 40"),
         ({"short_probability": -1}, "short_probability is -1"),
     ],
 )
