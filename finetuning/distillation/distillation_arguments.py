@@ -16,7 +16,7 @@ from ..tasks.registry import TASKS
 from ..tasks.task import Task
 from ..tasks.task_arguments import task_for_model
 from ..training.finetuning_arguments import FinetuningArguments
-from .layer_losses import RELATIONS
+from .trainer import RELATIONS
 
 logger = logging.getLogger(__name__)
 

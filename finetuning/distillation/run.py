@@ -24,10 +24,16 @@ from ..training.preparation import StartingModel, TaskRun, joined, load_tokenize
 from ..training.run import Finetuning
 from ..training.trainer import TaskTrainer
 from .distillation_arguments import DistillationArguments
-from .layer_losses import LayerLosses
-from .soft_targets import SOFT_TARGETS, check_can_be_distilled, outputs_of_rows, with_soft_targets
-from .teacher import TEACHER_OUTPUTS, Teacher, init_embeddings_from_teacher
-from .trainer import DistillationLoss, DistillationTrainer
+from .teacher import (
+    SOFT_TARGETS,
+    TEACHER_OUTPUTS,
+    Teacher,
+    check_can_be_distilled,
+    init_embeddings_from_teacher,
+    outputs_of_rows,
+    with_soft_targets,
+)
+from .trainer import DistillationLoss, DistillationTrainer, LayerLosses
 
 logger = logging.getLogger(__name__)
 

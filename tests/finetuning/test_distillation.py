@@ -30,11 +30,15 @@ from mybert import (
 )
 from mybert.finetuning import DistillationArguments, distill
 from mybert.finetuning.distillation import teacher as teacher_module
-from mybert.finetuning.distillation.layer_losses import LAYER_LOSSES, PROJECTIONS, LayerLosses, relation_heads
 from mybert.finetuning.distillation.run import Distillation
-from mybert.finetuning.distillation.soft_targets import SOFT_TARGETS
-from mybert.finetuning.distillation.teacher import init_embeddings_from_teacher
-from mybert.finetuning.distillation.trainer import DistillationLoss
+from mybert.finetuning.distillation.teacher import SOFT_TARGETS, init_embeddings_from_teacher
+from mybert.finetuning.distillation.trainer import (
+    LAYER_LOSSES,
+    PROJECTIONS,
+    DistillationLoss,
+    LayerLosses,
+    relation_heads,
+)
 from mybert.finetuning.tasks.task import WINDOW_WEIGHT
 
 NAN = float("nan")
