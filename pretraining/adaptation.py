@@ -13,11 +13,10 @@ from ..files import only_errors, read_json_object, write_json
 from ..files.options import Group, check_required, option, settings_of
 from ..metrics import HiddenWords, fitting_words, hidden_words, word_loss
 from ..tokenization import MyBertTokenizer
-from .examples.example_settings import Objective
-from .initialization.new_pieces import NewPiecesSettings
+from .pretraining_arguments import PretrainingArguments
 from .run import STORE, pretrain, split_documents
+from .settings import NewPiecesSettings, Objective
 from .token_store import TokenStore
-from .training.pretraining_arguments import PretrainingArguments
 
 logger = logging.getLogger(__name__)
 

@@ -31,8 +31,15 @@ from ..files.options import settings_of
 from ..files.source import GivenData, has_items, is_frame, rows_of_batch, with_columns
 from ..files.text import split_sentences
 from ..tokenization import BulkEncoder, MyBertTokenizer
-from .filtering import CorpusFilter, FilterReport, can_find_near_duplicates, documents_of_lines
-from .store.store_settings import REASONS, FilterSettings, StoreSettings
+from .filtering import (
+    REASONS,
+    CorpusFilter,
+    FilterReport,
+    FilterSettings,
+    can_find_near_duplicates,
+    documents_of_lines,
+)
+from .settings import StoreSettings
 from .token_store import (
     FILTERS,
     FORMAT,

@@ -10,8 +10,8 @@ from ..files import describe_environment
 from ..files.source import GivenData
 from ..hub_card import CardContent, Example, PipelineCall, TrainingDescription, plain_text, run_pipelines, write_card
 from ..tokenization import MyBertTokenizer
+from .pretraining_arguments import PretrainingArguments
 from .token_store import TokenStore
-from .training.pretraining_arguments import PretrainingArguments
 
 EXAMPLES = 3  # fill-mask examples on the card
 _OBJECTIVES = {

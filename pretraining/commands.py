@@ -11,9 +11,8 @@ from ..files.documents import expand_sources
 from ..files.options import AT_LEAST_1, Group, option, settings_of
 from ..tokenization import MyBertTokenizer
 from .build_store import build_token_store, inspect_corpus
-from .examples.example_settings import ExampleSettings, MaskingRates
 from .filtering import FilterReport
-from .store.store_settings import StoreSettings
+from .settings import ExampleSettings, MaskingRates, StoreSettings
 from .token_store import SHARD, StoreSummary, TokenStore
 
 if TYPE_CHECKING:

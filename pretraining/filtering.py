@@ -15,14 +15,64 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass, field
+from functools import cache
 from itertools import chain
 
 import numpy as np
 
+from ..files.options import ABOVE_0, SHARE_ABOVE_0, SHARE_BELOW_1, Group, check_options, option
 from ..tokenization import BulkEncoder
 from ..tokenization.characters import CJK, regex_class
-from .store.store_settings import REASONS, FilterSettings
-from .unicode_scripts import count_scripts
+
+logger = logging.getLogger(__name__)
+
+# Reasons to drop text, in the order in which they are checked.
+REASONS = ("symbol_lines", "other_scripts", "many_tokens", "duplicates", "near_duplicates")
+_SAMPLE_CHARACTERS = 1 << 20  # at the beginning of the corpus, to determine its scripts
+_LEAST_SHARE = 0.05  # share of these letters that makes a script one of the corpus
+_PLANES = 0x20000  # number of code points; scripts other than Han are in the first two planes
+_FEWEST_WORDS = 50  # below this, a single different word may matter too much for near duplicates
+_RUN = 5  # length in words of the sequences that documents are compared by
+_MINIMA = 128  # in a MinHash signature; the standard error of a similarity s is sqrt(s (1 - s) / 128), 0.04 at 0.7
+_FOUND = 0.99  # share of the documents just above the threshold that must be found
+_EXAMPLES, _SHOWN_CHARACTERS = 3, 80  # for each reason
+_CORE = re.compile(r"[^\W_](?:.*[^\W_])?")  # a word without the punctuation around it
+_WORD = re.compile(rf"[{regex_class(CJK)}]|[^\W{regex_class(CJK)}]+")
+
+_Check = Callable[[int, list[str]], str | None]  # number and lines of a document -> why it is dropped, or None
+
+
+@dataclass(kw_only=True)
+class FilterSettings:
+    """Which parts of a corpus are dropped: see `CorpusFilter`.
+
+    Raises:
+        ValueError: If a script is unknown, or a setting is out of range.
+    """
+
+    group = Group.FILTERS
+    symbol_share: float = option(
+        0.6, "Drop lines in which more than this share is not letters (symbol_lines).", SHARE_BELOW_1
+    )
+    scripts: list[str] = option(
+        [], "Scripts of the corpus, such as Latin Hangul (other_scripts); by default those of its beginning."
+    )
+    tokens_per_character: float = option(
+        0.25, "Drop documents with more tokens per character than this (many_tokens).", ABOVE_0
+    )
+    near_duplicate_similarity: float = option(
+        0.7,
+        "Drop documents this similar to an earlier one, in (0, 1]: the share of their five-word sequences that both "
+        "contain (near_duplicates).",
+        SHARE_ABOVE_0,
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        known = {name.casefold(): name for name in script_names()} if self.scripts else {}
+        if unknown := [name for name in self.scripts if name.casefold() not in known]:
+            raise ValueError(f"scripts has {unknown[0]!r}; expected names such as Latin, Cyrillic, Hangul or Han.")
+        self.scripts = sorted({known[name.casefold()] for name in self.scripts})
 
 
 @dataclass
@@ -94,21 +144,6 @@ class FilterReport:
         hundredths = sorted(self.token_shares)
         documents = np.cumsum([self.token_shares[each] for each in hundredths])
         return hundredths[np.searchsorted(documents, share * documents[-1])] / 100
-
-
-logger = logging.getLogger(__name__)
-
-_SAMPLE_CHARACTERS = 1 << 20  # at the beginning of the corpus, to determine its scripts
-_LEAST_SHARE = 0.05  # share of these letters that makes a script one of the corpus
-_FEWEST_WORDS = 50  # below this, a single different word may matter too much for near duplicates
-_RUN = 5  # length in words of the sequences that documents are compared by
-_MINIMA = 128  # in a MinHash signature; the standard error of a similarity s is sqrt(s (1 - s) / 128), 0.04 at 0.7
-_FOUND = 0.99  # share of the documents just above the threshold that must be found
-_EXAMPLES, _SHOWN_CHARACTERS = 3, 80  # for each reason
-_CORE = re.compile(r"[^\W_](?:.*[^\W_])?")  # a word without the punctuation around it
-_WORD = re.compile(rf"[{regex_class(CJK)}]|[^\W{regex_class(CJK)}]+")
-
-_Check = Callable[[int, list[str]], str | None]  # number and lines of a document -> why it is dropped, or None
 
 
 def can_find_near_duplicates() -> bool:
@@ -283,6 +318,31 @@ def _share_of_symbols(text: str) -> float:
     if not text.isascii():
         letters += sum(unicodedata.category(character).startswith("M") for character in text)
     return 1 - letters / max(len(text), 1)
+
+
+def _script_of(character: str) -> str | None:
+    plain = unicodedata.normalize("NFKC", character)[:1]  # full-width, superscript ... forms count as the letter
+    if not plain.isalpha():
+        return None
+    first = unicodedata.name(plain, "").replace("-", " ").partition(" ")[0]
+    return "Han" if first == "CJK" else first.capitalize() or None
+
+
+_known_script = cache(_script_of)
+
+
+def count_scripts(text: str) -> Counter[str]:
+    """Count the letters of each script in a text."""
+    found: Counter[str] = Counter()
+    for character, count in Counter(text).items():
+        if (script := _known_script(character)) is not None:
+            found[script] += count
+    return found
+
+
+@cache
+def script_names() -> frozenset[str]:
+    return frozenset(filter(None, map(_script_of, map(chr, range(_PLANES)))))
 
 
 class _Earlier:

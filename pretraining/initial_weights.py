@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from ..tokenization import Extension, MyBertTokenizer, count_corpus_words, extend_vocabulary, spell
-from .initialization.new_pieces import NewPiecesSettings
+from .settings import NewPiecesSettings
 from .token_store import TokenStore
 
 if TYPE_CHECKING:

@@ -33,14 +33,13 @@ from ..tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
 from .build_store import build_token_store
 from .card import fill_mask_examples, write_pretraining_card
 from .dataset import PretrainingDataset
-from .examples.example_settings import MaskingRates
-from .filtering import CorpusFilter
+from .filtering import CorpusFilter, FilterSettings
 from .initial_weights import add_rows, begin_with_statistics, learn_new_pieces, repeat_positions, require_scikit_learn
 from .masking import ChangingRate, PretrainingCollator
-from .store.store_settings import CorpusSettings, FilterSettings
+from .pretraining_arguments import Phase, PretrainingArguments
+from .settings import CorpusSettings, MaskingRates
 from .token_store import StoreSummary, TokenStore, read_summary, store_files
 from .trainer import PretrainingTrainer
-from .training.pretraining_arguments import Phase, PretrainingArguments
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from ..files.options import Group, check_required, option
 from ..finetuning import FinetuningArguments
 from ..pretraining import PretrainingArguments, pretrain
 from ..pretraining.run import prepare_run
-from ..pretraining.store.store_settings import CorpusSettings
+from ..pretraining.settings import CorpusSettings
 from ..runs import RunFolder, prepare_once
 from ..tokenization import VocabularyBasics
 from .study_settings import (

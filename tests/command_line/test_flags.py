@@ -81,7 +81,7 @@ def test_a_flag_has_one_help():
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_flags_are_shown_once_and_explained(name):
     parser = CommandParser(name, cli.COMMANDS[name], cli.COMMANDS[name].load()[0])
-    for action in parser._actions:
+    for action in parser.flags:
         assert action.help, action.dest
         shown = [flag for flag in action.option_strings if flag.startswith("--")]
         assert len(shown) == 1 and "-" not in shown[0][2:], shown
@@ -132,7 +132,7 @@ def test_help_shows_what_matters_from_day_to_day(monkeypatch):
     assert len(short.splitlines()) < 224
     shown = [set(re.findall(r"^  (--\w+)", text, re.MULTILINE)) for text in (short, full)]
     assert {"--objective", "--learning_rate", "--no_lower_case"} <= shown[0] < shown[1]
-    assert shown[1] == {flag for action in parser._actions for flag in action.option_strings if flag != "-h"} - {
+    assert shown[1] == {flag for action in parser.flags for flag in action.option_strings if flag != "-h"} - {
         "--help"  # comes after -h
     }
     assert "--deepspeed" in shown[1] - shown[0]

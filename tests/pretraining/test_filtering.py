@@ -26,8 +26,8 @@ from mybert.pretraining import (
     pretrain,
 )
 from mybert.pretraining.build_store import documents_of_lines, lines_of_documents
+from mybert.pretraining.filtering import count_scripts, script_names
 from mybert.pretraining.token_store import store_metadata
-from mybert.pretraining.unicode_scripts import count_scripts, script_names
 
 needs_datasketch = pytest.mark.skipif(importlib.util.find_spec("datasketch") is None, reason="needs datasketch")
 

@@ -8,8 +8,8 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
-from ...files import FIELDS_OF_A_HEAD, without_foreign_code
-from ...files.options import (
+from ..files import FIELDS_OF_A_HEAD, without_foreign_code
+from ..files.options import (
     ABOVE_0,
     AT_LEAST_0,
     AT_LEAST_1,
@@ -22,15 +22,13 @@ from ...files.options import (
     option,
     settings_of,
 )
-from ...modeling_mybert import MODEL_SIZES, MyBertConfig
-from ...modeling_mybert.configuration_mybert import fields_of_size
-from ...runs import TICKS, RunArguments, started_on_cpus
-from ...tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
-from ..build_store import named_or_given
-from ..examples.example_settings import SPECIAL_TOKENS, ExampleSettings, MaskingRates, Objective
-from ..initialization.new_pieces import NewPiecesSettings
-from ..store.store_settings import CorpusSettings
-from ..trainer import OPTIMIZERS
+from ..modeling_mybert import MODEL_SIZES, MyBertConfig
+from ..modeling_mybert.configuration_mybert import fields_of_size
+from ..runs import TICKS, RunArguments, started_on_cpus
+from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
+from .build_store import named_or_given
+from .settings import SPECIAL_TOKENS, CorpusSettings, ExampleSettings, MaskingRates, NewPiecesSettings, Objective
+from .trainer import OPTIMIZERS
 
 # Settings of transformers that decide a run's result, recorded only if not the default, so that runs from before they
 # were recorded can be resumed. Batch sizes are compared in total, however they are divided among processes.
