@@ -26,7 +26,7 @@ from ...pipelines import pool_windows
 from ..data.labels import Labels
 from ..network.features import FeatureTaggerConfig
 from ..prediction.predictor import FinetunedModel, load_finetuned_model
-from ..tasks import ClassificationTask, FillMaskTask, NextSentenceTask, TaggingTask
+from ..tasks import ClassificationTask, TaggingTask
 from ..tasks.task import WINDOW_WEIGHT, Task, TaskData, network_outputs
 
 logger = logging.getLogger(__name__)
@@ -65,17 +65,8 @@ class Teacher:
         return cls(name, load_finetuned_model(task, checkpoint, device))
 
     @property
-    def files(self) -> list[str]:
-        """The files of its folder that determine its outputs."""
-        return Checkpoint(self.name).deciding_files
-
-    @property
     def parameters(self) -> int:
         return self.found.model.num_parameters()
-
-    def columns(self, labels: Labels | None) -> list[int] | None:
-        """For each class of a student, its index in the teacher; None if there are no classes."""
-        return None if labels is None else [self.found.labels.names.index(name) for name in labels.names]
 
     def read(self, task: Task, data: TaskData) -> TaskData:
         """The examples of data, tokenized for the teacher."""
@@ -177,15 +168,6 @@ def init_embeddings_from_teacher(
     # Embeddings of pieces that the teacher lacks do not change.
     weights[own.to(weights.device)] = found.to(weights)
     return len(both)
-
-
-def check_can_be_distilled(name: str, task: Task) -> None:
-    """Reject tasks of the pretraining heads."""
-    if isinstance(task, (NextSentenceTask, FillMaskTask)):
-        raise ValueError(
-            f"task is {name!r}; distillation is for classification, regression, tagging, multiple choice and question "
-            "answering."
-        )
 
 
 def rows_of_outputs(outputs: Any, data: TaskData) -> list[np.ndarray]:
