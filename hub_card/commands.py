@@ -13,7 +13,7 @@ import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata_save
 
 from ..files import locked, written_beside
-from ..files.options import Group, option
+from ..files.options import Group, option, settings_of
 from .card import (
     CardContent,
     Example,
@@ -117,7 +117,7 @@ def make_card(arguments: CardArguments) -> Path:
         results=_read_results(arguments.results, EvalResult) if arguments.results else (),
         examples=_run_examples(model_dir, model, arguments.texts) if arguments.examples else (),
         limits=arguments.limits or (),
-        **{item.name: getattr(arguments, item.name) for item in fields(HubMetadata)},
+        **settings_of(HubMetadata, arguments),
     )
     with locked(card):
         write_card(model_dir, content)
@@ -208,8 +208,6 @@ class PushArguments(UploadOptions):
 def push(arguments: PushArguments) -> str:
     """Run `mybert push`; return the URL of the commit or pull request, or the folder that was written."""
     if arguments.output_dir:
-        folder = write_publishable(arguments.model, arguments.output_dir, arguments.repo_id, arguments.overwrite)
-        return str(folder)
-    options = {item.name: getattr(arguments, item.name) for item in fields(UploadOptions)}
-    commit = publish(arguments.model, arguments.repo_id, **options)
+        return str(write_publishable(arguments.model, arguments.output_dir, arguments.repo_id, arguments.overwrite))
+    commit = publish(arguments.model, arguments.repo_id, **settings_of(UploadOptions, arguments))
     return str(commit.pr_url or commit.commit_url)

@@ -18,10 +18,10 @@ from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_tracing
 
 from .batch_mybert import rows_of_sequences, sequence_lengths, unmask_empty_rows
-from .checks_mybert import check_labels, check_type, shape_of
+from .checks_mybert import check_type, shape_of
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import is_changed
-from .losses_mybert import binary_cross_entropy, cross_entropy, padding_is_ignored, position_loss, squared_error
+from .losses_mybert import binary_cross_entropy, padding_is_ignored, position_loss, squared_error
 from .modeling_mybert import MyBertModel, MyBertPreTrainedModel, no_tokens
 
 
@@ -66,12 +66,14 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
         outputs = self.bert(input_ids, **self._encoder_arguments(*others, no_tokens(input_ids, inputs_embeds)))
         logits = self.classifier(self.dropout(outputs.pooler_output))
-        loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
+        loss = self._loss(logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
     def _loss(
-        self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
-    ) -> torch.Tensor:
+        self, logits: torch.Tensor, labels: torch.Tensor | None, num_items_in_batch: torch.Tensor | int | None
+    ) -> torch.Tensor | None:
+        if labels is None:
+            return None
         if self.config.problem_type is None:
             if self.num_labels == 1:
                 self.config.problem_type = "regression"
@@ -80,9 +82,7 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
             else:
                 self.config.problem_type = "multi_label_classification"
         if self.config.problem_type == "single_label_classification":
-            labels = labels.view(-1)
-            check_labels("labels", labels, logits.shape[:1], self.num_labels, self.training)
-            return cross_entropy(logits, labels, num_items_in_batch)
+            return self._loss_of_classes(logits, labels, num_items_in_batch)
         if labels.numel() != logits.numel():
             raise ValueError(
                 f"labels has shape {shape_of(labels)}; {self.config.problem_type} needs a value for each of the "
@@ -150,10 +150,7 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
         if not is_tracing(scores) and len(scores) != questions * choices:  # several sequences in a row
             questions = 1 if labels is None else labels.shape[0]
         logits = scores.view(questions, -1)
-        loss = None
-        if labels is not None:
-            check_labels("labels", labels, logits.shape[:1], logits.shape[1], self.training)
-            loss = cross_entropy(logits, labels, num_items_in_batch)
+        loss = self._loss_of_classes(logits, labels, num_items_in_batch)
         return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -197,10 +194,7 @@ class MyBertForTokenClassification(MyBertPreTrainedModel):
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
         outputs = self.bert(input_ids, **self._encoder_arguments(*others, unpad_inputs=unpad_inputs))
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
-        loss = None
-        if labels is not None:
-            check_labels("labels", labels, logits.shape[:2], self.num_labels, self.training)
-            loss = cross_entropy(logits, labels, num_items_in_batch)
+        loss = self._loss_of_classes(logits, labels, num_items_in_batch)
         return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 

@@ -19,16 +19,15 @@ from typing import Any, NamedTuple, TypeGuard
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.autograd import forward_ad
+from torch.autograd.forward_ad import unpack_dual
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn.modules.module import _has_any_global_hook
 from transformers.activations import ACT2FN
 from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
 from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
 from transformers.utils import logging
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from .hooks_mybert import is_known_class
+from .hooks_mybert import has_hooks
 
 logger = logging.get_logger(__name__)
 
@@ -217,17 +216,6 @@ def _gelu_of(activation: nn.Module | None) -> str | None:
     return None if activation is None or has_hooks(activation) else _GELU.get(type(activation))
 
 
-def has_hooks(module: nn.Module) -> bool:
-    """Whether a call of a module does more than its class's own `forward`: hooks, or a replaced forward."""
-    own = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return (
-        any(own)
-        or bool(_has_any_global_hook())
-        or "forward" in module.__dict__  # accelerate replaces it
-        or not is_known_class(type(module), type(module).forward)
-    )
-
-
 def is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Linear]:
     """Whether calling a layer on these states is just a matrix product on a CPU, of at least one row."""
     return not (
@@ -243,7 +231,7 @@ def is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Line
         or has_hooks(layer)
         or torch.is_autocast_enabled("cpu")
         or torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
+        or unpack_dual(hidden_states).tangent is not None
     )
 
 

@@ -12,7 +12,7 @@ from ..files import refuse_address, written_beside
 from ..files.options import Group, check_required, option
 from ..files.yaml_files import read_yaml
 from ..finetuning import TASKS, FinetuningArguments
-from ..finetuning.tasks.task_arguments import evaluation_names
+from ..finetuning.tasks.registry import evaluation_names
 from ..finetuning.training.trainer import loss_in
 from .study_settings import (
     MAJORITY,

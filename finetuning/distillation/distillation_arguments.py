@@ -11,11 +11,10 @@ from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
 from ...modeling_mybert.configuration_mybert import fields_of_size, is_size
 from ...runs import is_sharded
-from ..data.rows import data_name, files_of, sources_of
+from ..data import data_name, files_of, sources_of
 from ..network.heads import NetworkChanges
-from ..tasks.registry import TASKS
+from ..tasks.registry import TASKS, task_for_model
 from ..tasks.task import Task
-from ..tasks.task_arguments import task_for_model
 from ..training.finetuning_arguments import FinetuningArguments
 from .trainer import RELATIONS
 

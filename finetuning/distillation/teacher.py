@@ -23,7 +23,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ...files import PARTIAL, Checkpoint, written_beside
 from ...files.text import new_digest
 from ...pipelines import pool_windows
-from ..data.labels import Labels
+from ..data import Labels
 from ..network.features import FeatureTaggerConfig
 from ..prediction.predictor import FinetunedModel, load_finetuned_model
 from ..tasks import ClassificationTask, TaggingTask

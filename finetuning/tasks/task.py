@@ -29,8 +29,17 @@ from ...files import Checkpoint, write_separated
 from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport
 from ...pipelines.batching import run_sorted
-from ..data.labels import LABEL_ARGUMENTS, Labels, listed
-from ..data.rows import DataRow, DataSource, check_columns, prediction_columns, read_prediction_rows, rows_of
+from ..data import (
+    LABEL_ARGUMENTS,
+    DataRow,
+    DataSource,
+    Labels,
+    check_columns,
+    listed,
+    prediction_columns,
+    read_prediction_rows,
+    rows_of,
+)
 from ..network.heads import NetworkChanges, check_max_length, keeps_head, load_finetuned, load_with_head
 
 WINDOW_WEIGHT = "window_weight"
@@ -357,11 +366,23 @@ class Task(ABC, Generic[E, P]):
             top_k: Number of labels or answers to list as `best`, if above 1.
             probabilities: Whether to include the probability of every class, as `probability_<class>`.
         """
-        pairs = zip(self.predict(outputs, data, labels), data.examples, strict=True)
-        return [self.answer(prediction, example, top_k, probabilities) for prediction, example in pairs]
+        answers = []
+        for prediction, example in zip(self.predict(outputs, data, labels), data.examples, strict=True):
+            answer, best = self.answer(prediction, example, top_k)
+            if top_k > 1:
+                answer |= {"best": best}
+            if probabilities:
+                table = self.probabilities_of(prediction)
+                answer |= {f"probability_{name}": rounded(value) for name, value in table.items()}
+            answers.append(answer)
+        return answers
 
-    def answer(self, prediction: P, example: E, top_k: int, probabilities: bool) -> dict[str, Any]:
-        """The answer for an example, see `answers`."""
+    def answer(self, prediction: P, example: E, top_k: int) -> tuple[dict[str, Any], list[Any]]:
+        """The answer for an example, and the `top_k` best ones, see `answers`."""
+        raise NotImplementedError
+
+    def probabilities_of(self, prediction: P) -> Mapping[str, float]:
+        """The probability of each class in a prediction, if the task has them."""
         raise NotImplementedError
 
     @abstractmethod
@@ -484,5 +505,9 @@ def network_outputs(
 
 def _tokens(row: dict[str, Any]) -> int:
     """Number of tokens of a row, over all its choices."""
-    values = row["input_ids"] if "input_ids" in row else next(iter(row.values()))
-    return sum(map(len, values)) if len(values) and isinstance(values[0], list) else len(values)
+    return sum(map(len, sequences_of(row["input_ids"] if "input_ids" in row else next(iter(row.values())))))
+
+
+def sequences_of(ids: Sequence[Any]) -> list[Any]:
+    """The sequences in a value of `TaskData.inputs`: itself, or those of several choices."""
+    return list(ids) if len(ids) and isinstance(ids[0], (list, tuple)) else [ids]

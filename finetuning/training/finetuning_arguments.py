@@ -24,10 +24,10 @@ from ...files.options import (
 )
 from ...files.source import GivenData
 from ...runs import EvaluationTimes, RunArguments, check_libraries, is_sharded, started_on_cpus
-from ..data.rows import DataSource, HubSplit, source_of, sources_of
+from ..data import DataSource, HubSplit, source_of, sources_of
 from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
+from ..tasks.registry import TaskArguments, benchmark_files, evaluation_names, fitted_to_model
 from ..tasks.task import Task
-from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names, fitted_to_model
 from .parameters import rate_for_size
 from .samples import SampleSettings
 

@@ -17,15 +17,11 @@ PUBLIC = {"_exit", "_replace", "_asdict", "_fields", "_typeshed", "_abc_impl", "
 # Reason -> names that are read, without those that the package also defines.
 USED = {
     "a fast path is taken only where hooks and transformations of the usual one would see nothing": (
-        "_are_functorch_transforms_active _current_level _backward_hooks _backward_pre_hooks _forward_hooks "
-        "_forward_pre_hooks _has_any_global_hook _global_backward_hooks _global_backward_pre_hooks "
-        "_global_forward_hooks _global_forward_pre_hooks"
+        "_are_functorch_transforms_active _backward_hooks _backward_pre_hooks _forward_hooks _forward_pre_hooks "
+        "_global_backward_hooks _global_backward_pre_hooks _global_forward_hooks _global_forward_pre_hooks"
     ),
     "oneDNN's operators, and whether a weight has changed since it was reordered for them": (
         "_is_mkldnn_bf16_supported _linear_pointwise _reorder_linear_weight _version"
-    ),
-    "transformers has no public way to ask which attention function or pipeline is its own": (
-        "_global_mapping _registered_impl"
     ),
     "tqdm has no public list of its open bars": "_instances",
 }

@@ -15,7 +15,7 @@ from mybert.cli import main
 from mybert.conversion import to_transformers_bert
 from mybert.files import TASK_RECORD, head_name
 from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
-from mybert.finetuning.data.labels import Labels
+from mybert.finetuning.data import Labels
 from mybert.finetuning.network.heads import NetworkChanges
 from mybert.finetuning.tasks.registry import task_of_model
 

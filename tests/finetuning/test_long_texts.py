@@ -13,7 +13,7 @@ from transformers import BertConfig, BertForSequenceClassification, pipeline
 import mybert
 from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertForTokenClassification, MyBertModel
 from mybert.finetuning import TASKS, FinetuningArguments, finetune
-from mybert.finetuning.data.labels import Labels
+from mybert.finetuning.data import Labels
 from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.registry import task_record
 from mybert.finetuning.tasks.tagging import TaggedSentence

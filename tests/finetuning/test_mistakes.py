@@ -20,7 +20,7 @@ from mybert.finetuning import (
     finetune,
     tag_words,
 )
-from mybert.finetuning.data.rows import rows_of
+from mybert.finetuning.data import rows_of
 
 GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A\n"}
 

@@ -19,7 +19,7 @@ import mybert
 from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertForTokenClassification
 from mybert.cli import main
 from mybert.finetuning import TASKS, Predictor
-from mybert.finetuning.data.rows import DataRow
+from mybert.finetuning.data import DataRow
 from mybert.finetuning.prediction import prediction_run, predictor
 from mybert.finetuning.prediction.predictor import task_for_columns
 
