@@ -83,8 +83,10 @@ def curve(start: Point, end: Point) -> list[Point]:
     return [(x0, y0), (x0, (y0 + y1) / 2), (x1, (y0 + y1) / 2), (x1, y1)]
 
 
-def along(points: Sequence[Point]) -> list[Point]:
-    """Points on a Bezier curve."""
+@cache
+def along(start: Point, end: Point) -> list[Point]:
+    """Points on the arrow between two boxes; those of the many orders that are tried are among a few hundred."""
+    points = curve(start, end)
     return [
         tuple(sum(w * p[axis] for w, p in zip(weights, points, strict=True)) for axis in (0, 1))  # type: ignore[misc]
         for t in (number / 20 for number in range(21))
@@ -109,7 +111,7 @@ def best_order(levels: Sequence[Sequence[str]], pairs: Sequence[tuple[str, str]]
         where = places(order)
         lines = [(where[name], where[other]) for name, other in pairs]
         hidden = sum(
-            any(abs(x - a) < BOX_WIDTH / 2 + 4 and abs(y - b) < BOX_HEIGHT / 2 for x, y in along(curve(*line)))
+            any(abs(x - a) < BOX_WIDTH / 2 + 4 and abs(y - b) < BOX_HEIGHT / 2 for x, y in along(*line))
             for line in lines
             for a, b in set(where.values()) - set(line)
         )
