@@ -140,12 +140,10 @@ def test_settings_that_the_model_cannot_do(tmp_path, short_run, table, settings,
     ],
 )
 def test_a_configuration_that_disagrees_with_the_weights(
-    tmp_path, pretrained, short_run, table, field, value, message
+    tmp_path, pretrained, changed, short_run, table, field, value, message
 ):
     """Every command reports it before anything is loaded or written."""
-    model = str(shutil.copytree(pretrained, tmp_path / "model"))
-    config = json.loads((tmp_path / "model" / "config.json").read_text())
-    (tmp_path / "model" / "config.json").write_text(json.dumps(config | {field: value}))
+    model = str(changed(pretrained, **{field: value}))
     for call in (
         lambda: finetune(short_run(model=model, train_file=table)),
         lambda: EvaluateArguments(model=model, data=[table]),
