@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 
 import mybert
 from mybert import cli, runs
-from mybert.files.options import option
+from mybert.files.options import Group, option
 
 
 @dataclass
@@ -24,7 +24,7 @@ class NamedArguments:
 class EchoArguments:
     number: int = field(default=1, metadata={"help": "A number."})
     rate: float = field(default=0.5, metadata={"help": "A rate."})
-    names: list[str] | None = option(None, "Names.", positional=1)
+    names: list[str] | None = option(None, "Names.", group=Group.INPUT, positional=1)
     color: Literal["red", "blue"] = field(default="red", metadata={"help": "A colour."})
     day: str | None = field(default="today", metadata={"help": "A text."})
     more: dict[str, Any] | str | None = field(default=None, metadata={"help": "Settings, as JSON."})
