@@ -24,9 +24,6 @@ ADAPTATION = "adaptation.json"
 _TEXTS = 1000  # held-out texts on which both models are evaluated
 
 
-_FIELDS = PretrainingArguments.__dataclass_fields__
-
-
 @dataclass
 class AdaptArguments(NewPiecesSettings, PretrainingArguments):
     """Settings of `adapt`: those of new pieces and of `pretrain`, with defaults for an already trained model."""
