@@ -12,7 +12,6 @@ import argparse
 import operator
 import statistics
 from collections import Counter
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForQuestionAnswering, BertTokenizer, pipeline
 
 from ...files import read_rows
-from ..harness import count, flag, script, speed_table, take_turns
+from ..harness import REPEATS, check_agreement, count, flag, script, speed_table, take_turns
 
 
 def questions_of(arguments: argparse.Namespace) -> list[dict[str, str]]:
@@ -100,7 +99,7 @@ def plain_loop(
     flag("--questions", type=count, default=200, help="How many questions."),
     flag("--words", type=count, default=120, help="Median words of the made-up contexts (SQuAD has about 120)."),
     flag("--batch_size", type=count, help="Windows in a batch; chosen for the device if not given."),
-    flag("--repeats", "--rounds", type=count, default=3, help="Timed runs of each; the medians are reported."),
+    REPEATS,
     flag("--max_seq_len", type=count, default=384, help="Tokens of a window."),
     flag("--doc_stride", type=int, default=128, help="Tokens shared by neighbouring windows."),
     flag("--device", default="cuda" if torch.cuda.is_available() else "cpu"),
@@ -118,28 +117,24 @@ def main(arguments: argparse.Namespace) -> None:
         max_seq_len=arguments.max_seq_len,
         doc_stride=arguments.doc_stride,
     )
+    plain = "plain loop"
     sides = {
-        "plain loop": lambda: plain_loop(model, tokenizer, examples, arguments),
+        plain: lambda: plain_loop(model, tokenizer, examples, arguments),
         "pipeline, one question a call": lambda: [answerer(example) for example in examples],
         "pipeline, a list": lambda: answerer(examples),
     }
-    answers: dict[str, list[dict[str, Any]]] = {}
-
-    def answer(name: str) -> None:
-        answers[name] = sides[name]()
-
-    seconds = take_turns({name: partial(answer, name) for name in sides}, arguments.repeats)
+    seconds, answers = take_turns(sides, arguments.repeats)
     size = f"{model.config.num_hidden_layers} layers x {model.config.hidden_size}"
     print(f"{len(examples)} questions, {type(model).__name__}, {size}")
+    spans = {name: [(each["start"], each["end"]) for each in found] for name, found in answers.items()}
     notes = {}
     for name, times in seconds.items():
-        spans = [[(found["start"], found["end"]) for found in answers[side]] for side in (name, "plain loop")]
-        same = sum(map(operator.eq, *spans))
+        same = sum(map(operator.eq, spans[name], spans[plain]))
         # Rounding differs between batch shapes, so two nearly equal spans may swap places.
-        assert same >= 0.99 * len(examples), f"{name} gives other answers than the plain loop"
+        check_agreement(f"{name}'s answers", same, len(examples), 0.01 * len(examples))
         rate = len(examples) / statistics.median(times)
         notes[name] = f"{rate:.1f} questions/s, same answers {same}/{len(examples)}"
-    print(speed_table(seconds, "plain loop", notes))
+    print(speed_table(seconds, plain, notes))
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ class PredictorSettings(FinetunedModelArguments):
     """Settings of a `Predictor`, in addition to those of the task."""
 
     group = Group.ANSWERS
-    model: str | None = option(required=True)
+    model: str | None = option(required=True, positional=1)
     top_k: int = option(
         1, "How many labels or answers to list for each row, the best first.", AT_LEAST_1, decides=True
     )

@@ -36,7 +36,7 @@ RUNS = [
         marks=slow,
     ),
     pytest.param(
-        "pretraining_data_speed TEXT --vocab VOCAB --repeats 1",
+        "pretraining_data speed TEXT --vocab VOCAB --repeats 1",
         [
             "| mybert, an epoch of masked pairs, packed in rows of 512 |",
             "Its tokens are those of tokenizers.",
@@ -45,9 +45,9 @@ RUNS = [
         marks=slow,
     ),
     pytest.param(
-        "pretraining_data_memory TEXT --vocab VOCAB --megabytes 0.05", ["| 1 |", "| 2 |", "peak MiB"], marks=slow
+        "pretraining_data building TEXT --vocab VOCAB --megabytes 0.05", ["| 1 |", "| 2 |", "peak MiB"], marks=slow
     ),
-    pytest.param("pretraining_data_memory --tokens 1e5", ["| epoch 1, example 0 |"], marks=slow),
+    pytest.param("pretraining_data drawing --tokens 1e5", ["| epoch 1, example 0 |"], marks=slow),
 ]
 
 
@@ -85,8 +85,8 @@ def test_checkpoints(run, monkeypatch, tmp_path):
         ("many_ranks nowhere --tokenizer TOKENIZER", "There is no token store nowhere."),
         ("prediction_speed --model TOKENIZER --data nowhere.tsv", "nowhere.tsv: No such file or directory."),
         ("prediction_speed --model TOKENIZER --data t.tsv", "t.tsv has the columns a, label; expected sentence."),
-        ("pretraining_data_memory nowhere --vocab nowhere", "There is no file or folder nowhere."),
-        ("pretraining_data_speed nowhere --vocab nowhere", "There is no file or folder nowhere."),
+        ("pretraining_data building nowhere --vocab nowhere", "There is no file or folder nowhere."),
+        ("pretraining_data speed nowhere --vocab nowhere", "There is no file or folder nowhere."),
         ("quantization_accuracy ./nowhere --data t.tsv", "nowhere"),
         ("quantization_accuracy MODEL --data nowhere.tsv", "nowhere.tsv: No such file or directory."),
         ("quantization_accuracy MODEL --data t.tsv", "t.tsv has no column 'text'; its columns are"),
@@ -102,7 +102,7 @@ def test_checkpoints(run, monkeypatch, tmp_path):
         ("tokenization_speed train nowhere", "There is no file or folder nowhere."),
         ("tokenization_speed encode t.tsv --vocab nowhere", "nowhere: No such file or directory."),
         ("tokenization_speed encode t.tsv", "encode needs a --vocab"),
-        ("pretraining_data_memory", "name --tokens, or files and their --vocab"),
+        ("pretraining_data building", "building needs files and their --vocab."),
     ],
 )
 def test_mistakes_are_sentences(command, sentence, run, tmp_path, tokenizer, model, monkeypatch, capsys):
