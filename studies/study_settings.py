@@ -14,7 +14,7 @@ from transformers import HfArgumentParser
 from ..files import refuse_address, write_json, write_text
 from ..files.options import Group, contradicting, may_be_none, option
 from ..finetuning import FEATURES, TASKS, FinetuningArguments, finetune
-from ..finetuning.data.rows import files_of
+from ..finetuning.data import files_of
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from ..files import refuse_address, written_beside
 from ..files.options import Group, check_required, option
 from ..files.yaml_files import read_yaml
 from ..finetuning import TASKS, FinetuningArguments
-from ..finetuning.tasks.task_arguments import evaluation_names
+from ..finetuning.tasks.registry import evaluation_names
 from ..finetuning.training.trainer import loss_in
 from .study_settings import (
     MAJORITY,
@@ -100,7 +100,7 @@ class SuiteArguments(StudySettings):
 
     group = Group.TABLE
     model: str = option(
-        "", "Model folder or Hub name to start from, for every task.", group=Group.INPUT, required=True
+        "", "Model folder or Hub name to start from, for every task.", group=Group.INPUT, required=True, positional=1
     )
     data_dir: str = option("", "Folder with the benchmark's files as downloaded.", group=Group.INPUT, required=True)
     output_dir: str = option(
