@@ -59,7 +59,8 @@ class Option(Field):
     """A field made by `option`."""
 
     __slots__ = (
-        *("comes_last", "decides", "excludes", "group", "idle_with", "needs", "range", "replaces", "required", "why"),
+        *("comes_last", "decides", "excludes", "group", "idle_with", "needs", "positional", "range", "replaces"),
+        *("required", "why"),
     )
     range: Range | None
     group: Group | None
@@ -70,6 +71,7 @@ class Option(Field):
     replaces: str | None
     why: str | None
     comes_last: bool | None
+    positional: int | None
     required: bool | None
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -103,6 +105,7 @@ def option(
     replaces: str | None = None,
     why: str | None = None,
     comes_last: bool | None = None,
+    positional: int | None = None,
     required: bool | None = None,
     **more: Any,
 ) -> Any:
@@ -125,6 +128,7 @@ def option(
         replaces: Options that a flag replaces in a settings file, and the other way round.
         why: Ends messages on what contradicts it, such as "where the whole encoder is frozen".
         comes_last: Whether the help shows it at the end of its group.
+        positional: Its place among the values that may be given before all flags, without their names.
         required: Whether it has to be given although it has a default, as fields after others must have.
         **more: Arguments of `add_argument`, or of `dataclasses.field`.
     """
@@ -141,7 +145,7 @@ def option(
         setattr(self, attribute, getattr(made, attribute))
     self.range, self.group, self.decides, self.why, self.comes_last = range, group, decides, why, comes_last
     self.needs, self.excludes, self.idle_with, self.replaces = needs, excludes, idle_with, replaces
-    self.required = required
+    self.positional, self.required = positional, required
     return self
 
 

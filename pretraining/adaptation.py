@@ -13,11 +13,10 @@ from ..files import only_errors, read_json_object, write_json
 from ..files.options import Group, check_required, option, settings_of
 from ..metrics import HiddenWords, fitting_words, hidden_words, word_loss
 from ..tokenization import MyBertTokenizer
-from .examples.example_settings import Objective
-from .initialization.new_pieces import NewPiecesSettings
+from .pretraining_arguments import PretrainingArguments
 from .run import STORE, pretrain, split_documents
+from .settings import NewPiecesSettings, Objective
 from .token_store import TokenStore
-from .training.pretraining_arguments import PretrainingArguments
 
 logger = logging.getLogger(__name__)
 
@@ -25,15 +24,14 @@ ADAPTATION = "adaptation.json"
 _TEXTS = 1000  # held-out texts on which both models are evaluated
 
 
-_FIELDS = PretrainingArguments.__dataclass_fields__
-
-
 @dataclass
 class AdaptArguments(NewPiecesSettings, PretrainingArguments):
     """Settings of `adapt`: those of new pieces and of `pretrain`, with defaults for an already trained model."""
 
     group = Group.TRAINING
-    model: str | None = option(None, "Model to adapt, folder or Hub name.", group=Group.INPUT, required=True)
+    model: str | None = option(
+        None, "Model to adapt, folder or Hub name.", group=Group.INPUT, required=True, positional=1
+    )
     tokenizer: str | None = option(
         None,
         "Folder or vocab.txt of another tokenizer, with --new_pieces 0; default: the model's own.",

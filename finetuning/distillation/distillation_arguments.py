@@ -11,10 +11,9 @@ from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
 from ...modeling_mybert.configuration_mybert import fields_of_size, is_size
 from ...runs import is_sharded
-from ..data.rows import data_name, files_of, sources_of
-from ..tasks.registry import TASKS
+from ..data import data_name, files_of, sources_of
+from ..tasks.registry import TASKS, task_for_model
 from ..tasks.task import Task
-from ..tasks.task_arguments import task_for_model
 from ..training.finetuning_arguments import FinetuningArguments
 from .layer_losses import RELATIONS
 
@@ -32,7 +31,9 @@ class DistillationOptions:
     """The teacher, the student, and what it learns from the teacher."""
 
     group, decides = Group.TEACHER, True
-    teacher: str = option("", "Fine-tuned model to learn from, folder or Hub name.", group=Group.INPUT, required=True)
+    teacher: str = option(
+        "", "Fine-tuned model to learn from, folder or Hub name.", group=Group.INPUT, required=True, positional=1
+    )
     student: str = option(
         "", f"Model folder or Hub name, or the size of a new model: {_SIZES}.", group=Group.INPUT, required=True
     )

@@ -15,8 +15,7 @@ from ...hub_card import Comparison, plain_text
 from ...modeling_mybert import MyBertConfig
 from ...modeling_mybert.configuration_mybert import fields_of_size
 from ...runs import arguments_by_name
-from ..data.labels import Labels
-from ..data.rows import DataSource
+from ..data import DataSource, Labels
 from ..tasks import MultipleChoiceTask
 from ..tasks.task import Task
 from ..training.finetuning_arguments import FinetuningArguments

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...files import PARTIAL, Checkpoint, written_beside
 from ...files.text import new_digest
-from ..data.labels import Labels
+from ..data import Labels
 from ..network.features import FeatureTaggerConfig
 from ..prediction.predictor import FinetunedModel, load_finetuned_model
 from ..tasks.task import Task, TaskData, network_outputs

@@ -23,10 +23,10 @@ from ...files.options import (
 )
 from ...files.source import GivenData
 from ...runs import RunArguments, check_libraries, is_sharded, started_on_cpus
-from ..data.rows import DataSource, HubSplit, source_of, sources_of
+from ..data import DataSource, HubSplit, source_of, sources_of
 from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
+from ..tasks.registry import TaskArguments, benchmark_files, evaluation_names, fitted_to_model
 from ..tasks.task import Task
-from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names, fitted_to_model
 from .parameters import rate_for_size
 from .samples import SampleSettings
 
@@ -55,7 +55,7 @@ class TaskFiles:
     """The model to start from, and the data."""
 
     group = Group.INPUT
-    model: str = option("", "Model folder or Hub name to start from.", decides=True, required=True)
+    model: str = option("", "Model folder or Hub name to start from.", decides=True, required=True, positional=1)
     train_file: str | None = option(
         None, "Training data (.csv, .tsv, .json, .jsonl, .parquet, CoNLL, compressed or not).", decides=True
     )

@@ -13,7 +13,7 @@ from mybert import MyBertConfig, MyBertForSequenceClassification, cli
 from mybert.command_line.flags import is_as_transformers_has_it
 from mybert.files.options import Group, contradicting
 from mybert.finetuning.training.finetuning_arguments import _DECISIVE as ALWAYS_OF_FINETUNING
-from mybert.pretraining.training.pretraining_arguments import _DECISIVE_IF_OTHER
+from mybert.pretraining.pretraining_arguments import _DECISIVE_IF_OTHER
 
 RUN = {"output_dir": "out", "use_cpu": True}
 # Settings with which the arguments of a command can be created; TEACHER is a fine-tuned model.
