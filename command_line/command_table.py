@@ -24,9 +24,6 @@ class Command:
     module: str  # relative to the package
     arguments: str
     function: str
-    # Flags whose values may also be given without their names, before all others. A single one takes a list, and so
-    # does the last one if dots follow its name.
-    positional: tuple[str, ...] = ()
     example: str = ""  # flags of a typical first call
     # Another command whose `--config` file is accepted, too; `of_training` of the arguments' class converts it.
     config_of: str = ""
@@ -56,7 +53,6 @@ COMMANDS = {
         ".demo",
         "DemoArguments",
         "demo",
-        ("text",),
         "--output_dir demo_output",
         closing=Closing(next_call=f"attention {{output_dir}}/pretrained {_CAT}"),
     ),
@@ -65,7 +61,6 @@ COMMANDS = {
         ".tokenization.commands",
         "VocabArguments",
         "train_vocabulary",
-        ("text",),
         "corpus/ --output_dir tokenizer --vocab_size 32000",
         closing=Closing(
             "{output_dir}", "{result:count} pieces", "pretrain {text} --tokenizer {output_dir} --output_dir pretrained"
@@ -76,7 +71,6 @@ COMMANDS = {
         ".pretraining.commands",
         "DataArguments",
         "prepare_data",
-        ("text",),
         "corpus/ --tokenizer tokenizer --output tokens.safetensors",
         closing=Closing(
             "{output}{result.size:given}",
@@ -89,7 +83,6 @@ COMMANDS = {
         ".pretraining",
         "PretrainingArguments",
         "pretrain",
-        ("text",),
         "corpus/ --config laptop_10_minutes --output_dir pretrained",
         closing=Closing("{output_dir}", _LOSSES, _FINETUNE),
     ),
@@ -98,7 +91,6 @@ COMMANDS = {
         ".pretraining",
         "AdaptArguments",
         "adapt",
-        ("model", "text..."),
         "bert-base-uncased reports/*.txt --output_dir bert-reports --max_steps 10000",
         closing=Closing(
             "{output_dir}",
@@ -112,7 +104,6 @@ COMMANDS = {
         ".finetuning",
         "FinetuningArguments",
         "finetune",
-        ("model",),
         "pretrained --task classification --train_file train.tsv --validation_file dev.tsv --output_dir tuned",
         closing=Closing("{output_dir}", f"BEST: {{result:BEST}} | {_BEST}", _PREDICT),
     ),
@@ -121,7 +112,6 @@ COMMANDS = {
         ".finetuning",
         "DistillationArguments",
         "distill",
-        ("teacher",),
         "tuned --student tiny --train_file train.tsv --validation_file dev.tsv --output_dir tuned-tiny",
         closing=Closing(
             "{output_dir}",
@@ -134,7 +124,6 @@ COMMANDS = {
         ".finetuning",
         "EvaluateArguments",
         "evaluate_model",
-        ("data",),
         "test.tsv --model tuned --task classification --predictions_dir predictions",
         config_of="finetune",
         closing=Closing("{output}", "{result:4}"),
@@ -144,7 +133,6 @@ COMMANDS = {
         ".finetuning",
         "PredictArguments",
         "predict_files",
-        ("model", "data..."),
         "tuned texts.txt --output labels.csv",
         config_of="finetune",
         closing=Closing("{output}"),
@@ -154,7 +142,6 @@ COMMANDS = {
         ".finetuning",
         "PruneArguments",
         "prune",
-        ("model", "data..."),
         "tuned dev.tsv --drop_layers top --keep_layers 6 --output_dir tuned-6",
         closing=Closing(
             "{output_dir}",
@@ -169,7 +156,6 @@ COMMANDS = {
         ".finetuning",
         "FeaturesArguments",
         "extract_features",
-        ("text",),
         "texts.txt --model pretrained --output vectors.safetensors",
         closing=Closing("{output}"),
     ),
@@ -178,7 +164,6 @@ COMMANDS = {
         ".studies",
         "SuiteArguments",
         "run_suite",
-        ("model",),
         "bert-base --data_dir glue_data/ --output_dir glue --seeds 3",
         closing=Closing("{output_dir}/suite.md", "average {result[average]:.1%} over {result[tasks]:count} tasks"),
     ),
@@ -187,7 +172,6 @@ COMMANDS = {
         ".studies",
         "AblationArguments",
         "run_ablation",
-        ("text",),
         '--config ablation --text corpus/ --output_dir ablation --tasks \'{"sst2": {"data_dir": "SST-2"}}\'',
         closing=Closing("{output_dir}/ablation.md", "{result:count} rows"),
     ),
@@ -196,7 +180,6 @@ COMMANDS = {
         ".conversion.commands",
         "ConvertGoogleArguments",
         "convert_google",
-        ("source", "output_dir"),
         "uncased_L-12_H-768_A-12.zip bert-base",
         closing=Closing("{output_dir}", _OF_CONVERSION, f"attention {{output_dir}} {_CAT}"),
     ),
@@ -205,7 +188,6 @@ COMMANDS = {
         ".conversion.commands",
         "ConvertToGoogleArguments",
         "convert_to_google",
-        ("model", "output"),
         "pretrained google/bert_model.ckpt",
         closing=Closing("{result.output}", _OF_CONVERSION),
     ),
@@ -214,7 +196,6 @@ COMMANDS = {
         ".conversion.commands",
         "ConvertBertArguments",
         "convert_bert",
-        ("model", "output_dir"),
         "google-bert/bert-base-uncased mybert-base",
         closing=Closing("{output_dir}", _OF_CONVERSION, f"attention {{output_dir}} {_CAT}"),
     ),
@@ -223,7 +204,6 @@ COMMANDS = {
         ".conversion.commands",
         "ConvertToBertArguments",
         "convert_to_bert",
-        ("model", "output_dir"),
         "tuned tuned-bert",
         closing=Closing("{output_dir}", _OF_CONVERSION, "card {output_dir} --license apache-2.0"),
     ),
@@ -232,7 +212,6 @@ COMMANDS = {
         ".conversion.commands",
         "ConvertOnnxArguments",
         "convert_onnx",
-        ("model", "output_dir"),
         "tuned tuned-onnx --int8",
         closing=Closing("{output_dir}", "differs from PyTorch by at most {result.largest_difference:.1e}"),
     ),
@@ -241,7 +220,6 @@ COMMANDS = {
         ".hub_card",
         "CardArguments",
         "make_card",
-        ("model",),
         "tuned --license apache-2.0 --languages en",
         closing=Closing("{result}", "", "push {model} OWNER/NAME --output_dir preview"),
     ),
@@ -250,7 +228,6 @@ COMMANDS = {
         ".hub_card",
         "PushArguments",
         "push",
-        ("model", "repo_id"),
         "tuned OWNER/NAME --output_dir preview",
         closing=Closing(
             "{result}",
@@ -263,7 +240,6 @@ COMMANDS = {
         ".visualization.commands",
         "AttentionArguments",
         "draw_attention",
-        ("model", "text..."),
         "pretrained 'The man went to the store.' 'He bought milk.' --output attention.html",
         closing=Closing("{result}"),
     ),
@@ -272,7 +248,6 @@ COMMANDS = {
         ".visualization.commands",
         "CurvesArguments",
         "draw_run",
-        ("run_dir",),
         "pretrained",
         closing=Closing("{result}"),
     ),
@@ -281,7 +256,6 @@ COMMANDS = {
         ".benchmarks",
         "BenchArguments",
         "run_benchmarks",
-        (),
         "--workloads sentences query --model_size mini",
         closing=Closing("{output}"),
     ),
@@ -290,7 +264,6 @@ COMMANDS = {
         ".command_line.completion",
         "CompletionArguments",
         "print_completion",
-        ("shell",),
         "bash > ~/.local/share/bash-completion/completions/mybert",
     ),
 }

@@ -16,7 +16,7 @@ class CompletionArguments(Settings):
     """Settings of `print_completion`."""
 
     group = Group.INPUT
-    shell: Literal["bash", "zsh", "tcsh"] = option(help="The shell.")
+    shell: Literal["bash", "zsh", "tcsh"] = option(help="The shell.", positional=1)
 
 
 def print_completion(arguments: CompletionArguments) -> str:
@@ -49,9 +49,8 @@ def _add(branches: Any, last: str, name: str, command: Command, files: Any) -> N
     flags = CommandParser(name, command, command.load()[0])
     parser = branches.add_parser(last, parents=[flags], add_help=False, help=command.summary)
     shown: list[Any] = list(flags.flags)
-    for value in command.positional:  # without it the shell would offer nothing, not even files
-        takes_list = value.endswith("...") or len(command.positional) == 1
-        named = next(action for action in flags.flags if action.dest == value.removesuffix("..."))
+    for value, takes_list in flags.positional.items():  # without it the shell would offer nothing, not even files
+        named = next(action for action in flags.flags if action.dest == value)
         nargs = "*" if takes_list else "?"
         shown.append(parser.add_argument(named.dest, nargs=nargs, choices=named.choices, help=named.help))
     for action in shown:

@@ -12,7 +12,7 @@ from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, ArgumentTy
 from collections.abc import Callable, Sequence
 from dataclasses import Field, fields
 from itertools import takewhile
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -79,17 +79,19 @@ class CommandParser(HfArgumentParser):
         self.command = command
         self.arguments_class = arguments_class
         self.flags: list[Action] = []
-        positional = command.positional
-        values = f"{positional[0]} ..." if len(positional) == 1 else " ".join(positional)
         super().__init__(
             arguments_class,
             prog=f"mybert {name}",
-            usage=f"mybert {name} {f'[{values.upper()}] ' if positional else ''}[flags]",
             description=f"{command.summary[0].upper()}{command.summary[1:]}.",
             formatter_class=GroupedFormatter,
             allow_abbrev=False,
             add_help=False,
         )
+        leading = [each for each in fields(arguments_class) if each.init and getattr(each, "positional", None)]
+        takes_list = {flag.dest: flag.nargs == "+" for flag in self.flags}
+        self.positional = {each.name: takes_list[each.name] for each in sorted(leading, key=attrgetter("positional"))}
+        values = " ".join(f"{each} ..." if several else each for each, several in self.positional.items())
+        self.usage = f"mybert {name} {f'[{values.upper()}] ' if values else ''}[flags]"
         self.add_argument(
             "--config",
             metavar="FILE",
@@ -157,7 +159,6 @@ class CommandParser(HfArgumentParser):
     def full_help(self, every_flag: bool = False) -> str:
         """Return usage, example and flags by group; `every_flag`: also those of `TrainingArguments` in no group."""
         places = {each.name: place for place, each in enumerate(fields(self.arguments_class))}
-        first = [name.removesuffix("...") for name in self.command.positional]
         groups: dict[Group, list[tuple[Any, Action]]] = {group: [] for group in Group}
         for action in map(copy.copy, self.flags):
             each = self.arguments_class.__dataclass_fields__.get(action.dest)
@@ -165,7 +166,11 @@ class CommandParser(HfArgumentParser):
                 action.help = _first_sentence(action.help or "")
             action.required = action.required or bool(getattr(each, "required", None))
             group = Group.COMMON if each is None or action.dest == "debug" else getattr(each, "group", Group.FURTHER)
-            place = (action.dest not in first, getattr(each, "comes_last", False) or False, places.get(action.dest, 0))
+            place = (
+                action.dest not in self.positional,
+                getattr(each, "comes_last", False) or False,
+                places.get(action.dest, 0),
+            )
             groups[group].append((place, action))
         if not every_flag:
             groups[Group.FURTHER] = []
@@ -219,20 +224,20 @@ def shell_lines(call: str, width: int = 78) -> str:
     return " \\\n".join(lines).replace("\0", " ")
 
 
-def name_positional(flags: list[str], names: tuple[str, ...]) -> list[str]:
+def name_positional(flags: list[str], takes_list: dict[str, bool]) -> list[str]:
     """Add flags to leading positional values: `MODEL OUTPUT_DIR` becomes `--model MODEL --output_dir OUTPUT_DIR`."""
     leading = list(takewhile(lambda flag: flag == "-" or not flag.startswith("-"), flags))
     rest = flags[len(leading) :]
-    if not leading or not names:
+    if not leading or not takes_list:
         return flags
-    plain = [name.removesuffix("...") for name in names]
-    if twice := [name for name, _ in zip(plain, leading, strict=False) if name in _given(rest)]:
-        raise ValueError(f"{twice[0]} is given twice, as {leading[plain.index(twice[0])]!r} and as --{twice[0]}.")
-    takes_list = len(names) == 1 or names[-1].endswith("...")
-    if len(leading) > len(names) and not takes_list:
-        raise ValueError(f"{len(leading)} values ({' '.join(leading)}); expected {' '.join(names).upper()}.")
-    named = [part for name, value in zip(plain, leading, strict=False) for part in (f"--{name}", value)]
-    return [*named, *leading[len(names) :], *rest]
+    named = list(zip(takes_list, leading, strict=False))
+    for name, value in named:
+        if name in _given(rest):
+            raise ValueError(f"{name} is given twice, as {value!r} and as --{name}.")
+    others = leading[len(named) :]
+    if others and not takes_list[named[-1][0]]:
+        raise ValueError(f"{len(leading)} values ({' '.join(leading)}); expected {' '.join(takes_list).upper()}.")
+    return [*(part for name, value in named for part in (f"--{name}", value)), *others, *rest]
 
 
 def _given(flags: Sequence[str]) -> set[str]:
@@ -242,7 +247,7 @@ def _given(flags: Sequence[str]) -> set[str]:
 def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[str]) -> Any:
     """Parse a command's flags and set up its output."""
     parser = CommandParser(name, command, arguments_class)
-    flags = name_positional(flags, command.positional)
+    flags = name_positional(flags, parser.positional)
     finder = ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--config", action="append", default=[])
     finder.error = parser.error  # type: ignore[method-assign]

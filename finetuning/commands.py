@@ -67,7 +67,9 @@ class EvaluateArguments(FinetunedModelArguments):
     """
 
     group = Group.INPUT
-    data: list[str] = option([], "Task data with labels; several files are reported separately.", required=True)
+    data: list[str] = option(
+        [], "Task data with labels; several files are reported separately.", required=True, positional=1
+    )
     predictions: str | None = option(
         None,
         "Predictions for the data in the benchmark's format, instead of a model.",
@@ -194,7 +196,8 @@ class FeaturesArguments(SourceSettings):
     model: str = option(help="Model folder or Hub name.")
     text: list[str] = option(
         help=f"Text files with one text per line, or tables with one per row; the sentences of a pair are "
-        f"separated by{PAIR_SEPARATOR.rstrip()}."
+        f"separated by{PAIR_SEPARATOR.rstrip()}.",
+        positional=1,
     )
     output: str = option(help="Where to: .jsonl or .safetensors.", comes_last=True)
     features: str | None = option(

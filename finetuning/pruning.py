@@ -65,9 +65,9 @@ class PruneArguments(FinetunedModelArguments):
     """
 
     group = Group.SMALLER
-    model: str | None = option(required=True)
+    model: str | None = option(required=True, positional=1)
     data: list[str] = option(
-        [], "Task data with labels, to measure on; without it nothing is measured.", group=Group.INPUT
+        [], "Task data with labels, to measure on; without it nothing is measured.", group=Group.INPUT, positional=2
     )
     drop_layers: list[str] = option(
         ["top"],

@@ -24,15 +24,14 @@ ADAPTATION = "adaptation.json"
 _TEXTS = 1000  # held-out texts on which both models are evaluated
 
 
-_FIELDS = PretrainingArguments.__dataclass_fields__
-
-
 @dataclass
 class AdaptArguments(NewPiecesSettings, PretrainingArguments):
     """Settings of `adapt`: those of new pieces and of `pretrain`, with defaults for an already trained model."""
 
     group = Group.TRAINING
-    model: str | None = option(None, "Model to adapt, folder or Hub name.", group=Group.INPUT, required=True)
+    model: str | None = option(
+        None, "Model to adapt, folder or Hub name.", group=Group.INPUT, required=True, positional=1
+    )
     tokenizer: str | None = option(
         None,
         "Folder or vocab.txt of another tokenizer, with --new_pieces 0; default: the model's own.",

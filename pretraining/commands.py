@@ -37,6 +37,7 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
         [],
         "Text files (plain, CSV, TSV, JSON lines, Parquet; compressed too), folders, patterns, - (standard input) "
         "or data sets of the Hub (hf:owner/name:configuration:split). Without text, an existing store is shown.",
+        positional=1,
     )
     dry_run: bool = option(
         False, "Write nothing; show what --drop leaves out, or could leave out, with examples.", group=Group.FILTERS

@@ -1,5 +1,6 @@
 """The settings of `mybert pretrain`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,11 +23,11 @@ from ..files.options import (
     option,
     settings_of,
 )
+from ..files.source import GivenData, has_items
 from ..modeling_mybert import MODEL_SIZES, MyBertConfig
 from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..runs import TICKS, RunArguments, started_on_cpus
 from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
-from .build_store import named_or_given
 from .settings import SPECIAL_TOKENS, CorpusSettings, ExampleSettings, MaskingRates, NewPiecesSettings, Objective
 from .trainer import OPTIMIZERS
 
@@ -136,6 +137,7 @@ class PretrainingArguments(
         "sentence per line and a blank line between documents, or wrapped lines; CSV, TSV, JSON lines and Parquet "
         "are read too.",
         group=Group.INPUT,
+        positional=2,
     )
     data: str | None = option(
         None,
@@ -248,23 +250,24 @@ class PretrainingArguments(
 
     def _check_parts(self) -> None:
         """Reject phases that do not fit the length of the run or each other."""
-        if self.causal_share and self.max_steps <= 0:
-            raise ValueError("max_steps is not set; a causal start (causal_share) is a share of them.")
-        if self.mlm_probability_end is not None and self.max_steps <= 0:
-            raise ValueError("max_steps is not set; mlm_probability_end is the rate at the end of them.")
+        for is_set, why in (
+            (self.causal_share, "a causal start (causal_share) is a share of them"),
+            (self.mlm_probability_end is not None, "mlm_probability_end is the rate at the end of them"),
+            (self.phase2_max_length is not None, "a second phase (phase2_max_length) needs it"),
+        ):
+            if is_set and self.max_steps <= 0:
+                raise ValueError(f"max_steps is not set; {why}.")
         if self.batch_ramp and (self.max_steps <= 0 or self.gradient_accumulation_steps < 2):
             raise ValueError(
                 f"batch_ramp is {self.batch_ramp}, with max_steps {self.max_steps} and gradient_accumulation_steps "
                 f"{self.gradient_accumulation_steps}; a batch grows over a share of max_steps, from 1 micro-batch to "
                 "several."
             )
-        if self.phase2_max_length is not None and self.max_steps <= 0:
-            raise ValueError("max_steps is not set; a second phase (phase2_max_length) needs it.")
         if self.phase2_max_length is not None and not 0 < self.phase2_steps < self.max_steps:
             raise ValueError(f"phase2_steps is {self.phase2_steps}; expected more than 0 and less than max_steps.")
 
     def _check_best_model(self) -> None:
-        """Reject a best model by what is not measured, and with a running mean of the weights."""
+        """Reject a best model by what is not measured."""
         known = ["loss", "mlm_loss", "mlm_accuracy", "perplexity"]
         if SPECIAL_TOKENS[self.objective] == 3:
             known += ["nsp_loss", "nsp_accuracy"]
@@ -295,7 +298,19 @@ class PretrainingArguments(
 
     def _check_sources(self) -> None:
         """Check the sources: either text (names, or data in memory) or a token store."""
-        self.text = named_or_given(self.text)
+        text: Any = [] if self.text is None else self.text
+        if isinstance(text, (str, Path, GivenData)):
+            text = [text]
+        is_list = isinstance(text, (list, tuple, set, frozenset))
+        if is_list and all(isinstance(item, (str, Path, GivenData)) for item in text):
+            self.text = [str(item) if isinstance(item, Path) else item for item in text]
+        elif isinstance(text, Mapping) or not has_items(text):
+            raise ValueError(
+                f"text is a {type(text).__name__}; expected files, a table (DataFrame, Dataset) or an iterable of "
+                "texts."
+            )
+        else:  # a table, or an iterable of documents
+            self.text = [GivenData("text", text)]  # type: ignore[list-item]
         for name in ("data", "tokenizer", "model"):
             if isinstance(getattr(self, name), Path):
                 setattr(self, name, str(getattr(self, name)))

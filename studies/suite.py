@@ -100,7 +100,7 @@ class SuiteArguments(StudySettings):
 
     group = Group.TABLE
     model: str = option(
-        "", "Model folder or Hub name to start from, for every task.", group=Group.INPUT, required=True
+        "", "Model folder or Hub name to start from, for every task.", group=Group.INPUT, required=True, positional=1
     )
     data_dir: str = option("", "Folder with the benchmark's files as downloaded.", group=Group.INPUT, required=True)
     output_dir: str = option(

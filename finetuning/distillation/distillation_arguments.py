@@ -29,7 +29,9 @@ class DistillationOptions:
     """The teacher, the student, and what it learns from the teacher."""
 
     group, decides = Group.TEACHER, True
-    teacher: str = option("", "Fine-tuned model to learn from, folder or Hub name.", group=Group.INPUT, required=True)
+    teacher: str = option(
+        "", "Fine-tuned model to learn from, folder or Hub name.", group=Group.INPUT, required=True, positional=1
+    )
     student: str = option(
         "", f"Model folder or Hub name, or the size of a new model: {STUDENT_SIZES}.", group=Group.INPUT, required=True
     )

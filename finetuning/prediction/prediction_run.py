@@ -62,6 +62,7 @@ class PredictArguments(PredictorSettings):
         [],
         "Texts: .txt (one per line), .csv, .tsv, .jsonl, .parquet, compressed or not; - reads standard input.",
         required=True,
+        positional=2,
     )
     output: str = option(STDIN, f"Where to: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
     overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)

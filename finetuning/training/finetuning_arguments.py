@@ -49,7 +49,7 @@ class TaskFiles:
     """The model to start from, and the data."""
 
     group = Group.INPUT
-    model: str = option("", "Model folder or Hub name to start from.", decides=True, required=True)
+    model: str = option("", "Model folder or Hub name to start from.", decides=True, required=True, positional=1)
     train_file: str | None = option(
         None, "Training data (.csv, .tsv, .json, .jsonl, .parquet, CoNLL, compressed or not).", decides=True
     )

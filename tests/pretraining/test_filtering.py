@@ -160,7 +160,7 @@ def test_languages_without_spaces_are_compared_by_characters():
 
 @needs_datasketch
 def test_signatures_are_the_same_everywhere():
-    signature = filtering._NearDuplicates(0.7, None)._empty.copy()
+    signature = filtering._Earlier(0.7).empty_signature.copy()
     signature.update_batch([b"the cat sat on the", b"cat sat on the mat"])
     assert signature.hashvalues[:4].tolist() == [978493553, 2368359290, 67307673, 2483886706]
 
