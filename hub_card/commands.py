@@ -107,20 +107,19 @@ def make_card(arguments: CardArguments) -> Path:
     if card.exists() and not arguments.overwrite:
         if _add_metadata(card, arguments):
             logger.info("Added to the metadata of %s; its text is unchanged.", card)
-        write_benchmark_results(model_dir, entries)
-        return card
-    content = CardContent(
-        name=arguments.name or model_dir.resolve().name,
-        summary=arguments.summary,
-        model=model,
-        training=TrainingDescription(corpus=arguments.corpus),
-        results=_read_results(arguments.results, EvalResult) if arguments.results else (),
-        examples=_run_examples(model_dir, model, arguments.texts) if arguments.examples else (),
-        limits=arguments.limits or (),
-        **settings_of(HubMetadata, arguments),
-    )
-    with locked(card):
-        write_card(model_dir, content)
+    else:
+        content = CardContent(
+            name=arguments.name or model_dir.resolve().name,
+            summary=arguments.summary,
+            model=model,
+            training=TrainingDescription(corpus=arguments.corpus),
+            results=_read_results(arguments.results, EvalResult) if arguments.results else (),
+            examples=_run_examples(model_dir, model, arguments.texts) if arguments.examples else (),
+            limits=arguments.limits or (),
+            **settings_of(HubMetadata, arguments),
+        )
+        with locked(card):
+            write_card(model_dir, content)
     write_benchmark_results(model_dir, entries, arguments.overwrite)
     return card
 

@@ -166,8 +166,9 @@ def tiny_model(tokenizer: MyBertTokenizer) -> Callable[..., Path]:
 
     def make(folder: Path, model_class: Any = MyBertForPreTraining, **fields: Any) -> Path:
         size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+        size["vocab_size"] = len(tokenizer)
         torch.manual_seed(0)
-        model_class(model_class.config_class(vocab_size=len(tokenizer), **size | fields)).save_pretrained(folder)
+        model_class(model_class.config_class(**size | fields)).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         return folder
 

@@ -207,14 +207,7 @@ class Predictor:
         return _in_this_process, (type(self), self._key, settings)
 
     def settle(self, first: DataRow) -> None:
-        """Choose the columns of the data; finds errors common to all rows before anything is loaded.
-
-        Args:
-            first: Its first row.
-
-        Raises:
-            ValueError: If the row does not fit the model, or lacks a column to keep.
-        """
+        """Choose the columns by the first row; finds errors common to all rows before anything is loaded."""
         given = [item.name for item in fields(TaskArguments) if getattr(self.settings, item.name) is not None]
         task = task_for_columns(self.task, first, given)
         check_columns([first], task.columns(labelled=False))
@@ -232,11 +225,7 @@ class Predictor:
         return self._found
 
     def answers(self, rows: Sequence[DataRow]) -> list[dict[str, Any]]:
-        """Predictions for one or more rows, which are tokenized and sorted by length together.
-
-        Raises:
-            ValueError: If a row does not fit the model.
-        """
+        """Predictions for one or more rows, which are tokenized and sorted by length together."""
         found, settings = self.load(), self.settings
         examples = found.task.new_examples(rows)
         encoded = [found.task.encode(examples, found.labels, found.tokenizer, rows[0].source)]

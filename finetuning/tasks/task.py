@@ -270,23 +270,9 @@ class Task(ABC, Generic[E, P]):
         name: str,
         labels: Labels | None,
         changes: NetworkChanges | None = None,
-        config: PreTrainedConfig | None = None,
+        config: PreTrainedConfig | None = None,  # of a model with random weights, in place of the model's
     ) -> tuple[PreTrainedModel, list[str]]:
-        """Load a model with the task's head; if it has another one, with a new head.
-
-        Args:
-            name: Folder or Hub name.
-            labels: The classes.
-            changes: How the network differs from it; by default not at all.
-            config: Configuration of a model with random weights, in place of the model's.
-
-        Returns:
-            The model and the names of its randomly initialised parameters, see `load_with_head`.
-
-        Raises:
-            ValueError: If the model's head is for other classes, or it cannot read `max_length` tokens.
-            OSError: If there is no such model.
-        """
+        """Load a model with the task's head, or a new head if it has another one; also returns the new parameters."""
         before, changes = AutoConfig.from_pretrained(name, trust_remote_code=False), changes or NetworkChanges()
         check_max_length(self.max_length, name, before)
         if keeps_head(before, self.auto_class, changes):
@@ -294,12 +280,7 @@ class Task(ABC, Generic[E, P]):
         return load_with_head(name, self.auto_class, self.config_fields(labels), changes, config)
 
     def load_finetuned(self, checkpoint: Checkpoint) -> tuple[PreTrainedModel, Labels]:
-        """Load a fine-tuned model with its classes.
-
-        Raises:
-            ValueError: If the model has no head for the task, or cannot read `max_length` tokens.
-            OSError: If there is no such model.
-        """
+        """Load a fine-tuned model with its classes."""
         name, model = checkpoint.name, load_finetuned(checkpoint, self.auto_class, self.pipeline)
         check_max_length(self.max_length, name, model.config)
         self.check_labels(name, model.config)
@@ -334,21 +315,10 @@ class Task(ABC, Generic[E, P]):
 
     @abstractmethod
     def predict(self, outputs: Any, data: TaskData[E], labels: Labels | None) -> list[P]:
-        """A prediction for each example.
-
-        Args:
-            outputs: Arrays of logits, one for each sequence, possibly padded; a tuple of such lists if the model has
-                several outputs. See `network_outputs`.
-            data: The model inputs.
-            labels: The classes.
-        """
+        """A prediction for each example from the `network_outputs`: logits of each sequence, possibly padded."""
 
     def check_answers(self, top_k: int, probabilities: bool) -> None:
-        """Check that the task can give such answers, see `answers`.
-
-        Raises:
-            ValueError: If `top_k` exceeds the number of answers, or the task has no probabilities.
-        """
+        """Check that the task can give such answers, see `answers`."""
         if self.most_listed is not None and top_k > self.most_listed:
             raise ValueError(f"top_k is {top_k}; this task lists at most {self.most_listed}.")
         if probabilities and not self.has_probabilities:
@@ -359,12 +329,7 @@ class Task(ABC, Generic[E, P]):
     ) -> list[dict[str, Any]]:
         """The answers for users: for each example `label` and `score`, or the fields of the kind of task.
 
-        Args:
-            outputs: As in `predict`.
-            data: The model inputs.
-            labels: The classes.
-            top_k: Number of labels or answers to list as `best`, if above 1.
-            probabilities: Whether to include the probability of every class, as `probability_<class>`.
+        With `top_k` above 1 so many are listed as `best`; with `probabilities` each class has a `probability_<class>`.
         """
         answers = []
         for prediction, example in zip(self.predict(outputs, data, labels), data.examples, strict=True):
@@ -392,12 +357,9 @@ class Task(ABC, Generic[E, P]):
     def calibration(
         self, predictions: Sequence[P], examples: Sequence[E], fitted_to_them: bool = False
     ) -> dict[str, float]:
-        """The `expected_calibration_error` of predictions, see `mybert.metrics`; empty without label probabilities.
+        """The `expected_calibration_error` of predictions; empty without label probabilities.
 
-        Args:
-            predictions: The predictions.
-            examples: The labelled examples.
-            fitted_to_them: Whether to calibrate these raw predictions by cross-fitting, each part by the others.
+        With `fitted_to_them`, raw predictions are calibrated by cross-fitting, each part by the others.
         """
         return {}
 
@@ -447,12 +409,7 @@ class Task(ABC, Generic[E, P]):
         raise NotImplementedError
 
     def read_predictions(self, path: Path, examples: Sequence[E]) -> list[P]:
-        """Read a file written by `write_predictions`, or by another tool in the same format.
-
-        Raises:
-            OSError: If the file cannot be read.
-            ValueError: If it has another format, or does not fit the examples.
-        """
+        """Read a file written by `write_predictions`, or by another tool in the same format."""
         rows = read_prediction_rows(path, len(examples))
         return [self.read_prediction(row, example) for row, example in zip(rows, examples, strict=True)]
 

@@ -22,7 +22,6 @@ RUNS = [
         "tokenization_speed encode TEXT --vocab VOCAB --megabytes 0.01 --repeats 1",
         ["ids equal on every line", "| mybert BulkEncoder, empty memo |"],
     ),
-    ("question_answering_speed --questions 4 --layers 1 --hidden_size 64 --repeats 1", ["same answers 4/4 |"] * 3),
     pytest.param("tokenization_speed processes TEXT --vocab VOCAB --repeats 1", ["| 1 |", "| 2 |"], marks=slow),
     pytest.param("tokenization_speed memory TEXT --vocab_size 1100", ["| 1 |", "| 2 |"], marks=slow),
     pytest.param(
@@ -92,7 +91,6 @@ def test_checkpoints(run, monkeypatch, tmp_path):
         ("quantization_accuracy MODEL --data t.tsv", "t.tsv has no column 'text'; its columns are"),
         ("quantization_accuracy MODEL --data v.tsv --repeats 0", "--repeats: found 0; expected at least 1"),
         ("quantization_accuracy MODEL --data u.tsv", "u.tsv has the label '7'"),
-        ("question_answering_speed --data nowhere.json", "nowhere.json: No such file or directory."),
         ("time_to_quality t.tsv --heldout nowhere --ours r.yaml", "There is no file or folder nowhere."),
         ("time_to_quality t.tsv --heldout t.tsv --ours nowhere", "nowhere: No such file or directory."),
         (
@@ -122,7 +120,7 @@ def test_mistakes_are_sentences(command, sentence, run, tmp_path, tokenizer, mod
 
 def test_every_script_is_run_somewhere():
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))
-    assert len(SCRIPTS) > 10
+    assert SCRIPTS
     assert not {name for name in SCRIPTS if f'"{name} ' not in tests and f'"{name}"' not in tests}
 
 

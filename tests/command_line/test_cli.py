@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 
 import mybert
 from mybert import cli, runs
-from mybert.files.options import option
+from mybert.files.options import Group, option
 
 
 @dataclass
@@ -24,7 +24,7 @@ class NamedArguments:
 class EchoArguments:
     number: int = field(default=1, metadata={"help": "A number."})
     rate: float = field(default=0.5, metadata={"help": "A rate."})
-    names: list[str] | None = option(None, "Names.", positional=1)
+    names: list[str] | None = option(None, "Names.", group=Group.INPUT, positional=1)
     color: Literal["red", "blue"] = field(default="red", metadata={"help": "A colour."})
     day: str | None = field(default="today", metadata={"help": "A text."})
     more: dict[str, Any] | str | None = field(default=None, metadata={"help": "Settings, as JSON."})
@@ -287,7 +287,7 @@ def test_help_of_a_command_by_its_name(capsys):
     assert cli.main(["help", "curves"]) == cli.main(["curves", "-h"]) == 0
     twice = capsys.readouterr().out
     assert twice[: len(twice) // 2] == twice[len(twice) // 2 :]
-    assert twice.startswith("usage: mybert curves [RUN_DIR ...] [flags]")
+    assert twice.startswith("usage: mybert curves [RUN_DIR] [flags]")
     assert cli.main(["help"]) == 0
     assert "usage: mybert <command>" in capsys.readouterr().out
     assert cli.main(["help", "convert", "onnx"]) == 0

@@ -97,25 +97,20 @@ def test_a_task_without_classes_has_no_report(pretrained, tmp_path, monkeypatch)
         mybert.evaluate(tmp_path / "out", path, report_dir=tmp_path / "report", use_cpu=True)
 
 
-def test_the_temperature_is_remembered_and_used_for_probabilities(run, data, tmp_path):
-    config = json.loads((run / "config.json").read_text())
-    temperature = config["finetuned_for"]["temperature"]
+def test_the_temperature_is_remembered_and_used_for_probabilities(run, changed):
+    record = json.loads((run / "config.json").read_text())["finetuned_for"]
+    temperature = record["temperature"]
     assert temperature > 0 and temperature != 1
     texts = [text for text, _ in ROWS]
     found = mybert.predict(run, texts, probabilities=True)
-    folder = shutil.copytree(run, tmp_path / "cold")
-    config["finetuned_for"]["temperature"] = 1.0
-    (folder / "config.json").write_text(json.dumps(config))
-    plain = mybert.predict(folder, texts, probabilities=True)
+    plain = mybert.predict(changed(run, finetuned_for=record | {"temperature": 1.0}), texts, probabilities=True)
     for row, before in zip(found, plain, strict=True):
         assert row["label"] == before["label"]
         logits = np.log([before["probability_animal"], before["probability_thing"]]) / temperature
         expected = np.exp(logits) / np.exp(logits).sum()
         assert [row["probability_animal"], row["probability_thing"]] == pytest.approx(expected, abs=1e-5)
-    config["finetuned_for"]["temperature"] = 0
-    (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match="temperature is 0; expected a number above 0"):
-        mybert.predict(folder, texts)
+        mybert.predict(changed(run, finetuned_for=record | {"temperature": 0}), texts)
 
 
 def test_the_error_of_probabilities_is_measured_before_and_after(run, data):

@@ -46,9 +46,11 @@ class Head:
         self.theirs: Any = getattr(transformers, f"Bert{name}")
 
     def settings(self, **changes: Any) -> dict[str, Any]:
-        """Configuration fields: tiny, dropout as in BERT, three labels if the head has labels."""
+        """Configuration fields: tiny, one `dropout` or that of BERT, three labels if the head has labels."""
         labels = {} if self.name == "ForQuestionAnswering" else {"num_labels": NUM_LABELS}
-        return {**TINY, **labels, **changes}
+        dropout = changes.pop("dropout", 0.1)
+        dropouts = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+        return {**TINY, **labels, **dropouts, **changes}
 
     def twins(self, **changes: Any) -> tuple[Any, Any]:
         """Our model and theirs, in eval mode, with the same random weights."""
