@@ -398,8 +398,8 @@ class _Earlier:
                 best, found = similarity, f"{similarity:.2f} like document {first + 1:,}, {beginning}"
         if best >= self._similarity:
             return found
-        for key in keys:  # those of an earlier document stay with that one
-            self._run("INSERT OR IGNORE INTO firsts VALUES (?, ?)", key, number)
+        rows = ", ".join(["(?, ?)"] * len(keys))  # a key of an earlier document stays with that one
+        self._run(f"INSERT OR IGNORE INTO firsts VALUES {rows}", *chain.from_iterable((key, number) for key in keys))
         shown = _beginning(document).encode("utf-8", "replace").decode()
         self._run("INSERT INTO signatures VALUES (?, ?, ?)", number, minima.tobytes(), shown)
         return None
