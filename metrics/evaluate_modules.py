@@ -59,7 +59,7 @@ def _named(key: str, function: Callable[..., float]) -> Callable[..., dict[str, 
     return lambda _, **given: {key: function(**given)}
 
 
-def _squad_v2(_: str, predictions: Any, references: Any, **options: float) -> dict[str, float]:
+def _squad_v2(_: str, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
     probabilities = {item["id"]: item["no_answer_probability"] for item in predictions}
     return squad_v2_metrics(*_texts_and_answers(predictions, references), probabilities, **options)
 
