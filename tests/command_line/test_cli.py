@@ -328,6 +328,7 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(tmp_path, text_file,
 
 LAUNCHED = """
 import sys
+sys.argv = ["mybert"]
 import mybert.__main__, mybert.cli
 
 class Kept:

@@ -32,7 +32,9 @@ sys.exit(cli.main())
 
 
 def test_the_first_lines_of_the_usage(start_python):
-    process = start_python("-c", "import sys; from mybert.cli import main; input(); sys.exit(main(['-h']))")
+    process = start_python(
+        "-c", "import sys; sys.argv = ['mybert']; from mybert.cli import main; input(); sys.exit(main(['-h']))"
+    )
     process.stdout.close()  # before it writes, as `head -0` does
     assert process.communicate("\n")[1] == ""
     assert process.returncode == 141
