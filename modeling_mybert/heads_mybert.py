@@ -18,7 +18,7 @@ from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_tracing
 
 from .batch_mybert import rows_of_sequences, sequence_lengths, unmask_empty_rows
-from .checks_mybert import check_type, shape_of
+from .checks_mybert import check_type
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import is_changed
 from .losses_mybert import binary_cross_entropy, padding_is_ignored, position_loss, squared_error
@@ -85,8 +85,8 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
             return self._loss_of_classes(logits, labels, num_items_in_batch)
         if labels.numel() != logits.numel():
             raise ValueError(
-                f"labels has shape {shape_of(labels)}; {self.config.problem_type} needs a value for each of the "
-                f"{shape_of(logits)} logits."
+                f"labels has shape {tuple(labels.shape)}; {self.config.problem_type} needs a value for each of the "
+                f"{tuple(logits.shape)} logits."
             )
         loss = squared_error if self.config.problem_type == "regression" else binary_cross_entropy
         return loss(logits, labels.view(logits.shape), num_items_in_batch)
@@ -136,7 +136,7 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
             name, first = "inputs_embeds", inputs_embeds
             expected = f"(batch, choices, tokens, {self.config.hidden_size})"
         if first is not None and first.dim() != len(expected.split(",")):
-            raise ValueError(f"{name} has shape {shape_of(first)}; expected {expected}.")
+            raise ValueError(f"{name} has shape {tuple(first.shape)}; expected {expected}.")
 
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds = (
@@ -269,7 +269,7 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
                     scores = rows_of_sequences(scores, lengths, kwargs.get("max_length_q"), fill=-torch.inf)
                 positions = positions.view(-1)
                 if positions.shape != scores.shape[:1]:
-                    raise ValueError(f"{name} has shape {shape_of(positions)}; expected ({scores.shape[0]},).")
+                    raise ValueError(f"{name} has shape {tuple(positions.shape)}; expected ({scores.shape[0]},).")
                 check_type(name, positions)
                 losses.append(position_loss(scores, positions, num_items_in_batch))
             loss = (losses[0] + losses[1]) / 2

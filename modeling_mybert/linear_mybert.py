@@ -184,7 +184,9 @@ def linear(layer: nn.Module, hidden_states: torch.Tensor, activation: nn.Module 
         product = layer(hidden_states)
         return product if activation is None else activation(product)
     kernels, size, gelu = linear_kernels(), hidden_states.numel() * layer.out_features, None
-    by_onednn = kernels.product and in_float32(layer, hidden_states)
+    # PyTorch gives products in float32 to MKL; half precision goes to oneDNN anyway.
+    is_float32 = hidden_states.dtype == layer.weight.dtype == layer.bias.dtype == torch.float32
+    by_onednn = kernels.product and is_float32
     by_large_onednn = by_onednn and size >= kernels.smallest
     if layer.training or torch.is_grad_enabled():
         if by_large_onednn:
@@ -235,11 +237,6 @@ def is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Line
     )
 
 
-def in_float32(layer: nn.Linear, hidden_states: torch.Tensor) -> bool:
-    """Whether the product is in float32, which PyTorch gives to MKL; half precision goes to oneDNN anyway."""
-    return hidden_states.dtype == layer.weight.dtype == layer.bias.dtype == torch.float32
-
-
 def _transposed_product(layer: nn.Linear, hidden_states: torch.Tensor, by_onednn: bool) -> torch.Tensor:
     """W x^T, transposed back: it reads the weight, the larger operand, in memory order."""
     rows = hidden_states.reshape(-1, layer.in_features)
@@ -274,7 +271,7 @@ def product_of_each(layers: Sequence[nn.Module], hidden_states: torch.Tensor) ->
     """Multiply the same states (..., I) by each layer, in one product; None if weights are not int8 or packed."""
     if type(layers[0]) is MyBertInt8Linear:
         int8_layers = [layer for layer in layers if type(layer) is MyBertInt8Linear and not has_hooks(layer)]
-        if len(int8_layers) < len(layers) or not _can_be_quantized(hidden_states):
+        if len(int8_layers) < len(layers) or not can_be_quantized(hidden_states):
             return None
         return _multiply_each(int8_layers, hidden_states)
     packed_weight = getattr(layers[0], "packed_weight", None)
@@ -353,12 +350,6 @@ def pack_weights(model: nn.Module) -> None:
                 layer.packed_weight = packed_weight  # type: ignore[assignment]
 
 
-def drop_packed_weights(model: nn.Module) -> None:
-    """Undo `pack_weights`."""
-    for module in model.modules():
-        module.__dict__.pop("packed_weight", None)
-
-
 # Int8 weights
 
 
@@ -421,15 +412,10 @@ class MyBertInt8Linear(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Hidden states (..., I) to (..., O)."""
-        if not _can_be_quantized(hidden_states):
+        if not can_be_quantized(hidden_states):
             weight = self.int8_weight.to(self.weight_scale.dtype) * self.weight_scale[:, None]
             return F.linear(hidden_states, weight, self.bias)
         return _multiply_each((self,), hidden_states)[0]
-
-
-def supports_int8(layer: nn.Module | None, hidden_states: torch.Tensor) -> bool:
-    """Whether a layer multiplies these hidden states as integers."""
-    return type(layer) is MyBertInt8Linear and _can_be_quantized(hidden_states)
 
 
 def _multiply_each(layers: Sequence[MyBertInt8Linear], hidden_states: torch.Tensor) -> Sequence[torch.Tensor]:
@@ -443,7 +429,7 @@ def _multiply_each(layers: Sequence[MyBertInt8Linear], hidden_states: torch.Tens
     return (product,) if len(layers) == 1 else product.split([layer.out_features for layer in layers], -1)
 
 
-def _can_be_quantized(hidden_states: torch.Tensor) -> bool:
+def can_be_quantized(hidden_states: torch.Tensor) -> bool:
     """Whether these states can be multiplied as integers: eager mode, float32, on a CPU, without gradients."""
     return not (
         torch.compiler.is_compiling()

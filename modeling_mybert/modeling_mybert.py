@@ -31,7 +31,7 @@ from .checks_mybert import check_indices, check_inputs, check_labels
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import has_hook_from_outside, is_changed, is_known_class, runs_known_forward
 from .layers_mybert import MyBertEmbeddings, MyBertEncoder, MyBertPooler, MyBertSelfAttention
-from .linear_mybert import QUANT_METHOD, drop_packed_weights, filled_up, pack_weights, quantize_layers
+from .linear_mybert import QUANT_METHOD, filled_up, pack_weights, quantize_layers
 from .losses_mybert import cross_entropy
 
 _MANY = 1000  # a longer list in a user's module holds data, not models
@@ -119,7 +119,8 @@ class MyBertPreTrainedModel(PreTrainedModel):
         if mode and getattr(self, "quantization_method", None) == QUANT_METHOD:
             raise ValueError("The model has int8 weights, which cannot be trained; expected one in float32.")
         if mode:
-            drop_packed_weights(self)
+            for module in self.modules():
+                module.__dict__.pop("packed_weight", None)
         return super().train(mode)
 
     @functools.wraps(PreTrainedModel.push_to_hub, assigned=())  # its signature
