@@ -37,7 +37,7 @@ from typing import Any
 os.environ.setdefault("RAYON_NUM_THREADS", "1")  # read when tokenizers first needs it
 
 import numpy as np
-import psutil
+import psutil  # type: ignore[import-untyped]
 import torch
 
 from ...pretraining import PretrainingCollator, PretrainingDataset, TokenStore, build_token_store
