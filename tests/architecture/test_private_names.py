@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 import re
+from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from transformers import Trainer
 
 import mybert
 
-ROOT = Path(__file__).resolve().parents[2]
 # Documented in spite of the underscore, or made by Python and torch for a class.
 PUBLIC = {"_exit", "_replace", "_asdict", "_fields", "_typeshed", "_abc_impl", "_is_protocol", "_backward_cls"}
 # Reason -> names that are read, without those that the package also defines.
@@ -63,11 +63,6 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
-def own_files() -> list[Path]:
-    packages = [ROOT, *(path.parent for path in ROOT.glob("*/__init__.py"))]
-    return [path for folder in packages for path in (folder.glob("*.py") if folder == ROOT else folder.rglob("*.py"))]
-
-
 def defined_in(tree: ast.AST) -> set[str]:
     """Names that a file defines: functions, classes, variables, and attributes of `self`."""
     found = set()
@@ -100,12 +95,12 @@ def is_trainer(node: ast.ClassDef) -> bool:
     return any("Trainer" in ast.unparse(base) and "Callback" not in ast.unparse(base) for base in node.bases)
 
 
-def replaced() -> set[str]:
+def replaced(paths: Iterable[Path]) -> set[str]:
     """Private names in own classes that a library's class defines, too."""
     assert mybert.MyBertModel  # so that transformers knows the models before their files are imported one by one
     found = set()
-    for path in own_files():
-        name = ".".join(["mybert", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
+    for path in paths:
+        name = ".".join(["mybert", *path.with_suffix("").parts]).removesuffix(".__init__")
         if path.stem in ("__main__", "setup"):
             continue
         try:
@@ -120,24 +115,21 @@ def replaced() -> set[str]:
     return found - PUBLIC
 
 
-def test_private_names_of_libraries_are_listed():
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in own_files()]
-    own = set().union(*map(defined_in, trees))
-    used = set().union(*map(used_in, trees)) - own - PUBLIC
+def test_private_names_of_libraries_are_listed(trees):
+    own = set().union(*map(defined_in, trees.values()))
+    used = set().union(*map(used_in, trees.values())) - own - PUBLIC
     listed = named(USED) | named(DOCUMENTED)
     assert (used - listed, listed - used) == (set(), set())  # new ones, those that are gone
     assert len(named(USED)) <= MOST_UNDOCUMENTED
 
 
-def test_private_names_of_libraries_that_are_replaced_are_listed():
-    found = replaced()
-    assert not found - named(REPLACED)
+def test_private_names_of_libraries_that_are_replaced_are_listed(trees):
+    assert not replaced(trees) - named(REPLACED)
 
 
-def test_no_private_name_of_trainer_is_used_or_replaced():
+def test_no_private_name_of_trainer_is_used_or_replaced(trees):
     private = set(re.findall(r"\bself\.(_[a-z]\w+)", inspect.getsource(Trainer)))
-    trees = [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in own_files()]
-    for path, tree in trees:
+    for path, tree in trees.items():
         trainers = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and is_trainer(node)]
         names = set().union(*((used_in(node) | defined_in(node)) & private for node in trainers))
         assert not names, f"{path}: {sorted(names)}"
