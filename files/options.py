@@ -1,7 +1,7 @@
 """Options: fields of dataclasses, declared once with all that help, checks, settings files and runs read of them."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields
 from enum import Enum
 from types import NoneType
@@ -251,24 +251,14 @@ def contradicting(kind: type, given: Mapping[str, Any]) -> set[str]:
     return gone - given.keys()
 
 
-def deciding(settings: Any, *, always: Iterable[str] = (), if_not_default: Iterable[str] = ()) -> dict[str, Any]:
-    """The options that decide a run's result, and others; of some only those that are not the default."""
+def deciding(settings: Any) -> dict[str, Any]:
+    """The options that decide a run's result; of some only those that are not the default."""
     found = {}
     for each in fields(settings):
-        decides = getattr(each, "decides", None)
-        value = getattr(settings, each.name)
-        if each.name in if_not_default or decides == "if_not_default":
-            decides = value != default_of(each)
-        if decides or each.name in always:
+        decides, value = getattr(each, "decides", None), getattr(settings, each.name)
+        if value != default_of(each) if decides == "if_not_default" else decides:
             found[each.name] = value
     return found
-
-
-def refuse_given(settings: Any, names: Iterable[str], why: str) -> None:
-    """Reject options that are given but have no effect; `why` continues "<name> is <value>"."""
-    for name in names:
-        if is_given(settings, settings.__dataclass_fields__[name]):
-            raise ValueError(f"{name} is {getattr(settings, name)!r} {why}; leave it out.")
 
 
 def settings_of(kind: type, source: Any) -> dict[str, Any]:

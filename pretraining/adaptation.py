@@ -88,13 +88,12 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
     store = TokenStore(arguments.data or Path(folder, STORE))
     _, heldout = split_documents(store.summary.documents, arguments.heldout)
     texts = hidden_words(_words(store, heldout, adapted), _TEXTS)
-    # both can read all masked words
-    for tokenizer in (MyBertTokenizer.from_pretrained(str(arguments.model)), adapted):
-        texts = fitting_words(tokenizer, texts)
+    old = MyBertTokenizer.from_pretrained(str(arguments.model))
+    texts = fitting_words(adapted, fitting_words(old, texts))  # both can read all masked words
     if not texts:
         logger.info("There is no held-out text to evaluate on (--heldout).")
         return metrics
-    before, after = _loss(str(arguments.model), texts), _loss(folder, texts)
+    before, after = _loss(str(arguments.model), old, texts), _loss(folder, adapted, texts)
     write_json(report, {"before": before, "after": after})
     shown = "has no masked-LM head" if before is None else f"{before['nats_per_character']:.3f}"
     assert after is not None
@@ -114,7 +113,7 @@ def _words(store: TokenStore, documents: Any, tokenizer: MyBertTokenizer) -> Ite
         yield tokenizer.convert_tokens_to_string(tokenizer.convert_ids_to_tokens(kept.tolist())).split()
 
 
-def _loss(name: str, texts: list[HiddenWords]) -> dict[str, float] | None:
+def _loss(name: str, tokenizer: MyBertTokenizer, texts: list[HiddenWords]) -> dict[str, float] | None:
     """Return a model's loss on masked words; None if it has no masked-LM head."""
     with only_errors():
         model, report = AutoModelForMaskedLM.from_pretrained(
@@ -122,4 +121,4 @@ def _loss(name: str, texts: list[HiddenWords]) -> dict[str, float] | None:
         )
     if any(".predictions." in missing and "decoder" not in missing for missing in report["missing_keys"]):
         return None
-    return word_loss(model, MyBertTokenizer.from_pretrained(name), texts)
+    return word_loss(model, tokenizer, texts)

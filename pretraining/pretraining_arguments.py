@@ -17,7 +17,6 @@ from ..files.options import (
     SHARE,
     SHARE_BELOW_1,
     Group,
-    check_options,
     check_required,
     deciding,
     option,
@@ -30,13 +29,6 @@ from ..runs import TICKS, RunArguments, started_on_cpus
 from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
 from .settings import SPECIAL_TOKENS, CorpusSettings, ExampleSettings, MaskingRates, NewPiecesSettings, Objective
 from .trainer import OPTIMIZERS
-
-# Settings of transformers that decide a run's result, recorded only if not the default, so that runs from before they
-# were recorded can be resumed. Batch sizes are compared in total, however they are divided among processes.
-_DECISIVE_IF_OTHER = (
-    *("optim_args", "optim_target_modules", "neftune_noise_alpha", "tf32", "ignore_data_skip"),
-    *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
-)
 
 
 @dataclass(frozen=True)
@@ -200,7 +192,7 @@ class PretrainingArguments(
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
         self._check_sources()
-        check_options(self)
+        CorpusSettings.__post_init__(self)  # checks the options of all classes
         if self.max_hours is not None:
             self._measure_in_time(self.max_hours)
         check_required(self)
@@ -208,7 +200,6 @@ class PretrainingArguments(
         self._check_parts()
         if not (self.data or self.tokenizer or self.model):
             VocabularySettings(**settings_of(VocabularyBasics, self))  # checks the settings, like the following
-        CorpusSettings.__post_init__(self)
         MaskingRates.__post_init__(self)
         for phase in self.phases():
             self.example_settings(phase)
@@ -285,7 +276,7 @@ class PretrainingArguments(
                     f"metric_for_best_model is {self.metric_for_best_model!r}; expected one of {', '.join(known)}."
                 )
             # transformers takes nothing but losses for better if it is less.
-            if self.greater_is_better is None:  # type: ignore[has-type]
+            if self.greater_is_better is None:
                 self.greater_is_better = metric.endswith("accuracy")
 
     def _refuse_ignored_settings(self) -> None:
@@ -399,8 +390,8 @@ class PretrainingArguments(
         phases = [
             [phase.objective, phase.max_length, self.batch_size(phase), phase.last_step] for phase in self.phases()
         ]
-        settings = {"command": "pretrain"} | deciding(self, if_not_default=_DECISIVE_IF_OTHER)
-        return settings | {"phases (objective, length, batch size, last step)": phases}
+        # Batch sizes are compared in total, however they are divided among processes.
+        return {"command": "pretrain"} | deciding(self) | {"phases (objective, length, batch size, last step)": phases}
 
     def model_config(self, tokenizer: MyBertTokenizer) -> MyBertConfig:
         """Configuration of the model: a new one for a tokenizer, or that of the initial model.

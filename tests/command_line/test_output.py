@@ -17,7 +17,7 @@ from mybert import cli
 class Arguments:
     name: str = field(default="x", metadata={"help": "A name."})
 
-def say(arguments):
+def say(arguments: Arguments):
     logging.getLogger("mybert").info("first line %s", arguments.name)
     input()
     for _ in range(3):
@@ -25,8 +25,8 @@ def say(arguments):
     Path("made").write_text("made")
 
 sys.modules["said"] = module = types.ModuleType("said")
-module.Arguments, module.say = Arguments, say
-cli.COMMANDS["say"] = cli.Command("say it", "said", "Arguments", "say")
+module.say = say
+cli.COMMANDS["say"] = cli.Command("say it", "said", "say")
 sys.exit(cli.main())
 """
 
