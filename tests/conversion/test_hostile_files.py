@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mybert.conversion import read_tensor_bundle, write_tensor_bundle
-from mybert.conversion.google_variables import GardenGraph
+from mybert.conversion.google_source import GardenGraph
 from mybert.conversion.tensorflow import GRAPH_KEY, wire
 from mybert.conversion.tensorflow.tensor_bundle import slice_key
 
