@@ -51,7 +51,6 @@ bench: $(INSTALLED) demo_output/report.json  ## Run the benchmarks on the demo's
 	$(BIN)/python -m mybert.benchmarks.scripts.tokenization_speed train demo_output/text
 	$(BIN)/python -m mybert.benchmarks.scripts.tokenization_speed encode demo_output/text --vocab demo_output/pretrained/vocab.txt
 	$(BIN)/python -m mybert.benchmarks.scripts.conversion_speed
-	$(BIN)/python -m mybert.benchmarks.scripts.question_answering_speed
 	$(BIN)/mybert bench --workloads sentences skewed dense query windows training memory
 
 demo_output/report.json: | $(INSTALLED)

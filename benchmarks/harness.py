@@ -11,6 +11,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 import yaml
@@ -158,21 +159,27 @@ def timed(function: Callable[[], Any], clock: Callable[[], float] = time.perf_co
     return clock() - start, result
 
 
-def seconds(run: Callable[[], Any]) -> float:
-    """Seconds of a call, including its work on a GPU."""
-    return timed(run)[0]
+def take_turns(
+    runs: Mapping[str, Callable[[], Any]],
+    repeats: int,
+    clock: Callable[[], float] = time.perf_counter,
+    untimed: int = 1,
+) -> tuple[dict[str, list[float]], dict[str, Any]]:
+    """Time all runs in turns, so that other load on the machine affects all alike, after some untimed calls of each.
 
+    Returns:
+        The seconds of each call, and what the last one returned, by name.
+    """
+    results: dict[str, Any] = {}
 
-def median_seconds(run: Callable[[], Any], repeats: int) -> float:
-    """Median seconds of this many consecutive calls."""
-    return statistics.median(seconds(run) for _ in range(repeats))
+    def measure(name: str) -> float:
+        seconds, results[name] = timed(runs[name], clock)
+        return seconds
 
-
-def take_turns(runs: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
-    """Time all runs in turns, so that other load on the machine affects all alike; return the seconds of each call."""
     for run in runs.values():
-        run()  # untimed
-    return in_turns({name: partial(seconds, run) for name, run in runs.items()}, repeats)
+        for _ in range(untimed):
+            run()
+    return in_turns({name: partial(measure, name) for name in runs}, repeats), results
 
 
 def in_turns(measures: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[Any]]:
@@ -184,9 +191,31 @@ def in_turns(measures: Mapping[str, Callable[[], Any]], repeats: int) -> dict[st
     return found
 
 
+def median_seconds(run: Callable[[], Any], repeats: int, untimed: int = 0) -> float:
+    """Median seconds of this many consecutive calls."""
+    return statistics.median(take_turns({"": run}, repeats, untimed=untimed)[0][""])
+
+
 def ratio(peer: Sequence[float], own: Sequence[float]) -> float:
     """Times as fast as the peer: the median over the turns."""
     return statistics.median(theirs / ours for theirs, ours in zip(peer, own, strict=True))
+
+
+def check_agreement(what: str, found: Any, expected: Any, tolerance: float, relative: bool = False) -> float:
+    """Return the largest difference of arrays from expected ones, or its norm as a share of their norm.
+
+    Raises:
+        AssertionError: If it is above the tolerance, so that times would not be those of the same work.
+    """
+    found, expected = np.asarray(found), np.asarray(expected)
+    if relative:
+        difference = float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+    else:
+        difference = float(abs(found - expected).max())
+    if not difference <= tolerance:
+        share = " of their norm" if relative else ""
+        raise AssertionError(f"{what} differ by {difference}{share}; expected at most {tolerance}")
+    return difference
 
 
 def run_apart(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -212,9 +241,14 @@ def heading(*names: str) -> str:
     return f"{row(*names)}\n|{'---|' * len(names)}"
 
 
-def speed_table(seconds: Mapping[str, Sequence[float]], peer: str, notes: Mapping[str, str] | None = None) -> str:
+def speed_table(
+    seconds: Mapping[str, Sequence[float]],
+    peer: str,
+    notes: Mapping[str, str] | None = None,
+    unit: str = "seconds (median)",
+) -> str:
     """Return a Markdown table of medians; ratios are medians of the ratio to the peer in the same turn."""
-    lines = [heading("", "seconds (median)", "times as fast", "")]
+    lines = [heading("", unit, "times as fast", "")]
     for name, values in seconds.items():
         cells = f"{statistics.median(values):.4f}", f"{ratio(seconds[peer], values):.2f}"
         lines.append(row(name, *cells, (notes or {}).get(name, "")))

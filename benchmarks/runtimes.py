@@ -20,7 +20,7 @@ import torch
 from transformers import BertModel
 
 from ..files import no_warnings
-from .harness import PEER, Batch, matched_models, random_batch, seconds
+from .harness import PEER, Batch, matched_models, random_batch, timed
 
 GROUP = 8  # rows of a group of `sorted_by_length`
 PRODUCTS = "(linear layers' products alone)"
@@ -70,9 +70,9 @@ class RuntimeEncoders:
         """Seconds of a call, after other processes have come to rest; for short calls, the median of a series."""
         run = self._run(name, lengths, is_sorted)
         time.sleep(REST)
-        calls = [seconds(run)]
+        calls: list[float] = []
         while sum(calls) < _TURN:
-            calls.append(seconds(run))
+            calls.append(timed(run)[0])
         return statistics.median_low(calls)
 
     def _run(self, name: str, lengths: tuple[int, ...], is_sorted: bool) -> Callable[[], Any]:

@@ -16,7 +16,7 @@ class CompletionArguments(Settings):
     """Settings of `print_completion`."""
 
     group = Group.INPUT
-    shell: Literal["bash", "zsh", "tcsh"] = option(help="The shell.")
+    shell: Literal["bash", "zsh", "tcsh"] = option(help="The shell.", positional=1)
 
 
 def print_completion(arguments: CompletionArguments) -> str:
@@ -48,11 +48,12 @@ def _add(branches: Any, last: str, name: str, command: Command, files: Any) -> N
 
     flags = CommandParser(name, command, command.load()[0])
     parser = branches.add_parser(last, parents=[flags], add_help=False, help=command.summary)
-    for value in command.positional:  # without it the shell would offer nothing, not even files
-        takes_list = value.endswith("...") or len(command.positional) == 1
-        (named,) = (action for action in flags._actions if action.dest == value.removesuffix("..."))
-        parser.add_argument(named.dest, nargs="*" if takes_list else "?", choices=named.choices, help=named.help)
-    for action in parser._actions:
+    shown: list[Any] = list(flags.flags)
+    for value, takes_list in flags.positional.items():  # without it the shell would offer nothing, not even files
+        named = next(action for action in flags.flags if action.dest == value)
+        nargs = "*" if takes_list else "?"
+        shown.append(parser.add_argument(named.dest, nargs=nargs, choices=named.choices, help=named.help))
+    for action in shown:
         action.help = (action.help or "").partition(". ")[0]
         if action.choices is None and action.nargs != 0 and action.type in (None, str):  # most texts are paths
             action.complete = files

@@ -12,7 +12,7 @@ from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, ArgumentTy
 from collections.abc import Callable, Sequence
 from dataclasses import Field, fields
 from itertools import takewhile
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +22,7 @@ from transformers.hf_argparser import string_to_bool
 
 from ..files import refuse_address
 from ..files.options import Group, contradicting, may_be_none
-from ..files.yaml_keys import refuse_repeated_keys
+from ..files.yaml_files import yaml_nodes, yaml_value
 from .command_table import COMMANDS, Command
 from .console import did_you_mean, set_up_output
 
@@ -78,17 +78,20 @@ class CommandParser(HfArgumentParser):
     def __init__(self, name: str, command: Command, arguments_class: Any) -> None:
         self.command = command
         self.arguments_class = arguments_class
-        positional = command.positional
-        values = f"{positional[0]} ..." if len(positional) == 1 else " ".join(positional)
+        self.flags: list[Action] = []
         super().__init__(
             arguments_class,
             prog=f"mybert {name}",
-            usage=f"mybert {name} {f'[{values.upper()}] ' if positional else ''}[flags]",
             description=f"{command.summary[0].upper()}{command.summary[1:]}.",
             formatter_class=GroupedFormatter,
             allow_abbrev=False,
             add_help=False,
         )
+        leading = [each for each in fields(arguments_class) if each.init and getattr(each, "positional", None)]
+        takes_list = {flag.dest: flag.nargs == "+" for flag in self.flags}
+        self.positional = {each.name: takes_list[each.name] for each in sorted(leading, key=attrgetter("positional"))}
+        values = " ".join(f"{each} ..." if several else each for each, several in self.positional.items())
+        self.usage = f"mybert {name} {f'[{values.upper()}] ' if values else ''}[flags]"
         self.add_argument(
             "--config",
             metavar="FILE",
@@ -105,7 +108,7 @@ class CommandParser(HfArgumentParser):
             )
         where = "show where an error was found."
         if issubclass(arguments_class, TrainingArguments):
-            debug = next(action for action in self._actions if action.dest == "debug")
+            debug = next(action for action in self.flags if action.dest == "debug")
             debug.help, debug.metavar = f"Alone, {where} With a value: {debug.help}", "[OPTION]"
             self.add_argument(
                 "--help_all",
@@ -116,19 +119,32 @@ class CommandParser(HfArgumentParser):
         else:
             self.add_argument("--debug", action="store_true", help=where.capitalize())
         self.add_argument("-h", "--help", action="help", help="Show this.")
-        for action in self._actions:  # `--output-dir` is accepted, but only `--output_dir` is shown
-            action.option_strings = [flag for flag in action.option_strings if "-" not in flag.lstrip("-")]
 
-    def _parse_dataclass_field(self, parser: ArgumentParser, field: Field) -> None:
-        count = len(self._actions)
-        super()._parse_dataclass_field(parser, field)
-        own = self._actions[count]
-        if own.choices is not None and True in own.choices:
-            own.type = _switch_or_word
-        if own.type is string_to_bool:  # also one that may be None, which transformers' parser wants a value for
-            own.nargs, own.const = "?", True
-        for action in self._actions[count + 1 :]:
-            action.help = f"Turn --{field.name} off."
+    def add_argument(self, *names: Any, **settings: Any) -> Action:
+        """Add a flag: a command's own, or one that `HfArgumentParser` makes of a field."""
+        action = super().add_argument(*names, **settings)
+        if action.choices is not None and True in action.choices:
+            action.type = _switch_or_word
+        if action.type is string_to_bool:  # also one that may be None, which transformers' parser wants a value for
+            action.nargs, action.const = "?", True
+        if settings.get("action") == "store_false":
+            action.help = f"Turn --{action.dest} off."
+        # `--output-dir` is accepted, but only `--output_dir` is shown.
+        action.option_strings = [flag for flag in action.option_strings if "-" not in flag.lstrip("-")]
+        self.flags.append(action)
+        return action
+
+    def value_of(self, flag: Action, word: str) -> Any:
+        """The value of a word of a settings file: the same as on the command line."""
+        try:
+            value = flag.type(word) if callable(flag.type) else word
+        except ArgumentTypeError as error:
+            raise ArgumentError(flag, str(error)) from None
+        except (TypeError, ValueError):
+            kind = getattr(flag.type, "__name__", repr(flag.type))
+            raise ArgumentError(flag, f"invalid {kind} value: {word!r}") from None
+        self._check_value(flag, value)
+        return value
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse would print with the usage."""
@@ -143,26 +159,29 @@ class CommandParser(HfArgumentParser):
     def full_help(self, every_flag: bool = False) -> str:
         """Return usage, example and flags by group; `every_flag`: also those of `TrainingArguments` in no group."""
         places = {each.name: place for place, each in enumerate(fields(self.arguments_class))}
-        first = [name.removesuffix("...") for name in self.command.positional]
         groups: dict[Group, list[tuple[Any, Action]]] = {group: [] for group in Group}
-        for action in map(copy.copy, self._actions):
+        for action in map(copy.copy, self.flags):
             each = self.arguments_class.__dataclass_fields__.get(action.dest)
             if each and not every_flag and is_as_transformers_has_it(each):
                 action.help = _first_sentence(action.help or "")
             action.required = action.required or bool(getattr(each, "required", None))
             group = Group.COMMON if each is None or action.dest == "debug" else getattr(each, "group", Group.FURTHER)
-            place = (action.dest not in first, getattr(each, "comes_last", False) or False, places.get(action.dest, 0))
+            place = (
+                action.dest not in self.positional,
+                getattr(each, "comes_last", False) or False,
+                places.get(action.dest, 0),
+            )
             groups[group].append((place, action))
         if not every_flag:
             groups[Group.FURTHER] = []
-        formatter = self._get_formatter()
+        formatter = GroupedFormatter(self.prog)
         formatter.add_usage(self.usage, (), ())
         formatter.add_text(self.description)
         sections = [formatter.format_help()]
         if self.command.example:
             sections.append(f"Example:\n{shell_lines(f'{self.prog} {self.command.example}')}\n")
         for group, actions in groups.items():
-            formatter = self._get_formatter()
+            formatter = GroupedFormatter(self.prog)
             formatter.start_section(group.value)
             formatter.add_arguments([action for _, action in sorted(actions, key=itemgetter(0))])
             formatter.end_section()
@@ -205,20 +224,20 @@ def shell_lines(call: str, width: int = 78) -> str:
     return " \\\n".join(lines).replace("\0", " ")
 
 
-def name_positional(flags: list[str], names: tuple[str, ...]) -> list[str]:
+def name_positional(flags: list[str], takes_list: dict[str, bool]) -> list[str]:
     """Add flags to leading positional values: `MODEL OUTPUT_DIR` becomes `--model MODEL --output_dir OUTPUT_DIR`."""
     leading = list(takewhile(lambda flag: flag == "-" or not flag.startswith("-"), flags))
     rest = flags[len(leading) :]
-    if not leading or not names:
+    if not leading or not takes_list:
         return flags
-    plain = [name.removesuffix("...") for name in names]
-    if twice := [name for name, _ in zip(plain, leading, strict=False) if name in _given(rest)]:
-        raise ValueError(f"{twice[0]} is given twice, as {leading[plain.index(twice[0])]!r} and as --{twice[0]}.")
-    takes_list = len(names) == 1 or names[-1].endswith("...")
-    if len(leading) > len(names) and not takes_list:
-        raise ValueError(f"{len(leading)} values ({' '.join(leading)}); expected {' '.join(names).upper()}.")
-    named = [part for name, value in zip(plain, leading, strict=False) for part in (f"--{name}", value)]
-    return [*named, *leading[len(names) :], *rest]
+    named = list(zip(takes_list, leading, strict=False))
+    for name, value in named:
+        if name in _given(rest):
+            raise ValueError(f"{name} is given twice, as {value!r} and as --{name}.")
+    others = leading[len(named) :]
+    if others and not takes_list[named[-1][0]]:
+        raise ValueError(f"{len(leading)} values ({' '.join(leading)}); expected {' '.join(takes_list).upper()}.")
+    return [*(part for name, value in named for part in (f"--{name}", value)), *others, *rest]
 
 
 def _given(flags: Sequence[str]) -> set[str]:
@@ -228,7 +247,7 @@ def _given(flags: Sequence[str]) -> set[str]:
 def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[str]) -> Any:
     """Parse a command's flags and set up its output."""
     parser = CommandParser(name, command, arguments_class)
-    flags = name_positional(flags, command.positional)
+    flags = name_positional(flags, parser.positional)
     finder = ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--config", action="append", default=[])
     finder.error = parser.error  # type: ignore[method-assign]
@@ -240,7 +259,7 @@ def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[s
         settings |= arguments_class.of_training(of_other)
     own = {name: parser.get_default(name) for name in settings}
     parser.set_defaults(**settings)
-    for action in parser._actions:
+    for action in parser.flags:
         action.required = action.required and settings.get(action.dest) is None
     known, unknown = parser.parse_known_args(flags)
     if unknown:
@@ -255,70 +274,55 @@ def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[s
     return parser.parse_args_into_dataclasses(flags, look_for_args_file=False)[0]
 
 
-def _parser_of(name: str) -> Callable[[], ArgumentParser] | None:
+def _parser_of(name: str) -> Callable[[], CommandParser] | None:
     """Return a function that creates the parser of a command; None if no command is named."""
     return (lambda: CommandParser(name, COMMANDS[name], COMMANDS[name].load()[0])) if name else None
 
 
-def _unknown(word: str, parser: ArgumentParser) -> str:
+def _unknown(word: str, parser: CommandParser) -> str:
     if not word.startswith("-"):
         return f"{word!r} belongs to no flag"
     flag = word.partition("=")[0]
-    known = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
+    known = [option for action in parser.flags for option in action.option_strings if option.startswith("--")]
     return f"unknown flag {flag!r}.{did_you_mean(flag, known)}"
 
 
 def _read_settings(
-    path: str, parser: ArgumentParser, other: Callable[[], ArgumentParser] | None = None
+    path: str, parser: CommandParser, other: Callable[[], CommandParser] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read a file's or recipe's settings: the command's, and those that only the `other` command's parser knows."""
-    own, nullable = _settable(parser), _nullable(parser)
+    own, nullable = _settable(parser), may_be_none(parser.arguments_class)
     others: dict[str, Action] = {}
     settings: dict[str, Any] = {}
     of_other: dict[str, Any] = {}
-    try:
-        root = yaml.compose(_config_file(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        if not isinstance(root, yaml.MappingNode):
-            raise ValueError("holds no settings; expected lines of the form 'flag: value'")
-        refuse_repeated_keys(root)
-        nodes = {str(key.value).replace("-", "_"): node for key, node in root.value}
-        if len(nodes) < len(root.value):
-            raise ValueError("names a setting twice")
-        if other is not None and not nodes.keys() <= own.keys():
-            of_that = other()
-            others = _settable(of_that)
-            nullable = nullable - others.keys() | _nullable(of_that)
-        if unknown := sorted(nodes.keys() - own.keys() - others.keys()):
-            guess = did_you_mean(unknown[0], [*own, *others])
-            raise ValueError(f"has unknown settings: {', '.join(unknown)}.{guess}")
-        for name, node in nodes.items():
-            is_null = node.tag == "tag:yaml.org,2002:null"
-            # a setting that cannot be None: as if the file did not name it
-            if is_null and name not in nullable:
-                continue
-            action = others.get(name) or own[name]
-            value = None if is_null else parser._get_values(action, _strings(node, action))
-            (of_other if name in others else settings)[name] = value
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: bad byte at offset {error.start}.") from error
-    except RecursionError as error:
-        raise ValueError(f"{path} is nested too deeply; expected lines of the form 'flag: value'.") from error
-    except (ArgumentError, ValueError) as error:
-        text = " ".join(str(error).split())
-        raise ValueError(f"{path} {text}{'' if text.endswith(('.', '?')) else '.'}") from error
+    root = yaml_nodes(_config_file(path))
+    if not isinstance(root, yaml.MappingNode):
+        raise ValueError(f"{path} holds no settings; expected lines of the form 'flag: value'.")
+    nodes = {str(key.value).replace("-", "_"): node for key, node in root.value}
+    if len(nodes) < len(root.value):
+        raise ValueError(f"{path} names a setting twice.")
+    if other is not None and not nodes.keys() <= own.keys():
+        of_that = other()
+        others = _settable(of_that)
+        nullable = nullable - others.keys() | may_be_none(of_that.arguments_class)
+    if unknown := sorted(nodes.keys() - own.keys() - others.keys()):
+        guess = did_you_mean(unknown[0], [*own, *others])
+        raise ValueError(f"{path} has unknown settings: {', '.join(unknown)}.{guess}")
+    for name, node in nodes.items():
+        is_null = node.tag == "tag:yaml.org,2002:null"
+        # a setting that cannot be None: as if the file did not name it
+        if is_null and name not in nullable:
+            continue
+        action = others.get(name) or own[name]
+        value = None if is_null else _value_of(path, node, action, parser)
+        (of_other if name in others else settings)[name] = value
     return settings, of_other
 
 
-def _settable(parser: ArgumentParser) -> dict[str, Action]:
+def _settable(parser: CommandParser) -> dict[str, Action]:
     """Return the action of each setting; for `--pack` and `--no_pack`, the first, which takes a value."""
     unsettable = ("help", "help_all", "config")
-    return {action.dest: action for action in reversed(parser._actions) if action.dest not in unsettable}
-
-
-def _nullable(parser: ArgumentParser) -> frozenset[str]:
-    return frozenset().union(*map(may_be_none, getattr(parser, "dataclass_types", ())))
+    return {action.dest: action for action in reversed(parser.flags) if action.dest not in unsettable}
 
 
 def _config_file(path: str) -> Path:
@@ -334,13 +338,21 @@ def _config_file(path: str) -> Path:
     return file
 
 
-def _strings(node: Any, action: Action) -> list[str]:
-    """Return the words that the command line would have for a YAML node."""
+def _value_of(path: str, node: Any, action: Action, parser: CommandParser) -> Any:
+    """Return the value that the command line would have for the words of a YAML node."""
     takes_several = action.nargs in ("+", "*")
     parts = node.value if takes_several and isinstance(node, yaml.SequenceNode) else [node]
     if all(isinstance(part, yaml.ScalarNode) for part in parts):
-        return [part.value for part in parts]
-    content = yaml.SafeLoader("").construct_document(node)
-    if isinstance(content, dict) and not takes_several:
-        return [json.dumps(content, default=str)]  # as `TrainingArguments` takes it; dates stay texts
-    raise ValueError(f"{action.dest} is {content}; expected {'single values' if takes_several else 'a single value'}")
+        words = [part.value for part in parts]
+    else:
+        content = yaml_value(path, node)
+        if takes_several or not isinstance(content, dict):
+            expected = "single values" if takes_several else "a single value"
+            raise ValueError(f"{path} {action.dest} is {content}; expected {expected}.")
+        words = [json.dumps(content, default=str)]  # as `TrainingArguments` takes it; dates stay texts
+    try:
+        values = [parser.value_of(action, word) for word in words]
+    except ArgumentError as error:
+        text = " ".join(str(error).split())
+        raise ValueError(f"{path} {text}{'' if text.endswith(('.', '?')) else '.'}") from error
+    return values if takes_several else values[0]

@@ -22,8 +22,10 @@ class ConvertGoogleArguments(FromGoogleOptions):
     """Google's checkpoint to a MyBERT model folder."""
 
     group = Group.INPUT
-    source: str = option(help="Folder, checkpoint prefix, .zip or .tar.gz archive, or SavedModel folder.")
-    output_dir: str = option(help="Model folder to write.", comes_last=True)
+    source: str = option(
+        help="Folder, checkpoint prefix, .zip or .tar.gz archive, or SavedModel folder.", positional=1
+    )
+    output_dir: str = option(help="Model folder to write.", comes_last=True, positional=2)
 
 
 @dataclass(kw_only=True)
@@ -31,9 +33,11 @@ class ConvertToGoogleArguments(ToGoogleOptions):
     """A model folder to a checkpoint that Google's TensorFlow 1 code restores."""
 
     group = Group.INPUT
-    model: str = option(help="MyBERT or BERT model folder.")
+    model: str = option(help="MyBERT or BERT model folder.", positional=1)
     output: str = option(
-        help="Prefix of the checkpoint to write, such as out/bert_model.ckpt, or a folder (out/).", comes_last=True
+        help="Prefix of the checkpoint to write, such as out/bert_model.ckpt, or a folder (out/).",
+        comes_last=True,
+        positional=2,
     )
 
 
@@ -42,8 +46,8 @@ class ConvertBertArguments(FromBertOptions):
     """A BERT folder of transformers to a MyBERT model folder."""
 
     group = Group.INPUT
-    model: str = option(help="BERT model folder, or name on the Hub.")
-    output_dir: str = option(help="Model folder to write.", comes_last=True)
+    model: str = option(help="BERT model folder, or name on the Hub.", positional=1)
+    output_dir: str = option(help="Model folder to write.", comes_last=True, positional=2)
 
 
 @dataclass(kw_only=True)
@@ -51,8 +55,8 @@ class ConvertToBertArguments(ConversionOptions):
     """A MyBERT model folder to a plain BERT folder that other tools serve."""
 
     group = Group.INPUT
-    model: str = option(help="MyBERT model folder.")
-    output_dir: str = option(help="BERT folder to write.", comes_last=True)
+    model: str = option(help="MyBERT model folder.", positional=1)
+    output_dir: str = option(help="BERT folder to write.", comes_last=True, positional=2)
 
 
 @dataclass(kw_only=True)
@@ -60,8 +64,8 @@ class ConvertOnnxArguments(OnnxOptions):
     """A model folder to ONNX, for ONNX Runtime and what is built on it."""
 
     group = Group.INPUT
-    model: str = option(help="MyBERT or BERT model folder.")
-    output_dir: str = option(help="Folder to write.", comes_last=True)
+    model: str = option(help="MyBERT or BERT model folder.", positional=1)
+    output_dir: str = option(help="Folder to write.", comes_last=True, positional=2)
 
 
 def convert_google(arguments: ConvertGoogleArguments) -> ConversionReport:

@@ -59,6 +59,7 @@ class DemoArguments:
         "line, a blank line between documents. The classifier learns which file a passage is from; of a single "
         "file, which of its longest documents.",
         group=Group.INPUT,
+        positional=1,
     )
     encoding: str = option("utf-8", "Encoding of your text.", group=Group.READING)
     vocab_size: int = option(6000, "Entries of the vocabulary.", group=Group.VOCABULARY)

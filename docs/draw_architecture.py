@@ -12,7 +12,6 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
-from itertools import combinations, permutations
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -21,6 +20,14 @@ PICTURE = Path(__file__).parent / "images" / "architecture.svg"
 
 WIDTH, LEVEL_HEIGHT, BOX_WIDTH, BOX_HEIGHT, MARGIN = 1180, 165, 208, 100, 20
 FACE = "Whole commands and the public face: cli.py, __init__.py, __main__.py, _registration.py, _exports.py"
+# The boxes of each level, from the bottom up, so that arrows are short and rarely cross, and none passes behind a box.
+ORDER: tuple[tuple[str | None, ...], ...] = (
+    ("files", "metrics", None, "modeling_mybert"),
+    ("pipelines", None, "tokenization", "visualization"),
+    ("hub_card", None, None, "runs"),
+    ("conversion", "finetuning", "pretraining", None),
+    ("benchmarks", "demo", "studies", "command_line"),
+)
 
 Point = tuple[float, float]
 
@@ -83,59 +90,15 @@ def curve(start: Point, end: Point) -> list[Point]:
     return [(x0, y0), (x0, (y0 + y1) / 2), (x1, (y0 + y1) / 2), (x1, y1)]
 
 
-def along(points: Sequence[Point]) -> list[Point]:
-    """Points on a Bezier curve."""
-    return [
-        tuple(sum(w * p[axis] for w, p in zip(weights, points, strict=True)) for axis in (0, 1))  # type: ignore[misc]
-        for t in (number / 20 for number in range(21))
-        for weights in [((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)]
-    ]
-
-
-def cross(one: tuple[Point, Point], other: tuple[Point, Point]) -> bool:
-    """Whether two straight lines without a common end cross."""
-
-    def side(a: Point, b: Point, c: Point) -> float:
-        return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
-
-    (a, b), (c, d) = one, other
-    return side(a, b, c) * side(a, b, d) < 0 and side(c, d, a) * side(c, d, b) < 0
-
-
-def best_order(levels: Sequence[Sequence[str]], pairs: Sequence[tuple[str, str]]) -> list[tuple[str | None, ...]]:
-    """Columns for the boxes, so that arrows are short, rarely cross and pass behind few boxes; level by level."""
-
-    def cost(order: Sequence[Sequence[str | None]]) -> tuple[int, int, float]:
-        where = places(order)
-        lines = [(where[name], where[other]) for name, other in pairs]
-        hidden = sum(
-            any(abs(x - a) < BOX_WIDTH / 2 + 4 and abs(y - b) < BOX_HEIGHT / 2 for x, y in along(curve(*line)))
-            for line in lines
-            for a, b in set(where.values()) - set(line)
-        )
-        crossings = sum(cross(one, other) for one, other in combinations(lines, 2))
-        return hidden, crossings, sum(abs(start[0] - end[0]) for start, end in lines)
-
-    columns = max(map(len, levels))
-    order: list[tuple[str | None, ...]] = [(*names, *[None] * (columns - len(names))) for names in levels]
-    before = None
-    while before != order:
-        before = list(order)
-        for number, row in enumerate(before):
-            ways = dict.fromkeys(permutations(row))
-            order[number] = min(ways, key=lambda way: cost([*order[:number], way, *order[number + 1 :]]))
-    return order
-
-
 def draw() -> str:
     """The picture, as SVG."""
-    names = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
-    levels = [[name for name in names if level(name) == number] for number in range(max(map(level, names)) + 1)]
-    pairs = arrows(names)
-    order = best_order(levels, pairs)
-    where = places(order)
+    names = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    where = places(ORDER)
+    placed = {name: number for number, row in enumerate(ORDER) for name in row if name}
+    assert placed == {name: level(name) for name in names}, f"change ORDER: {names ^ placed.keys() or 'levels'}"
+    pairs = arrows(sorted(names))
     top = 60  # the public interface of the package
-    return "\n".join([*_frame(len(levels), top), *_arrows(pairs, where), *_boxes(where), "</g>", "</svg>", ""])
+    return "\n".join([*_frame(len(ORDER), top), *_arrows(pairs, where), *_boxes(where), "</g>", "</svg>", ""])
 
 
 def _frame(number_of_levels: int, top: int) -> Iterator[str]:

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -301,27 +301,34 @@ def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _check_fields(path: Path, config: dict[str, Any]) -> None:
     """Check fields that transformers reads for every model, where a wrong type would raise unclear errors."""
-    model_type = config.get("model_type")
-    if model_type is not None and not isinstance(model_type, str):
-        raise ValueError(f"{path}: model_type is {_shown(model_type)}; expected a string.")
-    architectures = config.get("architectures")
-    if architectures is not None and not (
-        isinstance(architectures, list) and all(isinstance(name, str) for name in architectures)
-    ):
-        raise ValueError(f"{path}: architectures is {_shown(architectures)}; expected a list of class names.")
-    for name in ("dtype", "torch_dtype"):
-        dtype = config.get(name)
-        if dtype is not None and (not isinstance(dtype, str) or dtype not in _DTYPES):
-            raise ValueError(f"{path}: {name} is {_shown(dtype)}; expected one of {', '.join(_DTYPES)}.")
-    for name, example in (("id2label", '{"0": "no", "1": "yes"}'), ("label2id", '{"no": 0, "yes": 1}')):
-        labels = config.get(name)
-        if labels is not None and not (
-            isinstance(labels, dict) and all(isinstance(value, (str, int)) for value in labels.values())
-        ):
-            raise ValueError(f"{path}: {name} is {_shown(labels)}; expected an object such as {example}.")
+    for name, (fits, expected) in _FIELDS.items():
+        value = config.get(name)
+        if value is not None and not fits(value):
+            raise ValueError(f"{path}: {name} is {_shown(value)}; expected {expected}.")
     numbers = config.get("id2label") or {}
     if set(numbers) != set(map(str, range(len(numbers)))):
         raise ValueError(f"{path}: id2label is {_shown(numbers)}; expected 0, 1, 2, ... as names, without gaps.")
+
+
+def _is_dtype(value: Any) -> bool:
+    return isinstance(value, str) and value in _DTYPES
+
+
+def _holds_labels(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, (str, int)) for each in value.values())
+
+
+# Fields of a configuration: what they may be, and in words.
+_FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "model_type": (lambda value: isinstance(value, str), "a string"),
+    "architectures": (
+        lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+        "a list of class names",
+    ),
+    **dict.fromkeys(("dtype", "torch_dtype"), (_is_dtype, f"one of {', '.join(_DTYPES)}")),
+    "id2label": (_holds_labels, 'an object such as {"0": "no", "1": "yes"}'),
+    "label2id": (_holds_labels, 'an object such as {"no": 0, "yes": 1}'),
+}
 
 
 def _bert_sizes(path: Path, config: dict[str, Any]) -> dict[str, int]:

@@ -102,7 +102,9 @@ def describe_hardware() -> str:
 
     if torch.cuda.is_available():
         return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
-    details = ", ".join([name for name in (_processor(),) if name] + list(cpu_features()))
+    match = re.search(r"model name\s*:\s*(.+)", _read(_CPU_INFO))
+    processor = match[1].strip() if match else platform.processor() or platform.machine()
+    details = ", ".join(filter(None, (processor, *cpu_features())))
     return f"{usable_cores()} CPU cores" + (f" ({details})" if details else "")
 
 
@@ -112,11 +114,6 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError:
         return ""
-
-
-def _processor() -> str:
-    match = re.search(r"model name\s*:\s*(.+)", _read(_CPU_INFO))
-    return match[1].strip() if match else platform.processor() or platform.machine()
 
 
 def duration(seconds: float) -> str:

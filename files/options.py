@@ -1,7 +1,7 @@
 """Options: fields of dataclasses, declared once with all that help, checks, settings files and runs read of them."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, field, fields
 from enum import Enum
 from types import NoneType
@@ -58,9 +58,6 @@ _OF_CLASSES = ("group", "decides", "needs", "idle_with")  # attributes of a clas
 class Option(Field):
     """A field made by `option`."""
 
-    __slots__ = (
-        *("comes_last", "decides", "excludes", "group", "idle_with", "needs", "range", "replaces", "required", "why"),
-    )
     range: Range | None
     group: Group | None
     decides: bool | Literal["if_not_default"] | None
@@ -70,24 +67,22 @@ class Option(Field):
     replaces: str | None
     why: str | None
     comes_last: bool | None
+    positional: int | None
     required: bool | None
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Take over what is not given: from the field of a base class, or the class's `group` and `decides`."""
-        base = next((each.__dict__["__dataclass_fields__"][name] for each in _bases_with(owner, name)), None)
+        of_bases = (base.__dict__.get("__dataclass_fields__", {}) for base in owner.__mro__[1:])
+        base = next((options[name] for options in of_bases if name in options), None)
         if base is not None:
             if self.default is MISSING and self.default_factory is MISSING:
                 self.default, self.default_factory = base.default, base.default_factory
             if not self.metadata:
                 self.metadata = base.metadata
-        for attribute in Option.__slots__:
+        for attribute in Option.__annotations__:
             if getattr(self, attribute) is None:
                 of_class = owner.__dict__.get(attribute) if attribute in _OF_CLASSES else None
                 setattr(self, attribute, getattr(base, attribute, of_class))
-
-
-def _bases_with(owner: type, name: str) -> list[type]:
-    return [base for base in owner.__mro__[1:] if name in base.__dict__.get("__dataclass_fields__", ())]
 
 
 def option(
@@ -103,6 +98,7 @@ def option(
     replaces: str | None = None,
     why: str | None = None,
     comes_last: bool | None = None,
+    positional: int | None = None,
     required: bool | None = None,
     **more: Any,
 ) -> Any:
@@ -125,6 +121,7 @@ def option(
         replaces: Options that a flag replaces in a settings file, and the other way round.
         why: Ends messages on what contradicts it, such as "where the whole encoder is frozen".
         comes_last: Whether the help shows it at the end of its group.
+        positional: Its place among the values that may be given before all flags, without their names.
         required: Whether it has to be given although it has a default, as fields after others must have.
         **more: Arguments of `add_argument`, or of `dataclasses.field`.
     """
@@ -139,9 +136,9 @@ def option(
     self = Option.__new__(Option)
     for attribute in Field.__slots__:
         setattr(self, attribute, getattr(made, attribute))
-    self.range, self.group, self.decides, self.why, self.comes_last = range, group, decides, why, comes_last
+    self.range, self.group, self.decides, self.why = range, group, decides, why
     self.needs, self.excludes, self.idle_with, self.replaces = needs, excludes, idle_with, replaces
-    self.required = required
+    self.comes_last, self.positional, self.required = comes_last, positional, required
     return self
 
 
@@ -254,24 +251,14 @@ def contradicting(kind: type, given: Mapping[str, Any]) -> set[str]:
     return gone - given.keys()
 
 
-def deciding(settings: Any, *, always: Iterable[str] = (), if_not_default: Iterable[str] = ()) -> dict[str, Any]:
-    """The options that decide a run's result, and others; of some only those that are not the default."""
+def deciding(settings: Any) -> dict[str, Any]:
+    """The options that decide a run's result; of some only those that are not the default."""
     found = {}
     for each in fields(settings):
-        decides = getattr(each, "decides", None)
-        value = getattr(settings, each.name)
-        if each.name in if_not_default or decides == "if_not_default":
-            decides = value != default_of(each)
-        if decides or each.name in always:
+        decides, value = getattr(each, "decides", None), getattr(settings, each.name)
+        if value != default_of(each) if decides == "if_not_default" else decides:
             found[each.name] = value
     return found
-
-
-def refuse_given(settings: Any, names: Iterable[str], why: str) -> None:
-    """Reject options that are given but have no effect; `why` continues "<name> is <value>"."""
-    for name in names:
-        if is_given(settings, settings.__dataclass_fields__[name]):
-            raise ValueError(f"{name} is {getattr(settings, name)!r} {why}; leave it out.")
 
 
 def settings_of(kind: type, source: Any) -> dict[str, Any]:

@@ -133,33 +133,34 @@ def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: 
 
 def check_can_be_folder(path: str | Path) -> None:
     """Reject an output path, which need not exist, that cannot be a folder."""
-    path = place_to_write(path)
-    if "\n" in str(path) or "\0" in str(path):
-        raise ValueError(f"The name of the output folder, {str(path)!r}, contains a line break or zero byte.")
+    path = place_to_write(path, "folder")
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; expected a folder to write to.")
 
 
 def check_not_read(path: str | Path, read: Iterable[str | Path]) -> None:
     """Reject an output that is an input or has one in its folder; names on the Hub are not paths."""
-    if any(Path(source).resolve().is_relative_to(Path(path).resolve()) for source in read):
-        raise ValueError(f"{path} would be both read and written; name another place.")
+    place = Path(path).resolve()
+    for source in read:
+        if (found := Path(source).resolve()).is_relative_to(place):
+            what = f"{path} would" if found == place else f"{path} holds {source}, which would"
+            raise ValueError(f"{what} be both read and written; name another place.")
 
 
 def check_output_files(paths: Iterable[str | Path], overwrite: bool = False) -> None:
     """Reject output files that exist, unless `overwrite` is set; links and folders are never replaced."""
     for path in map(place_to_write, paths):
-        if "\n" in str(path) or "\0" in str(path):
-            raise ValueError(f"The name of the output file, {str(path)!r}, contains a line break or zero byte.")
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise ValueError(f"{path} is a link or folder, so it is not overwritten; name another place.")
         if path.exists() and not overwrite:
             raise ValueError(f"{path} exists; name another place or pass --overwrite.")
 
 
-def place_to_write(path: str | Path) -> Path:
-    """The path as a `Path`; a URL is an error."""
+def place_to_write(path: str | Path, kind: str = "file") -> Path:
+    """The path as a `Path`; a URL, and a name that would break a line, is an error."""
     refuse_address(path, "a file or folder to write to; copy what is made to an object store afterwards")
+    if "\n" in str(path) or "\0" in str(path):
+        raise ValueError(f"The name of the output {kind}, {str(path)!r}, contains a line break or zero byte.")
     return Path(path)
 
 

@@ -28,7 +28,7 @@ from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.options import AT_LEAST_1, Group, check_options, check_required, option
 from ..tokenization import TruncatedTexts, encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
-from .data.rows import PAIR_SEPARATOR, DataSource, files_of, sources_of
+from .data import PAIR_SEPARATOR, DataSource, files_of, sources_of
 from .network.features import (
     FEATURES,
     SentenceSettings,
@@ -41,11 +41,11 @@ from .network.features import (
     token_tensors,
 )
 from .network.heads import check_max_length, longest_sequence
-from .prediction.evaluation import PREDICTION_FILES, REPORT_FILES, Measured, measure_model
-from .tasks.registry import TASKS
-from .tasks.task_arguments import (
+from .prediction.predictor import PREDICTION_FILES, REPORT_FILES, Measured, measure_model
+from .tasks.registry import (
     BATCH_SIZE_HELP,
     LENGTH,
+    TASKS,
     FinetunedModelArguments,
     TaskArguments,
     benchmark_files,
@@ -67,7 +67,9 @@ class EvaluateArguments(FinetunedModelArguments):
     """
 
     group = Group.INPUT
-    data: list[str] = option([], "Task data with labels; several files are reported separately.", required=True)
+    data: list[str] = option(
+        [], "Task data with labels; several files are reported separately.", required=True, positional=1
+    )
     predictions: str | None = option(
         None,
         "Predictions for the data in the benchmark's format, instead of a model.",
@@ -194,7 +196,8 @@ class FeaturesArguments(SourceSettings):
     model: str = option(help="Model folder or Hub name.")
     text: list[str] = option(
         help=f"Text files with one text per line, or tables with one per row; the sentences of a pair are "
-        f"separated by{PAIR_SEPARATOR.rstrip()}."
+        f"separated by{PAIR_SEPARATOR.rstrip()}.",
+        positional=1,
     )
     output: str = option(help="Where to: .jsonl or .safetensors.", comes_last=True)
     features: str | None = option(

@@ -34,11 +34,11 @@ from ..files.options import Group, check_options, check_required, option
 from ..hub_card import CardContent, Comparison, write_card
 from ..modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
 from ..pipelines.batching import batches_by_length
-from .data.rows import files_of, sources_of
+from .data import files_of, sources_of
 from .network.encoder_parts import encoder_layers, set_encoder_layers
 from .prediction.predictor import load_finetuned_model
+from .tasks.registry import FinetunedModelArguments, evaluation_names
 from .tasks.task import WINDOW_WEIGHT, Task, TaskData, network_outputs
-from .tasks.task_arguments import FinetunedModelArguments, evaluation_names
 
 logger = logging.getLogger(__name__)
 
@@ -65,9 +65,9 @@ class PruneArguments(FinetunedModelArguments):
     """
 
     group = Group.SMALLER
-    model: str | None = option(required=True)
+    model: str | None = option(required=True, positional=1)
     data: list[str] = option(
-        [], "Task data with labels, to measure on; without it nothing is measured.", group=Group.INPUT
+        [], "Task data with labels, to measure on; without it nothing is measured.", group=Group.INPUT, positional=2
     )
     drop_layers: list[str] = option(
         ["top"],

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from huggingface_hub import EvalResult, ModelCardData
 
 from ..files import Checkpoint, duration, write_text
-from ..files.options import Group, option
+from ..files.options import Group, option, settings_of
 
 TRAINING_CURVES = "training_curves.png"
 
@@ -108,10 +108,9 @@ class HubMetadata:
 
     def known(self) -> dict[str, Any]:
         """The values that are given, under the Hub's names."""
-        given = {item.name: getattr(self, item.name) for item in dataclasses.fields(HubMetadata)}
         return {
             "language" if name == "languages" else name: value if isinstance(value, str) else list(value)
-            for name, value in given.items()
+            for name, value in settings_of(HubMetadata, self).items()
             if value
         }
 

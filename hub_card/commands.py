@@ -13,7 +13,7 @@ import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata_save
 
 from ..files import locked, written_beside
-from ..files.options import Group, option
+from ..files.options import Group, option, settings_of
 from .card import (
     CardContent,
     Example,
@@ -60,7 +60,7 @@ class CardArguments(HubMetadata):
     """Information that is not in the model folder; missing parts are left out of the card."""
 
     group = Group.CARD
-    model: str = option(help="Model folder; its README.md is written.", group=Group.INPUT)
+    model: str = option(help="Model folder; its README.md is written.", group=Group.INPUT, positional=1)
     name: str | None = option(None, "Name of the model; by default that of the folder.")
     summary: str | None = option(None, "What the model is and is for.")
     corpus: str | None = option(None, "What it was trained on.")
@@ -107,20 +107,19 @@ def make_card(arguments: CardArguments) -> Path:
     if card.exists() and not arguments.overwrite:
         if _add_metadata(card, arguments):
             logger.info("Added to the metadata of %s; its text is unchanged.", card)
-        write_benchmark_results(model_dir, entries)
-        return card
-    content = CardContent(
-        name=arguments.name or model_dir.resolve().name,
-        summary=arguments.summary,
-        model=model,
-        training=TrainingDescription(corpus=arguments.corpus),
-        results=_read_results(arguments.results, EvalResult) if arguments.results else (),
-        examples=_run_examples(model_dir, model, arguments.texts) if arguments.examples else (),
-        limits=arguments.limits or (),
-        **{item.name: getattr(arguments, item.name) for item in fields(HubMetadata)},
-    )
-    with locked(card):
-        write_card(model_dir, content)
+    else:
+        content = CardContent(
+            name=arguments.name or model_dir.resolve().name,
+            summary=arguments.summary,
+            model=model,
+            training=TrainingDescription(corpus=arguments.corpus),
+            results=_read_results(arguments.results, EvalResult) if arguments.results else (),
+            examples=_run_examples(model_dir, model, arguments.texts) if arguments.examples else (),
+            limits=arguments.limits or (),
+            **settings_of(HubMetadata, arguments),
+        )
+        with locked(card):
+            write_card(model_dir, content)
     write_benchmark_results(model_dir, entries, arguments.overwrite)
     return card
 
@@ -197,8 +196,8 @@ class PushArguments(UploadOptions):
     """The model folder to upload, its repository on the Hub, and options."""
 
     group = Group.INPUT
-    model: str = option(help="MyBERT model folder; it is not changed.")
-    repo_id: str = option(help="Name of the repository: OWNER/NAME, or NAME for one of your own.")
+    model: str = option(help="MyBERT model folder; it is not changed.", positional=1)
+    repo_id: str = option(help="Name of the repository: OWNER/NAME, or NAME for one of your own.", positional=2)
     output_dir: str | None = option(
         None, "Write the folder that would be uploaded, and upload nothing.", comes_last=True
     )
@@ -208,8 +207,6 @@ class PushArguments(UploadOptions):
 def push(arguments: PushArguments) -> str:
     """Run `mybert push`; return the URL of the commit or pull request, or the folder that was written."""
     if arguments.output_dir:
-        folder = write_publishable(arguments.model, arguments.output_dir, arguments.repo_id, arguments.overwrite)
-        return str(folder)
-    options = {item.name: getattr(arguments, item.name) for item in fields(UploadOptions)}
-    commit = publish(arguments.model, arguments.repo_id, **options)
+        return str(write_publishable(arguments.model, arguments.output_dir, arguments.repo_id, arguments.overwrite))
+    commit = publish(arguments.model, arguments.repo_id, **settings_of(UploadOptions, arguments))
     return str(commit.pr_url or commit.commit_url)

@@ -34,7 +34,7 @@ class PipelineCall:
 
 
 def run_pipelines(
-    calls: Sequence[PipelineCall], model_dir: str | Path, model: Any = None, tokenizer: Any = None
+    calls: Sequence[PipelineCall], model_dir: str | Path | Checkpoint, model: Any = None, tokenizer: Any = None
 ) -> list[Example]:
     """Run pipelines for a card, which load a model folder; the weights of each pipeline are loaded once.
 
@@ -43,7 +43,8 @@ def run_pipelines(
     from transformers import AutoTokenizer, pipeline
     from transformers.pipelines import check_task
 
-    config = Checkpoint(model_dir).check_folder().fields
+    checkpoint = model_dir if isinstance(model_dir, Checkpoint) else Checkpoint(model_dir)
+    config, name = checkpoint.check_folder().fields, checkpoint.name
     model_type = config.get("model_type")
     pipelines: dict[str, Any] = {}
     examples = []
@@ -55,14 +56,15 @@ def run_pipelines(
             if windowed := windowed_pipeline(call.task, config):
                 imports += f"\nfrom mybert.pipelines import {windowed.__name__}"
                 options += f", pipeline_class={windowed.__name__}"
-            loading = f"run = pipeline({call.task!r}, model={str(model_dir)!r}{options})"
+            loading = f"run = pipeline({call.task!r}, model={name!r}{options})"
             if loading not in pipelines:
                 if tokenizer is None:
-                    tokenizer = AutoTokenizer.from_pretrained(model_dir, trust_remote_code=False)
+                    tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
                 (auto_class, *_) = check_task(call.task)[1]["pt"]
                 suited = model
                 if suited is None:
-                    suited = auto_class.from_pretrained(model_dir, trust_remote_code=False, use_safetensors=True)
+                    known = {"config": checkpoint.config, "trust_remote_code": False}
+                    suited = auto_class.from_pretrained(name, **known, use_safetensors=True)
                 pipelines[loading] = pipeline(
                     call.task, model=suited, tokenizer=tokenizer, pipeline_class=windowed, **call.options
                 )

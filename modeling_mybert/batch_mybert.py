@@ -114,7 +114,7 @@ class Batch:
             if is_causal:
                 attention_mask = None  # no token attends to the padding after it
             elif config._attn_implementation in ("sdpa", "eager"):
-                attention_mask = bidirectional_mask(attention_mask)
+                attention_mask = attention_mask.bool()[:, None, None].expand(-1, 1, shape[1], -1)  # prepared
         return cls(
             shape,
             pooled_tokens,
@@ -315,12 +315,6 @@ def unmask_empty_rows(attention_mask: torch.Tensor) -> torch.Tensor:
     """
     num_tokens = attention_mask.bool().sum(1, keepdim=True)  # ONNX Runtime infers no shapes through `any`
     return attention_mask.masked_fill(num_tokens == 0, 1)
-
-
-def bidirectional_mask(attention_mask: torch.Tensor) -> torch.Tensor:
-    """Expand a mask (B, L) to a prepared bool mask (B, 1, L, L): every position attends to all tokens of its row."""
-    length = attention_mask.shape[1]
-    return attention_mask.bool()[:, None, None].expand(-1, 1, length, -1)
 
 
 def flat_indices(mask: torch.Tensor) -> torch.Tensor:

@@ -11,11 +11,6 @@ from .configuration_mybert import MyBertConfig
 from .losses_mybert import IGNORE_INDEX
 
 
-def shape_of(tensor: torch.Tensor) -> str:
-    """The shape as error messages show it."""
-    return str(tuple(tensor.shape))
-
-
 def check_inputs(
     config: MyBertConfig,
     num_words: int,
@@ -32,10 +27,10 @@ def check_inputs(
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("Exactly one of input_ids and inputs_embeds must be given.")
     if input_ids is not None and input_ids.dim() != 2:
-        raise ValueError(f"input_ids has shape {shape_of(input_ids)}; expected (batch, tokens).")
+        raise ValueError(f"input_ids has shape {tuple(input_ids.shape)}; expected (batch, tokens).")
     if inputs_embeds is not None and (inputs_embeds.dim() != 3 or inputs_embeds.shape[2] != config.hidden_size):
         raise ValueError(
-            f"inputs_embeds has shape {shape_of(inputs_embeds)}; expected (batch, tokens, {config.hidden_size})."
+            f"inputs_embeds has shape {tuple(inputs_embeds.shape)}; expected (batch, tokens, {config.hidden_size})."
         )
     words = input_ids if inputs_embeds is None else inputs_embeds
     assert words is not None
@@ -60,10 +55,20 @@ def check_inputs(
         if ids is None:
             continue
         if ids.dim() != 2 or ids.shape[1] != shape[1] or ids.shape[0] not in (shape[0], 1):
-            raise ValueError(f"{name} has shape {shape_of(ids)}; expected {shape} like the other inputs.")
+            raise ValueError(f"{name} has shape {tuple(ids.shape)}; expected {shape} like the other inputs.")
         _check_values(name, ids, limit, training)
-    if attention_mask is not None:
-        _check_attention_mask(attention_mask, shape)
+    # A prepared mask may be flex attention's BlockMask, which has a shape and no `dim()`.
+    if isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 4:
+        if not (attention_mask.is_floating_point() or attention_mask.dtype == torch.bool):
+            raise ValueError(
+                f"attention_mask has type {attention_mask.dtype}; a prepared mask is expected to be bool (True "
+                "where a token may be attended to) or floating point (added to the scores)."
+            )
+    elif attention_mask is not None and len(attention_mask.shape) != 4 and attention_mask.shape != shape:
+        raise ValueError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}; expected {shape}, or four dimensions for a "
+            "prepared mask."
+        )
 
 
 def _check_cu_seqlens(shape: tuple[int, int], cu_seqlens: torch.Tensor) -> None:
@@ -83,36 +88,19 @@ def _check_cu_seqlens(shape: tuple[int, int], cu_seqlens: torch.Tensor) -> None:
         )
 
 
-def _check_attention_mask(attention_mask: torch.Tensor, shape: tuple[int, int]) -> None:
-    # A prepared mask may be flex attention's BlockMask, which has a shape and no `dim()`.
-    if len(attention_mask.shape) == 4:
-        if isinstance(attention_mask, torch.Tensor) and not (
-            attention_mask.is_floating_point() or attention_mask.dtype == torch.bool
-        ):
-            raise ValueError(
-                f"attention_mask has type {attention_mask.dtype}; a prepared mask is expected to be bool (True "
-                "where a token may be attended to) or floating point (added to the scores)."
-            )
-    elif attention_mask.shape != shape:
-        raise ValueError(
-            f"attention_mask has shape {shape_of(attention_mask)}; expected {shape}, or four dimensions for a "
-            "prepared mask."
-        )
-
-
 def check_labels(name: str, labels: torch.Tensor, shape: torch.Size, num_classes: int, training: bool) -> None:
     """Check class ids, some of which may be `IGNORE_INDEX`; not in a graph that is being compiled or exported."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return
     if labels.shape != shape:
-        raise ValueError(f"{name} has shape {shape_of(labels)}; expected {tuple(shape)}.")
+        raise ValueError(f"{name} has shape {tuple(labels.shape)}; expected {tuple(shape)}.")
     _check_values(name, labels.masked_fill(labels == IGNORE_INDEX, 0), num_classes, training)
 
 
 def check_indices(name: str, indices: torch.Tensor, count: int, training: bool) -> None:
     """Check indices (n,) into the flattened batch of `count` tokens; in a compiled graph not the values."""
     if indices.dim() != 1:
-        raise ValueError(f"{name} has shape {shape_of(indices)}; expected indices into the flattened batch (n,).")
+        raise ValueError(f"{name} has shape {tuple(indices.shape)}; expected indices into the flattened batch (n,).")
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or not indices.shape[0]:
         check_type(name, indices)
     else:

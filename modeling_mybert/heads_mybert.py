@@ -18,10 +18,10 @@ from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_tracing
 
 from .batch_mybert import rows_of_sequences, sequence_lengths, unmask_empty_rows
-from .checks_mybert import check_labels, check_type, shape_of
+from .checks_mybert import check_type
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import is_changed
-from .losses_mybert import binary_cross_entropy, cross_entropy, padding_is_ignored, position_loss, squared_error
+from .losses_mybert import binary_cross_entropy, padding_is_ignored, position_loss, squared_error
 from .modeling_mybert import MyBertModel, MyBertPreTrainedModel, no_tokens
 
 
@@ -66,12 +66,14 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
         outputs = self.bert(input_ids, **self._encoder_arguments(*others, no_tokens(input_ids, inputs_embeds)))
         logits = self.classifier(self.dropout(outputs.pooler_output))
-        loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
+        loss = self._loss(logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
     def _loss(
-        self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
-    ) -> torch.Tensor:
+        self, logits: torch.Tensor, labels: torch.Tensor | None, num_items_in_batch: torch.Tensor | int | None
+    ) -> torch.Tensor | None:
+        if labels is None:
+            return None
         if self.config.problem_type is None:
             if self.num_labels == 1:
                 self.config.problem_type = "regression"
@@ -80,13 +82,11 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
             else:
                 self.config.problem_type = "multi_label_classification"
         if self.config.problem_type == "single_label_classification":
-            labels = labels.view(-1)
-            check_labels("labels", labels, logits.shape[:1], self.num_labels, self.training)
-            return cross_entropy(logits, labels, num_items_in_batch)
+            return self._loss_of_classes(logits, labels, num_items_in_batch)
         if labels.numel() != logits.numel():
             raise ValueError(
-                f"labels has shape {shape_of(labels)}; {self.config.problem_type} needs a value for each of the "
-                f"{shape_of(logits)} logits."
+                f"labels has shape {tuple(labels.shape)}; {self.config.problem_type} needs a value for each of the "
+                f"{tuple(logits.shape)} logits."
             )
         loss = squared_error if self.config.problem_type == "regression" else binary_cross_entropy
         return loss(logits, labels.view(logits.shape), num_items_in_batch)
@@ -136,7 +136,7 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
             name, first = "inputs_embeds", inputs_embeds
             expected = f"(batch, choices, tokens, {self.config.hidden_size})"
         if first is not None and first.dim() != len(expected.split(",")):
-            raise ValueError(f"{name} has shape {shape_of(first)}; expected {expected}.")
+            raise ValueError(f"{name} has shape {tuple(first.shape)}; expected {expected}.")
 
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds = (
@@ -150,10 +150,7 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
         if not is_tracing(scores) and len(scores) != questions * choices:  # several sequences in a row
             questions = 1 if labels is None else labels.shape[0]
         logits = scores.view(questions, -1)
-        loss = None
-        if labels is not None:
-            check_labels("labels", labels, logits.shape[:1], logits.shape[1], self.training)
-            loss = cross_entropy(logits, labels, num_items_in_batch)
+        loss = self._loss_of_classes(logits, labels, num_items_in_batch)
         return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -197,10 +194,7 @@ class MyBertForTokenClassification(MyBertPreTrainedModel):
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
         outputs = self.bert(input_ids, **self._encoder_arguments(*others, unpad_inputs=unpad_inputs))
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
-        loss = None
-        if labels is not None:
-            check_labels("labels", labels, logits.shape[:2], self.num_labels, self.training)
-            loss = cross_entropy(logits, labels, num_items_in_batch)
+        loss = self._loss_of_classes(logits, labels, num_items_in_batch)
         return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -275,7 +269,7 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
                     scores = rows_of_sequences(scores, lengths, kwargs.get("max_length_q"), fill=-torch.inf)
                 positions = positions.view(-1)
                 if positions.shape != scores.shape[:1]:
-                    raise ValueError(f"{name} has shape {shape_of(positions)}; expected ({scores.shape[0]},).")
+                    raise ValueError(f"{name} has shape {tuple(positions.shape)}; expected ({scores.shape[0]},).")
                 check_type(name, positions)
                 losses.append(position_loss(scores, positions, num_items_in_batch))
             loss = (losses[0] + losses[1]) / 2

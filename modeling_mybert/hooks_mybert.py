@@ -68,10 +68,23 @@ def is_changed(*modules: nn.Module | None, leave_out: nn.Module | None = None) -
     return _has_foreign(_GLOBAL_HOOKS) or not all(is_known(one, one.forward) for one in classes)
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a call of a module does more than its class's own `forward`: hooks, or a replaced forward."""
+    return (
+        any(_hooks_of(module))
+        or any(_GLOBAL_HOOKS)
+        or "forward" in module.__dict__  # accelerate replaces it
+        or not is_known_class(type(module), type(module).forward)
+    )
+
+
 def has_hook_from_outside(module: nn.Module) -> bool:
     """Whether a module itself has hooks that may depend on the rows of the batch."""
-    own = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return _has_foreign(own)
+    return _has_foreign(_hooks_of(module))
+
+
+def _hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
+    return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
 
 
 def _has_foreign(all_hooks: tuple[dict[int, Any], ...]) -> bool:

@@ -22,7 +22,7 @@ from .attention_mybert import eager_attention_forward, prefers_eager
 from .batch_mybert import Batch
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import is_changed
-from .linear_mybert import linear, product_of_each, supports_int8
+from .linear_mybert import MyBertInt8Linear, can_be_quantized, linear, product_of_each
 
 _ROWS_AT_ONCE = 512  # in a feed-forward network with int8 weights
 
@@ -198,7 +198,8 @@ class MyBertLayer(GradientCheckpointingLayer):
         """Whether int8 weights multiply more rows than keep their wide states in the CPU's caches."""
         return (
             hidden_states.numel() > _ROWS_AT_ONCE * hidden_states.shape[-1]
-            and supports_int8(getattr(self.intermediate, "dense", None), hidden_states)
+            and type(getattr(self.intermediate, "dense", None)) is MyBertInt8Linear
+            and can_be_quantized(hidden_states)
             and not is_changed(self.intermediate, self.output)
         )
 

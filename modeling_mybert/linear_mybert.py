@@ -19,16 +19,15 @@ from typing import Any, NamedTuple, TypeGuard
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.autograd import forward_ad
+from torch.autograd.forward_ad import unpack_dual
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn.modules.module import _has_any_global_hook
 from transformers.activations import ACT2FN
 from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
 from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
 from transformers.utils import logging
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from .hooks_mybert import is_known_class
+from .hooks_mybert import has_hooks
 
 logger = logging.get_logger(__name__)
 
@@ -185,7 +184,9 @@ def linear(layer: nn.Module, hidden_states: torch.Tensor, activation: nn.Module 
         product = layer(hidden_states)
         return product if activation is None else activation(product)
     kernels, size, gelu = linear_kernels(), hidden_states.numel() * layer.out_features, None
-    by_onednn = kernels.product and in_float32(layer, hidden_states)
+    # PyTorch gives products in float32 to MKL; half precision goes to oneDNN anyway.
+    is_float32 = hidden_states.dtype == layer.weight.dtype == layer.bias.dtype == torch.float32
+    by_onednn = kernels.product and is_float32
     by_large_onednn = by_onednn and size >= kernels.smallest
     if layer.training or torch.is_grad_enabled():
         if by_large_onednn:
@@ -217,17 +218,6 @@ def _gelu_of(activation: nn.Module | None) -> str | None:
     return None if activation is None or has_hooks(activation) else _GELU.get(type(activation))
 
 
-def has_hooks(module: nn.Module) -> bool:
-    """Whether a call of a module does more than its class's own `forward`: hooks, or a replaced forward."""
-    own = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return (
-        any(own)
-        or bool(_has_any_global_hook())
-        or "forward" in module.__dict__  # accelerate replaces it
-        or not is_known_class(type(module), type(module).forward)
-    )
-
-
 def is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Linear]:
     """Whether calling a layer on these states is just a matrix product on a CPU, of at least one row."""
     return not (
@@ -243,13 +233,8 @@ def is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Line
         or has_hooks(layer)
         or torch.is_autocast_enabled("cpu")
         or torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
+        or unpack_dual(hidden_states).tangent is not None
     )
-
-
-def in_float32(layer: nn.Linear, hidden_states: torch.Tensor) -> bool:
-    """Whether the product is in float32, which PyTorch gives to MKL; half precision goes to oneDNN anyway."""
-    return hidden_states.dtype == layer.weight.dtype == layer.bias.dtype == torch.float32
 
 
 def _transposed_product(layer: nn.Linear, hidden_states: torch.Tensor, by_onednn: bool) -> torch.Tensor:
@@ -286,7 +271,7 @@ def product_of_each(layers: Sequence[nn.Module], hidden_states: torch.Tensor) ->
     """Multiply the same states (..., I) by each layer, in one product; None if weights are not int8 or packed."""
     if type(layers[0]) is MyBertInt8Linear:
         int8_layers = [layer for layer in layers if type(layer) is MyBertInt8Linear and not has_hooks(layer)]
-        if len(int8_layers) < len(layers) or not _can_be_quantized(hidden_states):
+        if len(int8_layers) < len(layers) or not can_be_quantized(hidden_states):
             return None
         return _multiply_each(int8_layers, hidden_states)
     packed_weight = getattr(layers[0], "packed_weight", None)
@@ -365,12 +350,6 @@ def pack_weights(model: nn.Module) -> None:
                 layer.packed_weight = packed_weight  # type: ignore[assignment]
 
 
-def drop_packed_weights(model: nn.Module) -> None:
-    """Undo `pack_weights`."""
-    for module in model.modules():
-        module.__dict__.pop("packed_weight", None)
-
-
 # Int8 weights
 
 
@@ -433,15 +412,10 @@ class MyBertInt8Linear(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Hidden states (..., I) to (..., O)."""
-        if not _can_be_quantized(hidden_states):
+        if not can_be_quantized(hidden_states):
             weight = self.int8_weight.to(self.weight_scale.dtype) * self.weight_scale[:, None]
             return F.linear(hidden_states, weight, self.bias)
         return _multiply_each((self,), hidden_states)[0]
-
-
-def supports_int8(layer: nn.Module | None, hidden_states: torch.Tensor) -> bool:
-    """Whether a layer multiplies these hidden states as integers."""
-    return type(layer) is MyBertInt8Linear and _can_be_quantized(hidden_states)
 
 
 def _multiply_each(layers: Sequence[MyBertInt8Linear], hidden_states: torch.Tensor) -> Sequence[torch.Tensor]:
@@ -455,7 +429,7 @@ def _multiply_each(layers: Sequence[MyBertInt8Linear], hidden_states: torch.Tens
     return (product,) if len(layers) == 1 else product.split([layer.out_features for layer in layers], -1)
 
 
-def _can_be_quantized(hidden_states: torch.Tensor) -> bool:
+def can_be_quantized(hidden_states: torch.Tensor) -> bool:
     """Whether these states can be multiplied as integers: eager mode, float32, on a CPU, without gradients."""
     return not (
         torch.compiler.is_compiling()

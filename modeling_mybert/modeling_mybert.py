@@ -27,11 +27,12 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.output_capturing import capture_outputs
 
 from .batch_mybert import Batch, restarting_positions, supports_varlen, unmask_empty_rows
-from .checks_mybert import check_indices, check_inputs
+from .checks_mybert import check_indices, check_inputs, check_labels
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import has_hook_from_outside, is_changed, is_known_class, runs_known_forward
 from .layers_mybert import MyBertEmbeddings, MyBertEncoder, MyBertPooler, MyBertSelfAttention
-from .linear_mybert import QUANT_METHOD, drop_packed_weights, filled_up, pack_weights, quantize_layers
+from .linear_mybert import QUANT_METHOD, filled_up, pack_weights, quantize_layers
+from .losses_mybert import cross_entropy
 
 _MANY = 1000  # a longer list in a user's module holds data, not models
 _Model = TypeVar("_Model", bound="MyBertPreTrainedModel")
@@ -118,7 +119,8 @@ class MyBertPreTrainedModel(PreTrainedModel):
         if mode and getattr(self, "quantization_method", None) == QUANT_METHOD:
             raise ValueError("The model has int8 weights, which cannot be trained; expected one in float32.")
         if mode:
-            drop_packed_weights(self)
+            for module in self.modules():
+                module.__dict__.pop("packed_weight", None)
         return super().train(mode)
 
     @functools.wraps(PreTrainedModel.push_to_hub, assigned=())  # its signature
@@ -171,6 +173,20 @@ class MyBertPreTrainedModel(PreTrainedModel):
         if output_indices is not None and is_ours and not has_hook_from_outside(encoder):
             arguments["output_indices"] = output_indices
         return arguments
+
+    def _loss_of_classes(
+        self,
+        logits: torch.Tensor,
+        labels: torch.Tensor | None,
+        num_items_in_batch: torch.Tensor | int | None,
+        name: str = "labels",
+    ) -> torch.Tensor | None:
+        """`cross_entropy` of logits (..., C) and class ids (...), which are checked; None without labels."""
+        if labels is None:
+            return None
+        labels = labels.view(-1) if logits.dim() == 2 else labels  # of rows, also as a column
+        check_labels(name, labels, logits.shape[:-1], logits.shape[-1], self.training)
+        return cross_entropy(logits, labels, num_items_in_batch)
 
 
 def auto_map() -> dict[str, str]:
@@ -305,11 +321,11 @@ class MyBertModel(MyBertPreTrainedModel):
         if output_indices is not None:
             check_indices("output_indices", output_indices, shape[0] * shape[1], self.training)
         is_changed_inside = self.keeps_rows or self._is_changed_inside()
-        # Flash attention, built in or from the Hub, reads no mask; this is transformers' own lookup, which compiles.
-        masks = ALL_MASK_ATTENTION_FUNCTIONS._global_mapping
-        is_flash = masks.get(self.config._attn_implementation) is flash_attention_mask
+        # Flash attention, built in or from the Hub, reads no mask.
+        attention, masks = self.config._attn_implementation, ALL_MASK_ATTENTION_FUNCTIONS
+        is_flash = attention in masks and masks[attention] is flash_attention_mask
         may_pack = self.config.unpad_inputs and unpad_inputs and not is_changed_inside
-        may_pack = may_pack and (is_flash or self.config._attn_implementation == "sdpa")
+        may_pack = may_pack and (is_flash or attention == "sdpa")
         varlen = may_pack and (is_flash or self._supports_varlen(words))
         limits, rules = (cu_seqlens, max_seqlen, token_indices), (self.training, may_pack, varlen, is_flash)
         batch = Batch.of(words, attention_mask, position_ids, *limits, self.config, *rules)

@@ -226,14 +226,15 @@ class MyBertForPreTraining(_MyBertWithPredictions):
         mlm_loss, prediction_logits, seq_relationship_logits = self._predict(
             states, labels, indices, output_indices, num_items_in_batch
         )
-        nsp_loss = None
-        if next_sentence_label is not None:
-            next_sentence_label = next_sentence_label.view(-1)
-            rows = seq_relationship_logits.shape[:1]
-            check_labels("next_sentence_label", next_sentence_label, rows, 2, self.training)
-            nsp_loss = cross_entropy(seq_relationship_logits, next_sentence_label, num_sequences_in_batch)
-            if num_items_in_batch is not None and num_sequences_in_batch is None and labels is not None:
-                nsp_loss = mean_of(nsp_loss * (labels != IGNORE_INDEX).sum(), num_items_in_batch)
+        sequences = (seq_relationship_logits, next_sentence_label, num_sequences_in_batch)
+        nsp_loss = self._loss_of_classes(*sequences, name="next_sentence_label")
+        if (
+            nsp_loss is not None
+            and labels is not None
+            and num_items_in_batch is not None
+            and num_sequences_in_batch is None
+        ):
+            nsp_loss = mean_of(nsp_loss * (labels != IGNORE_INDEX).sum(), num_items_in_batch)
         losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
         return MyBertForPreTrainingOutput(
             loss=sum(losses, losses[0].new_zeros(())) if losses else None,
@@ -324,11 +325,7 @@ class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
         outputs = self.bert(input_ids, **self._encoder_arguments(*others, no_tokens(input_ids, inputs_embeds)))
         logits = self.cls(outputs.pooler_output)
-        loss = None
-        if labels is not None:
-            labels = labels.view(-1)
-            check_labels("labels", labels, logits.shape[:1], 2, self.training)
-            loss = cross_entropy(logits, labels, num_items_in_batch)
+        loss = self._loss_of_classes(logits, labels, num_items_in_batch)
         return NextSentencePredictorOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 

@@ -51,6 +51,7 @@ def register_pipelines() -> None:
     its list of removed tasks, in versions that have one.
     """
     getattr(pipelines, "REMOVED_TASKS", {}).pop("question-answering", None)
+    tasks = pipelines.PIPELINE_REGISTRY.supported_tasks
     for task, pipeline_class, model_class, default in (
         (
             "question-answering",
@@ -61,11 +62,9 @@ def register_pipelines() -> None:
         ("next-sentence-prediction", NextSentencePredictionPipeline, AutoModelForNextSentencePrediction, None),
         ("multiple-choice", MultipleChoicePipeline, AutoModelForMultipleChoice, None),
     ):
-        if task in pipelines.PIPELINE_REGISTRY.supported_tasks:  # by a user, or an earlier call
+        if task in tasks:  # by a user, or an earlier call
             continue
-        pipelines.PIPELINE_REGISTRY.register_pipeline(
-            task, pipeline_class, pt_model=model_class, default=default, type="text"
-        )
-        # With this attribute, `save_pretrained` would declare custom code in the model's configuration, and the folder
-        # could not be loaded without trust_remote_code, although the pipeline is in this package.
-        del pipeline_class._registered_impl
+        # Not by `register_pipeline`, after which `save_pretrained` would declare custom code in the configuration: the
+        # folder could not be loaded without trust_remote_code, although the pipeline is in this package.
+        entry = {"impl": pipeline_class, "pt": (model_class,), "type": "text"}
+        tasks[task] = entry if default is None else entry | {"default": default}

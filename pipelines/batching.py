@@ -54,20 +54,10 @@ def run_sorted(
     shared: bool = False,
     progress: bool = False,
 ) -> list[Any]:
-    """Run rows through a model in batches of similar length, see `batches_by_length`.
+    """Run rows through a model in batches of similar length, and return what `keep` keeps, in the rows' order.
 
-    Args:
-        model: The model, in eval mode.
-        rows: Its inputs, in any form.
-        collate: Makes a batch, the model's arguments, of rows.
-        keep: What to keep for each row of a batch, from the model's outputs, the batch and its rows.
-        batch_size: Rows in a batch; None to choose it for the device.
-        length: Number of tokens of a row.
-        shared: Whether the processes of a run divide the work; each returns all results.
-        progress: Whether to show a progress bar.
-
-    Returns:
-        What was kept for each row, in the rows' order.
+    `collate` makes the model's arguments of rows; `keep` gets its outputs, these arguments and the rows. If the work
+    is `shared`, the processes of a run divide it, and each returns all results.
     """
     batches = list(batches_by_length([length(row) for row in rows], model.device, batch_size))
     if shared:

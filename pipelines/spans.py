@@ -218,8 +218,10 @@ def best_answers(
         number = int(np.searchsorted(borders, place, side="right")) - 1
         first, length = divmod(int(place - borders[number]), scores[number].shape[1])
         token = question.windows[number].first_token + first
-        span = _without_spaces(question.context, int(spans[token, 0]), int(spans[token + length, 1]))
-        text = question.context[slice(*span)]
+        begin = int(spans[token, 0])
+        text = question.context[begin : spans[token + length, 1]].strip()  # some tokens include white space
+        begin = question.context.find(text, begin)
+        span = (begin, begin + len(text))
         answer = text if max_context else span
         if not text or answer in answers:  # only a space, or the same answer from another window
             continue
@@ -372,15 +374,6 @@ def _best_first(scores: np.ndarray, expected: int) -> Iterator[int]:
                 return
             yield int(place)
         done, count = len(order), 8 * count
-
-
-def _without_spaces(text: str, start: int, end: int) -> tuple[int, int]:
-    """The span without white space at its ends, which some tokenizers include in tokens."""
-    while start < end and text[end - 1].isspace():
-        end -= 1
-    while start < end and text[start].isspace():
-        start += 1
-    return start, end
 
 
 def _log_sum_exp(parts: Sequence[np.ndarray | list[float]]) -> float:

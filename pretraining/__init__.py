@@ -13,14 +13,13 @@ if TYPE_CHECKING:
     from .build_store import StoreShards, build_token_store, inspect_corpus, read_documents
     from .commands import DataArguments, prepare_data
     from .dataset import PretrainingDataset
-    from .examples.example_settings import ExampleSettings, MaskingRates
-    from .filtering import CorpusFilter, FilterReport
+    from .filtering import CorpusFilter, FilterReport, FilterSettings
     from .masking import PretrainingCollator, mask_tokens
+    from .pretraining_arguments import MODEL_SIZES, PretrainingArguments
     from .run import pretrain
-    from .store.store_settings import FilterSettings, StoreSettings
+    from .settings import ExampleSettings, MaskingRates, StoreSettings
     from .token_store import StoreSummary, TokenStore
     from .trainer import PretrainingTrainer
-    from .training.pretraining_arguments import MODEL_SIZES, PretrainingArguments
 
 __all__ = [
     "MODEL_SIZES",

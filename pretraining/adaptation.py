@@ -13,11 +13,10 @@ from ..files import only_errors, read_json_object, write_json
 from ..files.options import Group, check_required, option, settings_of
 from ..metrics import HiddenWords, fitting_words, hidden_words, word_loss
 from ..tokenization import MyBertTokenizer
-from .examples.example_settings import Objective
-from .initialization.new_pieces import NewPiecesSettings
+from .pretraining_arguments import PretrainingArguments
 from .run import STORE, pretrain, split_documents
+from .settings import NewPiecesSettings, Objective
 from .token_store import TokenStore
-from .training.pretraining_arguments import PretrainingArguments
 
 logger = logging.getLogger(__name__)
 
@@ -25,15 +24,14 @@ ADAPTATION = "adaptation.json"
 _TEXTS = 1000  # held-out texts on which both models are evaluated
 
 
-_FIELDS = PretrainingArguments.__dataclass_fields__
-
-
 @dataclass
 class AdaptArguments(NewPiecesSettings, PretrainingArguments):
     """Settings of `adapt`: those of new pieces and of `pretrain`, with defaults for an already trained model."""
 
     group = Group.TRAINING
-    model: str | None = option(None, "Model to adapt, folder or Hub name.", group=Group.INPUT, required=True)
+    model: str | None = option(
+        None, "Model to adapt, folder or Hub name.", group=Group.INPUT, required=True, positional=1
+    )
     tokenizer: str | None = option(
         None,
         "Folder or vocab.txt of another tokenizer, with --new_pieces 0; default: the model's own.",
@@ -90,13 +88,12 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
     store = TokenStore(arguments.data or Path(folder, STORE))
     _, heldout = split_documents(store.summary.documents, arguments.heldout)
     texts = hidden_words(_words(store, heldout, adapted), _TEXTS)
-    # both can read all masked words
-    for tokenizer in (MyBertTokenizer.from_pretrained(str(arguments.model)), adapted):
-        texts = fitting_words(tokenizer, texts)
+    old = MyBertTokenizer.from_pretrained(str(arguments.model))
+    texts = fitting_words(adapted, fitting_words(old, texts))  # both can read all masked words
     if not texts:
         logger.info("There is no held-out text to evaluate on (--heldout).")
         return metrics
-    before, after = _loss(str(arguments.model), texts), _loss(folder, texts)
+    before, after = _loss(str(arguments.model), old, texts), _loss(folder, adapted, texts)
     write_json(report, {"before": before, "after": after})
     shown = "has no masked-LM head" if before is None else f"{before['nats_per_character']:.3f}"
     assert after is not None
@@ -116,7 +113,7 @@ def _words(store: TokenStore, documents: Any, tokenizer: MyBertTokenizer) -> Ite
         yield tokenizer.convert_tokens_to_string(tokenizer.convert_ids_to_tokens(kept.tolist())).split()
 
 
-def _loss(name: str, texts: list[HiddenWords]) -> dict[str, float] | None:
+def _loss(name: str, tokenizer: MyBertTokenizer, texts: list[HiddenWords]) -> dict[str, float] | None:
     """Return a model's loss on masked words; None if it has no masked-LM head."""
     with only_errors():
         model, report = AutoModelForMaskedLM.from_pretrained(
@@ -124,4 +121,4 @@ def _loss(name: str, texts: list[HiddenWords]) -> dict[str, float] | None:
         )
     if any(".predictions." in missing and "decoder" not in missing for missing in report["missing_keys"]):
         return None
-    return word_loss(model, MyBertTokenizer.from_pretrained(name), texts)
+    return word_loss(model, tokenizer, texts)

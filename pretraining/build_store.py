@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from itertools import chain
 from os import PathLike
@@ -28,11 +28,18 @@ from ..files import (
 )
 from ..files.documents import Corpus, DocumentSettings, expand_sources
 from ..files.options import settings_of
-from ..files.source import GivenData, has_items, is_frame, rows_of_batch, with_columns
+from ..files.source import GivenData, is_frame, rows_of_batch, with_columns
 from ..files.text import split_sentences
 from ..tokenization import BulkEncoder, MyBertTokenizer
-from .filtering import CorpusFilter, FilterReport, can_find_near_duplicates, documents_of_lines
-from .store.store_settings import REASONS, FilterSettings, StoreSettings
+from .filtering import (
+    REASONS,
+    CorpusFilter,
+    FilterReport,
+    FilterSettings,
+    can_find_near_duplicates,
+    documents_of_lines,
+)
+from .settings import StoreSettings
 from .token_store import (
     FILTERS,
     FORMAT,
@@ -425,20 +432,6 @@ def lines_of_documents(documents: Iterable) -> Iterator[str]:
         yield ""
 
 
-def named_or_given(text: Any) -> list[Any]:
-    """Return file names as they are; a table, or an iterable of documents that is no list of names, as `GivenData`."""
-    if isinstance(text, (str, Path, GivenData)) or text is None:
-        text = [] if text is None else [text]
-    is_list = isinstance(text, (list, tuple, set, frozenset))
-    if is_list and all(isinstance(item, (str, Path, GivenData)) for item in text):
-        return [str(item) if isinstance(item, Path) else item for item in text]
-    if isinstance(text, Mapping) or not has_items(text):
-        raise ValueError(
-            f"text is a {type(text).__name__}; expected files, a table (DataFrame, Dataset) or an iterable of texts."
-        )
-    return [GivenData("text", text)]
-
-
 _NUMBER = "id"  # the column in `ray.data.range` and Spark's `range`
 
 
@@ -505,10 +498,9 @@ class StoreShards:
         if rows and _NUMBER not in rows[0]:
             there = ", ".join(map(repr, rows[0]))
             raise ValueError(f"The batch has no column {_NUMBER!r}, the numbers of shards; its columns are {there}.")
-        built = [asdict(self._build(row[_NUMBER])) for row in rows]
+        built = []
+        for row in rows:
+            settings = self.settings | {"shard_index": row[_NUMBER], "show_progress": False}
+            built.append(asdict(build_token_store(self.files, self.tokenizer, self.path, **settings)))
         columns = {item.name: [summary[item.name] for summary in built] for item in fields(StoreSummary)}
         return with_columns(batch, [_NUMBER], columns)
-
-    def _build(self, number: int) -> StoreSummary:
-        settings = self.settings | {"shard_index": number, "show_progress": False}
-        return build_token_store(self.files, self.tokenizer, self.path, **settings)

@@ -6,12 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from ..files import describe_environment
+from ..files import Checkpoint, describe_environment
 from ..files.source import GivenData
-from ..hub_card import CardContent, Example, PipelineCall, TrainingDescription, plain_text, run_pipelines, write_card
+from ..hub_card import (
+    CardContent,
+    Example,
+    PipelineCall,
+    TrainingDescription,
+    describe_model,
+    plain_text,
+    run_pipelines,
+    write_card,
+)
 from ..tokenization import MyBertTokenizer
+from .pretraining_arguments import PretrainingArguments
 from .token_store import TokenStore
-from .training.pretraining_arguments import PretrainingArguments
 
 EXAMPLES = 3  # fill-mask examples on the card
 _OBJECTIVES = {
@@ -30,7 +39,7 @@ _FILES_NAMED = 8  # of a corpus, named on the card
 
 
 def fill_mask_examples(
-    output_dir: Path, tokenizer: MyBertTokenizer, store: TokenStore, documents: np.ndarray
+    checkpoint: Checkpoint, tokenizer: MyBertTokenizer, store: TokenStore, documents: np.ndarray
 ) -> list[Example]:
     """Return fill-mask results for a few sentences of the documents, with one word of each masked."""
     generator = np.random.default_rng(0)
@@ -55,11 +64,11 @@ def fill_mask_examples(
             "    print(f\"{answer['score']:.3f}  {answer['token_str']}\")"
         )
         calls.append(PipelineCall(f"Fill-mask (the text has: {word})", "fill-mask", code))
-    return run_pipelines(calls, output_dir, tokenizer=tokenizer)
+    return run_pipelines(calls, checkpoint, tokenizer=tokenizer)
 
 
 def write_pretraining_card(
-    output_dir: Path,
+    checkpoint: Checkpoint,
     arguments: PretrainingArguments,
     store: TokenStore,
     wall_time: float | None,
@@ -68,9 +77,10 @@ def write_pretraining_card(
     """Write `README.md`; `wall_time` is in seconds, None if unknown."""
     summary = store.summary
     write_card(
-        output_dir,
+        checkpoint.path,
         CardContent(
-            name=output_dir.name,
+            name=checkpoint.path.name,
+            model=describe_model(checkpoint),
             summary=f"A BERT model pretrained with {_OBJECTIVES[arguments.objective]}.",
             training=TrainingDescription(
                 corpus=_corpus(arguments.text or [str(arguments.data)]),

@@ -11,9 +11,8 @@ from ..files.documents import expand_sources
 from ..files.options import AT_LEAST_1, Group, option, settings_of
 from ..tokenization import MyBertTokenizer
 from .build_store import build_token_store, inspect_corpus
-from .examples.example_settings import ExampleSettings, MaskingRates
 from .filtering import FilterReport
-from .store.store_settings import StoreSettings
+from .settings import ExampleSettings, MaskingRates, StoreSettings
 from .token_store import SHARD, StoreSummary, TokenStore
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
         [],
         "Text files (plain, CSV, TSV, JSON lines, Parquet; compressed too), folders, patterns, - (standard input) "
         "or data sets of the Hub (hf:owner/name:configuration:split). Without text, an existing store is shown.",
+        positional=1,
     )
     dry_run: bool = option(
         False, "Write nothing; show what --drop leaves out, or could leave out, with examples.", group=Group.FILTERS

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from .examples.example_settings import SPECIAL_TOKENS, ExampleSettings
 from .planning import ExamplePlan, pack_rows, plan_examples, truncate_pair
+from .settings import SPECIAL_TOKENS, ExampleSettings
 from .token_store import TokenStore
 
 # An epoch goes through groups of blocks from anywhere in the corpus; only the current group is planned.

@@ -13,16 +13,67 @@ import unicodedata
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import astuple, dataclass, field
+from functools import cache, cached_property
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
+from ..files.options import ABOVE_0, SHARE_ABOVE_0, SHARE_BELOW_1, Group, check_options, option
 from ..tokenization import BulkEncoder
 from ..tokenization.characters import CJK, regex_class
-from .store.store_settings import REASONS, FilterSettings
-from .unicode_scripts import count_scripts
+
+logger = logging.getLogger(__name__)
+
+# Reasons to drop text, in the order in which they are checked.
+REASONS = ("symbol_lines", "other_scripts", "many_tokens", "duplicates", "near_duplicates")
+_SAMPLE_CHARACTERS = 1 << 20  # at the beginning of the corpus, to determine its scripts
+_LEAST_SHARE = 0.05  # share of these letters that makes a script one of the corpus
+_PLANES = 0x20000  # number of code points; scripts other than Han are in the first two planes
+_FEWEST_WORDS = 50  # below this, a single different word may matter too much for near duplicates
+_RUN = 5  # length in words of the sequences that documents are compared by
+_MINIMA = 128  # in a MinHash signature; the standard error of a similarity s is sqrt(s (1 - s) / 128), 0.04 at 0.7
+_FOUND = 0.99  # share of the documents just above the threshold that must be found
+_EXAMPLES, _SHOWN_CHARACTERS = 3, 80  # for each reason
+_CORE = re.compile(r"[^\W_](?:.*[^\W_])?")  # a word without the punctuation around it
+_WORD = re.compile(rf"[{regex_class(CJK)}]|[^\W{regex_class(CJK)}]+")
+
+_Check = Callable[[int, list[str]], str | None]  # number and lines of a document -> why it is dropped, or None
+
+
+@dataclass(kw_only=True)
+class FilterSettings:
+    """Which parts of a corpus are dropped: see `CorpusFilter`.
+
+    Raises:
+        ValueError: If a script is unknown, or a setting is out of range.
+    """
+
+    group = Group.FILTERS
+    symbol_share: float = option(
+        0.6, "Drop lines in which more than this share is not letters (symbol_lines).", SHARE_BELOW_1
+    )
+    scripts: list[str] = option(
+        [], "Scripts of the corpus, such as Latin Hangul (other_scripts); by default those of its beginning."
+    )
+    tokens_per_character: float = option(
+        0.25, "Drop documents with more tokens per character than this (many_tokens).", ABOVE_0
+    )
+    near_duplicate_similarity: float = option(
+        0.7,
+        "Drop documents this similar to an earlier one, in (0, 1]: the share of their five-word sequences that both "
+        "contain (near_duplicates).",
+        SHARE_ABOVE_0,
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        known = {name.casefold(): name for name in script_names()} if self.scripts else {}
+        if unknown := [name for name in self.scripts if name.casefold() not in known]:
+            raise ValueError(f"scripts has {unknown[0]!r}; expected names such as Latin, Cyrillic, Hangul or Han.")
+        self.scripts = sorted({known[name.casefold()] for name in self.scripts})
 
 
 @dataclass
@@ -96,21 +147,6 @@ class FilterReport:
         return hundredths[np.searchsorted(documents, share * documents[-1])] / 100
 
 
-logger = logging.getLogger(__name__)
-
-_SAMPLE_CHARACTERS = 1 << 20  # at the beginning of the corpus, to determine its scripts
-_LEAST_SHARE = 0.05  # share of these letters that makes a script one of the corpus
-_FEWEST_WORDS = 50  # below this, a single different word may matter too much for near duplicates
-_RUN = 5  # length in words of the sequences that documents are compared by
-_MINIMA = 128  # in a MinHash signature; the standard error of a similarity s is sqrt(s (1 - s) / 128), 0.04 at 0.7
-_FOUND = 0.99  # share of the documents just above the threshold that must be found
-_EXAMPLES, _SHOWN_CHARACTERS = 3, 80  # for each reason
-_CORE = re.compile(r"[^\W_](?:.*[^\W_])?")  # a word without the punctuation around it
-_WORD = re.compile(rf"[{regex_class(CJK)}]|[^\W{regex_class(CJK)}]+")
-
-_Check = Callable[[int, list[str]], str | None]  # number and lines of a document -> why it is dropped, or None
-
-
 def can_find_near_duplicates() -> bool:
     """Tell whether datasketch, the library for it, is installed."""
     return importlib.util.find_spec("datasketch") is not None
@@ -174,15 +210,14 @@ class CorpusFilter:
         documents = documents_of_lines(lines)
         if "other_scripts" in self.report.dropped and not self._scripts:
             documents = self._with_scripts_known(documents)
-        with closing(_Earlier()) as earlier:
-            similarity = self._settings.near_duplicate_similarity
-            all_checks: dict[str, Callable[[], _Check]] = {
-                "other_scripts": lambda: self._other_scripts,
-                "many_tokens": lambda: self._many_tokens,
-                "duplicates": lambda: earlier.exact_copy,
-                "near_duplicates": lambda: _NearDuplicates(similarity, earlier),
+        with closing(_Earlier(self._settings.near_duplicate_similarity)) as earlier:
+            all_checks: dict[str, _Check] = {
+                "other_scripts": self._other_scripts,
+                "many_tokens": self._many_tokens,
+                "duplicates": earlier.exact_copy,
+                "near_duplicates": earlier.near_copy,
             }
-            checks = {reason: make() for reason, make in all_checks.items() if reason in self.report.dropped}
+            checks = {reason: all_checks[reason] for reason in self.report.dropped if reason in all_checks}
             for number, document in enumerate(documents):
                 yield from self._kept(number, document, checks)
                 yield ""
@@ -285,10 +320,37 @@ def _share_of_symbols(text: str) -> float:
     return 1 - letters / max(len(text), 1)
 
 
-class _Earlier:
-    """An index of earlier documents: the first document with each key, and its signature."""
+def _script_of(character: str) -> str | None:
+    plain = unicodedata.normalize("NFKC", character)[:1]  # full-width, superscript ... forms count as the letter
+    if not plain.isalpha():
+        return None
+    first = unicodedata.name(plain, "").replace("-", " ").partition(" ")[0]
+    return "Han" if first == "CJK" else first.capitalize() or None
 
-    def __init__(self) -> None:
+
+_known_script = cache(_script_of)
+
+
+def count_scripts(text: str) -> Counter[str]:
+    """Count the letters of each script in a text."""
+    found: Counter[str] = Counter()
+    for character, count in Counter(text).items():
+        if (script := _known_script(character)) is not None:
+            found[script] += count
+    return found
+
+
+@cache
+def script_names() -> frozenset[str]:
+    return frozenset(filter(None, map(_script_of, map(chr, range(_PLANES)))))
+
+
+class _Earlier:
+    """Earlier documents, to find copies of them, and documents that are similar by `similarity`, in (0, 1]."""
+
+    def __init__(self, similarity: float) -> None:
+        self._similarity = similarity
+        self._rows = _rows_of_band(similarity)
         # In memory up to 64 MiB (the cache), beyond that in an unnamed temporary file.
         self._database = sqlite3.connect("", isolation_level=None)
         for statement in (
@@ -307,58 +369,18 @@ class _Earlier:
     def exact_copy(self, number: int, document: list[str]) -> str | None:
         """Return a message naming the earlier document with the same lines; if there is none, add this one."""
         key = hashlib.blake2b("\n".join(document).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        with _room_in_words():
-            for (first,) in self._database.execute("SELECT number FROM firsts WHERE key = ?", (key,)):
-                return f"as document {first + 1:,}"
-            self._database.execute("INSERT INTO firsts VALUES (?, ?)", (key, number))
+        for (first,) in self._run("SELECT number FROM firsts WHERE key = ?", key):
+            return f"as document {first + 1:,}"
+        self._run("INSERT INTO firsts VALUES (?, ?)", key, number)
         return None
 
-    def with_keys(self, keys: list[bytes]) -> list[tuple[int, bytes, str]]:
-        """Return number, minima and beginning of the first documents with these keys."""
-        with _room_in_words():
-            return self._database.execute(
-                "SELECT number, minima, beginning FROM signatures WHERE number IN "
-                f"(SELECT number FROM firsts WHERE key IN ({', '.join('?' * len(keys))})) ORDER BY number",
-                keys,
-            ).fetchall()
-
-    def add(self, number: int, keys: list[bytes], minima: bytes, beginning: str) -> None:
-        """Add a document; keys of an earlier document stay with that one."""
-        with _room_in_words():
-            self._database.executemany("INSERT OR IGNORE INTO firsts VALUES (?, ?)", [(key, number) for key in keys])
-            self._database.execute("INSERT INTO signatures VALUES (?, ?, ?)", (number, minima, beginning))
-
-
-@contextmanager
-def _room_in_words() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise OSError(
-            f"The index of earlier documents could not be kept in a temporary file ({error}); set SQLITE_TMPDIR to a "
-            "folder with more space."
-        ) from error
-
-
-class _NearDuplicates:
-    """Finds the earlier document that is most similar to a document, if at least by `similarity`, in (0, 1]."""
-
-    def __init__(self, similarity: float, earlier: _Earlier) -> None:
-        from datasketch import MinHash
-
-        self._similarity = similarity
-        self._earlier = earlier
-        # A fixed scheme and our own hash function give the same text the same signature everywhere.
-        self._empty = MinHash(_MINIMA, seed=1, scheme="affine32", hashfunc=zlib.crc32)
-        self._rows = _rows_of_band(similarity)
-
-    def __call__(self, number: int, document: list[str]) -> str | None:
-        """Return a message on the similar earlier document; if there is none, add this document and return None."""
+    def near_copy(self, number: int, document: list[str]) -> str | None:
+        """Return a message on the most similar earlier document; if none is similar enough, add this one."""
         words = _WORD.findall(" ".join(document).casefold())
         if len(words) < _FEWEST_WORDS:
             return None
         runs = {" ".join(words[start : start + _RUN]) for start in range(len(words) - _RUN + 1)}
-        signature = self._empty.copy()
+        signature = self.empty_signature.copy()
         signature.update_batch(run.encode("utf-8", "surrogatepass") for run in runs)
         minima = signature.hashvalues.astype("<u4")
         # Signatures are compared if a band of their minima is equal (locality-sensitive hashing). Only the first
@@ -366,15 +388,37 @@ class _NearDuplicates:
         bands = minima[: len(minima) // self._rows * self._rows].reshape(-1, self._rows)
         keys = [bytes([band]) + values.tobytes() for band, values in enumerate(bands)]
         best, found = 0.0, ""
-        for first, others, beginning in self._earlier.with_keys(keys):
+        for first, others, beginning in self._run(
+            "SELECT number, minima, beginning FROM signatures WHERE number IN "
+            f"(SELECT number FROM firsts WHERE key IN ({', '.join('?' * len(keys))})) ORDER BY number",
+            *keys,
+        ):
             similarity = float(np.mean(np.frombuffer(others, "<u4") == minima))
             if similarity > best:
                 best, found = similarity, f"{similarity:.2f} like document {first + 1:,}, {beginning}"
         if best >= self._similarity:
             return found
+        for key in keys:  # those of an earlier document stay with that one
+            self._run("INSERT OR IGNORE INTO firsts VALUES (?, ?)", key, number)
         shown = _beginning(document).encode("utf-8", "replace").decode()
-        self._earlier.add(number, keys, minima.tobytes(), shown)
+        self._run("INSERT INTO signatures VALUES (?, ?, ?)", number, minima.tobytes(), shown)
         return None
+
+    @cached_property
+    def empty_signature(self) -> Any:
+        """A signature to begin with: a fixed scheme and hash function give a text the same one everywhere."""
+        from datasketch import MinHash
+
+        return MinHash(_MINIMA, seed=1, scheme="affine32", hashfunc=zlib.crc32)
+
+    def _run(self, statement: str, *values: Any) -> list[Any]:
+        try:
+            return self._database.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise OSError(
+                f"The index of earlier documents could not be kept in a temporary file ({error}); set SQLITE_TMPDIR "
+                "to a folder with more space."
+            ) from error
 
 
 def _rows_of_band(similarity: float) -> int:

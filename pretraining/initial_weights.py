@@ -8,7 +8,7 @@ for the smoothed distribution of contexts and the root of the singular values Le
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from ..tokenization import Extension, MyBertTokenizer, count_corpus_words, extend_vocabulary, spell
-from .initialization.new_pieces import NewPiecesSettings
+from .settings import NewPiecesSettings
 from .token_store import TokenStore
 
 if TYPE_CHECKING:
@@ -36,29 +36,23 @@ _SHOWN = 12  # new pieces that are logged
 _DEVIATION = 3  # times that of random weights, so that words outweigh the position embeddings added to them
 
 
-class PieceStatistics(NamedTuple):
-    # (vocab_size, hidden_size), float32: mean 0 and mean length 1 over the pieces that occur, 0 for the others
-    embeddings: np.ndarray
-    counts: np.ndarray  # (vocab_size,)
-
-
 @torch.no_grad()
 def begin_with_statistics(model: PreTrainedModel, store: TokenStore, documents: np.ndarray) -> None:
     """Initialize word embeddings from co-occurrences, and the output layer's bias from frequencies."""
     weights = model.get_input_embeddings().weight
-    statistics = piece_statistics(store, documents, *weights.shape)
-    # embeddings of pieces that do not occur are not changed
-    seen = torch.from_numpy(statistics.counts > 0)
+    embeddings, counts = map(torch.from_numpy, piece_statistics(store, documents, *weights.shape))
+    seen = counts > 0  # embeddings of pieces that do not occur are not changed
     length = _DEVIATION * model.config.initializer_range * weights.shape[1] ** 0.5
-    weights[seen] = length * torch.from_numpy(statistics.embeddings)[seen]
-    decoder = model.get_output_embeddings()
-    counts = torch.from_numpy(statistics.counts) + 1.0
-    decoder.bias.copy_((counts / counts.sum()).log())
+    weights[seen] = length * embeddings[seen]
+    shares = (counts + 1.0) / (counts + 1.0).sum()
+    model.get_output_embeddings().bias.copy_(shares.log())
     logger.info("Word embeddings of %s pieces start from counts of their neighbours.", f"{int(seen.sum()):,}")
 
 
-def piece_statistics(store: TokenStore, documents: np.ndarray, vocab_size: int, width: int) -> PieceStatistics:
-    """Return counts of pieces, and embeddings that factor their positive pointwise mutual information (PPMI)."""
+def piece_statistics(
+    store: TokenStore, documents: np.ndarray, vocab_size: int, width: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return embeddings that factor the positive pointwise mutual information of pieces (PPMI), and their counts."""
     randomized_svd = require_scikit_learn()
     counts = np.zeros(vocab_size, dtype=np.int64)
     for tokens, _ in _chunks(store, documents):
@@ -73,7 +67,8 @@ def piece_statistics(store: TokenStore, documents: np.ndarray, vocab_size: int, 
     found = (left * np.sqrt(values))[seen]
     found -= found.mean(0)
     embeddings[seen, :rank] = found / max(np.linalg.norm(found, axis=1).mean(), np.finfo(np.float32).tiny)
-    return PieceStatistics(embeddings @ _rotation(width), counts)
+    # (vocab_size, width), float32: mean 0 and mean length 1 over the pieces that occur, 0 for others; (vocab_size,)
+    return embeddings @ _rotation(width), counts
 
 
 def require_scikit_learn() -> Callable:

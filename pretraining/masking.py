@@ -12,7 +12,7 @@ import torch
 from ..modeling_mybert import IGNORE_INDEX, flat_indices
 from ..tokenization import MyBertTokenizer
 from .dataset import example_generator
-from .examples.example_settings import MaskingRates, Objective
+from .settings import MaskingRates, Objective
 
 # Span lengths in words: geometric with p = 0.2, cut off at 10 (SpanBERT, Joshi et al. 2020, section 3.1).
 _SPAN_LENGTHS = np.arange(1, 11)

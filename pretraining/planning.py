@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..modeling_mybert import IGNORE_INDEX
-from .examples.example_settings import MINIMAL_TOKENS, Objective
+from .settings import MINIMAL_TOKENS, Objective
 from .token_store import TokenStore
 
 

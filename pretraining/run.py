@@ -2,7 +2,6 @@
 
 import copy
 import logging
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,7 +14,7 @@ from transformers import IntervalStrategy, TrainerCallback, TrainerControl, Trai
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..files import Checkpoint, check_available, files_written_beside, only_errors, written_beside
-from ..files.documents import Corpus, DocumentSettings
+from ..files.documents import Corpus
 from ..files.options import settings_of
 from ..files.source import GivenData
 from ..modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
@@ -33,14 +32,13 @@ from ..tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
 from .build_store import build_token_store
 from .card import fill_mask_examples, write_pretraining_card
 from .dataset import PretrainingDataset
-from .examples.example_settings import MaskingRates
-from .filtering import CorpusFilter
+from .filtering import CorpusFilter, FilterSettings
 from .initial_weights import add_rows, begin_with_statistics, learn_new_pieces, repeat_positions, require_scikit_learn
 from .masking import ChangingRate, PretrainingCollator
-from .store.store_settings import CorpusSettings, FilterSettings
+from .pretraining_arguments import Phase, PretrainingArguments
+from .settings import CorpusSettings, MaskingRates
 from .token_store import StoreSummary, TokenStore, read_summary, store_files
 from .trainer import PretrainingTrainer
-from .training.pretraining_arguments import Phase, PretrainingArguments
 
 logger = logging.getLogger(__name__)
 
@@ -84,9 +82,13 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
         sources = [arguments.data]
         files = list(map(str, store_files(Path(arguments.data))))
     else:
-        corpus = Corpus(arguments.text, DocumentSettings(**settings_of(DocumentSettings, arguments)), digests)
+        corpus = Corpus(arguments.text, arguments, digests)
         sources = corpus.sources
-        files = _files(source for source in sources if source not in given)
+        # the others are on the Hub
+        files = [source for source in sources if source not in given and Path(source).exists()]
+        for file in files:
+            if not Path(file).is_file():
+                raise ValueError(f"{file} is a pipe, which can be read only once; give files or a token store.")
     settings = arguments.decisive() | {"text": list(given.values()) or sources}
     read = [name for name in (arguments.tokenizer, arguments.model) if name]
     prepared: dict[str, Any] = {}
@@ -115,15 +117,6 @@ def split_documents(count: int, heldout: float) -> tuple[np.ndarray, np.ndarray]
     is_heldout = np.zeros(count, dtype=bool)
     is_heldout[np.linspace(0, count - 1, number).round().astype(int)] = True
     return documents[~is_heldout], documents[is_heldout]
-
-
-def _files(sources: Iterable[str]) -> list[str]:
-    """Return those sources that are files; the others are on the Hub."""
-    files = [source for source in sources if Path(source).exists()]
-    for file in files:
-        if not Path(file).is_file():
-            raise ValueError(f"{file} is a pipe, which can be read only once; give files or a token store.")
-    return files
 
 
 def _check_start(model: str) -> None:
@@ -230,14 +223,14 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
         state = _read_finished(folder.path) or _train(run, arguments)
         if "metrics" not in state:
             return {"interrupted": True}
-        examples = []
+        examples, checkpoint = [], Checkpoint(folder.path)
         if arguments.should_save:
             if arguments.objective != "ltr":  # whose model never saw [MASK]
                 shown = run.heldout if len(run.heldout) else run.training
-                examples = fill_mask_examples(folder.path, run.tokenizer, run.store, shown)
+                examples = fill_mask_examples(checkpoint, run.tokenizer, run.store, shown)
             # the card of a finished run may have been edited
             if state["steps"] or not (folder.path / "README.md").is_file():
-                write_pretraining_card(folder.path, arguments, run.store, state["wall_time"], examples)
+                write_pretraining_card(checkpoint, arguments, run.store, state["wall_time"], examples)
         described = {"examples": [asdict(example) for example in examples]}
         return state["metrics"] | described | {"interrupted": state["interrupted"]}
 

@@ -5,7 +5,7 @@ from .checkpoints import last_complete_checkpoint
 from .distributed import is_sharded, log_on_main_process, prepare_once, started_on_cpus
 from .library_settings import check_libraries
 from .optimizers import Lamb, MuonWithAdamW, MyBertAdamW, linear_schedule, matrix_groups, parameter_groups
-from .run_arguments import RunArguments, arguments_by_name, suggest_bfloat16
+from .run_arguments import EvaluationTimes, RunArguments, arguments_by_name, suggest_bfloat16
 from .run_folder import RUN_FOLDER, RunFolder, draw_curves
 from .trainer import DivergedError, ResumableTrainer
 
@@ -13,6 +13,7 @@ __all__ = [
     "RUN_FOLDER",
     "TICKS",
     "DivergedError",
+    "EvaluationTimes",
     "Lamb",
     "MuonWithAdamW",
     "MyBertAdamW",

@@ -214,26 +214,16 @@ class ReadableProgress(ProgressCallback):
             state.logging_steps = fitting_logging_steps(state.max_steps)
         self.current_step = self._first_step = state.global_step
         if state.is_world_process_zero:
-            self.training_bar = tqdm(
-                total=state.max_steps if self.budget is None else None,
-                initial=state.global_step,
-                unit="step",
-                dynamic_ncols=True,
-                disable=True if args.disable_tqdm else None,  # None: disabled without a terminal
-            )
+            total = state.max_steps if self.budget is None else None
+            self.training_bar = _bar(args, total=total, initial=state.global_step, unit="step")
 
     def on_prediction_step(
         self, args: Any, state: Any, control: Any, eval_dataloader: Any = None, **kwargs: Any
     ) -> None:
         """Advance the evaluation bar, which is removed at its end."""
         if self.prediction_bar is None and state.is_world_process_zero:
-            self.prediction_bar = tqdm(
-                desc="evaluation",
-                total=len(eval_dataloader) if has_length(eval_dataloader) else None,
-                leave=False,
-                dynamic_ncols=True,
-                disable=True if args.disable_tqdm else None,
-            )
+            total = len(eval_dataloader) if has_length(eval_dataloader) else None
+            self.prediction_bar = _bar(args, desc="evaluation", total=total, leave=False)
         if self.prediction_bar is not None:
             self.prediction_bar.update()
 
@@ -254,6 +244,11 @@ class ReadableProgress(ProgressCallback):
         best = state.best_global_step if args.load_best_model_at_end and state.best_model_checkpoint else None
         if state.is_world_process_zero and best and best != state.global_step:
             _say(f"Kept: the best checkpoint, that of step {best:,}.", args)
+
+
+def _bar(args: TrainingArguments, **settings: Any) -> Any:
+    # Without a terminal, None disables it.
+    return tqdm(**settings, dynamic_ncols=True, disable=True if args.disable_tqdm else None)
 
 
 def _say(line: str, args: TrainingArguments) -> None:

@@ -73,14 +73,7 @@ class MyBertAdamW(torch.optim.AdamW):
         self.defaults["correct_bias"] = correct_bias
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient.
-
-        Args:
-            closure: Re-evaluates the model and returns the loss.
-
-        Returns:
-            The closure's loss, or None.
-        """
+        """Update every parameter that has a gradient; returns the loss of the closure, if there is one."""
         loss = loss_of(closure)
         for group in self.param_groups:
             if group["correct_bias"]:
@@ -88,15 +81,9 @@ class MyBertAdamW(torch.optim.AdamW):
             for parameter in group["params"]:
                 if parameter.grad is not None and not self.state[parameter]:
                     on_device = group["fused"] or group["capturable"]
-                    self.state[parameter] = {
-                        "step": torch.tensor(
-                            float(UNCORRECTED_STEP), device=parameter.device if on_device else torch.device("cpu")
-                        ),
-                        "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
-                        "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
-                    }
-                    if group["amsgrad"]:
-                        self.state[parameter]["max_exp_avg_sq"] = torch.zeros_like(self.state[parameter]["exp_avg_sq"])
+                    step = torch.tensor(float(UNCORRECTED_STEP), device=parameter.device if on_device else "cpu")
+                    means = ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else []))
+                    self.state[parameter] = {"step": step, **_zeros(parameter, means)}
         super().step()
         return loss
 
@@ -158,44 +145,34 @@ class Lamb(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient.
-
-        Args:
-            closure: Re-evaluates the model and returns the loss.
-
-        Returns:
-            The closure's loss, or None.
-        """
+        """Update every parameter that has a gradient; returns the loss of the closure, if there is one."""
         loss = loss_of(closure)
         for group in self.param_groups:
+            (beta1, beta2), weight_decay = group["betas"], group["weight_decay"]
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            for parameter in parameters:
+                if not self.state[parameter]:
+                    step = torch.tensor(0.0)  # on the CPU
+                    self.state[parameter] = {"step": step, **_zeros(parameter, ("exp_avg", "exp_avg_sq"))}
+            steps, means, squares = (
+                [self.state[parameter][name] for parameter in parameters] for name in ("step", "exp_avg", "exp_avg_sq")
+            )
+            gradients: list[Any] = [parameter.grad for parameter in parameters]
+            updates = [torch.zeros_like(parameter) for parameter in parameters]  # Adam at a rate of 1 makes them -r
+            of_adam = {"amsgrad": False, "beta1": beta1, "beta2": beta2, "eps": group["eps"], "maximize": False}
             if parameters:
-                self._update(parameters, group)
+                adam(updates, gradients, means, squares, [], steps, lr=1.0, weight_decay=0.0, **of_adam)
+            for parameter, update in zip(parameters, updates, strict=True):  # reads no values from the device
+                if weight_decay:
+                    update.sub_(parameter, alpha=weight_decay)
+                    norms = parameter.norm(), update.norm()
+                    update.mul_(torch.where((norms[0] > 0) & (norms[1] > 0), norms[0] / norms[1], 1.0))
+                parameter.add_(update, alpha=group["lr"])
         return loss
 
-    def _update(self, parameters: list[torch.Tensor], group: dict[str, Any]) -> None:
-        """Update the parameters of a group, without reading values from the device."""
-        for parameter in parameters:
-            if not self.state[parameter]:
-                self.state[parameter] = {
-                    "step": torch.tensor(0.0),  # on the CPU
-                    "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
-                    "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
-                }
-        steps, means, squares = (
-            [self.state[parameter][name] for parameter in parameters] for name in ("step", "exp_avg", "exp_avg_sq")
-        )
-        gradients: list[Any] = [parameter.grad for parameter in parameters]
-        (beta1, beta2), weight_decay = group["betas"], group["weight_decay"]
-        updates = [torch.zeros_like(parameter) for parameter in parameters]  # Adam at a rate of 1 makes them -r
-        of_adam = {"amsgrad": False, "beta1": beta1, "beta2": beta2, "eps": group["eps"], "maximize": False}
-        adam(updates, gradients, means, squares, [], steps, lr=1.0, weight_decay=0.0, **of_adam)
-        for parameter, update in zip(parameters, updates, strict=True):
-            if weight_decay:
-                update.sub_(parameter, alpha=weight_decay)
-                norms = parameter.norm(), update.norm()
-                update.mul_(torch.where((norms[0] > 0) & (norms[1] > 0), norms[0] / norms[1], 1.0))
-            parameter.add_(update, alpha=group["lr"])
+
+def _zeros(parameter: torch.Tensor, names: Iterable[str]) -> dict[str, torch.Tensor]:
+    return {name: torch.zeros_like(parameter, memory_format=torch.preserve_format) for name in names}
 
 
 def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[str, Any]]:
@@ -251,7 +228,8 @@ class _Muon(torch.optim.Optimizer):
 
 def nearest_orthogonal(matrix: torch.Tensor) -> torch.Tensor:
     """Approximate U V^T of a float32 matrix U S V^T by Newton-Schulz iteration."""
-    found = matrix.to(torch.bfloat16 if _multiplies_bfloat16(matrix.device) else torch.float32)
+    is_fast = matrix.device.type != "cpu" or bool(bfloat16_features())
+    found = matrix.to(torch.bfloat16 if is_fast else torch.float32)
     is_tall = matrix.shape[0] > matrix.shape[1]
     if is_tall:
         found = found.T
@@ -261,12 +239,6 @@ def nearest_orthogonal(matrix: torch.Tensor) -> torch.Tensor:
         found = torch.addmm(found, torch.addmm(square, square, square, beta=_B, alpha=_C), found, beta=_A)
     # Singular values are 0.7 to 1.2.
     return found.T if is_tall else found
-
-
-def _multiplies_bfloat16(device: torch.device) -> bool:
-    if device.type == "cpu":
-        return bool(bfloat16_features())
-    return True
 
 
 class MuonWithAdamW(torch.optim.Optimizer):
@@ -323,14 +295,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         super().__init__([group for part in parts for group in part.param_groups], {"lr": lr})
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient.
-
-        Args:
-            closure: Re-evaluates the model and returns the loss.
-
-        Returns:
-            The closure's loss, or None.
-        """
+        """Update every parameter that has a gradient; returns the loss of the closure, if there is one."""
         loss = loss_of(closure)
         for part in self._parts:
             # Share groups and state again: `load_state_dict` and FSDP replace those of this optimizer.

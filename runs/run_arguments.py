@@ -61,20 +61,55 @@ def fitting_workers() -> int:
 
 
 @dataclass
-class RecordArguments(TrainingArguments):
-    """When to evaluate, save and log; the fields have another default or clearer help."""
+class EvaluationTimes:
+    """When to evaluate and save; where the best checkpoint is kept, a run's result depends on it."""
 
     group = Group.RECORDS
     eval_strategy: IntervalStrategy | str = option("no", "When to evaluate: no, steps, epoch.")
     eval_steps: float | None = option(None, "Steps between evaluations; below 1, a share of all steps.")
+    eval_delay: float = option(
+        0, "Epochs or steps, whichever eval_strategy counts, before the first evaluation.", group=Group.FURTHER
+    )
+    save_strategy: SaveStrategy | str = option("steps", "When to save a checkpoint: no, steps, epoch, best.")
+    save_steps: float = option(500, "Steps between checkpoints; below 1, a share of all steps.")
+
+
+@dataclass
+class DecidingArguments(TrainingArguments):
+    """Settings of transformers, as they are there, that decide a run's result."""
+
+    group, decides = Group.FURTHER, True
+    optim_args: str | None = option()
+    optim_target_modules: None | str | list[str] = option()  # noqa: RUF036  # the order matters to HfArgumentParser
+    label_smoothing_factor: float = option()
+    neftune_noise_alpha: float | None = option()
+    tf32: bool | None = option()
+    bf16_full_eval: bool = option()
+    fp16_full_eval: bool = option()
+    average_tokens_across_devices: bool = option()
+    dataloader_drop_last: bool = option()
+    train_sampling_strategy: str = option()
+    length_column_name: str = option()
+    ignore_data_skip: bool = option()
+    save_only_model: bool = option()
+    greater_is_better: bool | None = option()
+
+
+@dataclass
+class RecordArguments(EvaluationTimes, DecidingArguments):
+    """What to evaluate, save and log; the fields have another default or clearer help."""
+
+    group = Group.RECORDS
     per_device_eval_batch_size: int = option(64, "Sequences per batch in evaluation.", AT_LEAST_1)
     eval_accumulation_steps: int | None = option(range=AT_LEAST_1, group=Group.FURTHER)
     metric_for_best_model: str | None = option(
-        None, "The metric that decides which model is best (default: the task's main one, or the loss)."
+        None,
+        "The metric that decides which model is best (default: the task's main one, or the loss).",
+        decides=True,
     )
-    load_best_model_at_end: bool | None = option(False, "Keep the best checkpoint by that metric, not the last.")
-    save_strategy: SaveStrategy | str = option("steps", "When to save a checkpoint: no, steps, epoch, best.")
-    save_steps: float = option(500, "Steps between checkpoints; below 1, a share of all steps.")
+    load_best_model_at_end: bool | None = option(
+        False, "Keep the best checkpoint by that metric, not the last.", decides=True
+    )
     save_total_limit: int | None = option()
     logging_steps: float | None = option(
         None, "Steps between log entries; below 1, a share of all. Default: 50, or a 20th of a short run."

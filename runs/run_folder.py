@@ -4,7 +4,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from typing_extensions import Self
 from ..files import (
     MODEL_FOLDER,
     PARTIAL,
+    check_not_read,
     check_output_folder,
     clear_folder,
     locked,
@@ -21,6 +22,7 @@ from ..files import (
     remove,
     write_json,
 )
+from ..files.output import emptied_again
 from ..files.text import new_digest
 from ..visualization import training_curves
 
@@ -94,7 +96,7 @@ class RunFolder:
             if left.name != _PREPARATION:
                 remove(left)
         preparation = self.path / _PREPARATION
-        self._held.callback(_remove_if_empty, preparation)
+        self._held.enter_context(emptied_again()).append(preparation)
         has_run = (self.path / RUN_FILE).is_file()
         if has_run and not (preparation / RUN_FILE).is_file():
             _move_up(preparation)  # a killed call may not have finished this
@@ -122,11 +124,8 @@ class RunFolder:
         is_run = any((self.path / place / RUN_FILE).is_file() for place in ("", _PREPARATION))
         if not is_run or self.overwrite:
             check_output_folder(self.path, RUN_FOLDER if is_run else (), self.overwrite)
-        for read in (*files, *folders) if self.overwrite else ():
-            if Path(read).resolve().is_relative_to(self.path.resolve()):
-                raise ValueError(
-                    f"{self.path} holds {read}, which the run reads, so it cannot be overwritten; name another."
-                )
+        if self.overwrite:
+            check_not_read(self.path, [*files, *folders])
 
     def _take_up(self, place: Path, settings: Mapping[str, Any], files: Sequence[str | Path]) -> bool:
         """Record the run in `place`; returns whether it was there already. Another run is an error, or replaced."""
@@ -187,11 +186,6 @@ def _move_up(preparation: Path) -> None:
             if not entry.name.startswith("."):
                 entry.replace(preparation.parent / entry.name)
         shutil.rmtree(preparation)
-
-
-def _remove_if_empty(path: Path) -> None:
-    with suppress(OSError):
-        path.rmdir()
 
 
 def _file_states(files: Sequence[str | Path], known: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -11,7 +11,7 @@ from ..files.options import Group, check_required, option
 from ..finetuning import FinetuningArguments
 from ..pretraining import PretrainingArguments, pretrain
 from ..pretraining.run import prepare_run
-from ..pretraining.store.store_settings import CorpusSettings
+from ..pretraining.settings import CorpusSettings
 from ..runs import RunFolder, prepare_once
 from ..tokenization import VocabularyBasics
 from .study_settings import (
@@ -63,7 +63,7 @@ class AblationArguments(StudySettings):
     """Settings of `run_ablation`."""
 
     group = Group.TABLE
-    text: list[str] = option([], "Text to pretrain on, as in `mybert pretrain`.", group=Group.INPUT)
+    text: list[str] = option([], "Text to pretrain on, as in `mybert pretrain`.", group=Group.INPUT, positional=1)
     output_dir: str = option(
         "", "Folder for all models and the table.", group=Group.INPUT, comes_last=True, required=True
     )

@@ -14,7 +14,7 @@ from transformers import HfArgumentParser
 from ..files import refuse_address, write_json, write_text
 from ..files.options import Group, contradicting, may_be_none, option
 from ..finetuning import FEATURES, TASKS, FinetuningArguments, finetune
-from ..finetuning.data.rows import files_of
+from ..finetuning.data import files_of
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,6 @@ def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str
     # what cannot be None has its default. No map may contain a setting of `own`, which `study` decides (in messages).
     chosen: dict[str, Any] = {}
     parser = HfArgumentParser(kind, add_help=False, exit_on_error=False)
-    actions = {action.dest: action for action in parser._actions}
     nullable = may_be_none(kind)
     for name, some in settings.items():
         if unknown := sorted(set(some) - set(kind.__dataclass_fields__)):  # type: ignore[attr-defined]
@@ -77,9 +76,9 @@ def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str
             if value is None and setting not in nullable:
                 chosen.pop(setting, None)
                 continue
-            if isinstance(value, str) and setting in actions:
+            if isinstance(value, str):
                 try:
-                    value = parser._get_value(actions[setting], value)
+                    value = getattr(parser.parse_known_args([f"--{setting}={value}"])[0], setting)
                 except ArgumentError as error:
                     raise ValueError(f"{name} has {value!r} as {setting} ({error.message}).") from None
             chosen[setting] = value

@@ -8,13 +8,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ..files import refuse_address, written_beside
 from ..files.options import Group, check_required, option
-from ..files.yaml_keys import refuse_repeated_keys
+from ..files.yaml_files import read_yaml
 from ..finetuning import TASKS, FinetuningArguments
-from ..finetuning.tasks.task_arguments import evaluation_names
+from ..finetuning.tasks.registry import evaluation_names
 from ..finetuning.training.trainer import loss_in
 from .study_settings import (
     MAJORITY,
@@ -58,16 +56,7 @@ def read_suite(name: str) -> Suite:
         refuse_address(name)
         known = ", ".join(sorted(suite.stem for suite in _SUITES.glob("*.yaml")))
         raise FileNotFoundError(f"There is no suite {name}; expected {known}, or a YAML file.")
-    try:
-        text = path.read_text(encoding="utf-8")
-        refuse_repeated_keys(yaml.compose(text, Loader=yaml.SafeLoader))
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: bad byte at offset {error.start}.") from error
-    except ValueError as error:
-        raise ValueError(f"{path} {error}.") from error
+    found = read_yaml(path)
     known_keys = Suite.__dataclass_fields__
     tasks = found.get("tasks") if isinstance(found, dict) else None
     if not tasks or not isinstance(tasks, dict) or set(found) - set(known_keys):
@@ -111,7 +100,7 @@ class SuiteArguments(StudySettings):
 
     group = Group.TABLE
     model: str = option(
-        "", "Model folder or Hub name to start from, for every task.", group=Group.INPUT, required=True
+        "", "Model folder or Hub name to start from, for every task.", group=Group.INPUT, required=True, positional=1
     )
     data_dir: str = option("", "Folder with the benchmark's files as downloaded.", group=Group.INPUT, required=True)
     output_dir: str = option(

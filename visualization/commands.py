@@ -19,8 +19,8 @@ class AttentionArguments(Settings):
     """Arguments of `mybert attention`."""
 
     group = Group.INPUT
-    model: str = option(help="Model folder or Hub name, with its tokenizer.")
-    text: list[str] = option(help="The text, or the two of a pair.")
+    model: str = option(help="Model folder or Hub name, with its tokenizer.", positional=1)
+    text: list[str] = option(help="The text, or the two of a pair.", positional=2)
     output: str = option(
         "attention.html", "File to write: .html is an interactive page, .png a picture.", comes_last=True
     )
@@ -79,7 +79,7 @@ class CurvesArguments:
     """Arguments of `mybert curves`."""
 
     group = Group.INPUT
-    run_dir: str = option(help="Output folder of a training run, also of one that is still running.")
+    run_dir: str = option(help="Output folder of a training run, also of one that is still running.", positional=1)
     output: str | None = option(
         None, "PNG file to write; by default the run's own training_curves.png, redrawn.", comes_last=True
     )

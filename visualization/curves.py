@@ -208,7 +208,7 @@ def _draw_panel(
     last_step: int,
     majority: float | None,
 ) -> None:
-    from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, PercentFormatter
+    from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
     labels = []  # (height, text, colour) at the right edge
     number = ".1%" if panel.is_share else ".3g"
@@ -239,7 +239,7 @@ def _draw_panel(
     if panel.is_share:
         ax.yaxis.set_major_formatter(PercentFormatter(xmax=1))
     else:
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.yaxis.set_major_locator(MaxNLocator(5, steps=_TICK_STEPS))
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=_TICK_STEPS, integer=True))

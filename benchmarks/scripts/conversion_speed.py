@@ -9,7 +9,9 @@ after its imports.
 """
 
 import argparse
+import statistics
 import tempfile
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from ...conversion import (
 )
 from ...files import write_json
 from ...modeling_mybert import MyBertConfig, MyBertForPreTraining  # noqa: F401 - imported before the clock starts
-from ..harness import REPEATS, flag, heading, median_seconds, memory, row, run_apart, script
+from ..harness import REPEATS, check_agreement, flag, heading, memory, row, run_apart, script, take_turns
 
 CONFIGURATION: dict[str, Any] = {
     "vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -58,46 +60,28 @@ def peak_memory(folder: Path, adam: bool, verify: bool) -> float:
     return memory("VmHWM") - before
 
 
-def tensorflow_times(prefix: Path, repeats: int) -> list[tuple[str, float, str]]:
-    """A row for TensorFlow reading the same file, if it is installed; checks that all tensors agree."""
+def touch(tensors: Iterable[np.ndarray]) -> None:
+    for tensor in tensors:
+        np.add.reduce(tensor, axis=None)
+
+
+def tensorflow_reader(prefix: Path) -> dict[str, Callable[[], None]]:
+    """TensorFlow reading all tensors of the same file, if it is installed; they are compared."""
     try:
         import tensorflow as tf
     except ImportError:
-        return []
-
-    def read_all() -> None:
-        reader = tf.train.load_checkpoint(str(prefix))
-        for name in reader.get_variable_to_shape_map():
-            np.add.reduce(reader.get_tensor(name), axis=None)
+        return {}
 
     reader, bundle = tf.train.load_checkpoint(str(prefix)), read_tensor_bundle(prefix)
     assert set(reader.get_variable_to_shape_map()) == set(bundle)
-    assert all(np.array_equal(reader.get_tensor(name), bundle[name]) for name in bundle)
-    return [(f"the same with TensorFlow {tf.__version__}", median_seconds(read_all, repeats), "all tensors equal")]
-
-
-def measure_conversion(folder: Path, adam: bool, repeats: int) -> list[tuple[str, float, str]]:
-    """Rows of the table for the checkpoint in a folder: what, seconds, remark."""
-    prefix = folder / "bert_model.ckpt"
+    for name in bundle:
+        check_agreement(name, reader.get_tensor(name), bundle[name], 0)
 
     def read_all() -> None:
-        bundle = read_tensor_bundle(prefix)
-        for name in bundle:
-            np.add.reduce(bundle[name], axis=None)  # touch every value
+        reader = tf.train.load_checkpoint(str(prefix))
+        touch(map(reader.get_tensor, reader.get_variable_to_shape_map()))
 
-    rows = [
-        ("list names and shapes", median_seconds(partial(read_tensor_bundle, prefix), repeats), "the index only"),
-        ("read all tensors, CRC checked", median_seconds(read_all, repeats), "memory-mapped, every value touched"),
-        *tensorflow_times(prefix, repeats),
-    ]
-    for verify in (False, True):
-        options: dict[str, Any] = {"optimizer": adam, "verify": verify, "overwrite": True}
-        seconds = median_seconds(partial(convert_google_checkpoint, folder, folder / "model", **options), repeats)
-        peak = run_apart(peak_memory, folder, adam, verify)
-        rows.append((f"convert to a model folder{', verified' * verify}", seconds, f"peak memory +{peak:,.0f} MB"))
-    write_back = partial(export_google_checkpoint, folder / "model", folder / "out/m", verify=False, overwrite=True)
-    seconds = median_seconds(write_back, repeats)
-    return [*rows, ("write back as a checkpoint", seconds, "")]
+    return {f"the same with TensorFlow {tf.__version__}": read_all}
 
 
 @script(
@@ -107,14 +91,28 @@ def measure_conversion(folder: Path, adam: bool, repeats: int) -> list[tuple[str
 )
 def main(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
-        folder, repeats = Path(name), arguments.repeats
-        megabytes = make_checkpoint(folder, arguments.adam) / 1e6
-        rows = measure_conversion(folder, arguments.adam, repeats)
-    print(f"Checkpoint of {megabytes:,.0f} MB{' with Adam moments' * arguments.adam}, median of {repeats}\n")
+        folder, adam = Path(name), arguments.adam
+        prefix = folder / "bert_model.ckpt"
+        megabytes = make_checkpoint(folder, adam) / 1e6
+        convert = partial(convert_google_checkpoint, folder, folder / "model", optimizer=adam, overwrite=True)
+        runs: dict[str, Callable[[], Any]] = {
+            "list names and shapes": partial(read_tensor_bundle, prefix),
+            "read all tensors, CRC checked": lambda: touch(read_tensor_bundle(prefix).values()),
+            **tensorflow_reader(prefix),
+            "convert to a model folder": partial(convert, verify=False),
+            "convert to a model folder, verified": partial(convert, verify=True),
+            "write back as a checkpoint": partial(
+                export_google_checkpoint, folder / "model", folder / "out/m", verify=False, overwrite=True
+            ),
+        }
+        seconds, _ = take_turns(runs, arguments.repeats, untimed=0)
+        peaks = {name: run_apart(peak_memory, folder, adam, "verified" in name) for name in runs if "convert" in name}
+    print(f"Checkpoint of {megabytes:,.0f} MB{' with Adam moments' * adam}, median of {arguments.repeats}\n")
     print(heading("what", "seconds", "MB/s", ""))
-    for label, seconds, note in rows:
-        rate = f"{megabytes / seconds:,.0f}" if seconds > 0.02 else ""
-        print(row(label, f"{seconds:.3f}", rate, note))
+    for name, values in seconds.items():
+        median = statistics.median(values)
+        rate = f"{megabytes / median:,.0f}" if median > 0.02 else ""
+        print(row(name, f"{median:.3f}", rate, f"peak memory +{peaks[name]:,.0f} MB" if name in peaks else ""))
 
 
 if __name__ == "__main__":

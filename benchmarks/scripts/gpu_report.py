@@ -17,8 +17,7 @@ import tempfile
 import time
 import traceback
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -30,7 +29,7 @@ import yaml
 from accelerate.utils import send_to_device
 from torch import nn
 
-from ...files import read_json_object, write_text
+from ...files import read_json_object
 from ...modeling_mybert import IGNORE_INDEX
 from ...modeling_mybert.configuration_mybert import fields_of_size
 from ...modeling_mybert.losses_mybert import linear_cross_entropy
@@ -40,6 +39,7 @@ from ..harness import (
     NO_DROPOUT,
     PEER,
     Batch,
+    check_agreement,
     count,
     describe_setting,
     flag,
@@ -64,7 +64,6 @@ TITLES = {
 VOCABULARY = 30592  # a multiple of 64 above 30,522: the same for all sides
 MASKED = 0.15
 WARM_UP = 3  # untimed calls before the timed ones
-COMPILED_PEER = "transformers, compiled"
 # Relative, for the first loss and its gradient's norm in bfloat16; the same of the vocabulary layer; and the mean
 # difference of hidden states of size 1: bfloat16 has a precision of 0.004, and every layer rounds.
 TRAINING_TOLERANCE, VOCABULARY_TOLERANCE, STATES_TOLERANCE = 0.01, 0.02, 0.02
@@ -74,38 +73,28 @@ STORE_TOKENS, SENTENCE, DOCUMENT = 4_000_000, 20, 10  # tokens; tokens of a sent
 Section = Iterator[str]  # the lines of a section of the report, each as soon as it is measured
 
 
-@dataclass(frozen=True)
-class GpuSettings:
-    """What to measure, and on which device; on a CPU everything runs at a tiny size."""
+Settings = argparse.Namespace  # the flags of `main`, and the device
 
-    sizes: Sequence[str] = ("base", "large")
-    lengths: Sequence[int] = (128, 512)  # maximum sequence lengths of batches, in tokens
-    fills: Sequence[float] = (0.5, 1.0)  # ratios of mean to maximum length: 1, 1/2, 1/3 and so on
-    tokens: int = 32768  # real tokens in a batch, a multiple of the lengths
-    steps: int = 10  # timed calls, of which medians are reported
-    recipe_steps: int = 60  # training steps of the recipe
-    backend: str = "inductor"  # of torch.compile
-    vocabulary: int = VOCABULARY  # its size
-    device: str = field(default_factory=lambda: "cuda" if torch.cuda.is_available() else "cpu")
 
-    def network(self, size: str) -> dict[str, Any]:
-        """Return fields of a configuration, without dropout."""
-        return {"vocab_size": self.vocabulary, **fields_of_size(size), **NO_DROPOUT}
+def network(settings: Settings, size: str) -> dict[str, Any]:
+    """Return fields of a configuration, without dropout."""
+    return {"vocab_size": settings.vocabulary, **fields_of_size(size), **NO_DROPOUT}
 
-    def autocast(self) -> torch.autocast:
-        return torch.autocast(self.device, dtype=torch.bfloat16)
 
-    def measured(self, call: Callable[[], Any]) -> tuple[float, float]:
-        """Return the median seconds of a call, and its peak memory in GB, NaN on a CPU."""
-        if self.device == "cuda":
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-        for _ in range(WARM_UP):
-            call()
-        return median_seconds(call, self.steps), self.peak()
+def autocast(settings: Settings) -> torch.autocast:
+    return torch.autocast(settings.device, dtype=torch.bfloat16)
 
-    def peak(self) -> float:
-        return torch.cuda.max_memory_allocated() / 1e9 if self.device == "cuda" else float("nan")
+
+def measured(call: Callable[[], Any], settings: Settings) -> tuple[float, float]:
+    """Return the median seconds of a call, and its peak memory in GB, NaN on a CPU."""
+    if settings.device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    return median_seconds(call, settings.steps, WARM_UP), gpu_memory(settings)
+
+
+def gpu_memory(settings: Settings) -> float:
+    return torch.cuda.max_memory_allocated() / 1e9 if settings.device == "cuda" else float("nan")
 
 
 def matrix_rate(device: str, dtype: torch.dtype) -> float:
@@ -168,55 +157,50 @@ def needed_work(size: str, lengths: torch.Tensor, masked: int, vocabulary: int) 
     return 3 * 2 * (products + attention)
 
 
-class _Theirs:
-    """transformers' loss, as its model computes it, but compiled; inside the model it would not be."""
+def compiled_theirs(model: Any, backend: str) -> Callable[..., torch.Tensor]:
+    """The loss of transformers, as its model computes it, but compiled; inside the model it would not be."""
+    for part in (*model.bert.encoder.layer, model.cls.predictions):
+        part.compile(backend=backend, dynamic=False)
 
-    def __init__(self, model: torch.nn.Module, backend: str) -> None:
-        self.model = model
-        for part in (*model.get_submodule("bert.encoder.layer").children(), model.get_submodule("cls.predictions")):
-            part.compile(backend=backend, dynamic=False)
-        self._both_losses = torch.compile(_both_losses, backend=backend, dynamic=False)
+    @torch.compile(backend=backend, dynamic=False)
+    def both_losses(
+        words: torch.Tensor, pairs: torch.Tensor, labels: torch.Tensor, next_sentence_label: torch.Tensor
+    ) -> torch.Tensor:
+        of_words = F.cross_entropy(words.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORE_INDEX)
+        return of_words + F.cross_entropy(pairs.float(), next_sentence_label)
 
-    def __call__(self, labels: torch.Tensor, next_sentence_label: torch.Tensor, **batch: torch.Tensor) -> torch.Tensor:
-        outputs = self.model(**batch)
-        return self._both_losses(
-            outputs.prediction_logits, outputs.seq_relationship_logits, labels, next_sentence_label
-        )
+    def loss(labels: torch.Tensor, next_sentence_label: torch.Tensor, **batch: torch.Tensor) -> torch.Tensor:
+        outputs = model(**batch)
+        return both_losses(outputs.prediction_logits, outputs.seq_relationship_logits, labels, next_sentence_label)
 
-
-def _both_losses(
-    words: torch.Tensor, pairs: torch.Tensor, labels: torch.Tensor, next_sentence_label: torch.Tensor
-) -> torch.Tensor:
-    of_words = F.cross_entropy(words.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORE_INDEX)
-    return of_words + F.cross_entropy(pairs.float(), next_sentence_label)
+    return loss
 
 
-class _Ours:
-    """mybert's loss; compiled in parts, like the other side; `mybert pretrain --torch_compile` compiles the whole."""
-
-    def __init__(self, model: torch.nn.Module, backend: str) -> None:
-        self.model = model
-        for layer in model.get_submodule("bert.encoder.layer").children():
-            layer.compile(backend=backend, dynamic=False)  # one graph for all layers saves minutes
-        head: Any = model.get_submodule("cls.predictions")
-        head.with_loss = torch.compile(head.with_loss, backend=backend, dynamic=False)
-
-    def __call__(self, **batch: Any) -> torch.Tensor:
-        return self.model(**batch).loss
+def compiled_ours(model: Any, backend: str) -> Callable[..., torch.Tensor]:
+    """The loss of mybert, compiled in parts like the other side; `mybert pretrain --torch_compile` compiles all."""
+    for layer in model.bert.encoder.layer:
+        layer.compile(backend=backend, dynamic=False)  # one graph for all layers saves minutes
+    head = model.cls.predictions
+    head.with_loss = torch.compile(head.with_loss, backend=backend, dynamic=False)
+    return lambda **batch: model(**batch).loss
 
 
-class _Measurement:
+SIDES = {"transformers, compiled": compiled_theirs, "mybert, packed and compiled": compiled_ours}
+
+
+class TrainingSide:
     """One side in training, with learning rate 0, so that the weights stay the same."""
 
-    def __init__(self, side: _Theirs | _Ours, settings: GpuSettings) -> None:
-        self._side = side
-        self._settings = settings
-        self._optimizer = torch.optim.AdamW(side.model.parameters(), lr=0.0, fused=True)
+    def __init__(self, side: str, model: nn.Module, settings: Settings) -> None:
+        self._model, self._settings = model.train().to(settings.device), settings
+        self._loss = SIDES[side](model, settings.backend)
+        self._optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, fused=True)
 
     def loss_and_gradient(self, batch: dict[str, Any]) -> tuple[float, float]:
+        """The loss and the norm of its gradient."""
         self._optimizer.zero_grad()  # an earlier batch may have run out of memory halfway
         loss = self._forward_and_backward(batch)
-        gradients = [p.grad for p in self._side.model.parameters() if p.grad is not None]
+        gradients = [p.grad for p in self._model.parameters() if p.grad is not None]
         found = float(loss), float(torch.nn.utils.get_total_norm(gradients))
         self._optimizer.zero_grad()
         return found
@@ -227,13 +211,13 @@ class _Measurement:
         self._optimizer.zero_grad()
 
     def _forward_and_backward(self, batch: dict[str, Any]) -> torch.Tensor:
-        with self._settings.autocast():
-            loss = self._side(**batch)
+        with autocast(self._settings):
+            loss = self._loss(**batch)
         loss.backward()
         return loss.detach()
 
 
-def training_section(settings: GpuSettings, rate: float) -> Section:
+def training_section(settings: Settings, rate: float) -> Section:
     """Yield a row for every size, side, length and fill; different losses or gradients are an error."""
     yield heading(
         *("size", "length", "full", "", "tokens/s", "share of the matrix rate", "peak memory, GB", "times as fast")
@@ -243,14 +227,13 @@ def training_section(settings: GpuSettings, rate: float) -> Section:
             yield from _training_rows(size, settings, rate)
 
 
-def _training_rows(size: str, settings: GpuSettings, rate: float) -> Section:
+def _training_rows(size: str, settings: Settings, rate: float) -> Section:
     losses: dict[tuple[int, float], tuple[float, float]] = {}
     speeds: dict[tuple[int, float], float] = {}
-    models = matched_models("ForPreTraining", settings.network(size)).values()
-    sides: dict[str, type[_Theirs] | type[_Ours]] = {COMPILED_PEER: _Theirs, "mybert, packed and compiled": _Ours}
-    for place, ((name, side), model) in enumerate(zip(sides.items(), models, strict=True)):
+    models = matched_models("ForPreTraining", network(settings, size)).values()
+    for place, (name, model) in enumerate(zip(SIDES, models, strict=True)):
         torch.compiler.reset()
-        measurement = _Measurement(side(model.train().to(settings.device), settings.backend), settings)
+        training = TrainingSide(name, model, settings)
         for length, fill in product(settings.lengths, settings.fills):
             generator = torch.Generator().manual_seed(0)
             lengths = draw_lengths(settings.tokens // length, length, round(1 / fill), generator)
@@ -260,15 +243,14 @@ def _training_rows(size: str, settings: GpuSettings, rate: float) -> Section:
             work, tokens = needed_work(size, torch.tensor(lengths), labels, settings.vocabulary), sum(lengths)
             cells = (size, length, f"{tokens / batches[0]['input_ids'].numel():.0%}", name)
             try:
-                found = measurement.loss_and_gradient(batch)
-                seconds, peak = settings.measured(partial(measurement.step, batch))
+                found = training.loss_and_gradient(batch)
+                seconds, peak = measured(partial(training.step, batch), settings)
             except torch.OutOfMemoryError:
                 yield row(*cells, "out of memory", "", "", "")
                 continue
             expected = losses.setdefault((length, fill), found)
-            for ours, theirs in zip(found, expected, strict=True):
-                close = abs(ours - theirs) <= TRAINING_TOLERANCE * theirs
-                assert close, f"loss and gradient are {found}, not {expected}"
+            for what, ours, theirs in zip(("the losses", "the gradients' norms"), found, expected, strict=True):
+                check_agreement(what, ours, theirs, TRAINING_TOLERANCE, relative=True)
             speed = tokens / seconds
             if place == 0:
                 speeds[length, fill] = speed
@@ -305,7 +287,7 @@ def liger(layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor) -> torch
     return loss(layer.weight.bfloat16(), states.bfloat16(), labels, layer.bias.bfloat16()).float()
 
 
-def ways(settings: GpuSettings) -> dict[str, Way]:
+def ways(settings: Settings) -> dict[str, Way]:
     found: dict[str, Way] = {"mybert": plain, "mybert, compiled": torch.compile(plain, backend=settings.backend)}
     if hasattr(nn, "LinearCrossEntropyOptions"):
         found["torch, in chunks"] = torch_in_chunks
@@ -314,7 +296,7 @@ def ways(settings: GpuSettings) -> dict[str, Way]:
     return found
 
 
-def vocabulary_section(settings: GpuSettings) -> Section:
+def vocabulary_section(settings: Settings) -> Section:
     """Yield a row for every width and implementation; different losses or gradients are an error."""
     yield heading("width", "labels", "", "milliseconds", "peak memory, GB")
     labelled = round(MASKED * settings.tokens)
@@ -331,15 +313,15 @@ def vocabulary_section(settings: GpuSettings) -> Section:
             found = [float(tensor.norm()) for tensor in step()]
             expected = expected or found
             for value, other in zip(found, expected, strict=True):
-                assert abs(value - other) <= VOCABULARY_TOLERANCE * other, f"{name} differs: {found}, {expected}"
-            seconds, peak = settings.measured(step)
+                check_agreement(f"norms with {name}", value, other, VOCABULARY_TOLERANCE, relative=True)
+            seconds, peak = measured(step, settings)
             yield row(width, f"{labelled:,}", name, f"{1000 * seconds:.2f}", f"{peak:.2f}")
 
 
 def _loss_and_gradients(
-    way: Way, layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor, settings: GpuSettings
+    way: Way, layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor, settings: Settings
 ) -> list[torch.Tensor]:
-    with settings.autocast():
+    with autocast(settings):
         loss = way(layer, states, labels)
     return [loss.detach(), *torch.autograd.grad(loss, (states, layer.weight, layer.bias))]
 
@@ -347,7 +329,7 @@ def _loss_and_gradients(
 # Inference in bfloat16: mybert and transformers with SDPA, and with flash attention if installed.
 
 
-def inference_section(settings: GpuSettings) -> Section:
+def inference_section(settings: Settings) -> Section:
     """Yield a row for every size, batch (sentences, full rows) and side; different hidden states are an error."""
     yield heading("size", "batch", "full", "", "milliseconds", "real tokens/s", "times as fast")
     longest = max(settings.lengths)
@@ -357,8 +339,8 @@ def inference_section(settings: GpuSettings) -> Section:
         f"rows of {longest}": random_batch((longest,) * max(1, settings.tokens // longest), settings.vocabulary),
     }
     for size in settings.sizes:
-        network = settings.network(size) | {"max_position_embeddings": max(512, longest)}
-        models = {name: model.to(settings.device, torch.bfloat16) for name, model in matched_encoders(network).items()}
+        sizes = network(settings, size) | {"max_position_embeddings": max(512, longest)}
+        models = {name: model.to(settings.device, torch.bfloat16) for name, model in matched_encoders(sizes).items()}
         sides = {name: encoder_of(model) for name, model in models.items()}
         for what, batch in batches.items():
             tensors = send_to_device(batch, settings.device)
@@ -367,10 +349,10 @@ def inference_section(settings: GpuSettings) -> Section:
             if full == 1:
                 del tensors["attention_mask"]
             states = [encode(tensors).float().cpu()[is_token] for encode in sides.values()]
-            difference = float((states[1] - states[0]).abs().mean())
-            assert difference < STATES_TOLERANCE, f"states differ by {difference:.3f}"
+            check_agreement("the states", (states[1] - states[0]).abs().mean(), 0, STATES_TOLERANCE)
             runs: dict[str, Callable[[], Any]] = {name: partial(encode, tensors) for name, encode in sides.items()}
-            seconds = take_turns(runs, settings.steps) | _with_flash_attention(models[PEER], tensors, settings)
+            seconds, _ = take_turns(runs, settings.steps)
+            seconds |= _with_flash_attention(models[PEER], tensors, settings)
             peer = statistics.median(seconds[PEER])
             for name, values in seconds.items():
                 median = statistics.median(values)
@@ -378,14 +360,14 @@ def inference_section(settings: GpuSettings) -> Section:
                 yield row(size, what, f"{full:.0%}", name, *cells)
 
 
-def _with_flash_attention(model: Any, batch: Batch, settings: GpuSettings) -> dict[str, list[float]]:
+def _with_flash_attention(model: Any, batch: Batch, settings: Settings) -> dict[str, list[float]]:
     """Seconds of transformers with flash attention 2; empty if neither `flash_attn` nor `kernels` provides it."""
     try:
         model.set_attn_implementation("flash_attention_2")
     except (ImportError, ValueError, OSError):  # not installed, not for this device, or no network
         return {}
     try:
-        return take_turns({"transformers, flash attention 2": partial(encoder_of(model), batch)}, settings.steps)
+        return take_turns({"transformers, flash attention 2": partial(encoder_of(model), batch)}, settings.steps)[0]
     finally:
         model.set_attn_implementation("sdpa")
 
@@ -403,7 +385,7 @@ def made_up_documents(tokens: int, words: int) -> Iterator[list[str]]:
         yield [" ".join(f"w{word}" for word in sentence) for sentence in document.tolist()]
 
 
-def recipe_section(settings: GpuSettings, rate: float, changes: Mapping[str, Any]) -> Section:
+def recipe_section(settings: Settings, rate: float, changes: Mapping[str, Any]) -> Section:
     """Yield a row for the recipe's training with `changes`; `rate` is the device's in operations per second."""
     yield heading(
         *("steps", "sequences a step", "tokens/s", "share of the matrix rate", "peak memory, GB", "first loss", "last")
@@ -435,99 +417,74 @@ def recipe_section(settings: GpuSettings, rate: float, changes: Mapping[str, Any
     sequences = recipe["per_device_train_batch_size"] * recipe["gradient_accumulation_steps"]
     sequences *= recipe["row_length"] // length
     losses = (f"{logs[place]['mlm_loss']:.2f}" for place in (0, -1))
-    shares = f"{speed * work / length / rate:.0%}", f"{settings.peak():.1f}"
+    shares = f"{speed * work / length / rate:.0%}", f"{gpu_memory(settings):.1f}"
     yield row(state["global_step"], f"{sequences:,}", f"{speed:,.0f}", *shares, *losses)
 
 
 # The report.
 
 
-class ReportFile:
-    """A Markdown file that is complete after every line."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._text = ""
-
-    def add(self, lines: str) -> None:
-        print(lines, flush=True)
-        self._text += f"{lines}\n"
-        write_text(self.path, self._text)
-
-
-def tests_section(path: Path) -> tuple[Section, bool]:
+def tests_section(path: Path) -> tuple[str, bool]:
     """The lines for pytest's JUnit file, and whether no test failed."""
     cases = list(ElementTree.parse(path).getroot().iter("testcase"))
-    outcomes = {
-        name: [case for case in cases if case.find(name) is not None] for name in ("failure", "error", "skipped")
-    }
-    bad = [*outcomes["failure"], *outcomes["error"]]
-    passed = len(cases) - len(bad) - len(outcomes["skipped"])
-    lines = [f"{passed} passed, {len(bad)} failed, {len(outcomes['skipped'])} skipped."]
+    bad = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    skipped = sum(case.find("skipped") is not None for case in cases)
+    lines = [f"{len(cases) - len(bad) - skipped} passed, {len(bad)} failed, {skipped} skipped."]
     lines += [f"- failed: `{case.get('classname')}::{case.get('name')}`" for case in bad]
-    return iter(lines), not bad
-
-
-def measure_and_write(arguments: argparse.Namespace, settings: GpuSettings) -> bool:
-    """Measure the requested sections, and write them line by line; return whether all succeeded."""
-    report, begin, is_good = ReportFile(arguments.output), time.perf_counter(), True
-    rate = matrix_rate(settings.device, torch.bfloat16)
-    report.add(f"# Report of a GPU\n\n{describe_setting()}")
-    report.add(f"\nA large bfloat16 matrix product runs at {rate / 1e12:.4g} TFLOP/s. `{shlex.join(sys.argv)}`")
-    if arguments.tests is not None:
-        lines, is_good = tests_section(arguments.tests)
-        report.add("\n## Tests\n\n" + "\n".join(lines))
-    sections: dict[str, Callable[[], Section]] = {
-        "training": lambda: training_section(settings, rate),
-        "vocabulary": lambda: vocabulary_section(settings),
-        "inference": lambda: inference_section(settings),
-        "recipe": lambda: recipe_section(settings, rate, arguments.recipe_changes),
-    }
-    for name in arguments.sections:
-        report.add(f"\n## {TITLES[name]}\n")
-        try:
-            for line in sections[name]():
-                report.add(line)
-        except Exception as error:  # go on with the other sections
-            traceback.print_exc()
-            report.add(f"\nNot finished: {type(error).__name__}: {error}")
-            is_good = False
-        report.add(f"\n({time.perf_counter() - begin:.0f} seconds since the beginning.)")
-    return is_good
-
-
-_DEFAULTS = GpuSettings()
+    return "\n".join(lines), not bad
 
 
 @script(
     flag("--output", type=Path, default=Path("gpu_report.md")),
     flag("--tests", type=Path, help="pytest's JUnit file, to be told of in the report"),
     flag("--sections", nargs="+", default=list(TITLES), choices=TITLES),
-    flag("--sizes", nargs="+", default=_DEFAULTS.sizes, choices=MODEL_SIZES),
-    flag("--lengths", nargs="+", type=count, default=_DEFAULTS.lengths),
-    flag(
-        "--fills",
-        nargs="+",
-        type=float,
-        default=_DEFAULTS.fills,
-        help="mean length over the longest: 1, 0.5, 0.25, ...",
-    ),
-    flag("--tokens", type=count, default=_DEFAULTS.tokens, help="real tokens of a batch"),
-    flag("--steps", type=count, default=_DEFAULTS.steps, help="timed calls, after three others"),
-    flag("--recipe_steps", type=count, default=_DEFAULTS.recipe_steps, help="of the recipe's training"),
-    flag("--backend", default=_DEFAULTS.backend, help="of torch.compile"),
-    flag("--vocabulary", type=count, default=_DEFAULTS.vocabulary, help="words"),
+    flag("--sizes", nargs="+", default=["base", "large"], choices=MODEL_SIZES),
+    flag("--lengths", nargs="+", type=count, default=[128, 512], help="maximum lengths of sequences"),
+    flag("--fills", nargs="+", type=float, default=[0.5, 1.0], help="mean length over the longest: 1, 0.5, 0.25, ..."),
+    flag("--tokens", type=count, default=32768, help="real tokens of a batch, a multiple of the lengths"),
+    flag("--steps", type=count, default=10, help="timed calls, after three others; the medians are reported"),
+    flag("--recipe_steps", type=count, default=60, help="of the recipe's training"),
+    flag("--backend", default="inductor", help="of torch.compile"),
+    flag("--vocabulary", type=count, default=VOCABULARY, help="words"),
     flag("--recipe_changes", default="{}", help="YAML: settings in place of the recipe's"),
 )
 def main(arguments: argparse.Namespace) -> None:
-    """Measure and write; exit status 1 if results disagree or a section fails."""
-    settings = GpuSettings(**{name: value for name, value in vars(arguments).items() if hasattr(_DEFAULTS, name)})
-    if settings.device == "cpu" and settings.sizes == _DEFAULTS.sizes:
+    """Measure and write line by line; exit status 1 if results disagree or a section fails."""
+    arguments.device = "cuda" if torch.cuda.is_available() else "cpu"
+    if arguments.device == "cpu" and "base" in arguments.sizes:
         raise ValueError("there is no CUDA device; name small --sizes and --tokens to try the report on a CPU.")
-    text = arguments.recipe_changes
-    arguments.recipe_changes = pretraining_settings(text, f"--recipe_changes {text!r}")
+    changes = pretraining_settings(arguments.recipe_changes, f"--recipe_changes {arguments.recipe_changes!r}")
     torch.set_float32_matmul_precision("high")
-    if not measure_and_write(arguments, settings):
+    tests, is_good = tests_section(arguments.tests) if arguments.tests else ("", True)
+    begin = time.perf_counter()
+    rate = matrix_rate(arguments.device, torch.bfloat16)
+    sections: dict[str, Callable[[], Section]] = {
+        "training": lambda: training_section(arguments, rate),
+        "vocabulary": lambda: vocabulary_section(arguments),
+        "inference": lambda: inference_section(arguments),
+        "recipe": lambda: recipe_section(arguments, rate, changes),
+    }
+    with arguments.output.open("w", encoding="utf-8") as report:
+
+        def add(lines: str) -> None:
+            for place in (sys.stdout, report):
+                print(lines, file=place, flush=True)
+
+        add(f"# Report of a GPU\n\n{describe_setting()}")
+        add(f"\nA large bfloat16 matrix product runs at {rate / 1e12:.4g} TFLOP/s. `{shlex.join(sys.argv)}`")
+        if tests:
+            add(f"\n## Tests\n\n{tests}")
+        for name in arguments.sections:
+            add(f"\n## {TITLES[name]}\n")
+            try:
+                for line in sections[name]():
+                    add(line)
+            except Exception as error:  # go on with the other sections
+                traceback.print_exc()
+                add(f"\nNot finished: {type(error).__name__}: {error}")
+                is_good = False
+            add(f"\n({time.perf_counter() - begin:.0f} seconds since the beginning.)")
+    if not is_good:
         raise SystemExit(1)
 
 

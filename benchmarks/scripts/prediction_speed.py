@@ -4,14 +4,16 @@ python -m mybert.benchmarks.scripts.prediction_speed --model my-sst2 --data dev.
 """
 
 import argparse
+import math
 from functools import partial
 from typing import Any
 
+import numpy as np
 from transformers import AutoTokenizer, BertForSequenceClassification, pipeline
 
 from ...files import read_rows
 from ...finetuning import predict
-from ..harness import count, flag, script, timed
+from ..harness import check_agreement, count, flag, script, timed
 
 TOLERANCE = 1e-4  # of float32 scores
 
@@ -41,25 +43,23 @@ def main(arguments: argparse.Namespace) -> None:
     model = BertForSequenceClassification.from_pretrained(arguments.model, trust_remote_code=False).eval()
     classify = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
     print(f"{len(texts)} rows of {arguments.data}, rows a second:\n")
+    orders = {"": list(range(len(texts))), ", sorted": sorted(range(len(texts)), key=lambda row: len(texts[row]))}
+    cut: dict[str, Any] = {"truncation": True, "max_length": arguments.max_length}
     rates: dict[str, float] = {}
-    wanted: dict[int, float] = {}
-    for suffix, order in (
-        ("", list(range(len(texts)))),
-        (", sorted", sorted(range(len(texts)), key=lambda row: len(texts[row]))),
-    ):
+    scores = np.zeros(len(texts))
+    for suffix, order in orders.items():
         for size in arguments.batch_sizes if suffix else (1, *arguments.batch_sizes):
-            cut: dict[str, Any] = {"truncation": True, "max_length": arguments.max_length}
             seconds, answers = timed(partial(classify, [texts[row] for row in order], batch_size=size, **cut))
-            wanted = {row: answer["score"] for row, answer in zip(order, answers, strict=True)}
+            scores[order] = [answer["score"] for answer in answers]
             rates[f"pipeline, batch size {size}{suffix}"] = len(texts) / seconds
     print("\n".join(f"- {name}: {rate:.1f}" for name, rate in rates.items()))
     for dtype in arguments.dtypes:
         settings = {"max_length": arguments.max_length, "use_cpu": True, "dtype": dtype}
         loading, _ = timed(partial(predict, arguments.model, texts[:1], **settings))
-        seconds, found = timed(partial(predict, arguments.model, texts, **settings))
+        seconds, answers = timed(partial(predict, arguments.model, texts, **settings))
         own = len(texts) / max(seconds - loading, 1e-9)
-        difference = max(abs(answer["score"] - wanted[row]) for row, answer in enumerate(found))
-        assert difference < TOLERANCE or dtype != "float32", f"the scores differ by {difference}"
+        tolerance = TOLERANCE if dtype == "float32" else math.inf
+        difference = check_agreement("the scores", [answer["score"] for answer in answers], scores, tolerance)
         print(
             f"\nmybert.predict, {dtype}: {own:.1f} ({loading:.1f} s to load and begin are left out); scores differ "
             f"by {difference:.1e} at most; times as fast as"

@@ -17,9 +17,9 @@ from typing import Any
 
 from ...files import Checkpoint
 from ...finetuning.prediction.predictor import FinetunedModel, load_finetuned_model
+from ...finetuning.tasks.registry import FinetunedModelArguments
 from ...finetuning.tasks.task import network_outputs
-from ...finetuning.tasks.task_arguments import FinetunedModelArguments
-from ..harness import REPEATS, flag, heading, in_turns, ratio, row, script, seconds
+from ..harness import REPEATS, flag, heading, ratio, row, script, take_turns
 
 DTYPES = ("float32", "bfloat16", "int8")
 
@@ -46,16 +46,15 @@ def table(models: Mapping[str, Sequence[FinetunedModel]], path: Path, repeats: i
     for model, variants in models.items():
         examples = variants[0].task.read(str(path))
         for dtype, found in zip(DTYPES, variants, strict=True):
-            runs[model, dtype] = partial(answer_all, found, examples, path)
-    kept = {key: run() for key, run in runs.items()}  # warms up, too
-    times = in_turns({f"{model}, {dtype}": partial(seconds, run) for (model, dtype), run in runs.items()}, repeats)
+            runs[f"{model}, {dtype}"] = partial(answer_all, found, examples, path)
+    times, kept = take_turns(runs, repeats)
     first = next(iter(times.values()))
     columns = "score, %", "answers as in float32, %", "weights, MB", "seconds", "times as fast"
     lines = [f"{path.name}, {len(examples)} examples\n", heading("", *columns)]
     for model, variants in models.items():
         said: list[Any] = []
         for dtype, (task, network, labels, _) in zip(DTYPES, variants, strict=True):
-            data, outputs = kept[model, dtype]
+            data, outputs = kept[f"{model}, {dtype}"]
             score = task.score(task.predict(outputs, data, labels), data.examples)[task.main_metric] / task.full_score
             answers = [row.get("answer", row.get("label")) for row in task.answers(outputs, data, labels)]
             said = said or answers

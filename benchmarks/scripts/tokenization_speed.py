@@ -32,6 +32,7 @@ from ...files import open_text
 from ...tokenization import BulkEncoder, MyBertTokenizer, train_wordpiece
 from ..harness import (
     REPEATS,
+    check_agreement,
     count,
     flag,
     heading,
@@ -41,6 +42,8 @@ from ..harness import (
     row,
     run_apart,
     script,
+    speed_table,
+    take_turns,
     text_files,
     timed,
 )
@@ -48,44 +51,38 @@ from ..harness import (
 
 def benchmark_training(files: list[str], vocab_size: int, repeats: int) -> None:
     """Train on the same plain file, with all cores; wall-clock seconds."""
+
+    def theirs() -> int:
+        tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=False)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False)
+        tokenizer.train([str(text)], trainer)
+        return tokenizer.get_vocab_size()
+
+    def ours(algorithm: str, min_frequency: int) -> int:
+        options: dict[str, Any] = {"algorithm": algorithm, "min_frequency": min_frequency}
+        return len(train_wordpiece(text, vocab_size, layout="compact", show_progress=False, **options))
+
+    peer = "tokenizers WordPieceTrainer"
+    runs: dict[str, Callable[[], int]] = {
+        peer: theirs,
+        "mybert bpe": partial(ours, "bpe", 2),
+        "mybert wordpiece, min_frequency 100": partial(ours, "wordpiece", 100),
+    }
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "text.txt"
         with text.open("w", encoding="utf-8") as out:
             for file in files:
                 out.writelines(f"{line}\n" for line in open_text(file))
         print(f"{text.stat().st_size / 1e6:.1f} MB of text, {vocab_size} pieces, {os.cpu_count()} cores\n")
-        sizes: dict[str, int] = {}  # a small text may not give all pieces
-
-        def theirs() -> int:
-            tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-            tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=False)
-            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-            special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-            trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False)
-            tokenizer.train([str(text)], trainer)
-            return tokenizer.get_vocab_size()
-
-        def ours(algorithm: str, min_frequency: int) -> int:
-            options: dict[str, Any] = {"algorithm": algorithm, "min_frequency": min_frequency}
-            return len(train_wordpiece(text, vocab_size, layout="compact", show_progress=False, **options))
-
-        def measure(name: str, run: Callable[[], int]) -> float:
-            elapsed, sizes[name] = timed(run)
-            return elapsed
-
-        peer = "tokenizers WordPieceTrainer"
-        runs: dict[str, Callable[[], int]] = {
-            peer: theirs,
-            "mybert bpe": partial(ours, "bpe", 2),
-            "mybert wordpiece, min_frequency 100": partial(ours, "wordpiece", 100),
-        }
-        seconds = in_turns({name: partial(measure, name, run) for name, run in runs.items()}, repeats)
-        base = statistics.median(seconds[peer])
-        print(heading("", "pieces", "seconds (median)", "all", "speed-up"))
-        for name, values in seconds.items():
-            median = statistics.median(values)
-            every = " ".join(f"{value:.1f}" for value in values)
-            print(row(name, sizes[name], f"{median:.1f}", every, f"{base / median:.2f}"))
+        seconds, sizes = take_turns(runs, repeats, untimed=0)
+    notes = {  # a small text may not give all pieces
+        name: f"{sizes[name]} pieces; all: {' '.join(f'{value:.1f}' for value in values)}"
+        for name, values in seconds.items()
+    }
+    print(speed_table(seconds, peer, notes))
 
 
 def benchmark_encoding(lines: list[str], vocab: str, repeats: int) -> None:
@@ -95,16 +92,6 @@ def benchmark_encoding(lines: list[str], vocab: str, repeats: int) -> None:
     theirs = transformers.BertTokenizer(vocab)
     warm = BulkEncoder(ours)
     warm.encode(lines)
-    expected: list[list[int]] = ours(lines, add_special_tokens=False)["input_ids"]
-
-    def measure(name: str, run: Callable[[], Any]) -> float:
-        elapsed, result = timed(run, time.process_time)
-        if "BulkEncoder" in name:
-            ids, offsets = result
-            assert np.array_equal(ids, np.concatenate([np.array(row, np.int64) for row in expected]))
-            assert np.array_equal(np.diff(offsets), [len(row) for row in expected])
-        return elapsed
-
     fast = "tokenizers encode_batch_fast, our pipeline"
     runs: dict[str, Callable[[], Any]] = {
         fast: lambda: ours.backend_tokenizer.encode_batch_fast(lines, add_special_tokens=False),
@@ -115,49 +102,55 @@ def benchmark_encoding(lines: list[str], vocab: str, repeats: int) -> None:
         "mybert BulkEncoder, empty memo": lambda: BulkEncoder(ours).encode(lines),
         "mybert BulkEncoder, text seen before": lambda: warm.encode(lines),
     }
-    seconds = in_turns({name: partial(measure, name, run) for name, run in runs.items()}, repeats)
-    peer = statistics.median(seconds[fast])
+    seconds, results = take_turns(runs, repeats, time.process_time, untimed=0)
+    expected: list[list[int]] = ours(lines, add_special_tokens=False)["input_ids"]
+    for name in (name for name in runs if "BulkEncoder" in name):
+        ids, offsets = results[name]
+        check_agreement(f"ids of {name}", ids, np.concatenate([np.array(row, np.int64) for row in expected]), 0)
+        check_agreement(f"lengths of {name}", np.diff(offsets), [len(row) for row in expected], 0)
     print(f"{characters / 1e6:.1f} M characters in {len(lines)} lines; ids equal on every line\n")
-    print(heading("one core", "CPU seconds (median)", "M characters/s", "times encode_batch_fast"))
-    for name, values in seconds.items():
-        median = statistics.median(values)
-        print(row(name, f"{median:.2f}", f"{characters / 1e6 / median:.1f}", f"{peer / median:.1f}"))
+    rates = {
+        name: f"{characters / 1e6 / statistics.median(each):.1f} M characters/s" for name, each in seconds.items()
+    }
+    print(speed_table(seconds, fast, rates, "CPU seconds on one core (median)"))
 
 
 def benchmark_processes(lines: list[str], vocab: str, repeats: int) -> None:
     """Encode a stream of batches with one and two processes, in turn; wall-clock and CPU seconds."""
     batches = [lines[start : start + 5000] for start in range(0, len(lines), 5000)]
     tokenizer = MyBertTokenizer(vocab)
-    tokens = 0
-
-    def cpu_seconds() -> np.ndarray:
-        usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        return np.array([usage.ru_utime + usage.ru_stime for usage in usages])
 
     def measure(processes: int) -> list[float]:
-        nonlocal tokens
-        before = cpu_seconds()
+        """Seconds on the wall, CPU seconds of this process and of its workers, tokens."""
+        before = resource_usage("ru_utime") + resource_usage("ru_stime")
         with BulkEncoder(tokenizer, num_processes=processes) as encoder:
             elapsed, tokens = timed(lambda: sum(len(ids) for ids, _ in encoder.encode_stream(batches)))
-        return [elapsed, *(cpu_seconds() - before)]
+        return [elapsed, *(resource_usage("ru_utime") + resource_usage("ru_stime") - before), tokens]
 
     found = in_turns({str(processes): partial(measure, processes) for processes in (1, 2)}, repeats)
+    tokens = int(found["1"][0][-1])
     print(f"{sum(map(len, lines)) / 1e6:.1f} M characters, {tokens} tokens, {repeats} runs each, in turn\n")
     print(heading("processes", "wall (median)", "wall (best)", "speed-up", "CPU parent", "CPU workers"))
     alone = [run[0] for run in found["1"]]
     for processes, measured in found.items():
-        wall, parent, workers = (statistics.median(column) for column in zip(*measured, strict=True))
+        wall, parent, workers, _ = (statistics.median(column) for column in zip(*measured, strict=True))
         walls = [run[0] for run in measured]
         figures = wall, min(walls), ratio(alone, walls), parent, workers
         print(row(processes, *(f"{figure:.2f}" for figure in figures)))
 
 
+def resource_usage(name: str) -> np.ndarray:
+    """A field of `getrusage`, of this process and of its ended children."""
+    return np.array(
+        [getattr(resource.getrusage(who), name) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    )
+
+
 def train_and_measure(files: list[str], vocab_size: int, processes: int) -> list[float]:
     """Train; MiB before, at the peak, and of the largest worker. For a fresh process."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before, _ = resource_usage("ru_maxrss")
     train_wordpiece(files, vocab_size, num_processes=processes, show_progress=False)
-    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return [size / 1024 for size in (before, *(usage.ru_maxrss for usage in usages))]
+    return [size / 1024 for size in (before, *resource_usage("ru_maxrss"))]
 
 
 def measure_memory(files: list[str], vocab_size: int) -> None:

@@ -22,7 +22,7 @@ import torch
 from ...files import own_process, usable_cores
 from ...files.machine import WAITING_VARIABLES
 from ...runs import MyBertAdamW
-from ..harness import count, flag, in_turns, matched_models, random_batch, script, seconds, speed_table
+from ..harness import count, flag, in_turns, matched_models, random_batch, script, speed_table, timed
 from ..model_speed import TRAINING, TRAINING_LENGTH, training_batch, training_step
 
 DEFAULT = "active, the default"
@@ -50,7 +50,7 @@ class Workloads:
         self.model.train(workload == "training")
         with torch.set_grad_enabled(workload == "training"):
             self._call(workload)
-            return seconds(partial(self._call, workload))
+            return timed(partial(self._call, workload))[0]
 
     def _call(self, workload: str) -> None:
         if workload == "training":

@@ -3,28 +3,25 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from ...files import Checkpoint, check_available
-from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_required, option, refuse_given
+from ...files import Checkpoint
+from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_required, option, settings_of
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
 from ...modeling_mybert.configuration_mybert import fields_of_size, is_size
 from ...runs import is_sharded
-from ..data.rows import data_name, files_of, sources_of
-from ..tasks.registry import TASKS
+from ..data import data_name, files_of, sources_of
+from ..network.heads import NetworkChanges
+from ..tasks.registry import TASKS, task_for_model
 from ..tasks.task import Task
-from ..tasks.task_arguments import task_for_model
 from ..training.finetuning_arguments import FinetuningArguments
-from .layer_losses import RELATIONS
+from .trainer import RELATIONS
 
 logger = logging.getLogger(__name__)
 
-# Settings of `finetune` without a meaning in distillation.
-_NOT_WITH_A_TEACHER = ("approach", "folds", "lora", "peft_config", "class_weights", "label_smoothing_factor")
 _KNOWN_RELATIONS = {*RELATIONS, "qk"}
-_SIZES = f"{', '.join(MODEL_SIZES)}, or layers x width, such as 2x256"
-_NOT_OF_A_NEW_STUDENT = ("bilstm", "new_head", "keep_model_type")
+STUDENT_SIZES = f"{', '.join(MODEL_SIZES)}, or layers x width, such as 2x256"
 
 
 @dataclass
@@ -32,9 +29,11 @@ class DistillationOptions:
     """The teacher, the student, and what it learns from the teacher."""
 
     group, decides = Group.TEACHER, True
-    teacher: str = option("", "Fine-tuned model to learn from, folder or Hub name.", group=Group.INPUT, required=True)
+    teacher: str = option(
+        "", "Fine-tuned model to learn from, folder or Hub name.", group=Group.INPUT, required=True, positional=1
+    )
     student: str = option(
-        "", f"Model folder or Hub name, or the size of a new model: {_SIZES}.", group=Group.INPUT, required=True
+        "", f"Model folder or Hub name, or the size of a new model: {STUDENT_SIZES}.", group=Group.INPUT, required=True
     )
     tokenizer: str | None = option(
         None, "Folder of a new student's tokenizer (default: the teacher's).", group=Group.INPUT
@@ -93,13 +92,42 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
     )
     model: str = option("", init=False, required=False)
     learning_rate: float | None = option(None, "Peak learning rate (default: as in finetune; 5e-4 for new students).")
+    # Without a meaning in distillation:
+    approach: Literal["finetune", "features"] = option(init=False)
+    folds: int = option(init=False)
+    lora: bool = option(init=False)
+    peft_config: str | None = option(init=False)
+    class_weights: Literal["balanced"] | None = option(init=False)
+    label_smoothing_factor: float = option(init=False)
 
     def __post_init__(self) -> None:
         """Find the teacher's task, and check what can be checked without looking at data."""
         check_required(self)
         self.teacher, self.student = str(self.teacher), str(self.student)
         self.unlabelled = sources_of(self.unlabelled, "unlabelled") or None  # type: ignore[assignment]
-        self._check_distillation()
+        if self.hard_label_weight == 1 and not self.learns_layers:
+            raise ValueError(
+                "hard_label_weight is 1, so the teacher teaches nothing; expected less, or use mybert finetune."
+            )
+        if not self.relations or set(self.relations) - _KNOWN_RELATIONS:
+            raise ValueError(f"relations is {self.relations}; expected some of {', '.join(sorted(_KNOWN_RELATIONS))}.")
+        if self.relation_heads and "qk" in self.relations:
+            raise ValueError(
+                f"relation_heads is {self.relation_heads}; attention (qk in relations) uses the models' own heads."
+            )
+        if self.is_new_student:
+            fields_of_size(self.student, "student")  # checks it
+            plain = NetworkChanges(dropout=self.dropout, from_scratch=self.from_scratch)
+            for name, value in settings_of(NetworkChanges, self).items():
+                if value != getattr(plain, name):
+                    raise ValueError(
+                        f"{name} is {value!r} but a new student ({self.student}) is a plain MyBERT; leave it out."
+                    )
+        elif self.tokenizer or self.teacher_embeddings:
+            what = f"tokenizer is {self.tokenizer!r}" if self.tokenizer else "teacher_embeddings is set"
+            raise ValueError(
+                f"{what} and {self.student} has its own; it is for a new student, one of {STUDENT_SIZES}."
+            )
         Checkpoint(self.teacher).check("teacher")
         if self.is_new_student and Path(self.student, "config.json").is_file() and self.student != self.output_dir:
             logger.warning(
@@ -115,48 +143,6 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
         if self.learns_layers and is_sharded(self):
             name = "hidden_state_weight" if self.hidden_state_weight else "relation_weight"
             raise ValueError(f"{name} is set with fsdp: a loss on layers needs whole weights; leave fsdp out.")
-
-    def check_student(self) -> None:
-        """Reject a student that does not exist, locally or on the Hub.
-
-        Raises:
-            OSError: If it is not a size, folder or name on the Hub.
-            ValueError: If one of its files is broken.
-        """
-        if self.is_new_student:
-            return
-        try:
-            check_available(self.student, "student")
-        except OSError as error:
-            raise OSError(f"{error} A new student has a size: {_SIZES}.") from error
-        student = Checkpoint(self.student).check("student", needs_weights=not self.from_scratch)
-        student.refuse_quantized_weights()
-
-    def _check_distillation(self) -> None:
-        if self.hard_label_weight == 1 and not self.learns_layers:
-            raise ValueError(
-                "hard_label_weight is 1, so the teacher teaches nothing; expected less, or use mybert finetune."
-            )
-        if not self.relations or set(self.relations) - _KNOWN_RELATIONS:
-            raise ValueError(f"relations is {self.relations}; expected some of {', '.join(sorted(_KNOWN_RELATIONS))}.")
-        if self.relation_heads and "qk" in self.relations:
-            raise ValueError(
-                f"relation_heads is {self.relation_heads}; attention (qk in relations) uses the models' own heads."
-            )
-        if self.tokenizer and not self.is_new_student:
-            raise ValueError(
-                f"tokenizer is {self.tokenizer!r} and {self.student} has its own; it is for a new student, one of "
-                f"{_SIZES}."
-            )
-        if self.teacher_embeddings and not self.is_new_student:
-            raise ValueError(
-                f"teacher_embeddings is set and {self.student} has its own; they are for a new student, one of "
-                f"{_SIZES}."
-            )
-        refuse_given(self, _NOT_WITH_A_TEACHER, "but distillation has no such setting")
-        if self.is_new_student:
-            fields_of_size(self.student, "student")  # checks it
-            refuse_given(self, _NOT_OF_A_NEW_STUDENT, f"but a new student ({self.student}) is a plain MyBERT")
 
     @property
     def is_new_student(self) -> bool:
@@ -217,11 +203,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
         """Model folders that the run reads."""
         return [self.teacher, self.model, *([self.tokenizer] if self.tokenizer else [])]
 
-    def files_without_labels(self) -> list[str]:
-        """The files of `unlabelled`."""
-        return files_of(self.unlabelled or ())
-
     def decisive(self) -> dict[str, Any]:
         """The settings that determine a run's result."""
-        files = {"unlabelled": self.files_without_labels()}  # data in memory is recorded itself
-        return super().decisive() | files | {"command": "distill"}
+        files = files_of(self.unlabelled or ())  # data in memory is recorded itself
+        return super().decisive() | {"unlabelled": files, "command": "distill"}

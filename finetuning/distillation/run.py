@@ -10,24 +10,28 @@ from typing import Any
 import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from ...files import check_available, write_json
+from ...files import Checkpoint, check_available, write_json
 from ...hub_card import Comparison, plain_text
 from ...modeling_mybert import MyBertConfig
 from ...modeling_mybert.configuration_mybert import fields_of_size
 from ...runs import arguments_by_name
-from ..data.labels import Labels
-from ..data.rows import DataSource
-from ..tasks import MultipleChoiceTask
+from ..data import DataSource, Labels, files_of
+from ..tasks import FillMaskTask, MultipleChoiceTask, NextSentenceTask
 from ..tasks.task import Task
 from ..training.finetuning_arguments import FinetuningArguments
 from ..training.preparation import StartingModel, TaskRun, joined, load_tokenizer, read_run, starting_model
 from ..training.run import Finetuning
 from ..training.trainer import TaskTrainer
-from .distillation_arguments import DistillationArguments
-from .layer_losses import LayerLosses
-from .soft_targets import SOFT_TARGETS, check_can_be_distilled, outputs_of_rows, with_soft_targets
-from .teacher import TEACHER_OUTPUTS, Teacher, init_embeddings_from_teacher
-from .trainer import DistillationLoss, DistillationTrainer
+from .distillation_arguments import STUDENT_SIZES, DistillationArguments
+from .teacher import (
+    SOFT_TARGETS,
+    TEACHER_OUTPUTS,
+    Teacher,
+    init_embeddings_from_teacher,
+    outputs_of_rows,
+    with_soft_targets,
+)
+from .trainer import DistillationLoss, DistillationTrainer, LayerLosses
 
 logger = logging.getLogger(__name__)
 
@@ -76,9 +80,20 @@ class Distillation(Finetuning):
 
     def check(self) -> None:
         """Reject a student that does not exist, and tasks that cannot be distilled."""
-        assert self.arguments.task
-        check_can_be_distilled(self.arguments.task, self.arguments.resolve_task())
-        self.arguments.check_student()
+        arguments = self.arguments
+        if isinstance(arguments.resolve_task(), (NextSentenceTask, FillMaskTask)):
+            raise ValueError(
+                f"task is {arguments.task!r}; distillation is for classification, regression, tagging, multiple "
+                "choice and question answering."
+            )
+        if arguments.is_new_student:
+            return
+        try:
+            check_available(arguments.student, "student")
+        except OSError as error:
+            raise OSError(f"{error} A new student has a size: {STUDENT_SIZES}.") from error
+        student = Checkpoint(arguments.student).check("student", needs_weights=not arguments.from_scratch)
+        student.refuse_quantized_weights()
 
     def read(self, task: Task) -> TaskRun:
         """Read the data, labelled and not, and check that teacher and student fit together."""
@@ -134,13 +149,16 @@ class Distillation(Finetuning):
 
     def files(self, run: TaskRun) -> list[str]:
         """Files whose contents determine the result, including the teacher's."""
-        return [*super().files(run), *self.arguments.files_without_labels(), *self.teacher.files]
+        arguments = self.arguments
+        unlabelled = files_of(arguments.unlabelled or ())
+        return [*super().files(run), *unlabelled, *Checkpoint(arguments.teacher).deciding_files]
 
     def begun(self, run: TaskRun) -> TaskRun:
         """The run with the teacher's logits for its training data; logs the teacher's metrics."""
         folder = Path(self.arguments.output_dir) / TEACHER_OUTPUTS
         teacher, task = self.teacher, run.task
-        columns = teacher.columns(run.labels)
+        # For each class of the student, its index in the teacher; None if there are no classes.
+        columns = None if run.labels is None else [teacher.found.labels.names.index(name) for name in run.labels.names]
         taught = []
         for part in run.parts:
             read = teacher.read(task, part)

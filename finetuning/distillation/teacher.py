@@ -1,4 +1,7 @@
-"""The teacher: its outputs are computed once, and stored in parts that survive an interruption; its embeddings."""
+"""The teacher: its outputs, computed once and stored in parts that survive an interruption; its embeddings.
+
+Its logits are a student's soft targets: for each text, word or token that the student reads.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...files import PARTIAL, Checkpoint, written_beside
 from ...files.text import new_digest
-from ..data.labels import Labels
+from ...pipelines import pool_windows
+from ..data import Labels
 from ..network.features import FeatureTaggerConfig
 from ..prediction.predictor import FinetunedModel, load_finetuned_model
-from ..tasks.task import Task, TaskData, network_outputs
-from .soft_targets import rows_of_outputs
+from ..tasks import ClassificationTask, TaggingTask
+from ..tasks.task import WINDOW_WEIGHT, Task, TaskData, network_outputs
 
 logger = logging.getLogger(__name__)
+
+SOFT_TARGETS = "soft_targets"
+"""Extra key of training inputs: the teacher's logits (K,) or (tokens, K), NaN where missing."""
 
 TEACHER_OUTPUTS = "teacher_outputs"
 """Folder, in that of the run, with the teacher's outputs."""
@@ -58,17 +65,8 @@ class Teacher:
         return cls(name, load_finetuned_model(task, checkpoint, device))
 
     @property
-    def files(self) -> list[str]:
-        """The files of its folder that determine its outputs."""
-        return Checkpoint(self.name).deciding_files
-
-    @property
     def parameters(self) -> int:
         return self.found.model.num_parameters()
-
-    def columns(self, labels: Labels | None) -> list[int] | None:
-        """For each class of a student, its index in the teacher; None if there are no classes."""
-        return None if labels is None else [self.found.labels.names.index(name) for name in labels.names]
 
     def read(self, task: Task, data: TaskData) -> TaskData:
         """The examples of data, tokenized for the teacher."""
@@ -170,3 +168,59 @@ def init_embeddings_from_teacher(
     # Embeddings of pieces that the teacher lacks do not change.
     weights[own.to(weights.device)] = found.to(weights)
     return len(both)
+
+
+def rows_of_outputs(outputs: Any, data: TaskData) -> list[np.ndarray]:
+    """A table for each sequence: (1, K), or (tokens, K) without padding; an answer's start and end are two columns."""
+    values = [np.stack(row, axis=-1) for row in zip(*outputs, strict=True)] if isinstance(outputs, tuple) else outputs
+    return [
+        row[None] if row.ndim == 1 else row[: len(ids)]
+        for row, ids in zip(values, data.inputs["input_ids"], strict=True)
+    ]
+
+
+def outputs_of_rows(task: Task, rows: Sequence[np.ndarray]) -> Any:
+    """The inverse of `rows_of_outputs`, for `Task.predict`."""
+    if task.objective == "span":
+        return tuple([row[:, column] for row in rows] for column in (0, 1))
+    return list(rows) if isinstance(task, TaggingTask) else [row[0] for row in rows]
+
+
+def with_soft_targets(
+    task: Task, data: TaskData, read: TaskData, rows: Sequence[np.ndarray], columns: Sequence[int] | None = None
+) -> TaskData:
+    """Add the teacher's logits for the same examples, read as `read`, to a student's data."""
+    # For each class of the student, its index in the teacher's.
+    if columns is not None:
+        rows = [row[:, columns] for row in rows]
+    inputs = dict(data.inputs)
+    if isinstance(task, TaggingTask):
+        # A word has them at its first piece, even if the tokenizers differ.
+        inputs[SOFT_TARGETS] = _of_words(data, read, rows)
+    elif task.objective == "span":
+        # Student and teacher read the same tokens.
+        inputs[SOFT_TARGETS] = list(rows)
+    else:
+        logits = np.concatenate(rows)
+        owners = np.arange(len(data))
+        if isinstance(task, ClassificationTask) and task.window_pooling is not None:
+            logits = pool_windows(logits, read.layout, task.window_pooling).astype(np.float32)
+            owners = data.layout
+            inputs[WINDOW_WEIGHT] = (1 / np.bincount(owners))[owners].tolist()
+        inputs[SOFT_TARGETS] = [logits[owner] for owner in owners]
+    return replace(data, inputs=inputs)
+
+
+def _of_words(data: TaskData, read: TaskData, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The logits of each sequence's tokens, NaN except at the first piece of each word that is tagged in it."""
+    of_word: dict[tuple[int, int], np.ndarray] = {}
+    for row, layout in zip(rows, read.layout, strict=True):
+        for place in np.flatnonzero(layout[:, 0] >= 0):
+            of_word[tuple(layout[place].tolist())] = row[place]
+    found = []
+    for layout in data.layout:
+        targets = np.full((len(layout), rows[0].shape[1]), np.nan, dtype=np.float32)
+        for place in np.flatnonzero(layout[:, 0] >= 0):
+            targets[place] = of_word[tuple(layout[place].tolist())]
+        found.append(targets)
+    return found

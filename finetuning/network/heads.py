@@ -15,7 +15,7 @@ from ...files import Checkpoint, head_name, only_errors, without_foreign_code
 from ...files.checkpoint import PRETRAINING_HEAD
 from ...files.options import SHARE, Group, option
 from ...modeling_mybert import MyBertConfig
-from ..data.labels import Labels, listed
+from ..data import Labels, listed
 from .bilstm import MyBertBiLstmConfig
 from .encoder_parts import head_modules, output_layer, reinitialize, reset_head
 

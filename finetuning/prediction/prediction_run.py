@@ -33,10 +33,9 @@ from ...files import (
 from ...files.options import Group, check_required, deciding, option
 from ...files.text import LINE_BREAKS, STDIN, new_digest
 from ...runs import RunFolder, prepare_once
-from ..data.rows import DataRow, new_name, rows_of
+from ..data import DataRow, new_name, rows_of
 from ..tasks.data_report import long_text_lines
-from ..tasks.registry import task_record
-from ..tasks.task_arguments import TASK_OPTIONS
+from ..tasks.registry import TASK_OPTIONS, task_record
 from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
 
 logger = logging.getLogger(__name__)
@@ -63,6 +62,7 @@ class PredictArguments(PredictorSettings):
         [],
         "Texts: .txt (one per line), .csv, .tsv, .jsonl, .parquet, compressed or not; - reads standard input.",
         required=True,
+        positional=2,
     )
     output: str = option(STDIN, f"Where to: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
     overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
@@ -154,27 +154,21 @@ class _Prediction:
         self.arguments = arguments
         self.data = data
         self.state = PartialState(cpu=arguments.use_cpu)
-        self.predictor = Predictor.of(arguments)
+        self.predictor = Predictor(arguments)
         rows = chain.from_iterable(rows_of(source, self.predictor.task, new=True) for source in data)
         first = next(rows, None)
         if first is None:
             raise ValueError("The data holds no rows.")
         self.predictor.settle(first)
-        self.remaining = chain([first], rows)
-
-    def _parts(self) -> Iterator[tuple[int, list[DataRow]]]:
-        """The rows in parts, numbered."""
-        number = 0
-        while rows := list(islice(self.remaining, ROWS_OF_A_PART)):
-            yield number, rows
-            number += 1
+        remaining = chain([first], rows)
+        self.parts: Iterator[list[DataRow]] = iter(lambda: list(islice(remaining, ROWS_OF_A_PART)), [])
 
     def rows(self) -> Iterator[tuple[DataRow, dict[str, Any]]]:
         """Every row with its prediction, in order."""
         self.predictor.load()
         count = 0
         with self._progress() as progress:
-            for _, rows in self._parts():
+            for rows in self.parts:
                 yield from zip(rows, self.predictor.answers(rows), strict=True)
                 progress.update(len(rows))
                 count += len(rows)
@@ -256,7 +250,7 @@ class _Prediction:
         counts: list[int] = []
         there = 0
         with self._progress() as progress:
-            for number, rows in self._parts():
+            for number, rows in enumerate(self.parts):
                 counts.append(len(rows))
                 if number % self.state.num_processes == self.state.process_index:
                     digest = digest_of(row.values for row in rows)

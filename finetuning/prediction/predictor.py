@@ -1,9 +1,10 @@
-"""A fine-tuned model that predicts rows, for `predict` and for the workers of a cluster's engine."""
+"""A fine-tuned model: it predicts rows, for `predict` and the workers of a cluster's engine, and is evaluated."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
@@ -14,18 +15,19 @@ import torch
 from accelerate import PartialState
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import Checkpoint
+from ...files import Checkpoint, output_to, write_json, write_lines
 from ...files.options import AT_LEAST_1, Group, option
 from ...files.source import rows_of_batch, with_columns
 from ...files.text import SEPARATED_SUFFIXES, content_suffix
+from ...metrics import ClassReport
 from ...modeling_mybert import MyBertPreTrainedModel
-from ..data.labels import Labels
-from ..data.rows import DataRow, check_columns, new_name
+from ...visualization import confusion_picture
+from ..data import DataRow, DataSource, Labels, check_columns, new_name
 from ..network.features import FeatureTaggerConfig, load_encoder
 from ..tasks import FeatureTask, TaggingTask, feature_tasks
-from ..tasks.registry import TASKS
+from ..tasks.data_report import long_text_lines
+from ..tasks.registry import TASKS, FinetunedModelArguments, TaskArguments, fitted_to_model
 from ..tasks.task import Task, network_outputs
-from ..tasks.task_arguments import FinetunedModelArguments, TaskArguments, fitted_to_model
 
 
 class FinetunedModel(NamedTuple):
@@ -148,7 +150,7 @@ class PredictorSettings(FinetunedModelArguments):
     """Settings of a `Predictor`, in addition to those of the task."""
 
     group = Group.ANSWERS
-    model: str | None = option(required=True)
+    model: str | None = option(required=True, positional=1)
     top_k: int = option(
         1, "How many labels or answers to list for each row, the best first.", AT_LEAST_1, decides=True
     )
@@ -189,19 +191,11 @@ class Predictor:
         TypeError: If a setting does not exist.
     """
 
-    def __init__(self, model: str | Path, **settings: Any) -> None:
-        self._use(PredictorSettings(model=str(model), **settings))
-
-    @classmethod
-    def of(cls, settings: PredictorSettings) -> Predictor:
-        """The predictor with settings that are already checked."""
-        predictor = cls.__new__(cls)
-        predictor._use(settings)
-        return predictor
-
-    def _use(self, settings: PredictorSettings) -> None:
-        self.settings = settings
-        self.task = settings.resolve_task()
+    def __init__(self, model: str | Path | PredictorSettings, **settings: Any) -> None:
+        if not isinstance(model, PredictorSettings):  # of which `predict` has all
+            model = PredictorSettings(model=str(model), **settings)
+        self.settings = model
+        self.task = self.settings.resolve_task()
         self.task.check_answers(self.settings.top_k, self.settings.probabilities)
         self.cut = self.windowed = 0
         self._key = uuid4().hex
@@ -213,14 +207,7 @@ class Predictor:
         return _in_this_process, (type(self), self._key, settings)
 
     def settle(self, first: DataRow) -> None:
-        """Choose the columns of the data; finds errors common to all rows before anything is loaded.
-
-        Args:
-            first: Its first row.
-
-        Raises:
-            ValueError: If the row does not fit the model, or lacks a column to keep.
-        """
+        """Choose the columns by the first row; finds errors common to all rows before anything is loaded."""
         given = [item.name for item in fields(TaskArguments) if getattr(self.settings, item.name) is not None]
         task = task_for_columns(self.task, first, given)
         check_columns([first], task.columns(labelled=False))
@@ -238,11 +225,7 @@ class Predictor:
         return self._found
 
     def answers(self, rows: Sequence[DataRow]) -> list[dict[str, Any]]:
-        """Predictions for one or more rows, which are tokenized and sorted by length together.
-
-        Raises:
-            ValueError: If a row does not fit the model.
-        """
+        """Predictions for one or more rows, which are tokenized and sorted by length together."""
         found, settings = self.load(), self.settings
         examples = found.task.new_examples(rows)
         encoded = [found.task.encode(examples, found.labels, found.tokenizer, rows[0].source)]
@@ -294,3 +277,89 @@ def _in_this_process(kind: type[Predictor], key: str, settings: dict[str, Any]) 
         _copies.clear()
         _copies[key] = kind(**settings)
     return _copies[key]
+
+
+REPORT_FILES = ("class_report*.json", "class_report*.txt", "confusion_matrix*.png")
+
+
+def write_class_report(report: ClassReport, folder: Path, suffix: str = "") -> None:
+    """Write `class_report.json`, `.txt`, and `confusion_matrix.png` if each text or word has one class."""
+    write_json(folder / f"class_report{suffix}.json", report.as_json())
+    write_lines(folder / f"class_report{suffix}.txt", report.lines())
+    if report.confusion:
+        picture = folder / f"confusion_matrix{suffix}.png"
+        try:
+            confusion_picture(report.confusion, report.confused_classes, picture, report.confused)
+        except ImportError as error:
+            logger.warning(str(error))
+
+
+# The files that `Task.write_predictions` writes.
+PREDICTION_FILES = ("predictions*", "nbest_predictions*.json", "null_odds*.json")
+
+
+class Measured(NamedTuple):
+    """The evaluation of predictions for labelled data."""
+
+    task: Task
+    metrics: dict[str, float]  # for several data sets, with their names as prefixes
+    # For each data set the suffix of its file names, the predictions, and the examples.
+    parts: Sequence[tuple[str, Sequence[Any], Sequence[Any]]]
+
+    def write(
+        self,
+        output: str | Path | None = None,
+        report_dir: str | Path | None = None,
+        predictions_dir: str | Path | None = None,
+    ) -> None:
+        """Write all requested files, or none; a report needs a task with classes."""
+        with ExitStack() as folders:
+            places = {Path(name).resolve() for name in (report_dir, predictions_dir) if name}
+            opened = {place: folders.enter_context(output_to(place, files=(), overwrite=True)) for place in places}
+            if report_dir:
+                folder = opened[Path(report_dir).resolve()]
+                for suffix, predictions, examples in self.parts:
+                    write_class_report(class_report_of(self.task, predictions, examples), folder, suffix)
+            if predictions_dir:
+                folder = opened[Path(predictions_dir).resolve()]
+                for suffix, predictions, examples in self.parts:
+                    self.task.write_predictions(predictions, examples, folder, suffix)
+            if output:
+                write_json(output, self.metrics)
+
+
+def measure_model(
+    task: Task,
+    checkpoint: Checkpoint,
+    sources: Mapping[str, DataSource],
+    batch_size: int | None = None,  # sequences, see `network_outputs`
+    dtype: str = "float32",  # of the weights and the computation
+    use_cpu: bool = False,
+    by_class: bool = False,  # whether a report by class is requested
+) -> Measured:
+    """Evaluate a model on labelled data by name; a single data set has the name ""."""
+    state = PartialState(cpu=use_cpu)
+    task, network, labels, tokenizer = load_finetuned_model(task, checkpoint, state.device, dtype)
+    metrics: dict[str, float] = {}
+    parts = []
+    encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
+    for data in encoded if by_class else ():  # before the model runs, to fail early
+        class_report_of(task, [task.right_prediction(example) for example in data.examples], data.examples)
+    for (name, source), data in zip(sources.items(), task.complete(encoded, tokenizer), strict=True):
+        for line in long_text_lines(task, len(data.examples), data.cut, data.windowed):
+            logger.warning("%s: %s", source, line)
+        outputs = network_outputs(task, data, network, tokenizer, batch_size, shared=True, progress=True)
+        predictions = task.predict(outputs, data, labels)
+        parts.append((f"_{name}" if name else "", predictions, data.examples))
+        prefix = f"{name}_" if name else ""
+        found = task.score(predictions, data.examples) | task.calibration(predictions, data.examples)
+        metrics |= {f"{prefix}{key}": value for key, value in found.items()}
+    return Measured(task, metrics, parts)
+
+
+def class_report_of(task: Task, predictions: Sequence[Any], examples: Sequence[Any]) -> ClassReport:
+    """The report by class of predictions for labelled examples; a ValueError if the task has no classes."""
+    report = task.report_by_class(predictions, examples)
+    if report is None:
+        raise ValueError("report_dir is set, but this task has no classes to report on.")
+    return report

@@ -43,8 +43,7 @@ from ...metrics import (
 from ...pipelines import WindowPooling, pool_windows, window_places
 from ...pipelines.pairs import LABELS
 from ...tokenization import encode_and_truncate
-from ..data.labels import Labels, label_name, quoted
-from ..data.rows import DataRow, DataSource, read_prediction_rows
+from ..data import DataRow, DataSource, Labels, label_name, quoted, read_prediction_rows
 from .task import WINDOW_WEIGHT, Objective, Task, TaskData, check_stride, rounded
 
 
@@ -318,23 +317,21 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             )
 
     def answer(
-        self, prediction: LabelPrediction, example: TextExample, top_k: int, probabilities: bool
-    ) -> dict[str, Any]:
+        self, prediction: LabelPrediction, example: TextExample, top_k: int
+    ) -> tuple[dict[str, Any], list[Any]]:
         """Label and probability, several labels with theirs, or the predicted value as `score`."""
         label, table = prediction.label, prediction.probabilities
         if isinstance(label, float):
-            return {"score": rounded(label)}
+            return {"score": rounded(label)}, []
         ranked = sorted(table, key=lambda name: -table[name])
-        if isinstance(label, frozenset):
-            held = [name for name in ranked if name in label]
-            found: dict[str, Any] = {"label": held, "score": [rounded(table[name]) for name in held]}
-        else:
-            found = {"label": label, "score": rounded(table[label])}
-        if top_k > 1:
-            found["best"] = [{"label": name, "score": rounded(table[name])} for name in ranked[:top_k]]
-        if probabilities:
-            found |= {f"probability_{name}": rounded(value) for name, value in table.items()}
-        return found
+        best = [{"label": name, "score": rounded(table[name])} for name in ranked[:top_k]]
+        if isinstance(label, str):
+            return {"label": label, "score": rounded(table[label])}, best
+        held = [name for name in ranked if name in label]
+        return {"label": held, "score": [rounded(table[name]) for name in held]}, best
+
+    def probabilities_of(self, prediction: LabelPrediction) -> Mapping[str, float]:
+        return prediction.probabilities
 
     def adapted(self, predictions: Predictions, examples: Examples) -> Self:
         """The task with the temperature or the thresholds fitted to the predictions, see `fit_thresholds`."""

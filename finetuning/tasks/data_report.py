@@ -10,8 +10,8 @@ from transformers import PreTrainedTokenizerBase
 
 from ...metrics.reports import shortened
 from ...tokenization import unknown_warning
-from ..data.labels import quoted
-from .task import Task, TaskData
+from ..data import quoted
+from .task import Task, TaskData, sequences_of
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def data_lines(task: Task, data: TaskData) -> list[str]:
         classes = list(dict.fromkeys(task.classes_of(examples[0])))
         lines.append("The first example" + (f" ({shortened(', '.join(classes), 40)}):" if classes else ":"))
         lines += [f"  {shortened(text, _COLUMNS - 2)}" for text in task.texts_of(examples[0])]
-    lengths = [_length(row) for row in data.inputs.get("input_ids", ())]
+    lengths = [max(map(len, sequences_of(row))) for row in data.inputs.get("input_ids", ())]
     if lengths:
         average = sum(lengths) / len(lengths)
         lines.append(
@@ -95,11 +95,10 @@ def data_warnings(task: Task, train: TaskData, validation: dict[str, TaskData]) 
 
 def unknown_share_warning(data: TaskData, tokenizer: PreTrainedTokenizerBase) -> str:
     """A warning about data of which many tokens are unknown, see `unknown_warning`; special tokens do not count."""
-    sequences: Iterable[Any] = data.inputs.get("input_ids", ())
     counts: Counter[int] = Counter()
-    for ids in sequences:
-        for choice in ids if len(ids) and isinstance(ids[0], (list, tuple)) else [ids]:
-            counts.update(choice)
+    for ids in data.inputs.get("input_ids", ()):
+        for sequence in sequences_of(ids):
+            counts.update(sequence)
     tokens = counts.total() - sum(counts[number] for number in {*tokenizer.all_special_ids})
     unknown = counts[tokenizer.unk_token_id]
     advice = "Begin with a model of it, or add its characters with mybert adapt."
@@ -157,8 +156,3 @@ def _leak(task: Task, examples: Sequence[Any], data: TaskData) -> str:
         f"{both:,} of {len(data.examples):,} validation examples are in the training data as well, so scores on them "
         "will be better than on new texts."
     )
-
-
-def _length(ids: Sequence[Any]) -> int:
-    """Tokens of a sequence, or of the longest of several choices."""
-    return max(map(len, ids)) if len(ids) and isinstance(ids[0], (list, tuple)) else len(ids)

@@ -13,8 +13,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, P
 from ...files import Checkpoint
 from ...metrics import accuracy
 from ...modeling_mybert import IGNORE_INDEX
-from ..data.labels import Labels
-from ..data.rows import DataRow, DataSource
+from ..data import DataRow, DataSource, Labels
 from .tagging import add_sequence, tag_windows
 from .task import Objective, Task, TaskData, rounded
 
@@ -155,18 +154,13 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
             for example, best in zip(data.examples, found, strict=True)
         ]
 
-    def answer(self, prediction: FilledMasks, example: MaskedText, top_k: int, probabilities: bool) -> dict[str, Any]:
-        """The best token for each mask with its score, and the text with these; with `top_k` also others."""
-        found: dict[str, Any] = {
-            "label": list(prediction.tokens),
-            "score": [rounded(best[0][1]) for best in prediction.best],
-            "filled": prediction.filled,
-        }
-        if top_k > 1:
-            found["best"] = [
-                [{"label": name, "score": rounded(score)} for name, score in best[:top_k]] for best in prediction.best
-            ]
-        return found
+    def answer(self, prediction: FilledMasks, example: MaskedText, top_k: int) -> tuple[dict[str, Any], list[Any]]:
+        """The best token for each mask with its score, and the text with these; the best ones for each mask."""
+        best = [
+            [{"label": name, "score": rounded(score)} for name, score in tokens[:top_k]] for tokens in prediction.best
+        ]
+        found = {name: [tokens[0][name] for tokens in best] for name in ("label", "score")}
+        return {**found, "filled": prediction.filled}, best
 
     def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         """Accuracy: the share of masks whose best token is right."""

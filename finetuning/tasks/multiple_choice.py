@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,8 +13,7 @@ from transformers import AutoModelForMultipleChoice, PreTrainedModel, PreTrained
 from ...hub_card import PipelineCall
 from ...metrics import accuracy
 from ...tokenization import encode_and_truncate
-from ..data.labels import Labels, label_name, quoted
-from ..data.rows import DataRow, DataSource
+from ..data import DataRow, DataSource, Labels, label_name, quoted
 from .task import Objective, Task, TaskData, rounded
 
 
@@ -124,18 +123,18 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return [ChoicePrediction(int(row.argmax()), tuple(row.tolist())) for row in probabilities]
 
     def answer(
-        self, prediction: ChoicePrediction, example: ChoiceExample, top_k: int, probabilities: bool
-    ) -> dict[str, Any]:
+        self, prediction: ChoicePrediction, example: ChoiceExample, top_k: int
+    ) -> tuple[dict[str, Any], list[Any]]:
         """Index (from 0), text and probability of the predicted choice."""
         scores = prediction.probabilities
         ranked = [
             {"label": place, "answer": example.choices[place], "score": rounded(scores[place])}
             for place in sorted(range(len(scores)), key=lambda place: -scores[place])
         ]
-        found: dict[str, Any] = ranked[0] | ({"best": ranked[:top_k]} if top_k > 1 else {})
-        if probabilities:
-            found |= {f"probability_{place}": rounded(value) for place, value in enumerate(scores)}
-        return found
+        return dict(ranked[0]), ranked[:top_k]
+
+    def probabilities_of(self, prediction: ChoicePrediction) -> Mapping[str, float]:
+        return {str(place): value for place, value in enumerate(prediction.probabilities)}
 
     def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         wanted: list[Any] = [example.label for example in examples]

@@ -18,8 +18,7 @@ from ...files import read_json_object, write_json
 from ...hub_card import PipelineCall
 from ...metrics import squad_metrics, squad_v2_metrics
 from ...pipelines import Answer, QuestionError, answer_positions, best_answers, make_windows
-from ..data.labels import Labels, label_name
-from ..data.rows import DataRow, DataSource
+from ..data import DataRow, DataSource, Labels, label_name
 from .task import Objective, Task, TaskData, padding_at_end, rounded
 
 logger = logging.getLogger(__name__)
@@ -249,8 +248,8 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             raise ValueError(f"top_k is {top_k}; expected at most n_best_size, {self.n_best_size}.")
 
     def answer(
-        self, prediction: AnswerPrediction, example: QuestionExample, top_k: int, probabilities: bool
-    ) -> dict[str, Any]:
+        self, prediction: AnswerPrediction, example: QuestionExample, top_k: int
+    ) -> tuple[dict[str, Any], list[Any]]:
         """The answer, its probability and its character range, end exclusive; "" for no answer."""
         is_null = prediction.null_odds is not None and prediction.null_odds > (self.null_score_threshold or 0.0)
         # The threshold decides whether "no answer" comes first; the others keep their order.
@@ -260,7 +259,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             {"answer": item.text, "score": rounded(item.probability), "start": item.start, "end": item.end}
             for item in ordered
         ]
-        return told[0] | ({"best": told[:top_k]} if top_k > 1 else {})
+        return dict(told[0]), told[:top_k]
 
     def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         """Exact match and F1 in percent, as in the official scripts; for 2.0 with the best thresholds."""

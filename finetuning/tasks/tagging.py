@@ -35,8 +35,7 @@ from ...metrics import ClassReport, accuracy, class_report, entity_metrics, enti
 from ...modeling_mybert import IGNORE_INDEX
 from ...pipelines import own_tokens, window_starts
 from ...pipelines.windows import default_stride
-from ..data.labels import Labels, label_name
-from ..data.rows import DataRow, DataSource
+from ..data import DataRow, DataSource, Labels, label_name
 from ..network.features import FEATURES, TABLE_7, FeatureTagger, FeatureTaggerConfig, hidden_states, load_encoder
 from ..network.heads import NetworkChanges, check_max_length
 from .task import Objective, Task, TaskData, check_stride, network_outputs, padding_at_end, rounded

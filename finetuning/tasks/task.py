@@ -29,8 +29,17 @@ from ...files import Checkpoint, write_separated
 from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport
 from ...pipelines.batching import run_sorted
-from ..data.labels import LABEL_ARGUMENTS, Labels, listed
-from ..data.rows import DataRow, DataSource, check_columns, prediction_columns, read_prediction_rows, rows_of
+from ..data import (
+    LABEL_ARGUMENTS,
+    DataRow,
+    DataSource,
+    Labels,
+    check_columns,
+    listed,
+    prediction_columns,
+    read_prediction_rows,
+    rows_of,
+)
 from ..network.heads import NetworkChanges, check_max_length, keeps_head, load_finetuned, load_with_head
 
 WINDOW_WEIGHT = "window_weight"
@@ -261,23 +270,9 @@ class Task(ABC, Generic[E, P]):
         name: str,
         labels: Labels | None,
         changes: NetworkChanges | None = None,
-        config: PreTrainedConfig | None = None,
+        config: PreTrainedConfig | None = None,  # of a model with random weights, in place of the model's
     ) -> tuple[PreTrainedModel, list[str]]:
-        """Load a model with the task's head; if it has another one, with a new head.
-
-        Args:
-            name: Folder or Hub name.
-            labels: The classes.
-            changes: How the network differs from it; by default not at all.
-            config: Configuration of a model with random weights, in place of the model's.
-
-        Returns:
-            The model and the names of its randomly initialised parameters, see `load_with_head`.
-
-        Raises:
-            ValueError: If the model's head is for other classes, or it cannot read `max_length` tokens.
-            OSError: If there is no such model.
-        """
+        """Load a model with the task's head, or a new head if it has another one; also returns the new parameters."""
         before, changes = AutoConfig.from_pretrained(name, trust_remote_code=False), changes or NetworkChanges()
         check_max_length(self.max_length, name, before)
         if keeps_head(before, self.auto_class, changes):
@@ -285,12 +280,7 @@ class Task(ABC, Generic[E, P]):
         return load_with_head(name, self.auto_class, self.config_fields(labels), changes, config)
 
     def load_finetuned(self, checkpoint: Checkpoint) -> tuple[PreTrainedModel, Labels]:
-        """Load a fine-tuned model with its classes.
-
-        Raises:
-            ValueError: If the model has no head for the task, or cannot read `max_length` tokens.
-            OSError: If there is no such model.
-        """
+        """Load a fine-tuned model with its classes."""
         name, model = checkpoint.name, load_finetuned(checkpoint, self.auto_class, self.pipeline)
         check_max_length(self.max_length, name, model.config)
         self.check_labels(name, model.config)
@@ -325,21 +315,10 @@ class Task(ABC, Generic[E, P]):
 
     @abstractmethod
     def predict(self, outputs: Any, data: TaskData[E], labels: Labels | None) -> list[P]:
-        """A prediction for each example.
-
-        Args:
-            outputs: Arrays of logits, one for each sequence, possibly padded; a tuple of such lists if the model has
-                several outputs. See `network_outputs`.
-            data: The model inputs.
-            labels: The classes.
-        """
+        """A prediction for each example from the `network_outputs`: logits of each sequence, possibly padded."""
 
     def check_answers(self, top_k: int, probabilities: bool) -> None:
-        """Check that the task can give such answers, see `answers`.
-
-        Raises:
-            ValueError: If `top_k` exceeds the number of answers, or the task has no probabilities.
-        """
+        """Check that the task can give such answers, see `answers`."""
         if self.most_listed is not None and top_k > self.most_listed:
             raise ValueError(f"top_k is {top_k}; this task lists at most {self.most_listed}.")
         if probabilities and not self.has_probabilities:
@@ -350,18 +329,25 @@ class Task(ABC, Generic[E, P]):
     ) -> list[dict[str, Any]]:
         """The answers for users: for each example `label` and `score`, or the fields of the kind of task.
 
-        Args:
-            outputs: As in `predict`.
-            data: The model inputs.
-            labels: The classes.
-            top_k: Number of labels or answers to list as `best`, if above 1.
-            probabilities: Whether to include the probability of every class, as `probability_<class>`.
+        With `top_k` above 1 so many are listed as `best`; with `probabilities` each class has a `probability_<class>`.
         """
-        pairs = zip(self.predict(outputs, data, labels), data.examples, strict=True)
-        return [self.answer(prediction, example, top_k, probabilities) for prediction, example in pairs]
+        answers = []
+        for prediction, example in zip(self.predict(outputs, data, labels), data.examples, strict=True):
+            answer, best = self.answer(prediction, example, top_k)
+            if top_k > 1:
+                answer |= {"best": best}
+            if probabilities:
+                table = self.probabilities_of(prediction)
+                answer |= {f"probability_{name}": rounded(value) for name, value in table.items()}
+            answers.append(answer)
+        return answers
 
-    def answer(self, prediction: P, example: E, top_k: int, probabilities: bool) -> dict[str, Any]:
-        """The answer for an example, see `answers`."""
+    def answer(self, prediction: P, example: E, top_k: int) -> tuple[dict[str, Any], list[Any]]:
+        """The answer for an example, and the `top_k` best ones, see `answers`."""
+        raise NotImplementedError
+
+    def probabilities_of(self, prediction: P) -> Mapping[str, float]:
+        """The probability of each class in a prediction, if the task has them."""
         raise NotImplementedError
 
     @abstractmethod
@@ -371,12 +357,9 @@ class Task(ABC, Generic[E, P]):
     def calibration(
         self, predictions: Sequence[P], examples: Sequence[E], fitted_to_them: bool = False
     ) -> dict[str, float]:
-        """The `expected_calibration_error` of predictions, see `mybert.metrics`; empty without label probabilities.
+        """The `expected_calibration_error` of predictions; empty without label probabilities.
 
-        Args:
-            predictions: The predictions.
-            examples: The labelled examples.
-            fitted_to_them: Whether to calibrate these raw predictions by cross-fitting, each part by the others.
+        With `fitted_to_them`, raw predictions are calibrated by cross-fitting, each part by the others.
         """
         return {}
 
@@ -426,12 +409,7 @@ class Task(ABC, Generic[E, P]):
         raise NotImplementedError
 
     def read_predictions(self, path: Path, examples: Sequence[E]) -> list[P]:
-        """Read a file written by `write_predictions`, or by another tool in the same format.
-
-        Raises:
-            OSError: If the file cannot be read.
-            ValueError: If it has another format, or does not fit the examples.
-        """
+        """Read a file written by `write_predictions`, or by another tool in the same format."""
         rows = read_prediction_rows(path, len(examples))
         return [self.read_prediction(row, example) for row, example in zip(rows, examples, strict=True)]
 
@@ -484,5 +462,9 @@ def network_outputs(
 
 def _tokens(row: dict[str, Any]) -> int:
     """Number of tokens of a row, over all its choices."""
-    values = row["input_ids"] if "input_ids" in row else next(iter(row.values()))
-    return sum(map(len, values)) if len(values) and isinstance(values[0], list) else len(values)
+    return sum(map(len, sequences_of(row["input_ids"] if "input_ids" in row else next(iter(row.values())))))
+
+
+def sequences_of(ids: Sequence[Any]) -> list[Any]:
+    """The sequences in a value of `TaskData.inputs`: itself, or those of several choices."""
+    return list(ids) if len(ids) and isinstance(ids[0], (list, tuple)) else [ids]

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...files import describe_environment, read_json_object
 from ...hub_card import CardContent, Comparison, Example, TrainingDescription, plain_text, write_card
-from ..data.rows import data_name
+from ..data import data_name
 from ..tasks.task import Task
 from .finetuning_arguments import FinetuningArguments
 from .preparation import TaskRun

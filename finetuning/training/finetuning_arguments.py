@@ -20,32 +20,26 @@ from ...files.options import (
     check_required,
     deciding,
     option,
+    settings_of,
 )
 from ...files.source import GivenData
-from ...runs import RunArguments, check_libraries, is_sharded, started_on_cpus
-from ..data.rows import DataSource, HubSplit, source_of, sources_of
+from ...runs import EvaluationTimes, RunArguments, check_libraries, is_sharded, started_on_cpus
+from ..data import DataSource, HubSplit, source_of, sources_of
 from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
+from ..tasks.registry import TaskArguments, benchmark_files, evaluation_names, fitted_to_model
 from ..tasks.task import Task
-from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names, fitted_to_model
 from .parameters import rate_for_size
 from .samples import SampleSettings
 
 logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "validation", "test")
-# Settings of transformers that determine a run's result, in addition to those of all runs; not those on speed.
-_DECISIVE = (
-    *("optim_args", "optim_target_modules", "label_smoothing_factor", "neftune_noise_alpha", "tf32"),
-    *("bf16_full_eval", "fp16_full_eval", "per_device_train_batch_size", "gradient_accumulation_steps"),
-    *("average_tokens_across_devices", "dataloader_drop_last", "train_sampling_strategy", "length_column_name"),
-    *("ignore_data_skip", "save_only_model", "load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
-)
-_DECISIVE_WHERE_EVALUATIONS_COUNT = ("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps")
 _ADAMW = ("adamw_torch", "adamw_torch_fused")  # which can run without bias correction
 _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _LEARNING_RATE = 5e-5  # of BERT base
 _FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
 _NOTHING_EVALUATED = "nothing is evaluated; give a validation_file, or hold out data with validation_split"
+_DONE_ANYWAY = "whatever has data is done anyway"
 _FROM_MINUS_1 = Range("at least 0, or -1 for none", lambda value: value >= -1)
 _ADAPTED = "where only adapters, pooler and head are trained"
 
@@ -55,7 +49,7 @@ class TaskFiles:
     """The model to start from, and the data."""
 
     group = Group.INPUT
-    model: str = option("", "Model folder or Hub name to start from.", decides=True, required=True)
+    model: str = option("", "Model folder or Hub name to start from.", decides=True, required=True, positional=1)
     train_file: str | None = option(
         None, "Training data (.csv, .tsv, .json, .jsonl, .parquet, CoNLL, compressed or not).", decides=True
     )
@@ -166,8 +160,9 @@ class FinetuningArguments(
         None, "Epochs (default 3, SQuAD 2.0 2, tagger on features 20)."
     )
     per_device_train_batch_size: int | None = option(  # type: ignore[assignment]
-        None, "Sequences per batch and device (default 32, SWAG 16)."
+        None, "Sequences per batch and device (default 32, SWAG 16).", decides=True
     )
+    gradient_accumulation_steps: int = option(decides=True)
     warmup_steps: float = option(0.1, "Steps of warm-up; below 1 a share of all steps.")
     save_strategy: SaveStrategy | str = option("epoch")
     eval_strategy: IntervalStrategy | str = option("epoch")
@@ -183,7 +178,12 @@ class FinetuningArguments(
             setattr(self, name, sources_of(getattr(self, name), name) or None)
         check_required(self)
         self.model, self.output_dir = str(self.model), str(self.output_dir)
-        self._check()
+        check_options(self)
+        if not self.correct_bias and self.optim not in _ADAMW:
+            raise ValueError(
+                f"correct_bias is False and optim is {OptimizerNames(self.optim).value!r}; without bias correction "
+                f"expected {' or '.join(_ADAMW)}."
+            )
         task = self.resolve_task()
         is_of_classes = task.objective == "classes"
         if self.class_weights and (self.approach == "features" or not (is_of_classes and task.has_classes)):
@@ -198,18 +198,38 @@ class FinetuningArguments(
             )
         self._find_files(task)
         self._check_training_data()
-        if self.folds:
-            self.load_best_model_at_end = False
-        elif not self.dataset:
-            self._check_seeds(self.validation_file or self.validation_split)
         defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults}
         if self.approach == "features":
             defaults |= {"num_train_epochs": 20.0}
         for name in _FALLBACKS:
             if getattr(self, name) is None:
                 setattr(self, name, defaults[name])
-        if not self.validation_file and not self.dataset and not self.validation_split and not self.folds:
-            self.eval_strategy, self.eval_steps = "no", None
+        self._check_evaluation(self.validation_file or self.validation_split or self.dataset)
+        if self.metric_for_best_model is None:
+            names = [name for name in evaluation_names(task, self.validation_file or ()) if name]
+            self.metric_for_best_model = "_".join([*names[:1], task.main_metric])
+        if started_on_cpus():
+            self.use_cpu = True
+        super().__post_init__()
+        if self.has_adapter and is_sharded(self):
+            adapter = "lora" if self.lora else "peft_config"
+            raise ValueError(f"{adapter} is set with fsdp: an adapter is merged into whole weights; leave fsdp out.")
+        several = self.data_dir or self.dataset  # which may hold all kinds of data
+        if self.do_eval and not (self.validation_file or self.validation_split or self.folds or several):
+            raise ValueError(f"do_eval is set without validation data (validation_file); {_DONE_ANYWAY}.")
+        if self.do_predict and not (self.test_file or several):
+            raise ValueError(f"do_predict is set without test data (test_file); {_DONE_ANYWAY}.")
+
+    def _check_evaluation(self, validation: Any) -> None:
+        """Reject settings without effect on a run with this validation data, and without any evaluate nothing."""
+        if self.folds:
+            self.load_best_model_at_end = False
+        elif not validation:
+            if self.seeds > 1:
+                raise ValueError(
+                    f"seeds is {self.seeds} without validation data; there is no telling which run is best."
+                )
+            self.eval_strategy, self.eval_steps = IntervalStrategy.NO, None
         if self.load_best_model_at_end is None:
             saved = self.save_strategy in (self.eval_strategy, "best")
             self.load_best_model_at_end = saved and self.eval_strategy != "no"
@@ -220,27 +240,18 @@ class FinetuningArguments(
                     "one pass --save_strategy %s.",
                     *(evaluated, SaveStrategy(self.save_strategy).value, evaluated),
                 )
-        self._check_best()
-        self._check_patience()
-        if self.metric_for_best_model is None:
-            names = [name for name in evaluation_names(task, self.validation_file or ()) if name]
-            self.metric_for_best_model = "_".join([*names[:1], task.main_metric])
-        if started_on_cpus():
-            self.use_cpu = True
-        super().__post_init__()
-        if self.has_adapter and is_sharded(self):
-            adapter = "lora" if self.lora else "peft_config"
-            raise ValueError(f"{adapter} is set with fsdp: an adapter is merged into whole weights; leave fsdp out.")
-        for name, given, wanted in (
-            (
-                "do_eval",
-                self.validation_file or self.validation_split or self.folds or self.data_dir or self.dataset,
-                "validation data (validation_file)",
-            ),
-            ("do_predict", self.test_file or self.data_dir or self.dataset, "test data (test_file)"),
-        ):
-            if getattr(self, name) and not given:
-                raise ValueError(f"{name} is set without {wanted}; whatever has data is done anyway.")
+        if self.save_strategy == "best" and self.eval_strategy == "no":
+            raise ValueError("save_strategy is 'best' but nothing is evaluated; there is no telling which is best.")
+        if self.load_best_model_at_end and self.eval_strategy == "no":
+            raise ValueError(f"load_best_model_at_end is True, but {_NOTHING_EVALUATED}.")
+        if self.early_stopping_patience is not None and not self.load_best_model_at_end:
+            why = (
+                _NOTHING_EVALUATED
+                if self.eval_strategy == "no"
+                else f"checkpoints are saved by {self.save_strategy!r} and evaluated by {self.eval_strategy!r}, so "
+                "the best is not kept"
+            )
+            raise ValueError(f"early_stopping_patience is {self.early_stopping_patience}, but {why}.")
 
     def _check_training_data(self) -> None:
         if not self.train_file and not self.dataset:
@@ -273,38 +284,10 @@ class FinetuningArguments(
             return 5e-4, "for adapters"
         return rate_for_size(self.resolve_task().defaults.get("learning_rate", _LEARNING_RATE), self.model)
 
-    def _check(self) -> None:
-        check_options(self)
-        if not self.correct_bias and self.optim not in _ADAMW:
-            raise ValueError(
-                f"correct_bias is False and optim is {OptimizerNames(self.optim).value!r}; without bias correction "
-                f"expected {' or '.join(_ADAMW)}."
-            )
-
     @property
     def has_adapter(self) -> bool:
         """Whether adapters are trained."""
         return self.lora or self.peft_config is not None
-
-    def _check_best(self) -> None:
-        if self.save_strategy == "best" and self.eval_strategy == "no":
-            raise ValueError("save_strategy is 'best' but nothing is evaluated; there is no telling which is best.")
-        if self.load_best_model_at_end and self.eval_strategy == "no":
-            raise ValueError(f"load_best_model_at_end is True, but {_NOTHING_EVALUATED}.")
-
-    def _check_patience(self) -> None:
-        if self.early_stopping_patience is not None and not self.load_best_model_at_end:
-            why = (
-                _NOTHING_EVALUATED
-                if self.eval_strategy == "no"
-                else f"checkpoints are saved by {self.save_strategy!r} and evaluated by {self.eval_strategy!r}, so "
-                "the best is not kept"
-            )
-            raise ValueError(f"early_stopping_patience is {self.early_stopping_patience}, but {why}.")
-
-    def _check_seeds(self, validation: Any) -> None:
-        if self.seeds > 1 and not validation:
-            raise ValueError(f"seeds is {self.seeds} without validation data; there is no telling which run is best.")
 
     def _find_files(self, task: Task) -> None:
         """Find the files of a benchmark's folder that are not given, compressed or not."""
@@ -355,11 +338,9 @@ class FinetuningArguments(
             raise ValueError(
                 f"validation_split is set, but {self.dataset} has validation data; expected one of the two."
             )
-        self._check_seeds(validation or self.validation_split)
-        if not validation and not self.validation_split and not self.folds:
-            self.eval_strategy, self.load_best_model_at_end = IntervalStrategy.NO, False
-            self._check_best()
-            self._check_patience()
+        if not validation and not self.validation_split:
+            self.load_best_model_at_end = False
+            self._check_evaluation(None)
         elif self.metric_for_best_model == task.main_metric:
             self.metric_for_best_model = "_".join([*filter(None, [next(iter(validation), "")]), task.main_metric])
         return {
@@ -385,8 +366,7 @@ class FinetuningArguments(
     def decisive(self) -> dict[str, Any]:
         """The settings that determine a run's result: an interrupted run is resumed only with the same."""
         counts = self.load_best_model_at_end or self.lr_scheduler_type in _SCHEDULED_BY_EVALUATIONS
-        of_transformers = (*_DECISIVE, *(_DECISIVE_WHERE_EVALUATIONS_COUNT if counts else ()))
-        settings = {"command": "finetune"} | deciding(self, always=of_transformers)
+        settings = {"command": "finetune"} | deciding(self) | (settings_of(EvaluationTimes, self) if counts else {})
         for name in self.data_settings:  # files are identified by digests
             data = [source for source in sources_of(getattr(self, name), name) if isinstance(source, GivenData)]
             settings |= {str(source): source.recorded for source in data}

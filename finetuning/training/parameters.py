@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import yaml
 from transformers import AutoConfig, PreTrainedModel, TrainerCallback
 
 from ...files import folder_written_beside
+from ...files.yaml_files import read_yaml
 from ...modeling_mybert import MyBertPreTrainedModel
 from ...runs import parameter_groups
 from ..network.encoder_parts import embeddings, encoder_layers, head_layers, output_layer
@@ -164,10 +164,7 @@ def read_adapter_config(path: str | None) -> PeftConfig:
         raise ImportError(f"Adapters need the package peft: pip install mybert[peft] ({error}).") from error
     settings: Any = dict(_LORA)
     if path is not None:
-        try:
-            settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is neither JSON nor YAML ({' '.join(str(error).split())[:150]}).") from error
+        settings = read_yaml(path)
         if not isinstance(settings, dict):
             raise ValueError(f"{path} holds {str(settings)[:60]!r}; expected the fields of a PEFT configuration.")
     kind = str(settings.get("peft_type", "LORA")).upper()

@@ -17,8 +17,7 @@ from transformers import (
 )
 
 from ...modeling_mybert import IGNORE_INDEX
-from ..data.labels import LABEL_ARGUMENTS, Labels
-from ..data.rows import DataRow, DataSource, rows_of
+from ..data import LABEL_ARGUMENTS, DataRow, DataSource, Labels, rows_of
 from ..network.encoder_parts import encoder_layers, reinitialize_layers
 from ..network.heads import has_new_head, longest_sequence
 from ..prediction.predictor import task_for_columns

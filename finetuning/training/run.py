@@ -25,7 +25,7 @@ from ...runs import (
 )
 from ...tokenization import save_vocab
 from ..network.heads import fold_target_scale, has_new_head, learn_standardized
-from ..prediction.evaluation import write_class_report
+from ..prediction.predictor import write_class_report
 from ..tasks import feature_tasks
 from ..tasks.data_report import describe_data
 from ..tasks.registry import task_record, write_task_record

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ...files import TASK_RECORD, read_json_object
-from ..prediction.evaluation import PREDICTION_FILES, REPORT_FILES
+from ..prediction.predictor import PREDICTION_FILES, REPORT_FILES
 from ..tasks.registry import read_task_record
 from ..tasks.task import Task
 from .finetuning_arguments import FinetuningArguments

@@ -17,7 +17,7 @@ from transformers.trainer_utils import EvalLoopOutput, EvalPrediction
 
 from ...modeling_mybert import IGNORE_INDEX, flat_indices, mean_of
 from ...runs import MyBertAdamW, ResumableTrainer
-from ..data.labels import LABEL_ARGUMENTS
+from ..data import LABEL_ARGUMENTS
 from ..tasks.task import WINDOW_WEIGHT, Objective, TaskData
 from .finetuning_arguments import FinetuningArguments
 from .parameters import layerwise_groups

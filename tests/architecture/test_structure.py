@@ -1,8 +1,9 @@
-"""The rules of the architecture: levels, the Hub's modelling code, shipped packages, light imports, one copy."""
+"""The rules of the architecture: levels, names, foreign code, the Hub's modelling code, shipped packages, imports."""
 
 import ast
 import re
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -10,23 +11,9 @@ import pytest
 import mybert
 
 ROOT = Path(__file__).resolve().parents[2]
-LEVELS = {
-    "files": 0,
-    "modeling_mybert": 0,
-    "metrics": 0,
-    "tokenization": 1,
-    "pipelines": 1,
-    "visualization": 1,
-    "runs": 2,
-    "hub_card": 2,
-    "conversion": 3,
-    "pretraining": 3,
-    "finetuning": 3,
-    "studies": 4,
-    "benchmarks": 4,
-    "command_line": 4,
-    "demo": 4,
-}
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+LEVELS = {name: int(level) for level, name in re.findall(r"^\| (\d) \| `(\w+)/`", PAGE, re.MULTILINE)}
+LONGEST = 600  # lines of a file
 LIBRARIES_OF_EXTRAS = (
     "datasets",
     "evaluate",
@@ -40,10 +27,10 @@ LIBRARIES_OF_EXTRAS = (
 )
 
 
-def imported_modules(path: Path) -> list[tuple[int, str]]:
+def imported_modules(tree: ast.Module) -> list[tuple[int, str]]:
     """(level, module) of every import in a file, `from . import a` counted as one of `a`."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found += [(0, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -52,16 +39,20 @@ def imported_modules(path: Path) -> list[tuple[int, str]]:
     return found
 
 
-def sources(name: str) -> list[Path]:
-    return sorted((ROOT / name).rglob("*.py"))
-
-
 # Subpackages and the packages within them, as `conversion.tensorflow`.
 PACKAGES = sorted(
     ".".join(path.parent.relative_to(ROOT).parts) for name in LEVELS for path in (ROOT / name).rglob("__init__.py")
 )
-
 REPOSITORY_ONLY = {"benchmarks.scripts"}
+
+
+@pytest.fixture(scope="module")
+def imports(trees):
+    """Subpackage -> its files -> what they import."""
+    found = defaultdict(dict)
+    for path, tree in trees.items():
+        found[path.parts[0]][path] = imported_modules(tree)
+    return found
 
 
 def test_every_subpackage_has_a_level():
@@ -69,18 +60,16 @@ def test_every_subpackage_has_a_level():
     assert names == set(LEVELS)
 
 
-@pytest.mark.parametrize("name", LEVELS)
-def test_every_folder_with_code_is_a_package(name):
-    folders = {path.parent for path in sources(name)}
-    assert all((folder / "__init__.py").is_file() for folder in folders)
+def test_every_folder_with_code_is_a_package(trees):
+    assert all(path.parent / "__init__.py" in trees for path in trees)
 
 
 @pytest.mark.parametrize("name", LEVELS)
-def test_a_subpackage_imports_only_from_lower_levels(name):
-    assert sources(name)
-    for path in sources(name):
-        depth = len(path.relative_to(ROOT).parts) - 1
-        for level, module in imported_modules(path):
+def test_a_subpackage_imports_only_from_lower_levels(name, imports):
+    assert imports[name]
+    for path, imported in imports[name].items():
+        depth = len(path.parts) - 1
+        for level, module in imported:
             assert not module.startswith("mybert"), f"{path} imports {module} absolutely"
             if level > depth:
                 assert level == depth + 1, f"{path} reaches above the package"
@@ -89,52 +78,41 @@ def test_a_subpackage_imports_only_from_lower_levels(name):
                 assert is_mechanism or LEVELS[other] < LEVELS[name], f"{path} imports {other}, not on a lower level"
 
 
-def siblings_imported_by(path: Path) -> set[Path]:
-    """Files of the same folder that a file imports, at its top or within a function."""
-    names = (module.split(".")[0] for level, module in imported_modules(path) if level == 1)
-    return {path.with_name(f"{name}.py") for name in names if path.with_name(f"{name}.py").is_file()}
-
-
-@pytest.mark.parametrize("name", sorted(set(LEVELS) - {"modeling_mybert"}))  # there the encoder names its heads
-def test_files_of_a_folder_import_each_other_in_one_direction(name):
-    above = {path: siblings_imported_by(path) for path in sources(name) if path.name != "__init__.py"}
+def assert_no_circle(above):
+    """`above` has what each of some files or folders imports."""
     while leaves := [path for path, imported in above.items() if not imported & above.keys()]:
         for path in leaves:
             del above[path]
-    assert not above, "these files import each other in a circle"
-
-
-def folders_imported_by(folder: Path, name: Path) -> set[Path]:
-    """The other folders of its subpackage that a folder's files import from."""
-    found = set()
-    for path in folder.glob("*.py"):
-        for level, module in imported_modules(path):
-            if level == 2:
-                found.add(name / module.split(".")[0])
-    return {path for path in found if path.is_dir()}
+    assert not above, "they import each other in a circle"
 
 
 @pytest.mark.parametrize("name", LEVELS)
-def test_folders_of_a_subpackage_import_each_other_in_one_direction(name):
-    inside = {path.parent for path in (ROOT / name).glob("*/__init__.py")}
-    above = {folder: folders_imported_by(folder, ROOT / name) for folder in inside}
-    while leaves := [folder for folder, imported in above.items() if not imported & above.keys()]:
-        for folder in leaves:
-            del above[folder]
-    assert not above, "these folders import each other in a circle"
+def test_files_and_folders_import_each_other_in_one_direction(name, imports):
+    files = defaultdict(set)  # file -> files of its folder that it imports
+    folders = defaultdict(set)  # folder -> folders of its subpackage that it imports from
+    for path, imported in imports[name].items():
+        for level, module in imported:
+            first = module.split(".")[0]
+            if level == 1 and path.name != "__init__.py":
+                files[path].add(path.with_name(f"{first}.py"))
+            if level == 2 and len(path.parts) == 3:
+                folders[path.parent].add(Path(name, first))
+    assert_no_circle(folders)
+    if name != "modeling_mybert":  # there the encoder names its heads
+        assert_no_circle(files)
 
 
-def test_modelling_files_import_only_siblings_torch_and_transformers():
+def test_modelling_files_import_only_siblings_torch_and_transformers(imports):
     allowed = {"torch", "transformers", *sys.stdlib_module_names}
-    files = [path for path in sources("modeling_mybert") if path.name != "__init__.py"]
-    assert len(files) >= 2
-    for path in files:
-        for level, module in imported_modules(path):
+    files = imports["modeling_mybert"]
+    assert len(files) >= 3
+    for path, imported in files.items():
+        for level, module in imported if path.name != "__init__.py" else ():
             if level == 0:
                 assert module.split(".")[0] in allowed, f"{path} imports {module}"
             else:
                 assert level == 1, f"{path} imports {module} from outside its folder"
-                assert (path.parent / f"{module}.py").is_file(), f"{path} imports .{module}, which is no sibling file"
+                assert path.with_name(f"{module}.py") in files, f"{path} imports .{module}, which is no sibling file"
 
 
 def test_shipped_packages_are_all_but_the_scripts():
@@ -148,11 +126,11 @@ def test_shipped_packages_are_all_but_the_scripts():
     assert {f"mybert.{name}" for name in needed} <= set(data)
 
 
-def test_what_is_shipped_does_not_import_what_is_not():
+def test_what_is_shipped_does_not_import_what_is_not(imports):
     for package in REPOSITORY_ONLY:
         name, folder = package.split(".")
-        for path in (path for path in sources(name) if path.parent.name != folder):
-            assert not {module for _, module in imported_modules(path) if folder in module.split(".")}, path
+        for path, imported in imports[name].items():
+            assert path.parent.name == folder or not [m for _, m in imported if folder in m.split(".")], path
 
 
 def test_no_subpackage_hides_a_library():
@@ -190,8 +168,49 @@ def test_public_names_exist():
         mybert.MyBort  # noqa: B018
 
 
-def test_nothing_public_is_unfinished():
+def test_no_name_stands_for_two_things(trees):
+    """Classes and functions at the top of a file; `main` is what `python -m` runs, and the command."""
+    found = defaultdict(list)
+    for path, tree in trees.items():
+        definitions = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        for name in {node.name for node in tree.body if isinstance(node, definitions)} - {"main"}:
+            if not name.startswith("_"):
+                found[name].append(str(path))
+    assert not {name: files for name, files in found.items() if len(files) > 1}
+
+
+def test_files_are_short_and_finished(trees):
     marks = re.compile(r"\b(TODO|FIXME|XXX)\b")
-    for name in LEVELS:
-        for path in sources(name):
-            assert not marks.search(path.read_text()), path
+    for path in trees:
+        text = (ROOT / path).read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= LONGEST and not marks.search(text), path
+
+
+def test_the_label_that_counts_nowhere_is_stated_once(trees):
+    stated = [
+        str(path)
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and ast.unparse(node) == "-100"
+    ]
+    assert stated == ["modeling_mybert/losses_mybert.py"]
+
+
+def test_foreign_code_is_never_trusted_nor_anything_unpickled(trees):
+    """Wherever transformers could run code or unpickle weights of a model folder it is told not to."""
+    loaders = ("AutoConfig", "AutoTokenizer", "AutoModel", "auto_class")
+    forbidden = ("torch.load", "pickle.load", "pickle.loads", "yaml.load", "evaluate.load")
+    told = 0
+    for path, node in ((path, node) for path, tree in trees.items() for node in ast.walk(tree)):
+        if isinstance(node, ast.keyword) and node.arg in ("trust_remote_code", "weights_only"):
+            expected = node.arg == "weights_only"
+            assert isinstance(node.value, ast.Constant) and node.value.value is expected, f"{path}:{node.lineno}"
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        assert name not in forbidden, f"{path}:{node.lineno}"
+        if name.endswith(".from_pretrained") and name.removeprefix("transformers.").startswith(loaders):
+            given = {keyword.arg for keyword in node.keywords}  # None is ** of a dictionary
+            assert given & {"trust_remote_code", None}, f"{path}:{node.lineno}"
+            told += 1
+    assert told

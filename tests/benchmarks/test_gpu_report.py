@@ -1,5 +1,7 @@
 """The report of a GPU is written line by line, and every part of it runs on a CPU at a tiny size."""
 
+from argparse import Namespace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,13 +9,17 @@ from torch._dynamo.utils import counters
 
 from mybert import MyBertModel
 from mybert.benchmarks.scripts import gpu_report
-from mybert.benchmarks.scripts.gpu_report import GpuSettings
 from mybert.modeling_mybert import batch_mybert
 
 TINY = "--sizes tiny --lengths 32 --tokens 256 --steps 1 --backend eager --vocabulary 200 --recipe_steps 2".split()
 RECIPE = (
     "{num_hidden_layers: 1, hidden_size: 16, num_attention_heads: 2, max_length: 24, row_length: 48, "
     "per_device_train_batch_size: 2, torch_compile_backend: eager, model_size: tiny}"
+)
+
+
+SETTINGS = Namespace(
+    sizes=["tiny"], lengths=[16], fills=[0.5], tokens=64, steps=1, backend="eager", vocabulary=99, device="cpu"
 )
 
 
@@ -101,19 +107,16 @@ def test_layers_are_one_graph(kernel, monkeypatch):
     """For any number of layers: compiling each again would take minutes, and torch gives up after eight."""
     monkeypatch.setattr(MyBertModel, "_supports_varlen", lambda model, words: kernel)
     monkeypatch.setattr(batch_mybert, "varlen_attn", attend_by_borders, raising=False)
-    settings = GpuSettings(
-        sizes=("tiny",), lengths=(16,), fills=(0.5,), tokens=64, steps=1, backend="eager", vocabulary=99
-    )
-    deep = settings.network("tiny") | {"num_hidden_layers": 10}
+    deep = gpu_report.network(SETTINGS, "tiny") | {"num_hidden_layers": 10}
     models = gpu_report.matched_models("ForPreTraining", deep)
     lengths = gpu_report.draw_lengths(4, 16, 2, torch.Generator().manual_seed(0))
     assert (len(lengths), sum(lengths)) == (8, 64)
     batches = gpu_report.make_batches(lengths, 16, 99)
     losses = []
-    for model, side, batch in zip(models.values(), (gpu_report._Theirs, gpu_report._Ours), batches, strict=True):
+    for side, model, batch in zip(gpu_report.SIDES, models.values(), batches, strict=True):
         torch._dynamo.reset()
         counters.clear()
-        losses.append(gpu_report._Measurement(side(model, "eager"), settings).loss_and_gradient(batch))
+        losses.append(gpu_report.TrainingSide(side, model, SETTINGS).loss_and_gradient(batch))
         assert counters["stats"]["unique_graphs"] <= 3  # the layer, the vocabulary head and the loss
     assert losses[0] == pytest.approx(losses[1], rel=gpu_report.TRAINING_TOLERANCE)
 
@@ -127,9 +130,6 @@ def attend_by_borders(query, key, value, borders, *args, scale, **kwargs):
 
 
 def test_differences_end_the_training_section(monkeypatch):
-    settings = GpuSettings(
-        sizes=("tiny",), lengths=(16,), fills=(1.0,), tokens=32, steps=1, backend="eager", vocabulary=99
-    )
     monkeypatch.setattr(gpu_report, "TRAINING_TOLERANCE", -1.0)
-    with pytest.raises(AssertionError, match="loss and gradient are"):
-        list(gpu_report.training_section(settings, 1e12))
+    with pytest.raises(AssertionError, match="the losses differ by"):
+        list(gpu_report.training_section(SETTINGS, 1e12))

@@ -69,9 +69,9 @@ def test_ratio_is_the_median_of_the_turns():
 
 def test_runs_take_turns():
     calls = []
-    seconds = take_turns({name: lambda name=name: calls.append(name) for name in "ab"}, 2)
+    seconds, results = take_turns({name: lambda name=name: calls.append(name) or name for name in "ab"}, 2)
     assert calls == ["a", "b"] * 3  # the first time untimed
-    assert [len(values) for values in seconds.values()] == [2, 2]
+    assert [len(values) for values in seconds.values()] == [2, 2] and results == {"a": "a", "b": "b"}
 
 
 @pytest.mark.parametrize(("took", "seconds"), [([0.25, 0.125, 0.125], 0.125), ([0.375, 0.25], 0.25), ([9.0], 9.0)])
@@ -79,7 +79,7 @@ def test_short_calls_follow_one_another_after_a_rest(monkeypatch, in_this_proces
     """Another process's threads wait for work in a loop for a while; a turn begins when they sleep."""
     seen = []
     monkeypatch.setattr(runtimes.time, "sleep", lambda seconds: seen.extend(["rest"] * (seconds == REST)))
-    monkeypatch.setattr(runtimes, "seconds", lambda run: run() or took[len(seen) - 2])
+    monkeypatch.setattr(runtimes, "timed", lambda run: (run() or took[len(seen) - 2], None))
     encoders = RuntimeEncoders(lambda *_: {"ours": lambda batch: seen.append("call")}, {}, 1, tmp_path)
     assert encoders.seconds("ours", (7, 3), False) == seconds
     assert seen == ["rest"] + ["call"] * len(took)
@@ -121,7 +121,7 @@ def test_both_kernels(monkeypatch):
     assert "| 70, 600 -> 520 |" in rows[2]
     assert f"Taken here: product: {'oneDNN' if linear_kernels().product else 'MKL'}, gradient" in report
     monkeypatch.setattr(model_speed, "gradient_of_weight", lambda *_: torch.randn(40, 12))
-    with pytest.raises(AssertionError, match="the kernels differ by"):
+    with pytest.raises(AssertionError, match=r"the kernels' products differ by"):
         run_benchmarks(BenchArguments(workloads=["kernels"], repeats=1))
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     assert "kernels" not in run_benchmarks(BenchArguments(workloads=["kernels"], repeats=1))
@@ -139,7 +139,7 @@ def test_sides_that_disagree_are_refused(small, monkeypatch, in_this_process):
 
     monkeypatch.setattr(runtimes, "matched_encoders", unequal)
     monkeypatch.setattr(model_speed, "RUNTIMES", {})
-    with pytest.raises(AssertionError, match="mybert differs by"):
+    with pytest.raises(AssertionError, match=r"mybert's states differ by"):
         run_benchmarks(BenchArguments(workloads=["sentences"], model_size="tiny", repeats=1))
 
 

@@ -1,5 +1,6 @@
-"""The scripts of `benchmarks/scripts/` run at a tiny size."""
+"""The scripts of `benchmarks/scripts/` run at a tiny size, and do not repeat finished runs."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -22,7 +23,6 @@ RUNS = [
         "tokenization_speed encode TEXT --vocab VOCAB --megabytes 0.01 --repeats 1",
         ["ids equal on every line", "| mybert BulkEncoder, empty memo |"],
     ),
-    ("question_answering_speed --questions 4 --layers 1 --hidden_size 64 --repeats 1", ["same answers 4/4 |"] * 3),
     pytest.param("tokenization_speed processes TEXT --vocab VOCAB --repeats 1", ["| 1 |", "| 2 |"], marks=slow),
     pytest.param("tokenization_speed memory TEXT --vocab_size 1100", ["| 1 |", "| 2 |"], marks=slow),
     pytest.param(
@@ -36,7 +36,7 @@ RUNS = [
         marks=slow,
     ),
     pytest.param(
-        "pretraining_data_speed TEXT --vocab VOCAB --repeats 1",
+        "pretraining_data speed TEXT --vocab VOCAB --repeats 1",
         [
             "| mybert, an epoch of masked pairs, packed in rows of 512 |",
             "Its tokens are those of tokenizers.",
@@ -45,9 +45,9 @@ RUNS = [
         marks=slow,
     ),
     pytest.param(
-        "pretraining_data_memory TEXT --vocab VOCAB --megabytes 0.05", ["| 1 |", "| 2 |", "peak MiB"], marks=slow
+        "pretraining_data building TEXT --vocab VOCAB --megabytes 0.05", ["| 1 |", "| 2 |", "peak MiB"], marks=slow
     ),
-    pytest.param("pretraining_data_memory --tokens 1e5", ["| epoch 1, example 0 |"], marks=slow),
+    pytest.param("pretraining_data drawing --tokens 1e5", ["| epoch 1, example 0 |"], marks=slow),
 ]
 
 
@@ -85,14 +85,13 @@ def test_checkpoints(run, monkeypatch, tmp_path):
         ("many_ranks nowhere --tokenizer TOKENIZER", "There is no token store nowhere."),
         ("prediction_speed --model TOKENIZER --data nowhere.tsv", "nowhere.tsv: No such file or directory."),
         ("prediction_speed --model TOKENIZER --data t.tsv", "t.tsv has the columns a, label; expected sentence."),
-        ("pretraining_data_memory nowhere --vocab nowhere", "There is no file or folder nowhere."),
-        ("pretraining_data_speed nowhere --vocab nowhere", "There is no file or folder nowhere."),
+        ("pretraining_data building nowhere --vocab nowhere", "There is no file or folder nowhere."),
+        ("pretraining_data speed nowhere --vocab nowhere", "There is no file or folder nowhere."),
         ("quantization_accuracy ./nowhere --data t.tsv", "nowhere"),
         ("quantization_accuracy MODEL --data nowhere.tsv", "nowhere.tsv: No such file or directory."),
         ("quantization_accuracy MODEL --data t.tsv", "t.tsv has no column 'text'; its columns are"),
         ("quantization_accuracy MODEL --data v.tsv --repeats 0", "--repeats: found 0; expected at least 1"),
         ("quantization_accuracy MODEL --data u.tsv", "u.tsv has the label '7'"),
-        ("question_answering_speed --data nowhere.json", "nowhere.json: No such file or directory."),
         ("time_to_quality t.tsv --heldout nowhere --ours r.yaml", "There is no file or folder nowhere."),
         ("time_to_quality t.tsv --heldout t.tsv --ours nowhere", "nowhere: No such file or directory."),
         (
@@ -102,7 +101,7 @@ def test_checkpoints(run, monkeypatch, tmp_path):
         ("tokenization_speed train nowhere", "There is no file or folder nowhere."),
         ("tokenization_speed encode t.tsv --vocab nowhere", "nowhere: No such file or directory."),
         ("tokenization_speed encode t.tsv", "encode needs a --vocab"),
-        ("pretraining_data_memory", "name --tokens, or files and their --vocab"),
+        ("pretraining_data building", "building needs files and their --vocab."),
     ],
 )
 def test_mistakes_are_sentences(command, sentence, run, tmp_path, tokenizer, model, monkeypatch, capsys):
@@ -122,7 +121,7 @@ def test_mistakes_are_sentences(command, sentence, run, tmp_path, tokenizer, mod
 
 def test_every_script_is_run_somewhere():
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))
-    assert len(SCRIPTS) > 10
+    assert SCRIPTS
     assert not {name for name in SCRIPTS if f'"{name} ' not in tests and f'"{name}"' not in tests}
 
 
@@ -159,3 +158,69 @@ def test_cost_of_quantized_weights(run, model, tmp_path):
     assert rows[0][1] in ("0.00", "50.00", "100.00") and rows[0][2] == rows[3][2] == "100.00" and rows[0][5] == "1.00"
     assert [row[1] for row in rows[:3]] == [row[1] for row in rows[3:6]]
     assert float(rows[1][3]) == pytest.approx(float(rows[0][3]) / 2, abs=0.1)
+
+
+SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"]
+
+
+@pytest.fixture
+def task_data(tmp_path):
+    folder = tmp_path / "data"
+    for name in ("glue/STS-B", "glue/MRPC", "ner/wnut17"):
+        (folder / name).mkdir(parents=True)
+    pairs = [(SENTENCES[row % 4], SENTENCES[row // 4]) for row in range(16)]
+    scores = ["sentence1\tsentence2\tscore", *(f"{a}\t{b}\t{5.0 * (a == b)}" for a, b in pairs)]
+    same = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *(f"{int(a == b)}\t1\t2\t{a}\t{b}" for a, b in pairs)]
+    for split in ("train", "dev"):
+        (folder / "glue" / "STS-B" / f"{split}.tsv").write_text("\n".join(scores) + "\n")
+        (folder / "glue" / "MRPC" / f"{split}.tsv").write_text("\n".join(same) + "\n")
+    for split in ("train", "dev", "test"):
+        (folder / "ner" / "wnut17" / f"{split}.conll").write_text("Ada B-person\nsat O\n\n" * 6)
+    return folder
+
+
+@pytest.mark.slow
+def test_finetuning_tasks_makes_three_tables_once(run, tiny_model, task_data, tmp_path, capsys):
+    model = tiny_model(tmp_path / "model", num_hidden_layers=4)
+    flags = ["--data", task_data, "--output_dir", tmp_path / "runs", "--tasks", "MRPC", "--seeds", 2, "--max_steps", 1]
+    shown = run("finetuning_tasks", model, *flags)
+    rows = [line.split("|")[1].strip() for line in shown.splitlines() if line.startswith("| ")]
+    tables = [row for row in rows if ":" in row or row == "task, metric"]
+    assert tables == ["task, metric", "STS-B: what learns", "WNUT-17: features of the frozen encoder"]
+    assert "MRPC, f1" in rows and rows.count("everything") == 1 and "concat_last_four" in rows
+    assert shown.count("mybert finetune ") == 4 + 5 + 1
+
+    with pytest.raises(SystemExit) as ended:
+        run("finetuning_tasks", model, *flags[:-1], 2)
+    assert ended.value.code == 2
+    assert "holds a run with other settings (max_steps was 1, is 2)" in capsys.readouterr().err
+
+    again = run("finetuning_tasks", model, *flags)
+    assert "mybert finetune " not in again
+    assert [line for line in again.splitlines() if line.startswith("|")] == [
+        line for line in shown.splitlines() if line.startswith("|")
+    ]
+
+
+@pytest.mark.slow
+def test_time_to_quality_trains_both_ways_once(run, tmp_path, documents):
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join("\n".join(document * 8) for document in documents * 3) + "\n")
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        "{vocab_size: 90, layout: compact, hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, "
+        "max_length: 24, per_device_train_batch_size: 4, use_cpu: true, num_processes: 1, save_strategy: 'no', "
+        "heldout: 0.2}"
+    )
+    flags = [text, "--heldout", text, "--ours", recipe, "--minutes", 0.05, "--shares", 0.5, "--rates", 1e-3]
+    shown = run("time_to_quality", *flags, "--limit", 20, "--output_dir", tmp_path / "out")
+    rows = [line.split("|")[1].strip() for line in shown.splitlines() if line.startswith("| ") and "nats" not in line]
+    names = ["mybert, 0.025 minutes", "transformers at 0.001, a tenth of the time", "transformers, 0.05 minutes"]
+    assert rows == names
+    results = json.loads((tmp_path / "out" / "quality.json").read_text())
+    assert len({results[name]["words"] for name in names}) == 1
+    assert all(1 < results[name]["nats_per_word"] < 12 for name in names)
+    again = run("time_to_quality", *flags, "--limit", 20, "--output_dir", tmp_path / "out")
+    assert [line for line in again.splitlines() if line.startswith("| ")] == [
+        line for line in shown.splitlines() if line.startswith("| ")
+    ]

@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 
 import mybert
 from mybert import cli, runs
+from mybert.files.options import Group, option
 
 
 @dataclass
@@ -23,7 +24,7 @@ class NamedArguments:
 class EchoArguments:
     number: int = field(default=1, metadata={"help": "A number."})
     rate: float = field(default=0.5, metadata={"help": "A rate."})
-    names: list[str] | None = field(default=None, metadata={"help": "Names."})
+    names: list[str] | None = option(None, "Names.", group=Group.INPUT, positional=1)
     color: Literal["red", "blue"] = field(default="red", metadata={"help": "A colour."})
     day: str | None = field(default="today", metadata={"help": "A text."})
     more: dict[str, Any] | str | None = field(default=None, metadata={"help": "Settings, as JSON."})
@@ -45,17 +46,21 @@ ERRORS = {
 calls = []
 
 
-def echo(arguments):
+def echo(arguments: EchoArguments):
     calls.append(arguments)
     if arguments.number in ERRORS:
         raise ERRORS[arguments.number]
     return {"interrupted": arguments.number == 15}
 
 
+def say_name(arguments: NamedArguments):
+    calls.append(arguments)
+
+
 @pytest.fixture
 def echo_command(monkeypatch):
     calls.clear()
-    monkeypatch.setitem(cli.COMMANDS, "echo", cli.Command("say it again", __name__, "EchoArguments", "echo"))
+    monkeypatch.setitem(cli.COMMANDS, "echo", cli.Command("say it again", __name__, "echo"))
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or sys.modules[echo.__module__])
 
 
@@ -117,7 +122,7 @@ def test_one_settings_file_is_read(echo_command, tmp_path, capsys):
 
 
 def test_yaml_gives_what_a_command_requires(echo_command, monkeypatch, tmp_path, capsys):
-    monkeypatch.setitem(cli.COMMANDS, "name", cli.Command("say a name", __name__, "NamedArguments", "echo"))
+    monkeypatch.setitem(cli.COMMANDS, "name", cli.Command("say a name", __name__, "say_name"))
     path = tmp_path / "run.yaml"
     path.write_text("name: Ada\n")
     assert cli.main(["name", "--config", str(path)]) == 0
@@ -187,9 +192,7 @@ def test_both_spellings_of_a_flag_are_read(echo_command, tmp_path):
     assert calls == [EchoArguments(disable_tqdm=True)] * 2
 
 
-def test_leading_values_need_no_flag(echo_command, monkeypatch, capsys):
-    command = cli.Command("say it again", __name__, "EchoArguments", "echo", ("names",))
-    monkeypatch.setitem(cli.COMMANDS, "echo", command)
+def test_leading_values_need_no_flag(echo_command, capsys):
     assert cli.main(["echo", "Ada", "-", "--number", "3"]) == 0
     assert calls == [EchoArguments(names=["Ada", "-"], number=3)]
     for flags in (["--names", "Grace"], ["--names=Grace"]):
@@ -288,7 +291,7 @@ def test_help_of_a_command_by_its_name(capsys):
     assert cli.main(["help", "curves"]) == cli.main(["curves", "-h"]) == 0
     twice = capsys.readouterr().out
     assert twice[: len(twice) // 2] == twice[len(twice) // 2 :]
-    assert twice.startswith("usage: mybert curves [RUN_DIR ...] [flags]")
+    assert twice.startswith("usage: mybert curves [RUN_DIR] [flags]")
     assert cli.main(["help"]) == 0
     assert "usage: mybert <command>" in capsys.readouterr().out
     assert cli.main(["help", "convert", "onnx"]) == 0
@@ -329,6 +332,7 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(tmp_path, text_file,
 
 LAUNCHED = """
 import sys
+sys.argv = ["mybert"]
 import mybert.__main__, mybert.cli
 
 class Kept:

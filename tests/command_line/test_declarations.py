@@ -12,8 +12,6 @@ from transformers import HfArgumentParser, TrainingArguments
 from mybert import MyBertConfig, MyBertForSequenceClassification, cli
 from mybert.command_line.flags import is_as_transformers_has_it
 from mybert.files.options import Group, contradicting
-from mybert.finetuning.training.finetuning_arguments import _DECISIVE as ALWAYS_OF_FINETUNING
-from mybert.pretraining.training.pretraining_arguments import _DECISIVE_IF_OTHER
 
 RUN = {"output_dir": "out", "use_cpu": True}
 # Settings with which the arguments of a command can be created; TEACHER is a fine-tuned model.
@@ -33,8 +31,7 @@ BASES = {
 }
 KINDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
 VALUES = {"drop": ["duplicates"], "relations": ["vv"], "keep_heads": [1], "keep_layers": [1], "drop_layers": ["1"]}
-# Options that `distill` and a new student do not have at all.
-REFUSED = "(but distillation has no such setting|but a new student .* is a plain MyBERT); leave it out"
+REFUSED = "but a new student .* is a plain MyBERT; leave it out"
 
 
 def options(name):
@@ -155,10 +152,8 @@ def test_flags_replace_what_counts_the_same(name, kind, option, value, other, it
 @pytest.mark.parametrize("name", ["pretrain", "adapt", "finetune", "distill"])
 def test_records_hold_what_decides_the_result(name, teacher):
     usual = made(name, teacher).decisive()
-    if_other = _DECISIVE_IF_OTHER if name in ("pretrain", "adapt") else ()
-    also = () if if_other else ALWAYS_OF_FINETUNING
     for each, hint in options(name):
-        decides = "if_not_default" if each.name in if_other else getattr(each, "decides", None) or each.name in also
+        decides = getattr(each, "decides", None) or False
         changed = made(name, teacher)
         if each.name not in BASES[name]:
             setattr(changed, each.name, value_of(name, each, hint))

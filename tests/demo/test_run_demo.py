@@ -88,8 +88,6 @@ def test_mistakes(tmp_path):
         demo(arguments(tmp_path, [str(tmp_path / "two.txt")]))
     with pytest.raises(FileNotFoundError, match="nowhere"):
         demo(arguments(tmp_path, [str(tmp_path / "nowhere.txt")]))
-    with pytest.raises(ValueError, match="pretraining_steps is 0"):
-        arguments(tmp_path, [], pretraining_steps=0)
     assert not (tmp_path / "demo").exists()
     for _ in range(2):  # an unfinished demo is replaced like any other
         with pytest.raises(ValueError, match="vocab_size is 9, but"):

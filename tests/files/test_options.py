@@ -59,8 +59,7 @@ def test_what_is_not_said_is_that_of_the_base_class_or_of_the_class():
 
 def test_records_name_what_decides():
     assert deciding(Settings()) == {"share": 0.25}
-    assert deciding(Settings(names=["b"]), always=["free"]) == {"share": 0.25, "names": ["b"], "free": -7.0}
-    assert deciding(Settings(flag=True), if_not_default=["flag", "free"]) == {"share": 0.25, "flag": True}
+    assert deciding(Settings(names=["b"], flag=True)) == {"share": 0.25, "names": ["b"]}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from mybert.files import text
 from mybert.files.source import FileSource, read_rows
 from mybert.files.tables import json_line, write_separated
 from mybert.finetuning import TASKS
-from mybert.finetuning.data.rows import DataRow
+from mybert.finetuning.data import DataRow
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """A model of one tiny layer with random weights, and short runs of it."""
 
+import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -77,6 +79,19 @@ def models(tmp_path_factory: pytest.TempPathFactory, tokenizer: MyBertTokenizer,
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
     return folder
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> Callable[..., Path]:
+    """Copies a model folder, with other fields in its configuration."""
+
+    def change(model: Path, **fields: Any) -> Path:
+        folder = shutil.copytree(model, tmp_path / "changed", dirs_exist_ok=True)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | fields))
+        return folder
+
+    return change
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import mybert
 from mybert.cli import main
 from mybert.conversion import to_transformers_bert
 from mybert.finetuning import EvaluateArguments, evaluate_model
-from mybert.finetuning.prediction import evaluation
+from mybert.finetuning.prediction import predictor
 
 ROWS = [(f"the {noun} sat", "animal" if noun in ("cat", "dog") else "thing") for noun in ("cat", "dog", "mat", "tree")]
 
@@ -71,12 +71,12 @@ def test_a_report_is_written_whole_or_not_at_all(run, data, tmp_path, monkeypatc
     with monkeypatch.context() as patches:  # another requested file cannot be written
         places = {name: str(tmp_path / "new" / name) for name in ("report_dir", "predictions_dir", "output")}
         wanted = EvaluateArguments(model=str(run), data=[str(data)], use_cpu=True, **places)
-        for writer, name in ((type(wanted.resolve_task()), "write_predictions"), (evaluation, "write_json")):
+        for writer, name in ((type(wanted.resolve_task()), "write_predictions"), (predictor, "write_json")):
             patches.setattr(writer, name, lambda *args: full(tmp_path / "new" / "report_dir"))
             with pytest.raises(OSError, match=r"could not be written \(the disk is full"):
                 evaluate_model(wanted)
             assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(evaluation, "confusion_picture", lambda report, classes, path, what: full(path.parent))
+    monkeypatch.setattr(predictor, "confusion_picture", lambda report, classes, path, what: full(path.parent))
     flags = ["evaluate", str(data), "--predictions", str(run / "predictions.tsv"), "--report_dir"]
     assert main([*flags, str(tmp_path / "new" / "report")]) == 2
     assert "report could not be written (the disk is full" in capsys.readouterr().err
@@ -92,30 +92,25 @@ def test_a_task_without_classes_has_no_report(pretrained, tmp_path, monkeypatch)
     data = {"task": "regression", "train_file": path, "validation_file": path}
     mybert.finetune(model=pretrained, output_dir=tmp_path / "out", **data, **SHORT)
     assert not list((tmp_path / "out").glob("class_report*"))
-    monkeypatch.setattr(evaluation, "network_outputs", lambda *args, **settings: pytest.fail("worked for nothing"))
+    monkeypatch.setattr(predictor, "network_outputs", lambda *args, **settings: pytest.fail("worked for nothing"))
     with pytest.raises(ValueError, match="report_dir is set"):
         mybert.evaluate(tmp_path / "out", path, report_dir=tmp_path / "report", use_cpu=True)
 
 
-def test_the_temperature_is_remembered_and_used_for_probabilities(run, data, tmp_path):
-    config = json.loads((run / "config.json").read_text())
-    temperature = config["finetuned_for"]["temperature"]
+def test_the_temperature_is_remembered_and_used_for_probabilities(run, changed):
+    record = json.loads((run / "config.json").read_text())["finetuned_for"]
+    temperature = record["temperature"]
     assert temperature > 0 and temperature != 1
     texts = [text for text, _ in ROWS]
     found = mybert.predict(run, texts, probabilities=True)
-    folder = shutil.copytree(run, tmp_path / "cold")
-    config["finetuned_for"]["temperature"] = 1.0
-    (folder / "config.json").write_text(json.dumps(config))
-    plain = mybert.predict(folder, texts, probabilities=True)
+    plain = mybert.predict(changed(run, finetuned_for=record | {"temperature": 1.0}), texts, probabilities=True)
     for row, before in zip(found, plain, strict=True):
         assert row["label"] == before["label"]
         logits = np.log([before["probability_animal"], before["probability_thing"]]) / temperature
         expected = np.exp(logits) / np.exp(logits).sum()
         assert [row["probability_animal"], row["probability_thing"]] == pytest.approx(expected, abs=1e-5)
-    config["finetuned_for"]["temperature"] = 0
-    (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match="temperature is 0; expected a number above 0"):
-        mybert.predict(folder, texts)
+        mybert.predict(changed(run, finetuned_for=record | {"temperature": 0}), texts)
 
 
 def test_the_error_of_probabilities_is_measured_before_and_after(run, data):

@@ -30,11 +30,15 @@ from mybert import (
 )
 from mybert.finetuning import DistillationArguments, distill
 from mybert.finetuning.distillation import teacher as teacher_module
-from mybert.finetuning.distillation.layer_losses import LAYER_LOSSES, PROJECTIONS, LayerLosses, relation_heads
 from mybert.finetuning.distillation.run import Distillation
-from mybert.finetuning.distillation.soft_targets import SOFT_TARGETS
-from mybert.finetuning.distillation.teacher import init_embeddings_from_teacher
-from mybert.finetuning.distillation.trainer import DistillationLoss
+from mybert.finetuning.distillation.teacher import SOFT_TARGETS, init_embeddings_from_teacher
+from mybert.finetuning.distillation.trainer import (
+    LAYER_LOSSES,
+    PROJECTIONS,
+    DistillationLoss,
+    LayerLosses,
+    relation_heads,
+)
 from mybert.finetuning.tasks.task import WINDOW_WEIGHT
 
 NAN = float("nan")
@@ -638,14 +642,13 @@ def refusals():
         | {"student": "mini", "relations": ["qk", "vv"], "relation_weight": 1.0},
         "relation_heads is 4; attention .qk in relations. uses the models' own": base
         | {"relations": ["qk"], "relation_weight": 1.0, "relation_heads": 4},
-        "folds is 3 but distillation has no such setting": base | {"folds": 3},
         "hidden_state_weight is set with fsdp": base | {"hidden_state_weight": 1.0, "fsdp": True},
         "bilstm is True but a new student": base | {"bilstm": True},
         "neither train_file nor unlabelled is set": {**base, "train_file": None},
         "validation_split is set without train_file": {
             **base, "train_file": None, "unlabelled": texts, "validation_split": 0.5,
         },
-        "teacher_embeddings is set and .* has its own; they are for a new student": base
+        "teacher_embeddings is set and .* has its own; it is for a new student": base
         | {"student": "plain", "teacher_embeddings": True},
         "tokenizer is '.*' and .* has its own": base | {"student": "plain", "tokenizer": "other_words"},
     }  # fmt: skip

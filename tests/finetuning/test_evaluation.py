@@ -15,7 +15,7 @@ from mybert.cli import main
 from mybert.conversion import to_transformers_bert
 from mybert.files import TASK_RECORD, head_name
 from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
-from mybert.finetuning.data.labels import Labels
+from mybert.finetuning.data import Labels
 from mybert.finetuning.network.heads import NetworkChanges
 from mybert.finetuning.tasks.registry import task_of_model
 
@@ -43,17 +43,8 @@ def finetuned(tmp_path_factory, pretrained, rte):
     return folder, metrics
 
 
-@pytest.fixture
-def changed(tmp_path, finetuned):
-    """A function that copies the model, with other fields in its configuration."""
-
-    def change(**fields):
-        folder = shutil.copytree(finetuned[0], tmp_path / "changed")
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(config | fields))
-        return folder
-
-    return change
+def named(names):
+    return {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
 
 
 def arguments(tmp_path, rte, **settings):
@@ -123,9 +114,9 @@ def test_evaluate_never_replaces_silently(tmp_path, rte, finetuned):
         ({"id2label": {"0": "entailment", "2": "not_entailment"}}, r"id2label is .*; expected 0, 1, 2"),
     ],
 )
-def test_broken_configurations(tmp_path, rte, changed, fields, found):
+def test_broken_configurations(tmp_path, rte, finetuned, changed, fields, found):
     with pytest.raises(ValueError, match=found):
-        evaluate_model(arguments(tmp_path, rte, task=None, model=str(changed(**fields))))
+        evaluate_model(arguments(tmp_path, rte, task=None, model=str(changed(finetuned[0], **fields))))
 
 
 @pytest.mark.parametrize(
@@ -195,7 +186,7 @@ def test_the_task_of_a_model_without_record_is_that_of_its_head(fields, name):
 
 @pytest.mark.parametrize("names", [("negative", "positive"), ("0", "1"), ("1", "0"), ("LABEL_0", "LABEL_1")])
 def test_a_models_names_for_classes_that_the_benchmark_numbers(tmp_path, rte, finetuned, changed, names):
-    folder = str(changed(id2label=dict(enumerate(names)), label2id={name: n for n, name in enumerate(names)}))
+    folder = str(changed(finetuned[0], **named(names)))
     if names[0] == "LABEL_0":  # those of the benchmark
         assert evaluate_model(arguments(tmp_path, rte, model=folder))["accuracy"] == finetuned[1]["accuracy"]
     texts = ["the cat sat", "a dog ate", "a very happy fish", "the tree"]
@@ -231,14 +222,6 @@ def mnli(tmp_path_factory, pretrained):
     return folder, list(zip(texts, texts[::-1], answers, strict=True))
 
 
-def mnli_model(mnli, tmp_path, names):
-    folder = shutil.copytree(mnli[0], tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
-    (folder / "config.json").write_text(json.dumps(config))
-    return str(folder)
-
-
 def mnli_data(mnli, tmp_path, names):
     rows = [{"sentence1": a, "sentence2": b, "gold_label": names[answer]} for a, b, answer in mnli[1]]
     (tmp_path / "dev.json").write_text(json.dumps(rows))
@@ -246,8 +229,8 @@ def mnli_data(mnli, tmp_path, names):
 
 
 @pytest.mark.parametrize("names", [MNLI, GOOGLES_MNLI])
-def test_the_classes_of_mnli_go_by_their_names(tmp_path, mnli, names):
-    data, model = mnli_data(mnli, tmp_path, names), mnli_model(mnli, tmp_path, names)
+def test_the_classes_of_mnli_go_by_their_names(tmp_path, mnli, changed, names):
+    data, model = mnli_data(mnli, tmp_path, names), str(changed(mnli[0], **named(names)))
     assert evaluate_model(arguments(tmp_path, data, task="mnli", model=model))["accuracy"] == 1.0
     settings = {"task": "mnli", "train_file": str(data), "output_dir": tmp_path / "out", "learning_rate": 0.0}
     mybert.finetune(model=model, **settings, **SHORT)
@@ -255,9 +238,9 @@ def test_the_classes_of_mnli_go_by_their_names(tmp_path, mnli, names):
 
 
 @pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1", "LABEL_2"), ("0", "1", "2")])
-def test_classes_of_mnli_without_names_are_nobodys(tmp_path, mnli, names):
-    data, model = mnli_data(mnli, tmp_path, MNLI), mnli_model(mnli, tmp_path, names)
-    message = r"The classes of .*model have no names .*id2label"
+def test_classes_of_mnli_without_names_are_nobodys(tmp_path, mnli, changed, names):
+    data, model = mnli_data(mnli, tmp_path, MNLI), str(changed(mnli[0], **named(names)))
+    message = r"The classes of .*changed have no names .*id2label"
     with pytest.raises(ValueError, match=message):
         evaluate_model(arguments(tmp_path, data, task="mnli", model=model))
     settings = {"task": "mnli", "train_file": str(data), "output_dir": tmp_path / "out"}
@@ -341,13 +324,8 @@ def test_a_finetuned_model_keeps_the_order_of_its_classes(tmp_path, rte, finetun
 
 
 @pytest.mark.parametrize(("keep", "model_type"), [(False, "mybert"), (True, "bert")])
-def test_a_bert_checkpoint_becomes_mybert_unless_it_is_to_stay(tmp_path, tokenizer, rte, keep, model_type):
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
-    )
-    BertForPreTraining(config).save_pretrained(tmp_path / "bert")
-    tokenizer.save_pretrained(tmp_path / "bert")
+def test_a_bert_checkpoint_becomes_mybert_unless_it_is_to_stay(tmp_path, tokenizer, tiny_model, rte, keep, model_type):
+    tiny_model(tmp_path / "bert", BertForPreTraining)
     settings = {"task": "rte", "train_file": str(rte), "validation_file": str(rte), "keep_model_type": keep}
     metrics = mybert.finetune(model=tmp_path / "bert", **settings, output_dir=tmp_path / "out", **SHORT)
     assert AutoConfig.from_pretrained(tmp_path / "out").model_type == model_type

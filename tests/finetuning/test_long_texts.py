@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -12,8 +13,8 @@ from transformers import BertConfig, BertForSequenceClassification, pipeline
 
 import mybert
 from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertForTokenClassification, MyBertModel
-from mybert.finetuning import TASKS, FinetuningArguments, finetune
-from mybert.finetuning.data.labels import Labels
+from mybert.finetuning import TASKS, finetune
+from mybert.finetuning.data import Labels
 from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.registry import task_record
 from mybert.finetuning.tasks.tagging import TaggedSentence
@@ -165,31 +166,18 @@ ROWS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory, tokenizer):
-    folder = tmp_path_factory.mktemp("encoder")
-    torch.manual_seed(0)
-    MyBertModel(MyBertConfig(vocab_size=len(tokenizer), **SIZE)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-def arguments(tmp_path, encoder, **settings):
+@pytest.fixture
+def arguments(tmp_path, tiny_model, short_run):
     (tmp_path / "train.json").write_text(json.dumps(ROWS))
-    data = str(tmp_path / "train.json")
-    defaults = {
-        "model": str(encoder),
-        "output_dir": str(tmp_path / "out"),
-        "train_file": data,
-        "validation_file": data,
-    }
-    defaults |= {"num_train_epochs": 6, "learning_rate": 3e-3, "per_device_train_batch_size": 8, "max_length": 16}
-    return FinetuningArguments(**defaults | {"disable_tqdm": True, "use_cpu": True} | settings)
+    data = {name: str(tmp_path / "train.json") for name in ("train_file", "validation_file")}
+    model = str(tiny_model(tmp_path / "encoder", MyBertModel, **SIZE))
+    rates = {"num_train_epochs": 6, "learning_rate": 3e-3, "per_device_train_batch_size": 8}
+    return partial(short_run, model=model, **data, **rates)
 
 
-def test_finetune_with_windows_learns_from_the_end_of_texts(tmp_path, encoder, caplog):
+def test_finetune_with_windows_learns_from_the_end_of_texts(tmp_path, arguments, caplog):
     caplog.set_level("INFO", "mybert")
-    metrics = finetune(arguments(tmp_path, encoder, window_pooling="mean", doc_stride=4))
+    metrics = finetune(arguments(window_pooling="mean", doc_stride=4))
     assert metrics["accuracy"] == 1.0 and metrics["loss"] < 0.69
     assert "24 of 24 texts are longer than 16 tokens: read in windows." in caplog.text
     assert "Training data: 24 examples in 90 sequences." in caplog.text
@@ -210,16 +198,16 @@ def test_finetune_with_windows_learns_from_the_end_of_texts(tmp_path, encoder, c
     assert "truncation" not in card and "pipeline_class=WindowedTextClassificationPipeline)" in card
 
 
-def test_finetune_long_texts_in_the_test_data_alone(tmp_path, encoder):
+def test_finetune_long_texts_in_the_test_data_alone(arguments):
     short = [{"text": " ".join(row["text"].split()[:4]), "label": row["label"]} for row in ROWS]
     settings = {"train_file": short, "validation_file": short[:4], "test_file": ROWS[:4], "max_steps": 1}
-    metrics = finetune(arguments(tmp_path, encoder, window_pooling="mean", **settings))
+    metrics = finetune(arguments(window_pooling="mean", **settings))
     assert {"test_loss", "test_accuracy"} <= metrics.keys()
 
 
-def test_truncated_texts_are_counted_with_the_flag_that_reads_them(tmp_path, encoder, caplog):
+def test_truncated_texts_are_counted_with_the_flag_that_reads_them(tmp_path, arguments, caplog):
     caplog.set_level("INFO", "mybert")
-    finetune(arguments(tmp_path, encoder, max_steps=1))
+    finetune(arguments(max_steps=1))
     mybert.evaluate(tmp_path / "out", tmp_path / "train.json", use_cpu=True)
     said = "24 of 24 texts are longer than 16 tokens: cut (--window_pooling mean"
     assert caplog.text.count(said) == 3 and f"train.json: {said}" in caplog.text

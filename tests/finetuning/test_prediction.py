@@ -13,17 +13,15 @@ from itertools import chain, repeat
 import numpy as np
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification, pipeline
+from transformers import BertForSequenceClassification, pipeline
 
 import mybert
-from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertForTokenClassification
+from mybert import MyBertForSequenceClassification, MyBertForTokenClassification
 from mybert.cli import main
 from mybert.finetuning import TASKS, Predictor
-from mybert.finetuning.data.rows import DataRow
+from mybert.finetuning.data import DataRow
 from mybert.finetuning.prediction import prediction_run, predictor
 from mybert.finetuning.prediction.predictor import task_for_columns
-
-SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 
 
 @pytest.fixture(scope="module")
@@ -205,13 +203,13 @@ def test_predict_table_of_one_column_without_its_name_is_an_error(tmp_path, caps
     assert len(mybert.predict(models / "sst2", tmp_path / "t.csv")) == 1
 
 
-@pytest.mark.parametrize("name", ["o.jsonl", "o.csv"])
-def test_predict_line_breaks_of_every_kind_are_kept(tmp_path, models, name):
+def test_predict_line_breaks_of_every_kind_are_kept(tmp_path, models):
     rows = [{"sentence": "a cat", "id": f"a{mark}b"} for mark in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"]
-    mybert.predict(models / "sst2", rows, output=tmp_path / name)
-    lines = (tmp_path / name).read_bytes().decode().splitlines(keepends=True)
-    written = map(json.loads, lines) if name == "o.jsonl" else csv.DictReader(lines)
-    assert [row["id"] for row in written] == [row["id"] for row in rows]
+    for name in ("o.jsonl", "o.csv"):
+        mybert.predict(models / "sst2", rows, output=tmp_path / name)
+        lines = (tmp_path / name).read_bytes().decode().splitlines(keepends=True)
+        written = map(json.loads, lines) if name == "o.jsonl" else csv.DictReader(lines)
+        assert [row["id"] for row in written] == [row["id"] for row in rows]
     for row in rows:
         with pytest.raises(ValueError, match="as id has a tab or line break"):
             mybert.predict(models / "sst2", [row], output=tmp_path / "o.tsv")
@@ -311,33 +309,14 @@ def test_predict_choices_answers_as_the_pipeline(models, texts):
         assert answer["score"] == pytest.approx(wanted["score"], abs=2e-6) == answer[f"probability_{answer['label']}"]
 
 
-def _in_list(answer):
-    return answer if isinstance(answer, list) else [answer]
-
-
-def test_predict_bert_folder_without_a_record(tmp_path, tokenizer, texts):
-    torch.manual_seed(1)
-    config = BertConfig(vocab_size=len(tokenizer), initializer_range=0.5, num_labels=3, **SIZE)
-    BertForSequenceClassification(config).save_pretrained(tmp_path / "bert")
-    tokenizer.save_pretrained(tmp_path / "bert")
-    classify = pipeline("text-classification", model=str(tmp_path / "bert"), device="cpu")
+def test_predict_bert_folder_without_a_record(tmp_path, tiny_model, texts):
+    model = tiny_model(tmp_path / "bert", BertForSequenceClassification, initializer_range=0.5, num_labels=3)
+    classify = pipeline("text-classification", model=str(model), device="cpu")
     rows = [{"id": n, "premise": text, "hypothesis": "a cat"} for n, text in enumerate(texts)]
     pairs = [{"text": text, "text_pair": "a cat"} for text in texts]
     for data, inputs in ((rows, pairs), (texts, texts)):
-        answers = map(classify, inputs)
-        wanted = [(answer["label"].removeprefix("LABEL_"), answer["score"]) for (answer,) in map(_in_list, answers)]
-        same(mybert.predict(tmp_path / "bert", data), wanted)
-
-
-def test_predict_reads_the_configuration_at_most_twice(tmp_path, models, monkeypatch):
-    (tmp_path / "t.csv").write_text("sentence\na cat\na dog\nit sat\n")
-    opened, real = [], io.open
-    for module in ("builtins.open", "io.open"):
-        monkeypatch.setattr(
-            module, lambda file, *args, **kwargs: opened.append(str(file)) or real(file, *args, **kwargs)
-        )
-    assert len(mybert.predict(models / "sst2", tmp_path / "t.csv")) == 3
-    assert 1 <= sum(name.endswith("config.json") and "tokenizer" not in name for name in opened) <= 2
+        answers = [classify([text])[0] for text in inputs]
+        same(mybert.predict(model, data), [(row["label"].removeprefix("LABEL_"), row["score"]) for row in answers])
 
 
 def test_predict_long_texts_are_counted(tmp_path, models, caplog):
@@ -554,11 +533,9 @@ def test_predict_kept_columns_may_be_missing_in_some_rows(tmp_path, models):
     assert [row.get("id", "none") for row in written] == [1, "none", None]
 
 
-def test_predict_model_without_a_task_is_an_error(tmp_path, tokenizer):
-    MyBertForPreTraining(MyBertConfig(vocab_size=len(tokenizer), **SIZE)).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+def test_predict_model_without_a_task_is_an_error(pretrained):
     with pytest.raises(ValueError, match=r"is MyBertForPreTraining, without a head for a task"):
-        mybert.predict(tmp_path, ["a"])
+        mybert.predict(pretrained, ["a"])
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])

@@ -11,7 +11,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from mybert import metrics
 from mybert.finetuning import finetune
-from mybert.finetuning.data.labels import Labels
+from mybert.finetuning.data import Labels
 from mybert.finetuning.tasks import TASKS
 from mybert.finetuning.tasks.classification import LabelPrediction, TextExample
 from mybert.finetuning.training.seeds_and_folds import Training, summarize

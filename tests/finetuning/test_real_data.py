@@ -3,35 +3,32 @@
 import csv
 import gzip
 import json
+from itertools import islice
 from pathlib import Path
 
 import pytest
-import torch
 
-from mybert import MyBertConfig, MyBertForPreTraining, MyBertTokenizer
+import mybert
+from mybert import MyBertTokenizer
 from mybert.cli import main
-from mybert.finetuning import TABLE_7, EvaluateArguments, evaluate_model, tag_words
+from mybert.finetuning import TABLE_7, tag_words
 
 VOCABULARY = Path(__file__).resolve().parents[1] / "fixtures" / "google_tokenization" / "vocab.txt"
-GLUE = {
-    "cola": ("CoLA", "matthews_correlation"),
-    "sst2": ("SST-2", "accuracy"),
-    "mrpc": ("MRPC", "f1"),
-    "stsb": ("STS-B", "pearson"),
-    "rte": ("RTE", "accuracy"),
-    "wnli": ("WNLI", "accuracy"),
+GLUE = {  # task: the files for training and validation, the metric
+    "cola": ("CoLA/train.tsv", "CoLA/dev.tsv", "matthews_correlation"),
+    "sst2": ("SST-2/train.tsv", "SST-2/dev.tsv", "accuracy"),
+    "mrpc": ("MRPC/train.tsv", "MRPC/dev.tsv", "f1"),
+    "stsb": ("STS-B/train.tsv", "STS-B/dev.tsv", "pearson"),
+    "qnli": ("QNLI/dev.tsv", "QNLI/dev.tsv", "accuracy"),
+    "rte": ("RTE/train.tsv", "RTE/dev.tsv", "accuracy"),
+    "wnli": ("WNLI/train.tsv", "WNLI/dev.tsv", "accuracy"),
 }
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    tokenizer = MyBertTokenizer(vocab=str(VOCABULARY))
-    config = MyBertConfig(
-        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
-    )
-    torch.manual_seed(0)
-    MyBertForPreTraining(config).save_pretrained(folder)
+def model(tmp_path_factory, tiny_model):
+    folder, tokenizer = tmp_path_factory.mktemp("model"), MyBertTokenizer(vocab=str(VOCABULARY))
+    tiny_model(folder, vocab_size=len(tokenizer))
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -52,23 +49,15 @@ def head(source, path, count):
 
 @pytest.mark.parametrize("task", GLUE)
 def test_glue(task, model, data_dir, tmp_path):
-    folder, metric = GLUE[task]
-    for split in ("train", "dev"):
-        head(data_dir / "glue" / folder / f"{split}.tsv", tmp_path / "data" / f"{split}.tsv", 40)
-    metrics = finetune(model, tmp_path / "out", task, "--data_dir", str(tmp_path / "data"))
-    assert metric in metrics
+    *files, metric = GLUE[task]
+    for split, file in zip(("train", "dev"), files, strict=True):
+        head(data_dir / "glue" / file, tmp_path / "data" / f"{split}.tsv", 40)
+    assert metric in finetune(model, tmp_path / "out", task, "--data_dir", str(tmp_path / "data"))
     lines = (tmp_path / "out" / "predictions.tsv").read_text().splitlines()
     assert lines[0] == "index\tprediction"
     assert [line.split("\t")[0] for line in lines[1:]] == [str(number) for number in range(len(lines) - 1)]
     if task == "rte":
         assert {line.split("\t")[1] for line in lines[1:]} <= {"entailment", "not_entailment"}
-
-
-def test_qnli(model, data_dir, tmp_path):
-    path = head(data_dir / "glue" / "QNLI" / "dev.tsv", tmp_path / "data" / "dev.tsv", 40)
-    assert "accuracy" in finetune(
-        model, tmp_path / "out", "qnli", "--train_file", str(path), "--validation_file", str(path)
-    )
 
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
@@ -101,24 +90,26 @@ def test_squad(version, model, data_dir, tmp_path):
         assert metrics["best_f1"] >= metrics["f1"]
 
 
-def test_swag(model, data_dir, tmp_path):
-    path = data_dir / "swag" / "sample_train_head.csv"
-    finetune(model, tmp_path / "out", "swag", "--train_file", str(path), "--validation_file", str(path))
-    rows = list(csv.DictReader((tmp_path / "out" / "predictions.csv").open()))
-    assert len(rows) == 11
-    assert {row["prediction"] for row in rows} <= set("0123")
-
-
-def test_own_multiple_choice(model, data_dir, tmp_path):
-    lines = (data_dir / "swag" / "cosmosqa_valid.csv").read_text().splitlines(keepends=True)[:30]
-    path = tmp_path / "cosmos.csv"
-    path.write_text("".join(lines))
-    metrics = finetune(
-        *(model, tmp_path / "out", "multiple_choice", "--train_file", str(path), "--validation_file", str(path)),
-        *("--text_column", "context", "--text_pair_column", "question"),
-        *("--choice_columns", "answer0", "answer1", "answer2", "answer3"),
-    )
-    assert 0 <= metrics["accuracy"] <= 1
+@pytest.mark.parametrize(
+    ("task", "file", "flags"),
+    [
+        ("swag", "sample_train_head.csv", ""),
+        (
+            *("multiple_choice", "cosmosqa_valid.csv"),
+            "--text_column context --text_pair_column question --choice_columns answer0 answer1 answer2 answer3",
+        ),
+    ],
+)
+def test_choices(task, file, flags, model, data_dir, tmp_path):
+    with (data_dir / "swag" / file).open(newline="") as source:
+        rows = list(islice(csv.reader(source), 12))
+    with (tmp_path / "data.csv").open("w", newline="") as target:
+        csv.writer(target).writerows(rows)
+    data = str(tmp_path / "data.csv")
+    finetune(model, tmp_path / "out", task, "--train_file", data, "--validation_file", data, *flags.split())
+    found = list(csv.DictReader((tmp_path / "out" / "predictions.csv").open()))
+    assert len(found) == 11
+    assert {row["prediction"] for row in found} <= set("0123")
 
 
 @pytest.mark.parametrize("flags", [(), ("--max_document_context", "True", "--continuation_labels", "inside")])
@@ -167,14 +158,6 @@ def test_table_7(model, data_dir, tmp_path):
     words = "Tim Cook visited Berlin".split()
     (tags,) = tag_words(tmp_path / "out" / "weighted_all", [words])
     assert len(tags) == len(words)
-    evaluated = evaluate_model(
-        EvaluateArguments(
-            task="ner",
-            model=str(tmp_path / "out" / "last"),
-            data=[str(tmp_path / "data" / "dev.conll")],
-            max_length=64,
-            output=str(tmp_path / "metrics.json"),
-            use_cpu=True,
-        )
-    )
+    data = str(tmp_path / "data" / "dev.conll")
+    evaluated = mybert.evaluate(tmp_path / "out" / "last", data, task="ner", max_length=64, use_cpu=True)
     assert {name: pytest.approx(evaluated[name]) for name in evaluated}.items() <= metrics["last"].items()

@@ -7,7 +7,7 @@ import torch
 from sklearn.utils.class_weight import compute_class_weight
 
 from mybert.finetuning import TASKS, finetune
-from mybert.finetuning.data.rows import DataRow
+from mybert.finetuning.data import DataRow
 from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.data_report import data_lines, data_warnings, unknown_share_warning
 from mybert.finetuning.tasks.question_answering import QuestionExample

@@ -15,8 +15,7 @@ from transformers import BertConfig, PreTrainedTokenizerFast
 
 from mybert import MyBertForQuestionAnswering
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
-from mybert.finetuning.data.labels import Labels
-from mybert.finetuning.data.rows import DataRow
+from mybert.finetuning.data import DataRow, Labels
 from mybert.finetuning.tasks.classification import LabelPrediction, TextExample
 from mybert.finetuning.tasks.multiple_choice import ChoicePrediction
 from mybert.finetuning.tasks.question_answering import AnswerPrediction, QuestionExample

@@ -173,7 +173,7 @@ def test_the_model_is_not_overwritten(arguments, tmp_path, deep):
     ):
         finetune(arguments(model=str(model), overwrite=True))
     (model / "run.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"model.safetensors, which the run reads, so it cannot be overwritten; name"):
+    with pytest.raises(ValueError, match=r"model.safetensors, which would be both read and written; name"):
         finetune(arguments(model=str(model), overwrite=True))
     assert (model / "model.safetensors").is_file()
 

@@ -1,6 +1,7 @@
 """A Hub on the loopback address: the endpoints that the real huggingface_hub client calls, with git-like revisions."""
 
 import base64
+import functools
 import hashlib
 import json
 import os
@@ -11,11 +12,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import huggingface_hub
 import pytest
-import torch
 import transformers
 
 import mybert
-from mybert import MyBertConfig
 
 TOKEN = "hf_LoopbackSecret0123456789"
 OWNER = "owner"
@@ -288,24 +287,11 @@ def client(hub, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def make_model_dir(tmp_path_factory, tokenizer):
+def make_model_dir(tmp_path_factory, tiny_model):
     """Folder of a tiny model with a given head and the shared tokenizer."""
-    made = {}
 
+    @functools.cache
     def make(head):
-        if head not in made:
-            folder = made[head] = tmp_path_factory.mktemp(head) / "model"
-            torch.manual_seed(0)
-            config = MyBertConfig(
-                vocab_size=len(tokenizer),
-                hidden_size=16,
-                num_hidden_layers=2,
-                num_attention_heads=2,
-                intermediate_size=32,
-                max_position_embeddings=64,
-            )
-            getattr(mybert, head)(config).save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
-        return made[head]
+        return tiny_model(tmp_path_factory.mktemp(head) / "model", getattr(mybert, head), num_hidden_layers=2)
 
     return make

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import itertools
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,10 +28,7 @@ REPO = "owner/tiny"
 @pytest.fixture
 def model_dir(make_model_dir, tmp_path):
     """A separate model folder for the test, with the other files of a run."""
-    folder = tmp_path / "model"
-    folder.mkdir()
-    for path in make_model_dir("MyBertForSequenceClassification").iterdir():
-        (folder / path.name).write_bytes(path.read_bytes())
+    folder = shutil.copytree(make_model_dir("MyBertForSequenceClassification"), tmp_path / "model")
     for name in ("run.json", "trainer_state.json", "tokens.safetensors", "optimizer.safetensors", "training_args.bin"):
         (folder / name).write_bytes(b"no part of the model")
     (folder / "checkpoint-1").mkdir()
@@ -44,6 +42,12 @@ def snapshot(folder):
 
 def content_of(files):
     return {name: content if isinstance(content, bytes) else content.read_bytes() for name, content in files.items()}
+
+
+def save_in_shards(folder):
+    model = mybert.MyBertForSequenceClassification.from_pretrained(folder)
+    model.save_pretrained(folder, max_shard_size="10KB")
+    return model
 
 
 def test_auto_map_names_a_class_that_exists_for_every_auto_class_that_is_registered():
@@ -177,9 +181,8 @@ def test_weights_of_an_earlier_upload_do_not_stay(client, hub, model_dir):
     publish(model_dir, REPO)
     client.upload_file(path_or_fileobj=b"pickle", path_in_repo="pytorch_model.bin", repo_id=REPO)
     client.upload_file(path_or_fileobj=b"text", path_in_repo="notes.txt", repo_id=REPO)
-    model = mybert.MyBertForSequenceClassification.from_pretrained(model_dir)
+    save_in_shards(model_dir)
     (model_dir / "model.safetensors").unlink()
-    model.save_pretrained(model_dir, max_shard_size="10KB")
     publish(model_dir, REPO)
     weights = {name for name in hub.files(REPO) if name.startswith(("model.", "model-", "pytorch"))}
     assert weights == {path.name for path in model_dir.glob("model*")} and len(weights) > 2
@@ -187,17 +190,14 @@ def test_weights_of_an_earlier_upload_do_not_stay(client, hub, model_dir):
 
 
 def test_the_index_of_an_earlier_save_stays_behind(model_dir):
-    model = mybert.MyBertForSequenceClassification.from_pretrained(model_dir)
-    model.save_pretrained(model_dir, max_shard_size="10KB")
-    model.save_pretrained(model_dir)
+    save_in_shards(model_dir).save_pretrained(model_dir)
     assert (model_dir / "model.safetensors.index.json").is_file()
     assert [name for name in publishable_files(model_dir, REPO) if name.startswith("model.")] == ["model.safetensors"]
 
 
 def test_an_interrupted_upload_goes_on(client, hub, model_dir):
-    model = mybert.MyBertForSequenceClassification.from_pretrained(model_dir)
+    save_in_shards(model_dir)
     (model_dir / "model.safetensors").unlink()
-    model.save_pretrained(model_dir, max_shard_size="10KB")
     shards = len(list(model_dir.glob("model-*")))
 
     uploads = itertools.count()

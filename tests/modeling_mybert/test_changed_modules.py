@@ -15,7 +15,6 @@ from transformers.integrations.neftune import neftune_post_forward_hook
 
 from mybert.modeling_mybert.hooks_mybert import is_changed
 
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 TRUNK = "embeddings word_embeddings position_embeddings token_type_embeddings LayerNorm dropout".split()
 LAYER = (
     "attention attention.self attention.self.query attention.self.value attention.output attention.output.dense "
@@ -126,7 +125,7 @@ def test_a_changed_module_does_what_it_does_in_bert(heads, agree, monkeypatch, p
         pytest.skip("transformers has two classes where MyBERT has one")
     names = [name for name in heads.names if parent_of(heads(name).model(), place)]
     head = heads(names[(PLACES.index(place) + WAYS.index(way)) % len(names)])
-    ours, theirs = head.twins(**NO_DROPOUT)
+    ours, theirs = head.twins(dropout=0.0)
     for model in (ours, theirs):
         way(*parent_of(model, place), monkeypatch)
     for padding, training in (("right", True), ("right", False), (None, False)):
@@ -136,7 +135,7 @@ def test_a_changed_module_does_what_it_does_in_bert(heads, agree, monkeypatch, p
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_replaced_module_in_every_head(head, agree, place):
-    ours, theirs = head.twins(**NO_DROPOUT, attn_implementation="eager")
+    ours, theirs = head.twins(dropout=0.0, attn_implementation="eager")
     if parent_of(ours, place) is None:
         return
     for model in (ours, theirs):
@@ -149,7 +148,7 @@ def test_a_replaced_module_in_every_head(head, agree, place):
 )
 @pytest.mark.parametrize("name", ["ForPreTraining", "ForSequenceClassification"])
 def test_modules_of_transformers_keep_sequences_apart(heads, agree, name, place):
-    ours, theirs = heads(name).twins(**NO_DROPOUT)
+    ours, theirs = heads(name).twins(dropout=0.0)
     parent, child, _ = parent_of(ours, place)
     setattr(parent, child, copy.deepcopy(theirs.base_model.get_submodule(place)))
     ours.tie_weights()
@@ -192,7 +191,7 @@ HIDDEN = [lambda one: one, lambda one: [one], lambda one: {"encoder": (one,)}]
 @pytest.mark.parametrize("padding", ["right", "left", None])
 @pytest.mark.parametrize("training", [False, True])
 def test_a_wrapped_encoder_gets_berts_arguments(head_with_loss, agree, training, padding, hide):
-    ours, theirs = head_with_loss.twins(**NO_DROPOUT)
+    ours, theirs = head_with_loss.twins(dropout=0.0)
     batch = head_with_loss.batch(padding, labels=True)
     inner, others = ours.bert.train(training), theirs.bert.train(training)
     ours.bert, theirs.bert = Wrapper(inner, hide), Wrapper(others, hide)
@@ -205,7 +204,7 @@ def test_a_wrapped_encoder_gets_berts_arguments(head_with_loss, agree, training,
 
 
 def test_an_encoder_of_transformers(head_with_loss, agree):
-    ours, theirs = head_with_loss.twins(**NO_DROPOUT)
+    ours, theirs = head_with_loss.twins(dropout=0.0)
     ours.bert = copy.deepcopy(theirs.bert)
     ours.tie_weights()
     agree(ours, theirs, head_with_loss.batch("right", labels=True))
@@ -279,7 +278,7 @@ class Wrapped(nn.Module):
 @pytest.mark.parametrize("kind", [nn.LayerNorm, nn.Linear, nn.Dropout, nn.Embedding])
 def test_hooks_on_all_modules(head, agree, kind, before):
     """As debuggers and tools for profiling and interpretation register them."""
-    ours, theirs = head.twins(**NO_DROPOUT)
+    ours, theirs = head.twins(dropout=0.0)
 
     def change(module: nn.Module, inputs: Any, output: Any = None) -> Any:
         if type(module) is kind:
@@ -357,7 +356,7 @@ def test_modules_of_pytorch(heads, change, packs):
     "place", ["embeddings", "encoder.layer.1", "encoder.layer.0.attention.self.key", "encoder.layer.1.output.dense"]
 )
 def test_a_backward_hook_sees_the_rows_of_the_batch(heads, agree, place):
-    ours, theirs = heads("Model").twins(**NO_DROPOUT)
+    ours, theirs = heads("Model").twins(dropout=0.0)
     batch, seen = heads("Model").batch("right"), []
     ours.get_submodule(place).register_full_backward_hook(lambda module, before, after: seen.append(after[0].shape))
     agree(ours, theirs, batch)
@@ -393,7 +392,7 @@ def test_hooks_that_need_no_rows_leave_the_batch_packed(heads, watch):
 def test_noise_on_the_embeddings_is_that_of_bert(heads, watch, padding):
     """NEFTune's noise depends on the batch's shape; for equal shapes it is bitwise equal."""
     head = heads("Model")
-    ours, theirs = head.twins(**NO_DROPOUT)
+    ours, theirs = head.twins(dropout=0.0)
     batch, noise = head.batch(padding), []
     outputs = []
     for model in (ours, theirs):

@@ -11,7 +11,6 @@ from torch.nn.attention.flex_attention import create_block_mask
 
 import mybert
 
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 ONE_LAYER = {"num_hidden_layers": 1}
 
 
@@ -141,7 +140,7 @@ def test_compiled_training_without_graph_break(head_with_loss, count):
     head = head_with_loss
     if count is not None and head.name not in ("ForPreTraining", "ForQuestionAnswering"):
         pytest.skip("each kind of loss once")
-    model, batch = head.model(**NO_DROPOUT, **ONE_LAYER).train(), head.batch(labels=True)
+    model, batch = head.model(dropout=0.0, **ONE_LAYER).train(), head.batch(labels=True)
     batch |= {} if count is None else {"num_items_in_batch": count}
     expected = loss_and_gradients(model, batch)
     assert_same_loss_and_gradients(loss_and_gradients(compiled(model), batch), rename(expected))
@@ -175,7 +174,7 @@ def test_compiled_left_to_right(heads):
 
 @pytest.mark.slow
 def test_generated_code(heads):
-    model, batch = heads("ForMaskedLM").model(**NO_DROPOUT).train(), heads("ForMaskedLM").batch(labels=True)
+    model, batch = heads("ForMaskedLM").model(dropout=0.0).train(), heads("ForMaskedLM").batch(labels=True)
     expected = loss_and_gradients(model, batch)
     torch._dynamo.reset()
     generated = torch.compile(model, fullgraph=True)

@@ -12,8 +12,6 @@ from transformers.activations import ACT2FN
 from mybert.modeling_mybert import linear_kernels, linear_mybert, set_linear_kernel
 from mybert.modeling_mybert.linear_mybert import linear
 
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch is built without oneDNN")
 
 
@@ -51,7 +49,7 @@ def draw(*shape, seed=0):
 @pytest.mark.parametrize("training", [False, True], ids=["evaluating", "training"])
 def test_models_agree_with_transformers(kernel, head, padding, training, onednn_calls, agree):
     """Outputs, loss and all gradients, padded and packed; with MKL they agree in `test_parity.py`."""
-    ours, theirs = head.twins(**NO_DROPOUT)
+    ours, theirs = head.twins(dropout=0.0)
     agree(ours.train(training), theirs.train(training), head.batch(padding, labels=True))
     assert onednn_calls
 

@@ -4,8 +4,6 @@ import pytest
 import torch
 import transformers
 
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-
 
 class Recorder(transformers.TrainerCallback):
     """Record the gradients that the optimizer uses."""
@@ -48,8 +46,8 @@ def step(model, examples, micro_batch_size, output_dir) -> tuple[float, dict]:
 def assert_one_step_is_one_step(head, batch, tmp_path, **changes) -> None:
     """Eight examples as one batch and as four batches of two."""
     examples = [{name: tensor[row] for name, tensor in batch.items()} for row in range(8)]
-    whole, parts = (step(head.model(**NO_DROPOUT, **changes), examples, size, tmp_path) for size in (8, 2))
-    plain = head.model(**NO_DROPOUT, **changes).train()(**batch).loss
+    whole, parts = (step(head.model(dropout=0.0, **changes), examples, size, tmp_path) for size in (8, 2))
+    plain = head.model(dropout=0.0, **changes).train()(**batch).loss
     plain.backward()
     # Trainer rounds what it logs to four digits in some versions.
     assert whole[0] == pytest.approx(plain.item(), abs=1e-4)
@@ -99,7 +97,7 @@ def test_transformers_itself_is_off(heads, tmp_path):
     head = heads("ForMaskedLM")
     batch = head.batch(labels=True, batch_size=8)
     examples = [{name: tensor[row] for name, tensor in batch.items()} for row in range(8)]
-    losses = [step(head.twins(**NO_DROPOUT)[1], examples, size, tmp_path)[0] for size in (8, 2)]
+    losses = [step(head.twins(dropout=0.0)[1], examples, size, tmp_path)[0] for size in (8, 2)]
     assert losses[1] == pytest.approx(4 * losses[0], rel=0.1)
 
 
@@ -108,7 +106,7 @@ def test_pretraining_with_both_counts_is_exact(heads):
     batch = head.batch(labels=True, batch_size=8)
     batch["labels"] = uneven(batch["input_ids"])
     counts = {"num_items_in_batch": (batch["labels"] != -100).sum(), "num_sequences_in_batch": 8}
-    whole, parts = head.model(**NO_DROPOUT).train(), head.model(**NO_DROPOUT).train()
+    whole, parts = head.model(dropout=0.0).train(), head.model(dropout=0.0).train()
     whole(**batch).loss.backward()
     total = 0.0
     for start in range(0, 8, 2):
@@ -156,7 +154,7 @@ def test_no_label_counts(heads, training):
     """A batch without masked tokens must not produce NaN."""
     for name in ("ForMaskedLM", "ForTokenClassification", "ForPreTraining"):
         head = heads(name)
-        model, batch = head.model(**NO_DROPOUT).train(training), head.batch(labels=True)
+        model, batch = head.model(dropout=0.0).train(training), head.batch(labels=True)
         batch["labels"] = torch.full_like(batch["labels"], -100)
         loss = model(**batch).loss
         loss.backward()

@@ -9,7 +9,6 @@ import mybert
 from mybert.modeling_mybert import batch_mybert
 from mybert.modeling_mybert.batch_mybert import flat_indices
 
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 VOCABULARY_HEADS = ("ForPreTraining", "ForMaskedLM")
 
 
@@ -43,7 +42,7 @@ def assert_same(one, other, tolerance: float) -> None:
 @pytest.mark.parametrize("is_decoder", [False, True])
 def test_known_indices_change_nothing(head_with_loss, training, is_decoder):
     head = head_with_loss
-    model, batch = head.model(**NO_DROPOUT, is_decoder=is_decoder).train(training), head.batch(labels=True)
+    model, batch = head.model(dropout=0.0, is_decoder=is_decoder).train(training), head.batch(labels=True)
     if head.name == "ForQuestionAnswering":
         batch["unpad_inputs"] = True
     if not training:
@@ -62,7 +61,7 @@ def test_known_indices_change_nothing(head_with_loss, training, is_decoder):
 def test_label_positions_up_to_a_bound(heads, name, form, training, num_items):
     """Spare positions without a label change neither loss nor gradients, and their logits come last."""
     head = heads(name)
-    model, batch = head.model(**NO_DROPOUT, sparse_prediction=True).train(training), head.batch(labels=True)
+    model, batch = head.model(dropout=0.0, sparse_prediction=True).train(training), head.batch(labels=True)
     batch = head.flattened(batch) if form == "packed" else batch
     batch["num_items_in_batch"] = num_items
     expected = step(model, batch)

@@ -12,7 +12,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from mybert import MyBertModel
 from mybert.modeling_mybert.layers_mybert import MyBertLayer
 
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 POOLED = ("ForNextSentencePrediction", "ForSequenceClassification", "ForMultipleChoice")
 PREDICTING = ("ForMaskedLM", "ForPreTraining")
 SEQUENCES = {"cu_seq_lens_q": torch.tensor([0, 4, 11, 22, 33])}  # in three rows of 11 tokens
@@ -37,7 +36,7 @@ def narrow_and_whole(model: Any, batch: dict[str, Any]) -> list[tuple[Any, dict[
 @pytest.mark.parametrize("name", POOLED + PREDICTING)
 def test_outputs_and_gradients_are_those_of_all_tokens(heads, name, padding, training, attention):
     head = heads(name)
-    model = head.model(**NO_DROPOUT, sparse_prediction=True).train(training)
+    model = head.model(dropout=0.0, sparse_prediction=True).train(training)
     model.set_attn_implementation(attention)
     narrow, whole = narrow_and_whole(model, head.batch(padding, labels=True, batch_size=12))
     torch.testing.assert_close(narrow[0].loss, whole[0].loss, rtol=0, atol=1e-6)
@@ -52,7 +51,7 @@ def test_outputs_and_gradients_are_those_of_all_tokens(heads, name, padding, tra
 def test_several_sequences_in_a_row(heads, name, is_decoder):
     """The pooled token is the first of each sequence, or with causal attention the last."""
     head = heads(name)
-    model = head.model(**NO_DROPOUT, sparse_prediction=True, is_decoder=is_decoder)
+    model = head.model(dropout=0.0, sparse_prediction=True, is_decoder=is_decoder)
     ids = torch.randint(1, 61, (3, 11), generator=torch.Generator().manual_seed(1))
     batch = {**head.labels(ids, torch.Generator().manual_seed(2)), "input_ids": ids, **SEQUENCES}
     for key in {"labels", "next_sentence_label"} & batch.keys():

@@ -40,7 +40,7 @@ def sequences() -> list[torch.Tensor]:
 @pytest.mark.parametrize("padding", ["right", "left", "holes"])
 @pytest.mark.parametrize("name", ["ForPreTraining", "ForTokenClassification", "ForSequenceClassification"])
 def test_tokens_that_fill_up_change_nothing(heads, watch, agree, monkeypatch, name, padding):
-    ours, theirs = heads(name).twins(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    ours, theirs = heads(name).twins(dropout=0.0)
     batch = heads(name).batch(padding, labels=True)
     mask, seen = batch["attention_mask"], watch(ours.base_model.encoder.layer[0], num_tokens)
     monkeypatch.setattr(batch_mybert, "rounded_rows", lambda count: count + 3)
@@ -117,7 +117,7 @@ def test_stays_padded(heads, watch, settings):
 def test_padding_that_is_needed_is_computed(heads, name):
     """If the caller says so, or a label is there: it has a loss in transformers' BERT, too."""
     head = heads(name)
-    ours, theirs = head.twins(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    ours, theirs = head.twins(dropout=0.0)
     batch = head.batch()
     torch.testing.assert_close(ours(**batch, unpad_inputs=False)[0], theirs(**batch)[0], rtol=0, atol=1e-5)
     if name != "ForQuestionAnswering":
@@ -140,7 +140,7 @@ def losses_of_answers(outputs, possible, places) -> torch.Tensor:
 @pytest.mark.parametrize("padding", ["right", "left"])
 def test_answers_are_learnt_without_the_padding(heads, watch, padding):
     head = heads("ForQuestionAnswering")
-    ours, theirs = head.twins(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    ours, theirs = head.twins(dropout=0.0)
     batch = head.batch(padding)
     tokens = batch["attention_mask"].bool()
     first = tokens.int().argmax(1)
@@ -221,7 +221,7 @@ def test_an_answer_in_a_sequence_of_padding_only(heads):
 def test_feed_forward_in_chunks_that_do_not_divide_the_tokens(heads, watch, agree, chunk):
     """transformers' BERT needs a chunk size that divides the row length; ours chunks packed tokens."""
     head = heads("Model")
-    ours, theirs = head.twins(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    ours, theirs = head.twins(dropout=0.0)
     for layer in ours.encoder.layer:
         layer.chunk_size_feed_forward = chunk
     agree(ours, theirs, head.batch())
@@ -424,7 +424,7 @@ def test_attention_kernels_of_the_hub(heads, sequences, name, form, unpad_inputs
 def test_every_head_on_flattened_input(head_with_loss, given):
     """Losses and gradients of a flattened batch equal those of the same sequences as padded rows."""
     head = head_with_loss
-    model = head.model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train()
+    model = head.model(dropout=0.0).train()
     batch = head.batch("right", labels=True)
     flat = head.flattened(batch)
     if given != "all":

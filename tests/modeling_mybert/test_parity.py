@@ -3,8 +3,6 @@
 import pytest
 import torch
 
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-
 
 @pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("padding", [None, "right", "left", "holes"])
@@ -15,7 +13,7 @@ def test_outputs_and_their_gradients_in_evaluation(head, agree, padding, attn_im
 @pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("training", [False, True])
 def test_losses_and_gradients(head_with_loss, agree, training, attn_implementation):
-    ours, theirs = head_with_loss.twins(**NO_DROPOUT, attn_implementation=attn_implementation)
+    ours, theirs = head_with_loss.twins(dropout=0.0, attn_implementation=attn_implementation)
     agree(ours.train(training), theirs.train(training), head_with_loss.batch(labels=True))
 
 
@@ -160,7 +158,7 @@ def test_padding_token_gets_no_gradient(heads, agree):
 )
 def test_problem_types(heads, agree, problem_type, num_labels, labels, training):
     head = heads("ForSequenceClassification")
-    ours, theirs = head.twins(num_labels=num_labels, problem_type=problem_type, **NO_DROPOUT)
+    ours, theirs = head.twins(num_labels=num_labels, problem_type=problem_type, dropout=0.0)
     agree(ours.train(training), theirs.train(training), {**head.batch(), "labels": labels})
     assert ours.config.problem_type == theirs.config.problem_type
 

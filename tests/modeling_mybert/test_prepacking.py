@@ -10,8 +10,6 @@ import torch
 import mybert
 from mybert.modeling_mybert.linear_mybert import PackedTensors, PackedWeight
 
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch is built without oneDNN")
 
 
@@ -80,7 +78,7 @@ def test_other_weights_at_the_same_place_in_memory_are_others():
 def test_training_drops_the_prepacked_weights(heads, whole):
     """A fused optimizer changes weights without increasing their version counter."""
     head = heads("ForMaskedLM")
-    model, batch = head.model(**NO_DROPOUT).prepack_weights(), head.batch()
+    model, batch = head.model(dropout=0.0).prepack_weights(), head.batch()
     with torch.no_grad():
         before = model(**batch).logits
     (model if whole else torch.nn.ModuleList([model])).train()
@@ -96,7 +94,7 @@ def test_training_drops_the_prepacked_weights(heads, whole):
 @needs_onednn
 def test_prepacked_model_trains_saves_and_is_copied(heads, tmp_path):
     head = heads("ForMaskedLM")
-    plain, model = head.model(**NO_DROPOUT), head.model(**NO_DROPOUT).prepack_weights()
+    plain, model = head.model(dropout=0.0), head.model(dropout=0.0).prepack_weights()
     for one in (plain, model):
         one.train()(**head.batch(labels=True)).loss.backward()
     gradients = {name: parameter.grad for name, parameter in plain.named_parameters()}

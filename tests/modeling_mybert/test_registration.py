@@ -1,8 +1,6 @@
 """MyBERT is registered with transformers after `import mybert`, whichever of the two is imported first."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,16 +11,17 @@ import mybert
 from mybert._exports import modules_of_names
 from mybert._registration import is_command
 
-AUTO_CLASSES = {
-    "AutoModel": "MyBertModel",
-    "AutoModelForPreTraining": "MyBertForPreTraining",
-    "AutoModelForMaskedLM": "MyBertForMaskedLM",
-    "AutoModelForNextSentencePrediction": "MyBertForNextSentencePrediction",
-    "AutoModelForSequenceClassification": "MyBertForSequenceClassification",
-    "AutoModelForMultipleChoice": "MyBertForMultipleChoice",
-    "AutoModelForTokenClassification": "MyBertForTokenClassification",
-    "AutoModelForQuestionAnswering": "MyBertForQuestionAnswering",
+LABELS = {
+    "AutoModel": {},
+    "AutoModelForPreTraining": {"labels": [[-100, 2, -100]], "next_sentence_label": [1]},
+    "AutoModelForMaskedLM": {"labels": [[-100, 2, -100]]},
+    "AutoModelForNextSentencePrediction": {"labels": [1]},
+    "AutoModelForSequenceClassification": {"labels": [1]},
+    "AutoModelForMultipleChoice": {"labels": [0]},
+    "AutoModelForTokenClassification": {"labels": [[1, 0, 1]]},
+    "AutoModelForQuestionAnswering": {"start_positions": [1], "end_positions": [2]},
 }
+AUTO_CLASSES = {auto: auto.replace("AutoModel", "MyBert", 1) for auto in LABELS} | {"AutoModel": "MyBertModel"}
 QUESTIONS = """
 import json, sys
 import mybert, transformers
@@ -43,21 +42,14 @@ print(json.dumps({
 """
 
 
-def python(code: str, *arguments: str, **environment: str) -> str:
+@pytest.fixture
+def python(run_python):
     """Run code in a new interpreter; returns what it prints."""
-    result = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning:mybert", "-c", code, *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
 
+    def run(code: str, *arguments: str, **environment: str) -> str:
+        return run_python("-W", "error::UserWarning:mybert", "-c", code, *arguments, **environment).stdout
 
-def answers(first: str) -> dict:
-    """What is registered with transformers after running `first`."""
-    return json.loads(python(f"{first}\n{QUESTIONS}", json.dumps(list(AUTO_CLASSES))))
+    return run
 
 
 @pytest.mark.parametrize(
@@ -70,8 +62,8 @@ def answers(first: str) -> dict:
         ),
     ],
 )
-def test_order_of_imports(first):
-    known = answers(first)
+def test_order_of_imports(first, python):
+    known = json.loads(python(f"{first}\n{QUESTIONS}", json.dumps(list(AUTO_CLASSES))))
     assert known["models"] == AUTO_CLASSES
     assert "MyBertTokenizer" in known["tokenizer"]
     assert {"question-answering", "next-sentence-prediction", "fill-mask"} <= set(known["tasks"])
@@ -110,7 +102,7 @@ print(json.dumps({name: keys for name, keys in changes.items() if keys}))
 @pytest.mark.parametrize(
     "users", [["question-answering", "text-classification"], pytest.param([], marks=pytest.mark.slow)]
 )
-def test_import_changes_two_lists_and_no_registration_of_a_user(users):
+def test_import_changes_two_lists_and_no_registration_of_a_user(users, python):
     changes = json.loads(python(CHANGES, json.dumps(users)))
     added = {"question-answering", "next-sentence-prediction", "multiple-choice"} - set(users)
     assert {name: set(keys) for name, keys in changes.items()} == {"tasks": added, "removed": {"question-answering"}}
@@ -167,7 +159,7 @@ assert len(loaded) == len(threads)
         ),
     ],
 )
-def test_threads_import_at_once(statements):
+def test_threads_import_at_once(statements, python):
     python(THREADS, *statements)
 
 
@@ -189,7 +181,7 @@ def test_is_command_by_argv_finds_the_command(argv, original, expected, monkeypa
     assert is_command() is expected
 
 
-def test_command_lists_its_commands_without_libraries():
+def test_command_lists_its_commands_without_libraries(python):
     code = "import sys; sys.argv = ['mybert', '--help']; from mybert.__main__ import main; main(); print(*sys.modules)"
     *usage, loaded = python(code).splitlines()
     assert "usage: mybert <command>" in usage[0] and "mybert.cli" in loaded
@@ -229,16 +221,6 @@ for auto, (folder, other, labels) in json.loads(sys.argv[1]).items():
     packs = not model.base_model._is_changed_inside()  # its modules are "ours" there, too
     print(auto, type(model).__name__, package, loss.isfinite().item(), packs, another.__name__)
 """
-LABELS = {
-    "AutoModel": {},
-    "AutoModelForPreTraining": {"labels": [[-100, 2, -100]], "next_sentence_label": [1]},
-    "AutoModelForMaskedLM": {"labels": [[-100, 2, -100]]},
-    "AutoModelForNextSentencePrediction": {"labels": [1]},
-    "AutoModelForSequenceClassification": {"labels": [1]},
-    "AutoModelForMultipleChoice": {"labels": [0]},
-    "AutoModelForTokenClassification": {"labels": [[1, 0, 1]]},
-    "AutoModelForQuestionAnswering": {"start_positions": [1], "end_positions": [2]},
-}
 
 
 def save_with_code(model, folder, monkeypatch) -> None:
@@ -259,7 +241,7 @@ def save_with_code(model, folder, monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_code_saved_with_a_model_runs_without_the_package(heads, tmp_path, monkeypatch):
+def test_code_saved_with_a_model_runs_without_the_package(heads, tmp_path, monkeypatch, python):
     """Every head, in one new process: loading, its loss and gradients."""
     jobs = {}
     for number, (auto, labels) in enumerate(LABELS.items()):

@@ -6,14 +6,7 @@ import transformers
 
 import mybert
 
-WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on a mat and dog ran far away it is about food sports .".split()
 TEXT = "the cat sat on the mat ."
-
-
-@pytest.fixture
-def tokenizer():
-    """transformers' BERT tokenizer with a small vocabulary."""
-    return transformers.BertTokenizer(vocab={word: number for number, word in enumerate(WORDS)})
 
 
 @pytest.fixture
@@ -21,17 +14,17 @@ def build(heads, tokenizer):
     """A pipeline of a task on a tiny model of a head."""
 
     def pipeline(task, name, **changes):
-        model = heads(name).model(vocab_size=len(WORDS), max_position_embeddings=32, **changes)
+        model = heads(name).model(vocab_size=len(tokenizer), max_position_embeddings=32, **changes)
         return transformers.pipeline(task, model=model, tokenizer=tokenizer, device="cpu")
 
     return pipeline
 
 
-def test_fill_mask(build, no_complaints):
+def test_fill_mask(build, tokenizer, no_complaints):
     texts = ["the cat [MASK] on the mat .", "the [MASK] sat on the [MASK]"]
     once, twice = build("fill-mask", "ForMaskedLM")(texts, top_k=3, batch_size=2)
     assert len(once) == 3 and [len(answers) for answers in twice] == [3, 3]
-    assert all(answer["token_str"] in WORDS and 0 < answer["score"] <= 1 for answer in once)
+    assert all(answer["token_str"] in tokenizer.get_vocab() and 0 < answer["score"] <= 1 for answer in once)
 
 
 def test_text_classification(build, no_complaints):
@@ -54,12 +47,12 @@ def test_feature_extraction_and_zero_shot_classification(build, no_complaints):
     labels = {"id2label": {0: "contradiction", 1: "neutral", 2: "entailment"}}
     labels["label2id"] = {label: number for number, label in labels["id2label"].items()}
     classify = build("zero-shot-classification", "ForSequenceClassification", **labels)
-    answer = classify(TEXT, candidate_labels=["food", "sports"], hypothesis_template="it is about {} .")
-    assert set(answer["labels"]) == {"food", "sports"} and sum(answer["scores"]) == pytest.approx(1)
+    answer = classify(TEXT, candidate_labels=["bread", "fish"], hypothesis_template="it was {} .")
+    assert set(answer["labels"]) == {"bread", "fish"} and sum(answer["scores"]) == pytest.approx(1)
 
 
 def test_pipeline_of_a_saved_folder(heads, tokenizer, tmp_path, no_complaints):
-    heads("ForMaskedLM").model(vocab_size=len(WORDS)).save_pretrained(tmp_path)
+    heads("ForMaskedLM").model(vocab_size=len(tokenizer)).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     pipeline = transformers.pipeline("fill-mask", model=str(tmp_path), device="cpu")
     assert type(pipeline.model) is mybert.MyBertForMaskedLM
@@ -67,7 +60,7 @@ def test_pipeline_of_a_saved_folder(heads, tokenizer, tmp_path, no_complaints):
 
 
 def test_same_answers_as_transformers_bert(heads, tokenizer):
-    ours, theirs = heads("ForMaskedLM").twins(vocab_size=len(WORDS))
+    ours, theirs = heads("ForMaskedLM").twins(vocab_size=len(tokenizer))
     answers = [
         transformers.pipeline("fill-mask", model=model, tokenizer=tokenizer, device="cpu")("a [MASK] ran .")
         for model in (ours, theirs)
@@ -80,7 +73,7 @@ def test_same_answers_as_transformers_bert(heads, tokenizer):
 @pytest.mark.parametrize("task", ["feature-extraction", "text-classification"])
 def test_batches_of_a_pipeline_run_packed(build, watch, task):
     """Texts of different lengths in one batch: the same answers as one at a time, computed without padding."""
-    texts = ["a cat sat .", TEXT, "food", "a cat ran ."]
+    texts = ["a cat sat .", TEXT, "fish", "a cat ran ."]
     pipeline = build(task, {"feature-extraction": "Model"}.get(task, "ForSequenceClassification"))
     seen = watch(pipeline.model.base_model.encoder.layer[0])
     together = pipeline(texts, batch_size=4)

@@ -8,7 +8,6 @@ from mybert.modeling_mybert import losses_mybert
 from mybert.modeling_mybert.linear_mybert import filled_up
 from mybert.modeling_mybert.losses_mybert import linear_cross_entropy
 
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 WIDTH, WORDS = 12, 50
 
 
@@ -160,7 +159,7 @@ def test_gradients_through_logits_and_loss_are_those_of_bert(heads, passes, name
     """The word embeddings, which are tied, are both a weight of the product and below its input."""
     head, gradients = heads(name), []
     batch = head.batch(labels=True)
-    for model in head.twins(**NO_DROPOUT, attn_implementation="eager"):  # differentiable twice
+    for model in head.twins(dropout=0.0, attn_implementation="eager"):  # differentiable twice
         outputs = model.train()(**batch)
         logits = outputs.logits if name == "ForMaskedLM" else outputs.prediction_logits
         if logits.dim() == 3:

@@ -19,7 +19,7 @@ from transformers import (
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 import mybert
-from mybert.pipelines import register_pipelines
+from mybert.pipelines import best_answers, make_windows, register_pipelines
 
 CONTEXT = "The cat lives in Berlin, the dog lives in a house. Who is Zoé? 가나 🙂 sat! " * 3
 QUESTIONS = ["Where is the cat?", "Who?", "What did the dog of Berlin sit in?"]
@@ -31,37 +31,19 @@ def answerer(tokenizer, tiny):
 
 
 def plain_loop(model, tokenizer, question, context, max_seq_len, doc_stride, max_answer_len, null):
-    """One question, one window at a time, every span tried: what the pipeline has to equal."""
-    whole = tokenizer(context, add_special_tokens=False)
-    encoded = tokenizer(
-        question, context, truncation="only_second", max_length=max_seq_len, stride=doc_stride,
-        return_overflowing_tokens=True, return_offsets_mapping=True,
-    )  # fmt: skip
-    scores, starts, ends, nulls = {}, [], [], []
-    for number in range(len(encoded["input_ids"])):
-        row = {name: torch.tensor([encoded[name][number]]) for name in tokenizer.model_input_names}
-        with torch.no_grad():
-            output = model(**row)
-        start, end = output.start_logits[0].double().numpy(), output.end_logits[0].double().numpy()
-        places = [place for place, part in enumerate(encoded.sequence_ids(number)) if part == 1]
-        nulls.append((start[0] + end[0], start[0], end[0]))
-        starts += list(start[places])
-        ends += list(end[places])
-        offsets = encoded["offset_mapping"][number]
-        for first in places:
-            for last in places:
-                if not first <= last < first + max_answer_len:
-                    continue
-                words = [whole.char_to_word(offsets[place][0]) for place in (first, last)]
-                span = whole.word_to_chars(words[0])[0], whole.word_to_chars(words[1])[1]
-                scores[span] = max(scores.get(span, -np.inf), start[first] + end[last])
-    null_score, null_start, null_end = min(nulls)
-    total = np.log(np.exp([*starts, null_start]).sum()) + np.log(np.exp([*ends, null_end]).sum())
-    if null:
-        scores[0, 0] = null_score
+    """All answers from one window at a time: what the pipeline has to equal. `test_spans.py` tests their parts."""
+    (windowed,) = make_windows(tokenizer, [question], [context], max_seq_len, doc_stride)
+    with torch.no_grad():
+        outputs = [
+            model(**{name: torch.tensor(values)[None] for name, values in window.inputs.items()})
+            for window in windowed.windows
+        ]
+    starts, ends = ([output[name][0].numpy() for output in outputs] for name in ("start_logits", "end_logits"))
+    answers, no_answer = best_answers(windowed, starts, ends, 100_000, max_answer_len)
+    ranked = sorted([*answers, *([no_answer] if null else [])], key=lambda answer: -answer.score)
     return [
-        {"score": np.exp(score - total), "start": start, "end": end, "answer": context[start:end]}
-        for (start, end), score in sorted(scores.items(), key=lambda item: -item[1])
+        {"score": answer.probability, "start": answer.start, "end": answer.end, "answer": answer.text}
+        for answer in ranked
     ]
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 from pathlib import Path
 
 import numpy as np
@@ -18,29 +19,29 @@ QUESTION = "Where did the cat sit?"
 CONTEXT = "The cat lives in Berlin, the dog's house is in 北京. Who is Zoé? 가나 🙂 sat!"
 
 
+def every_span(question, start_logits, end_logits, max_answer_len):
+    """Window, first and last token, and score of every span of tokens, found the slow way."""
+    for number, window in enumerate(question.windows):
+        shift, end = window.context_start - window.first_token, window.first_token + window.context_length
+        for first in range(window.first_token, end):
+            for last in range(first, min(first + max_answer_len, end)):
+                yield number, first, last, start_logits[number][first + shift] + end_logits[number][last + shift]
+
+
 def every_answer(question, start_logits, end_logits, max_answer_len, align_to_words):
-    """All different answers, best first, found the slow way: `{(start, end): (score, probability)}`."""
-    nulls = [
-        (start[window.null_position], end[window.null_position])
-        for window, start, end in zip(question.windows, start_logits, end_logits, strict=True)
-    ]
+    """All different answers, best first: `{(start, end): (score, probability)}`; the same of "no answer"."""
+    nulls, totals = [], [0.0, 0.0]
+    for window, *logits in zip(question.windows, start_logits, end_logits, strict=True):
+        in_context = slice(window.context_start, window.context_start + window.context_length)
+        nulls.append([values[window.null_position] for values in logits])
+        totals = [total + np.exp(values[in_context]).sum() for total, values in zip(totals, logits, strict=True)]
     null = min(nulls, key=sum)
-    places = [
-        (number, place)
-        for number, window in enumerate(question.windows)
-        for place in range(window.context_start, window.context_start + window.context_length)
-    ]
-    total = np.exp(null[0]) + sum(np.exp(start_logits[number][place]) for number, place in places)
-    total *= np.exp(null[1]) + sum(np.exp(end_logits[number][place]) for number, place in places)
+    total = np.prod([one + np.exp(score) for one, score in zip(totals, null, strict=True)])
+    spans = question.word_spans if align_to_words else question.token_spans
     best = {}
-    for number, first in places:
-        window = question.windows[number]
-        for last in range(first, min(first + max_answer_len, window.context_start + window.context_length)):
-            shift = window.first_token - window.context_start
-            spans = question.word_spans if align_to_words else question.token_spans
-            span = (int(spans[first + shift][0]), int(spans[last + shift][1]))
-            score = start_logits[number][first] + end_logits[number][last]
-            best[span] = max(best.get(span, -np.inf), score)
+    for _, first, last, score in every_span(question, start_logits, end_logits, max_answer_len):
+        span = (int(spans[first][0]), int(spans[last][1]))
+        best[span] = max(best.get(span, -np.inf), score)
     ordered = sorted(best.items(), key=lambda item: -item[1])
     return {span: (score, np.exp(score) / total) for span, score in ordered}, (sum(null), np.exp(sum(null)) / total)
 
@@ -84,6 +85,8 @@ def test_windows_are_those_of_the_tokenizer(tokenizer, side, max_seq_len, doc_st
         offsets = question.token_spans[window.first_token : window.first_token + window.context_length]
         assert offsets.tolist() == [list(pair) for pair in expected["offset_mapping"][number][stretch]]
         assert window.inputs["input_ids"][window.null_position] == tokenizer.cls_token_id
+    alone = tokenizer(CONTEXT, add_special_tokens=False)
+    assert question.word_spans.tolist() == [list(alone.word_to_chars(word)) for word in alone.word_ids()]
 
 
 def test_words_at_the_border_of_a_window_stay_whole(tokenizer):
@@ -132,25 +135,23 @@ def google_best(question, start_logits, end_logits, max_answer_len):
         max(range(len(question.windows)), key=lambda number: (context(question.windows[number], token), -number))
         for token in range(tokens)
     ]
-    found = []
-    for number, window in enumerate(question.windows):
-        shift = window.context_start - window.first_token
-        end = window.first_token + window.context_length
-        for first in (token for token in range(window.first_token, end) if owner[token] == number):
-            for last in range(first, min(first + max_answer_len, end)):
-                text = question.context[question.token_spans[first][0] : question.token_spans[last][1]]
-                found.append((-start_logits[number][first + shift] - end_logits[number][last + shift], text))
+    spans = question.token_spans
+    found = [
+        (-score, question.context[spans[first][0] : spans[last][1]])
+        for number, first, last, score in every_span(question, start_logits, end_logits, max_answer_len)
+        if owner[first] == number
+    ]
     return list(dict.fromkeys(text for _, text in sorted(found)))
 
 
-@pytest.mark.parametrize(("max_seq_len", "doc_stride"), [(20, 5), (24, 12), (17, 3), (500, 128)])
+@pytest.mark.parametrize(("max_seq_len", "doc_stride"), [(20, 5), (24, 12), (17, 3), (310, 50), (500, 128)])
 def test_answers_by_googles_rule(tokenizer, max_seq_len, doc_stride):
-    context = f"{CONTEXT} {CONTEXT}"
+    context = " ".join(["the cat", *random.Random(0).choices("abcdefgh", k=350), "the cat"])
     (question,) = make_windows(tokenizer, [QUESTION], [context], max_seq_len, doc_stride)
     logits = random_logits(question, 0)
-    answers, null = best_answers(question, *logits, 20, 6, align_to_words=False, max_context=True)
-    assert [answer.text for answer in answers] == google_best(question, *logits, 6)[:20]
-    plain, same_null = best_answers(question, *logits, 20, 6, align_to_words=False)
+    answers, null = best_answers(question, *logits, 5000, 6, align_to_words=False, max_context=True)
+    assert [answer.text for answer in answers] == google_best(question, *logits, 6)
+    plain, same_null = best_answers(question, *logits, 5000, 6, align_to_words=False)
     assert null == same_null
     assert [answer.text for answer in plain] != [answer.text for answer in answers]
 

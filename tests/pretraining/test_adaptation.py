@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, BertModel
 
 from mybert import MyBertForMaskedLM, MyBertTokenizer
-from mybert.pretraining import AdaptArguments, PretrainingTrainer, adapt
+from mybert.pretraining import AdaptArguments, adapt
 from mybert.pretraining.initial_weights import add_rows
 from mybert.tokenization import extend_vocabulary, spell
 
@@ -80,6 +80,7 @@ def matrices(model):
 
 
 def test_a_model_is_adapted_and_the_words_are_its_own(tmp_path, settings, old, caplog):
+    assert settings().optim == "adamw"
     with caplog.at_level("INFO", logger="mybert"):
         metrics = adapt(settings())
     out = tmp_path / "out"
@@ -108,13 +109,6 @@ def test_an_interrupted_run_goes_on_to_the_last_bit(tmp_path, settings):
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize(("optim", "corrects"), [(None, True), ("adamw", True), ("google", False)])
-def test_the_optimizer_is_adamw_unless_another_is_named(settings, optim, corrects):
-    named = {} if optim is None else {"optim": optim}
-    trainer = PretrainingTrainer(model=torch.nn.Linear(2, 2), args=settings(**named))
-    assert trainer.create_optimizer().defaults["correct_bias"] is corrects
-
-
 def test_an_encoder_without_head_has_nothing_before(tmp_path, settings, old):
     BertModel(BertConfig(vocab_size=len(old), **SIZE)).save_pretrained(tmp_path / "encoder")
     old.save_pretrained(tmp_path / "encoder")
@@ -125,11 +119,8 @@ def test_an_encoder_without_head_has_nothing_before(tmp_path, settings, old):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model": None}, "model is not set"),
-        ({"new_pieces": -1}, "new_pieces is -1"),
         ({"tokenizer": "bert"}, "tokenizer is set and new_pieces is 4"),
         ({"model": "gone"}, "gone"),
-        ({"vocab_size": 40000}, "vocab_size is 40000 with model "),
     ],
 )
 def test_mistakes(tmp_path, settings, change, message):

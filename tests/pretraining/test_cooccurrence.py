@@ -45,34 +45,32 @@ def test_embeddings_factor_the_information(store, tokenizer):
     chosen = np.arange(len(store.document_starts) - 1)[1:]  # the first is held out
     size = len(tokenizer)
     documents = texts(store, chosen)
-    found = piece_statistics(store, chosen, size, width=size)
+    embeddings, found_counts = piece_statistics(store, chosen, size, width=size)
     counts = Counter(token for tokens in documents for token in tokens)
-    assert found.counts.tolist() == [counts[token] for token in range(size)]
+    assert found_counts.tolist() == [counts[token] for token in range(size)]
     left, values, _ = np.linalg.svd(information_by_hand(documents, size))
-    seen = found.counts > 0
+    seen = found_counts > 0
     expected = (left * np.sqrt(values))[seen]
     expected -= expected.mean(0)
     expected /= np.linalg.norm(expected, axis=1).mean()
     # Embeddings are unique up to rotation and sign: compare angles and lengths.
-    np.testing.assert_allclose(found.embeddings[seen] @ found.embeddings[seen].T, expected @ expected.T, atol=1e-4)
-    assert not found.embeddings[~seen].any()
+    np.testing.assert_allclose(embeddings[seen] @ embeddings[seen].T, expected @ expected.T, atol=1e-4)
+    assert not embeddings[~seen].any()
 
 
 def test_long_texts(store, tokenizer, monkeypatch):
     every = np.arange(len(store.document_starts) - 1)
     size = len(tokenizer)
-    whole = piece_statistics(store, every, size, width=size)
+    whole, counts = piece_statistics(store, every, size, width=size)
     monkeypatch.setattr(initial_weights, "_TOKENS_AT_A_TIME", 30)
-    chunks = piece_statistics(store, every, size, width=size)
-    np.testing.assert_allclose(
-        chunks.embeddings @ chunks.embeddings.T, whole.embeddings @ whole.embeddings.T, atol=1e-4
-    )
-    assert np.array_equal(piece_statistics(store, every, size, width=size).embeddings, chunks.embeddings)
+    chunks, _ = piece_statistics(store, every, size, width=size)
+    np.testing.assert_allclose(chunks @ chunks.T, whole @ whole.T, atol=1e-4)
+    assert np.array_equal(piece_statistics(store, every, size, width=size)[0], chunks)
     # In a long text every n-th document is counted.
-    monkeypatch.setattr(initial_weights, "_MOST_TOKENS", int(whole.counts.sum()) // 2)
+    monkeypatch.setattr(initial_weights, "_MOST_TOKENS", int(counts.sum()) // 2)
     assert np.array_equal(
-        piece_statistics(store, every, len(tokenizer), 8).counts,
-        piece_statistics(store, every[::2], len(tokenizer), 8).counts,
+        piece_statistics(store, every, len(tokenizer), 8)[1],
+        piece_statistics(store, every[::2], len(tokenizer), 8)[1],
     )
 
 
@@ -81,7 +79,7 @@ def test_pieces_in_the_same_company_are_neighbours(tmp_path, tokenizer):
     lines = [f"the {animal} sat and ate the bread" for animal in ("cat", "dog")] * 20 + ["on the mat"] * 20
     build_token_store(iter([[line] for line in lines]), tokenizer, tmp_path / "store")
     store = TokenStore(tmp_path / "store")
-    vectors = piece_statistics(store, np.arange(len(lines)), len(tokenizer), 6).embeddings
+    vectors = piece_statistics(store, np.arange(len(lines)), len(tokenizer), 6)[0]
     cat, dog, mat = (vectors[tokenizer.convert_tokens_to_ids(word)] for word in ("cat", "dog", "mat"))
 
     def angle(a, b):
@@ -95,14 +93,14 @@ def test_a_model_begins_with_embeddings_and_frequencies(store, tokenizer, make_m
     before = model.get_input_embeddings().weight.detach().clone()
     documents = np.arange(len(store.document_starts) - 1)
     begin_with_statistics(model, store, documents)
-    statistics = piece_statistics(store, documents, len(tokenizer), 16)
-    seen = torch.from_numpy(statistics.counts > 0)
+    _, counts = piece_statistics(store, documents, len(tokenizer), 16)
+    seen = torch.from_numpy(counts > 0)
     weights = model.get_input_embeddings().weight
     assert torch.equal(weights[~seen], before[~seen])
     assert weights[seen].norm(dim=1).mean().item() == pytest.approx(3 * 0.02 * 16**0.5, rel=1e-4)
     assert model.get_output_embeddings().weight is weights
     shares = model.get_output_embeddings().bias.softmax(0)
-    np.testing.assert_allclose(shares.detach(), (statistics.counts + 1) / (statistics.counts + 1).sum(), rtol=1e-4)
+    np.testing.assert_allclose(shares.detach(), (counts + 1) / (counts + 1).sum(), rtol=1e-4)
 
 
 RUN = {"embeddings": "cooccurrence", "causal_share": 0.5, "learning_rate": 1e-3}

@@ -89,15 +89,12 @@ def test_append_and_overwrite(arguments):
         prepare_data(arguments())
     assert prepare_data(arguments("--append")).documents == 120
     assert prepare_data(arguments("--overwrite")).documents == 60
-    with pytest.raises(ValueError, match="append is set and overwrite is set"):
-        prepare_data(arguments("--overwrite", "--append"))
 
 
 @pytest.mark.parametrize(
     ("flags", "text", "message"),
     [
         ((), ("missing",), "There is no file or folder missing"),
-        (("--export_count", "0"), ("text.txt",), "export_count is 0"),
         ((), (), "There is no token store"),
     ],
 )

@@ -16,7 +16,6 @@ from mybert.pretraining import (
     CorpusFilter,
     DataArguments,
     FilterSettings,
-    PretrainingArguments,
     TokenStore,
     build_store,
     build_token_store,
@@ -26,8 +25,8 @@ from mybert.pretraining import (
     pretrain,
 )
 from mybert.pretraining.build_store import documents_of_lines, lines_of_documents
+from mybert.pretraining.filtering import count_scripts, script_names
 from mybert.pretraining.token_store import store_metadata
-from mybert.pretraining.unicode_scripts import count_scripts, script_names
 
 needs_datasketch = pytest.mark.skipif(importlib.util.find_spec("datasketch") is None, reason="needs datasketch")
 
@@ -160,7 +159,7 @@ def test_languages_without_spaces_are_compared_by_characters():
 
 @needs_datasketch
 def test_signatures_are_the_same_everywhere():
-    signature = filtering._NearDuplicates(0.7, None)._empty.copy()
+    signature = filtering._Earlier(0.7).empty_signature.copy()
     signature.update_batch([b"the cat sat on the", b"cat sat on the mat"])
     assert signature.hashvalues[:4].tolist() == [978493553, 2368359290, 67307673, 2483886706]
 
@@ -267,8 +266,6 @@ def test_a_dry_run_writes_nothing(tmp_path, dirty, caplog):
     [
         ({"scripts": ["Klingon"]}, "scripts has 'Klingon'"),
         ({"symbol_share": 1.0}, "symbol_share is 1.0"),
-        ({"tokens_per_character": 0.0}, "tokens_per_character is 0.0"),
-        ({"near_duplicate_similarity": 1.5}, "near_duplicate_similarity is 1.5"),
         ({"drop": ["copies"]}, "drop has 'copies'; expected some of symbol_lines, other_scripts, "),
         ({"symbol_share": 0.3}, "symbol_share is 0.3 and drop lacks symbol_lines"),
         ({"drop": ["duplicates"], "scripts": ["Latin"]}, r"scripts is \['Latin'\] and drop lacks other_scripts"),
@@ -287,7 +284,6 @@ def test_settings_that_do_not_fit(tmp_path, tokenizer, settings, message):
         ("--text a --output x", "tokenizer is not set"),
         ("--text a --tokenizer x", "output is not set"),
         ("--dry_run", "dry_run is set and text is not"),
-        ("--output x --tokenizer x --drop duplicates", "drop is .* without text"),
     ],
 )
 def test_flags_that_do_not_fit(flags, message):
@@ -300,8 +296,6 @@ def test_reasons_that_cannot_be_checked(tmp_path, tokenizer, monkeypatch):
         settings = {} if drop == "many_tokens" else {"tokens_per_character": 1}
         with pytest.raises(ValueError, match=message):
             inspect_corpus([ENGLISH], drop=[drop], **settings)
-    with pytest.raises(ValueError, match=r"drop is .* with data "):
-        PretrainingArguments(data="store", drop=["duplicates"], output_dir="x")
     monkeypatch.setattr(filtering, "can_find_near_duplicates", lambda: False)
     with pytest.raises(ImportError, match=r"mybert\[corpus\]"):
         build_token_store([ENGLISH], tokenizer, tmp_path / "s", drop=["near_duplicates"])

@@ -18,31 +18,6 @@ def mask(ids, rates, generator, is_continuation=None):
     return mask_tokens(ids, np.isin(ids, SPECIAL), 4, ordinary, rates, generator, is_continuation)
 
 
-def test_rates_on_a_large_sample():
-    generator = np.random.default_rng(0)
-    chosen = masked = kept = replaced = total = 0
-    for _ in range(1000):
-        ids = np.concatenate([[2], generator.integers(5, 1000, 100), [3], generator.integers(5, 1000, 25), [3]])
-        new, labels = mask(ids, MaskingRates(), generator)
-        is_chosen = labels != -100
-        assert np.array_equal(labels[is_chosen], ids[is_chosen])
-        assert np.array_equal(new[~is_chosen], ids[~is_chosen])
-        assert not np.isin(ids[is_chosen], SPECIAL).any()
-        assert is_chosen.sum() == round(0.15 * len(ids))
-        total += len(ids)
-        chosen += is_chosen.sum()
-        masked += (new[is_chosen] == 4).sum()
-        kept += (new[is_chosen] == ids[is_chosen]).sum()
-        changed = new[is_chosen & (new != ids) & (new != 4)]
-        assert (changed >= 5).all()
-        replaced += len(changed)
-    # 19,000 predictions: three standard errors are 0.009 and 0.0065
-    assert chosen / total == pytest.approx(0.15, abs=0.003)
-    assert masked / chosen == pytest.approx(0.8, abs=0.009)
-    assert kept / chosen == pytest.approx(0.1, abs=0.0066)
-    assert replaced / chosen == pytest.approx(0.1, abs=0.0066)
-
-
 def test_at_least_one_token_and_never_a_special_one():
     generator = np.random.default_rng(0)
     _, labels = mask(np.array([2, 7, 3, 8, 3]), MaskingRates(mlm_probability=0.0), generator)
@@ -64,18 +39,9 @@ def test_every_position_is_as_likely():
     assert counts[1:-1].max() < 1120
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"mlm_probability": 1.5}, "mlm_probability is 1.5"),
-        ({"mask_replace_prob": 0.9, "random_replace_prob": 0.2}, "add up to more than 1"),
-        ({"masking_unit": "sentence"}, "masking_unit is 'sentence'; expected one of token, word, span"),
-        ({"max_predictions": 0}, "max_predictions is 0"),
-    ],
-)
-def test_mistakes(settings, message):
-    with pytest.raises(ValueError, match=message):
-        MaskingRates(**settings)
+def test_rates_are_checked():
+    with pytest.raises(ValueError, match=r"mlm_probability is 1\.5"):
+        MaskingRates(mlm_probability=1.5)
 
 
 @pytest.mark.parametrize("unit", ["token", "word", "span"])
@@ -99,16 +65,18 @@ def sample_of_words(rates, sequences=2500, words=60):
         yield ids, *mask(ids, rates, generator, is_continuation=ids >= 600)
 
 
-@pytest.mark.parametrize("unit", ["word", "span"])
-def test_whole_words_with_the_same_rates(unit):
+@pytest.mark.parametrize("unit", ["token", "word", "span"])
+def test_tokens_and_whole_words_are_masked_with_the_same_rates(unit):
     predicted, total, kinds = 0, 0, np.zeros(3)
     for ids, new, labels in sample_of_words(MaskingRates(masking_unit=unit)):
         is_chosen = labels != -100
-        word = np.cumsum(ids < 600)
+        word = np.cumsum(ids < 600) if unit != "token" else np.arange(len(ids))
         for number in np.unique(word[is_chosen]):
             assert is_chosen[word == number].all()
+        assert np.array_equal(labels[is_chosen], ids[is_chosen]) and np.array_equal(new[~is_chosen], ids[~is_chosen])
         assert not np.isin(ids[is_chosen], SPECIAL).any()
-        assert is_chosen.sum() <= round(0.15 * len(ids))
+        most = round(0.15 * len(ids))
+        assert is_chosen.sum() == most if unit == "token" else is_chosen.sum() <= most
         predicted += is_chosen.sum()
         total += len(ids)
         chosen = new[is_chosen]
@@ -118,7 +86,7 @@ def test_whole_words_with_the_same_rates(unit):
     # The words that fit use almost all allowed predictions.
     assert predicted / total == pytest.approx(0.15, abs=0.003)
     # 45,000 predictions, in the case of spans about 10,000 independent draws: four standard errors
-    assert kinds / predicted == pytest.approx([0.8, 0.1, 0.1], abs=0.008 if unit == "word" else 0.017)
+    assert kinds / predicted == pytest.approx([0.8, 0.1, 0.1], abs=0.017 if unit == "span" else 0.008)
 
 
 def test_words_are_chosen_as_by_google():
@@ -204,12 +172,6 @@ def test_masks_depend_on_the_example_not_on_the_batch(dataset, tokenizer):
     length = alone["input_ids"].shape[1]
     assert torch.equal(together["labels"][1, :length], alone["labels"][0])
     assert torch.equal(together["input_ids"][1, :length], alone["input_ids"][0])
-    assert not torch.equal(alone["labels"], PretrainingCollator(tokenizer, seed=2)([dataset[9]])["labels"])
-    first = collator([dataset[index] for index in range(20)])["labels"]
-    dataset.set_epoch(1)
-    second = collator([dataset[index] for index in range(20)])["labels"]
-    dataset.set_epoch(0)
-    assert first.shape != second.shape or not torch.equal(first, second)
 
 
 def masked_alone(collator, ids, example=(0, 0)):
@@ -224,18 +186,6 @@ def test_every_example_epoch_and_purpose_has_a_stream_of_its_own(tokenizer):
         batch = masked_alone(PretrainingCollator(tokenizer, seed=7), ids, (epoch, index))
         _, labels = mask(ids, MaskingRates(), example_generator(7, epoch, index, purpose=1))
         assert batch["labels"][0].tolist() == labels.tolist()  # truncation uses the stream of purpose 0
-
-
-def test_static_masks_stay(make_dataset, tokenizer):
-    static = make_dataset(static_masking=True)
-    collator = PretrainingCollator(tokenizer)
-    seen = []
-    for epoch in (0, 3):
-        static.set_epoch(epoch)
-        batches = {example["example"]: collator([example]) for example in static}
-        seen.append(batches)
-    for key, batch in seen[0].items():
-        assert all(torch.equal(value, seen[1][key][name]) for name, value in batch.items())
 
 
 def test_words_are_masked_whole(tokenizer):

@@ -343,15 +343,6 @@ def test_held_out_documents_are_never_seen(store, documents):
     assert seen == set(chosen)
 
 
-def test_shards_are_read_as_one_store(tmp_path, documents, tokenizer):
-    order = [document for index in range(3) for document in documents[index::3]]
-    for index in range(3):
-        build_token_store(documents, tokenizer, tmp_path / "f", shard_index=index, num_shards=3, show_progress=False)
-    whole, shards = make(built(tmp_path, tokenizer, order)), make(TokenStore(tmp_path / "f"))
-    assert len(whole) == len(shards)
-    assert all(same(a, b) for a, b in zip(whole, shards, strict=True))
-
-
 def test_truncation_takes_from_the_longer_one_at_both_ends():
     generator = np.random.default_rng(0)
     fronts = []
@@ -389,8 +380,6 @@ def test_truncation_is_googles_loop():
         ({"documents": np.array([], dtype=int), "objective": "mlm"}, "holds no documents"),
         ({"max_length": 4}, "max_length is 4"),
         ({"max_length": 3, "objective": "ltr"}, "max_length is 3; .* needs at least 4"),
-        ({"objective": "clm"}, r"objective is 'clm'; expected one of mlm\+nsp, mlm, ltr, mlm\+sop"),
-        ({"pack": True, "row_length": 30}, "row_length is 30, less than max_length 40"),
         ({"short_probability": -1}, "short_probability is -1"),
     ],
 )

@@ -17,7 +17,7 @@ from mybert import (
 )
 from mybert.pretraining import PretrainingArguments, PretrainingTrainer, build_token_store, pretrain
 from mybert.pretraining import run as module
-from mybert.runs import MyBertAdamW
+from mybert.runs import Lamb, MyBertAdamW
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_path_is_as_good_as_its_name(tmp_path, arguments, text_file, tokenizer
     store = tmp_path / "out" / "tokens.safetensors"
     pretrain(arguments("again", text=[], data=store, model=tmp_path / "out", max_steps=1))
     assert (tmp_path / "again" / "model.safetensors").exists()
-    with pytest.raises(ValueError, match="which the run reads, so it cannot be overwritten"):
+    with pytest.raises(ValueError, match="would be both read and written"):
         pretrain(arguments("again", text=[text], model=tmp_path / "again", overwrite=True))
     assert (tmp_path / "again" / "model.safetensors").exists()
 
@@ -204,10 +204,18 @@ def test_what_a_model_was_fine_tuned_for_goes_with_its_head(tmp_path, arguments,
 
 @pytest.mark.parametrize(
     ("optim", "kind", "corrects"),
-    [(None, MyBertAdamW, False), ("google", MyBertAdamW, False), ("adamw_torch_fused", torch.optim.AdamW, None)],
+    [
+        (None, MyBertAdamW, False),
+        ("google", MyBertAdamW, False),
+        ("adamw", MyBertAdamW, True),
+        ("lamb", Lamb, None),
+        ("sgd", torch.optim.SGD, None),
+        ("adamw_torch_fused", torch.optim.AdamW, None),
+    ],
 )
-def test_an_optimizer_that_is_named_is_taken(arguments, optim, kind, corrects):
-    settings = arguments(**{} if optim is None else {"optim": optim})
-    optimizer = PretrainingTrainer(model=torch.nn.Linear(2, 2), args=settings).create_optimizer()
+def test_an_optimizer_that_is_named_is_taken(arguments, make_model, optim, kind, corrects):
+    settings = arguments(weight_decay=0.3, **{} if optim is None else {"optim": optim})
+    optimizer = PretrainingTrainer(model=make_model(), args=settings).create_optimizer()
     assert type(optimizer) is kind
     assert optimizer.defaults.get("correct_bias") is corrects
+    assert sorted({group["weight_decay"] for group in optimizer.param_groups}) == [0.0, 0.3]

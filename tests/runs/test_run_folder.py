@@ -85,7 +85,7 @@ def test_what_the_run_reads_is_not_overwritten(tmp_path):
     begin(run)
     (run / "vocab.txt").write_text("days of work")
     for reads in ({"files": [run / "vocab.txt"]}, {"folders": [run / "checkpoint-1"]}, {"folders": [str(run)]}):
-        with pytest.raises(ValueError, match="which the run reads, so it cannot be overwritten"):
+        with pytest.raises(ValueError, match="would be both read and written"):
             begin(run, overwrite=True, **reads)
     assert (run / "vocab.txt").exists()
     (tmp_path / "run-2").mkdir()

@@ -3,7 +3,6 @@ import json
 import re
 import shutil
 import zlib
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -41,33 +40,9 @@ HOSTILE = [
 ]
 
 
-class Page(HTMLParser):
-    """What a browser sees: elements, the text of each, and every attribute."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.elements, self.attributes, self.texts, self._open = [], [], {}, []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attributes):
-        self.elements.append(tag)
-        self.attributes += attributes
-        self._open.append((tag, len(self.elements)))
-
-    def handle_endtag(self, tag):
-        self._open = self._open[: max(i for i, (name, _) in enumerate(self._open) if name == tag)]
-
-    def handle_data(self, data):
-        if self._open:
-            self.texts.setdefault(self._open[-1], []).append(data)
-
-    def text(self, tag):
-        return ["".join(parts) for (name, _), parts in self.texts.items() if name == tag]
-
-    @property
-    def data(self):
-        return json.loads(self.text("script")[0])
+def data_of(page):
+    """What the page's script is given."""
+    return json.loads(page.text("script")[0])
 
 
 def model_of(model_class, **settings):
@@ -196,44 +171,44 @@ def test_rollout_keeps_all_that_comes_in(seed, layers, heads, tokens):
     assert (attention_rollout(looking_at_itself) == np.eye(tokens)).all()
 
 
-def test_page_holds_the_weights():
+def test_page_holds_the_weights(page_of):
     attention = example_map(tokens=40)
-    data = Page(attention.to_html(layer=1, head=2)).data
+    data = data_of(page_of(attention.to_html(layer=1, head=2)))
     assert data["start"] == {"layer": 1, "head": 2, "view": "attention"}
     for view, weights in (("attention", attention.weights), ("rollout", attention.rollout[:, None])):
         error = np.abs(decoded(data["views"][view], 40) - weights)
         assert 0 < error.max() < 0.004
         assert error[weights < 0.1].max() < 0.0013
-    assert Page(attention.to_html(layer=1, view="rollout")).data["start"] == {"layer": 1, "head": 0, "view": "rollout"}
+    start = data_of(page_of(attention.to_html(layer=1, view="rollout")))["start"]
+    assert start == {"layer": 1, "head": 0, "view": "rollout"}
 
 
-def test_hostile_tokens_and_name_stay_text(tmp_path):
+def test_hostile_tokens_and_name_stay_text(page_of, tmp_path):
     for name in HOSTILE:
         weights = np.full((1, 1, len(HOSTILE), len(HOSTILE)), 1 / len(HOSTILE))
         path = AttentionMap(HOSTILE, [0] * len(HOSTILE), weights, name).save(tmp_path / "page.html")
-        page = Page(path.read_text(encoding="utf-8"))
-        harmless = Page(example_map().to_html())
-        assert page.elements == harmless.elements
-        assert page.data["tokens"] == HOSTILE and page.data["name"] == name
+        page = page_of(path.read_text(encoding="utf-8"))
+        assert page.tags == page_of(example_map().to_html()).tags
+        assert data_of(page)["tokens"] == HOSTILE and data_of(page)["name"] == name
         shown = name.replace("\ud83d", "?")  # half a pair cannot be written
         assert page.text("title") == page.text("h1") == [f"Attention of {shown}"]
 
 
 @settings(max_examples=50, deadline=None)
 @given(tokens=st.lists(st.text(), min_size=1, max_size=5), name=st.text())
-def test_any_token_arrives_as_it_is(tokens, name):
+def test_any_token_arrives_as_it_is(page_of, tokens, name):
     weights = np.full((1, 1, len(tokens), len(tokens)), 1 / len(tokens))
-    page = Page(AttentionMap(tokens, [0] * len(tokens), weights, name).to_html())
-    assert page.data["tokens"] == tokens and page.data["name"] == name
-    assert page.elements.count("script") == 2
+    page = page_of(AttentionMap(tokens, [0] * len(tokens), weights, name).to_html())
+    assert data_of(page)["tokens"] == tokens and data_of(page)["name"] == name
+    assert page.tags.count("script") == 2
 
 
-def test_page_needs_nothing_from_outside():
+def test_page_needs_nothing_from_outside(page_of):
     text = example_map().to_html()
-    page = Page(text)
-    assert not {"src", "href", "srcset", "data", "action"} & {name for name, _ in page.attributes}
+    attributes = [attributes for _, attributes, _ in page_of(text).elements]
+    assert not {"src", "href", "srcset", "data", "action"} & {name for each in attributes for name in each}
     assert not re.search(r"https?:|//[a-z]|@import|url\(|fetch\(|XMLHttpRequest|import\(", text)
-    assert any("default-src 'none'" in (value or "") for name, value in page.attributes if name == "content")
+    assert any("default-src 'none'" in each.get("content", "") for each in attributes)
 
 
 @pytest.mark.parametrize(
@@ -317,11 +292,11 @@ def model_dir(tmp_path_factory, tokenizer):
     return folder
 
 
-def test_command_writes_the_page(tmp_path, model_dir):
+def test_command_writes_the_page(page_of, tmp_path, model_dir):
     path = tmp_path / "page.html"
     arguments = ["attention", str(model_dir), "the cat sat", "it was happy", "--output", str(path)]
     assert not main([*arguments, "--layer", "2", "--head", "1"])
-    data = Page(path.read_text(encoding="utf-8")).data
+    data = data_of(page_of(path.read_text(encoding="utf-8")))
     assert data["tokens"] == ["[CLS]", "the", "cat", "sat", "[SEP]", "it", "was", "happy", "[SEP]"]
     assert data["segments"] == [0] * 5 + [1] * 4
     assert data["start"] == {"layer": 2, "head": 1, "view": "attention"} and data["name"] == "tiny"

@@ -1,5 +1,3 @@
-from html.parser import HTMLParser
-
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
@@ -11,22 +9,10 @@ from mybert.visualization.input_and_confusion import MOST_CLASSES, _with_most_mi
 HOSTILE = ["</b><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "&amp;&", "\"'", "{{title}}", "\\1"]
 
 
-class Columns(HTMLParser):
-    """The page's columns: class of the column and the texts in it."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.columns, self.tags = [], set()
-        self.feed(text)
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.add(tag)
-        if tag == "li":
-            self.columns.append((dict(attributes)["class"], []))
-
-    def handle_data(self, data):
-        if self.columns and data.strip():
-            self.columns[-1][1].append(data)
+def columns(page):
+    """Class of each column and the texts in it."""
+    items = [(attributes["class"], texts) for tag, attributes, texts in page.elements if tag == "li"]
+    return [(kind, [text for text in texts if text.strip()]) for kind, texts in items]
 
 
 def test_fields_are_what_the_network_is_given(tokenizer):
@@ -48,19 +34,19 @@ def test_length_is_that_of_the_text_or_cut(tokenizer):
         input_picture(tokenizer, "the cat", max_length=0)
 
 
-def test_page_has_a_column_for_each_token(tokenizer, tmp_path):
+def test_page_has_a_column_for_each_token(page_of, tokenizer, tmp_path):
     picture = input_picture(tokenizer, "the cat", "it slept", max_length=8)
-    page = Columns(picture.save(tmp_path / "input.html").read_text(encoding="utf-8"))
-    assert [kind for kind, _ in page.columns] == ["token a"] * 4 + ["token b"] * 3 + ["padding a"]
-    assert page.columns[1][1] == ["the", str(picture.token_ids[1]), "E", "A", "E", "1", "1"]
-    assert page.columns[7][1][-3:] == ["E", "7", "0"]
+    found = columns(page_of(picture.save(tmp_path / "input.html").read_text(encoding="utf-8")))
+    assert [kind for kind, _ in found] == ["token a"] * 4 + ["token b"] * 3 + ["padding a"]
+    assert found[1][1] == ["the", str(picture.token_ids[1]), "E", "A", "E", "1", "1"]
+    assert found[7][1][-3:] == ["E", "7", "0"]
 
 
-def test_hostile_tokens_stay_text():
+def test_hostile_tokens_stay_text(page_of):
     count = len(HOSTILE)
-    page = Columns(InputPicture(HOSTILE, range(count), [0] * count, range(count), [1] * count).to_html())
-    assert [texts[0] for _, texts in page.columns] == HOSTILE
-    assert not page.tags & {"script", "img"}
+    page = page_of(InputPicture(HOSTILE, range(count), [0] * count, range(count), [1] * count).to_html())
+    assert [texts[0] for _, texts in columns(page)] == HOSTILE
+    assert not {"script", "img"} & set(page.tags)
 
 
 def test_picture_file(tokenizer, tmp_path):

@@ -1,4 +1,4 @@
-"""The settings of examples and of their masks, each stated once: name, type, default and help.
+"""The settings of token stores, examples, masks and new pieces, each stated once: name, type, default and help.
 
 Commands inherit these classes; library functions take their fields by name (see `settings_of`).
 """
@@ -6,12 +6,99 @@ Commands inherit these classes; library functions take their fields by name (see
 from dataclasses import dataclass
 from typing import Literal
 
-from ...files.options import AT_LEAST_1, SHARE, SHARE_ABOVE_0, Group, check_options, option
+from ..files.documents import DocumentSettings
+from ..files.options import (
+    AT_LEAST_0,
+    AT_LEAST_1,
+    SHARE,
+    SHARE_ABOVE_0,
+    Group,
+    Settings,
+    check_options,
+    option,
+)
+from .filtering import REASONS, FilterSettings
 
 Objective = Literal["mlm+nsp", "mlm", "ltr", "mlm+sop"]
 MaskingUnit = Literal["token", "word", "span"]
 SPECIAL_TOKENS = {"mlm+nsp": 3, "mlm+sop": 3, "mlm": 2, "ltr": 2}  # in an example: [CLS], and [SEP] after each segment
 MINIMAL_TOKENS = 2  # for all segments together, as in Google's script
+ShardBy = Literal["documents", "files"]
+_SETTINGS = {  # of a reason
+    "symbol_lines": "symbol_share",
+    "other_scripts": "scripts",
+    "many_tokens": "tokens_per_character",
+    "near_duplicates": "near_duplicate_similarity",
+}
+_OF_ALL_TEXT = ("other_scripts", "duplicates", "near_duplicates")  # the decision depends on other documents
+
+
+@dataclass
+class CorpusSettings(DocumentSettings):
+    group = Group.READING
+    num_processes: int | None = option(None, "Processes that work on the text; by default one per core.", AT_LEAST_1)
+    drop: list[str] = option(
+        [],
+        f"What to leave out of the text, some of {', '.join(REASONS)}: see `mybert data --dry_run`.",
+        decides="if_not_default",
+        needs="text",
+        idle_with="data",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if unknown := [reason for reason in self.drop if reason not in REASONS]:
+            raise ValueError(f"drop has {unknown[0]!r}; expected some of {', '.join(REASONS)}.")
+
+
+@dataclass
+class StoreSettings(FilterSettings, CorpusSettings):
+    """How a token store is built from a corpus: see `build_token_store`.
+
+    Raises:
+        ValueError: If `shard_index` is out of range; see also `CorpusSettings` and `FilterSettings`.
+    """
+
+    group = Group.STORE
+    shard_index: int = option(0, "Shard to build here, from 0.")
+    num_shards: int = option(1, "Number of shards that the text is divided among.", AT_LEAST_1)
+    shard_by: ShardBy = option(
+        "documents",
+        "How text is divided among shards: documents, each takes every num_shards-th and reads all text; or files, "
+        "each reads only its own, equally many.",
+    )
+    append: bool = option(False, "Append the text to what the store already holds.")
+
+    def __post_init__(self) -> None:
+        CorpusSettings.__post_init__(self)
+        FilterSettings.__post_init__(self)
+        if not 0 <= self.shard_index < self.num_shards:
+            raise ValueError(
+                f"shard_index is {self.shard_index}; expected 0 to {self.num_shards - 1} (num_shards - 1)."
+            )
+        asks = [
+            reason
+            for reason in self.drop
+            if reason in _OF_ALL_TEXT and not (reason == "other_scripts" and self.scripts)
+        ]
+        if self.shard_by == "files" and asks:
+            raise ValueError(
+                f"shard_by is files and drop has {asks[0]}, for which each shard has to read all text; expected "
+                "shard_by documents" + (", or scripts." if asks[0] == "other_scripts" else ".")
+            )
+
+    def check_reasons(self) -> None:
+        """Reject settings of filters that are not used.
+
+        Raises:
+            ValueError: If there are any.
+        """
+        usual = FilterSettings()
+        for reason, name in _SETTINGS.items():
+            if reason not in self.drop and (value := getattr(self, name)) != getattr(usual, name):
+                raise ValueError(
+                    f"{name} is {value} and drop lacks {reason}, so it has no effect; give both or neither."
+                )
 
 
 @dataclass
@@ -93,3 +180,22 @@ class MaskingRates:
                 f"mask_replace_prob ({self.mask_replace_prob}) and random_replace_prob ({self.random_replace_prob}) "
                 "add up to more than 1."
             )
+
+
+@dataclass
+class NewPiecesSettings(Settings):
+    """How a vocabulary is extended from a text."""
+
+    group = Group.MODEL
+    decides = True
+    new_pieces: int = option(
+        1000,
+        "Pieces to learn from the text, those that save most tokens; they replace [unused] entries, then are "
+        "appended. 0: keep the vocabulary.",
+        AT_LEAST_0,
+    )
+    new_piece_frequency: int = option(5, "How often a new piece must occur in the text.", AT_LEAST_1)
+    append_pieces: bool = option(True, "Append new pieces to the old ones once all [unused] entries are taken.")
+    new_rows: Literal["mean", "random"] = option(
+        "mean", "Initial embedding of a new piece: mean of the old pieces it was split into, or random."
+    )

@@ -1,5 +1,6 @@
 """The settings of `mybert pretrain`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -8,36 +9,26 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
-from ...files import FIELDS_OF_A_HEAD, without_foreign_code
-from ...files.options import (
+from ..files import FIELDS_OF_A_HEAD, without_foreign_code
+from ..files.options import (
     ABOVE_0,
     AT_LEAST_0,
     AT_LEAST_1,
     SHARE,
     SHARE_BELOW_1,
     Group,
-    check_options,
     check_required,
     deciding,
     option,
     settings_of,
 )
-from ...modeling_mybert import MODEL_SIZES, MyBertConfig
-from ...modeling_mybert.configuration_mybert import fields_of_size
-from ...runs import TICKS, RunArguments, started_on_cpus
-from ...tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
-from ..build_store import named_or_given
-from ..examples.example_settings import SPECIAL_TOKENS, ExampleSettings, MaskingRates, Objective
-from ..initialization.new_pieces import NewPiecesSettings
-from ..store.store_settings import CorpusSettings
-from ..trainer import OPTIMIZERS
-
-# Settings of transformers that decide a run's result, recorded only if not the default, so that runs from before they
-# were recorded can be resumed. Batch sizes are compared in total, however they are divided among processes.
-_DECISIVE_IF_OTHER = (
-    *("optim_args", "optim_target_modules", "neftune_noise_alpha", "tf32", "ignore_data_skip"),
-    *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
-)
+from ..files.source import GivenData, has_items
+from ..modeling_mybert import MODEL_SIZES, MyBertConfig
+from ..modeling_mybert.configuration_mybert import fields_of_size
+from ..runs import TICKS, RunArguments, started_on_cpus
+from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
+from .settings import SPECIAL_TOKENS, CorpusSettings, ExampleSettings, MaskingRates, NewPiecesSettings, Objective
+from .trainer import OPTIMIZERS
 
 
 @dataclass(frozen=True)
@@ -145,6 +136,7 @@ class PretrainingArguments(
         "sentence per line and a blank line between documents, or wrapped lines; CSV, TSV, JSON lines and Parquet "
         "are read too.",
         group=Group.INPUT,
+        positional=2,
     )
     data: str | None = option(
         None,
@@ -200,7 +192,7 @@ class PretrainingArguments(
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
         self._check_sources()
-        check_options(self)
+        CorpusSettings.__post_init__(self)  # checks the options of all classes
         if self.max_hours is not None:
             self._measure_in_time(self.max_hours)
         check_required(self)
@@ -208,7 +200,6 @@ class PretrainingArguments(
         self._check_parts()
         if not (self.data or self.tokenizer or self.model):
             VocabularySettings(**settings_of(VocabularyBasics, self))  # checks the settings, like the following
-        CorpusSettings.__post_init__(self)
         MaskingRates.__post_init__(self)
         for phase in self.phases():
             self.example_settings(phase)
@@ -257,23 +248,24 @@ class PretrainingArguments(
 
     def _check_parts(self) -> None:
         """Reject phases that do not fit the length of the run or each other."""
-        if self.causal_share and self.max_steps <= 0:
-            raise ValueError("max_steps is not set; a causal start (causal_share) is a share of them.")
-        if self.mlm_probability_end is not None and self.max_steps <= 0:
-            raise ValueError("max_steps is not set; mlm_probability_end is the rate at the end of them.")
+        for is_set, why in (
+            (self.causal_share, "a causal start (causal_share) is a share of them"),
+            (self.mlm_probability_end is not None, "mlm_probability_end is the rate at the end of them"),
+            (self.phase2_max_length is not None, "a second phase (phase2_max_length) needs it"),
+        ):
+            if is_set and self.max_steps <= 0:
+                raise ValueError(f"max_steps is not set; {why}.")
         if self.batch_ramp and (self.max_steps <= 0 or self.gradient_accumulation_steps < 2):
             raise ValueError(
                 f"batch_ramp is {self.batch_ramp}, with max_steps {self.max_steps} and gradient_accumulation_steps "
                 f"{self.gradient_accumulation_steps}; a batch grows over a share of max_steps, from 1 micro-batch to "
                 "several."
             )
-        if self.phase2_max_length is not None and self.max_steps <= 0:
-            raise ValueError("max_steps is not set; a second phase (phase2_max_length) needs it.")
         if self.phase2_max_length is not None and not 0 < self.phase2_steps < self.max_steps:
             raise ValueError(f"phase2_steps is {self.phase2_steps}; expected more than 0 and less than max_steps.")
 
     def _check_best_model(self) -> None:
-        """Reject a best model by what is not measured, and with a running mean of the weights."""
+        """Reject a best model by what is not measured."""
         known = ["loss", "mlm_loss", "mlm_accuracy", "perplexity"]
         if SPECIAL_TOKENS[self.objective] == 3:
             known += ["nsp_loss", "nsp_accuracy"]
@@ -284,7 +276,7 @@ class PretrainingArguments(
                     f"metric_for_best_model is {self.metric_for_best_model!r}; expected one of {', '.join(known)}."
                 )
             # transformers takes nothing but losses for better if it is less.
-            if self.greater_is_better is None:  # type: ignore[has-type]
+            if self.greater_is_better is None:
                 self.greater_is_better = metric.endswith("accuracy")
 
     def _refuse_ignored_settings(self) -> None:
@@ -304,7 +296,19 @@ class PretrainingArguments(
 
     def _check_sources(self) -> None:
         """Check the sources: either text (names, or data in memory) or a token store."""
-        self.text = named_or_given(self.text)
+        text: Any = [] if self.text is None else self.text
+        if isinstance(text, (str, Path, GivenData)):
+            text = [text]
+        is_list = isinstance(text, (list, tuple, set, frozenset))
+        if is_list and all(isinstance(item, (str, Path, GivenData)) for item in text):
+            self.text = [str(item) if isinstance(item, Path) else item for item in text]
+        elif isinstance(text, Mapping) or not has_items(text):
+            raise ValueError(
+                f"text is a {type(text).__name__}; expected files, a table (DataFrame, Dataset) or an iterable of "
+                "texts."
+            )
+        else:  # a table, or an iterable of documents
+            self.text = [GivenData("text", text)]  # type: ignore[list-item]
         for name in ("data", "tokenizer", "model"):
             if isinstance(getattr(self, name), Path):
                 setattr(self, name, str(getattr(self, name)))
@@ -386,8 +390,8 @@ class PretrainingArguments(
         phases = [
             [phase.objective, phase.max_length, self.batch_size(phase), phase.last_step] for phase in self.phases()
         ]
-        settings = {"command": "pretrain"} | deciding(self, if_not_default=_DECISIVE_IF_OTHER)
-        return settings | {"phases (objective, length, batch size, last step)": phases}
+        # Batch sizes are compared in total, however they are divided among processes.
+        return {"command": "pretrain"} | deciding(self) | {"phases (objective, length, batch size, last step)": phases}
 
     def model_config(self, tokenizer: MyBertTokenizer) -> MyBertConfig:
         """Configuration of the model: a new one for a tokenizer, or that of the initial model.

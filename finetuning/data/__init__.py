@@ -1,1 +1,0 @@
-"""Task data before any task reads it: rows of files, of the Hub and of memory, and labels."""

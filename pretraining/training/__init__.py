@@ -1,1 +1,0 @@
-"""The run: its settings, what it prepares, the trainer, the model card."""
