@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 _PACKAGE = __package__.partition(".")[0]
 
@@ -18,11 +18,10 @@ class Closing(NamedTuple):
 
 @dataclass(frozen=True)
 class Command:
-    """A command: `function` of `module` takes one `arguments` object, whose class says which flags there are."""
+    """A command: `function` of `module` takes one object, `arguments`, whose class says which flags there are."""
 
     summary: str  # in the imperative
     module: str  # relative to the package
-    arguments: str
     function: str
     example: str = ""  # flags of a typical first call
     # Another command whose `--config` file is accepted, too; `of_training` of the arguments' class converts it.
@@ -31,8 +30,9 @@ class Command:
 
     def load(self) -> tuple[Any, Callable[[Any], Any]]:
         """Import the class of the arguments and the function."""
-        module = importlib.import_module(self.module, _PACKAGE)
-        return getattr(module, self.arguments), getattr(module, self.function)
+        function = getattr(importlib.import_module(self.module, _PACKAGE), self.function)
+        kind = get_type_hints(function)["arguments"]
+        return next(iter(get_args(kind)), kind), function  # where it takes keywords instead, too, they may be None
 
 
 _CAT = "'The cat sat on the mat.'"
@@ -51,7 +51,6 @@ COMMANDS = {
     "demo": Command(
         "run the whole pipeline in minutes: vocabulary, pretraining, fine-tuning, pipelines, card",
         ".demo",
-        "DemoArguments",
         "demo",
         "--output_dir demo_output",
         closing=Closing(next_call=f"attention {{output_dir}}/pretrained {_CAT}"),
@@ -59,7 +58,6 @@ COMMANDS = {
     "vocab": Command(
         "learn a vocabulary and tokenizer from text",
         ".tokenization.commands",
-        "VocabArguments",
         "train_vocabulary",
         "corpus/ --output_dir tokenizer --vocab_size 32000",
         closing=Closing(
@@ -69,7 +67,6 @@ COMMANDS = {
     "data": Command(
         "tokenize text into a token store, the file that pretrain reads; on any number of machines",
         ".pretraining.commands",
-        "DataArguments",
         "prepare_data",
         "corpus/ --tokenizer tokenizer --output tokens.safetensors",
         closing=Closing(
@@ -81,7 +78,6 @@ COMMANDS = {
     "pretrain": Command(
         "pretrain a model from text or a token store",
         ".pretraining",
-        "PretrainingArguments",
         "pretrain",
         "corpus/ --config laptop_10_minutes --output_dir pretrained",
         closing=Closing("{output_dir}", _LOSSES, _FINETUNE),
@@ -89,7 +85,6 @@ COMMANDS = {
     "adapt": Command(
         "add a domain's vocabulary to an existing model and continue its pretraining",
         ".pretraining",
-        "AdaptArguments",
         "adapt",
         "bert-base-uncased reports/*.txt --output_dir bert-reports --max_steps 10000",
         closing=Closing(
@@ -102,7 +97,6 @@ COMMANDS = {
     "finetune": Command(
         "fine-tune a model on task data",
         ".finetuning",
-        "FinetuningArguments",
         "finetune",
         "pretrained --task classification --train_file train.tsv --validation_file dev.tsv --output_dir tuned",
         closing=Closing("{output_dir}", f"BEST: {{result:BEST}} | {_BEST}", _PREDICT),
@@ -110,7 +104,6 @@ COMMANDS = {
     "distill": Command(
         "train a small student from a fine-tuned teacher",
         ".finetuning",
-        "DistillationArguments",
         "distill",
         "tuned --student tiny --train_file train.tsv --validation_file dev.tsv --output_dir tuned-tiny",
         closing=Closing(
@@ -122,7 +115,6 @@ COMMANDS = {
     "evaluate": Command(
         "compute the metrics of a model on task data, or of a file of predictions",
         ".finetuning",
-        "EvaluateArguments",
         "evaluate_model",
         "test.tsv --model tuned --task classification --predictions_dir predictions",
         config_of="finetune",
@@ -131,7 +123,6 @@ COMMANDS = {
     "predict": Command(
         "give labels, scores or answers for new texts",
         ".finetuning",
-        "PredictArguments",
         "predict_files",
         "tuned texts.txt --output labels.csv",
         config_of="finetune",
@@ -140,7 +131,6 @@ COMMANDS = {
     "prune": Command(
         "remove layers or heads without training, and measure what that costs",
         ".finetuning",
-        "PruneArguments",
         "prune",
         "tuned dev.tsv --drop_layers top --keep_layers 6 --output_dir tuned-6",
         closing=Closing(
@@ -154,7 +144,6 @@ COMMANDS = {
     "features": Command(
         "write the vectors of frozen layers, one per token or one per text",
         ".finetuning",
-        "FeaturesArguments",
         "extract_features",
         "texts.txt --model pretrained --output vectors.safetensors",
         closing=Closing("{output}"),
@@ -162,7 +151,6 @@ COMMANDS = {
     "glue": Command(
         "fine-tune a model on a whole suite (GLUE, Korean tasks or your own): one table",
         ".studies",
-        "SuiteArguments",
         "run_suite",
         "bert-base --data_dir glue_data/ --output_dir glue --seeds 3",
         closing=Closing("{output_dir}/suite.md", "average {result[average]:.1%} over {result[tasks]:count} tasks"),
@@ -170,7 +158,6 @@ COMMANDS = {
     "ablation": Command(
         "reproduce Table 5 of the BERT paper, or rows of your own: what each part of pretraining gives",
         ".studies",
-        "AblationArguments",
         "run_ablation",
         '--config ablation --text corpus/ --output_dir ablation --tasks \'{"sst2": {"data_dir": "SST-2"}}\'',
         closing=Closing("{output_dir}/ablation.md", "{result:count} rows"),
@@ -178,7 +165,6 @@ COMMANDS = {
     "convert google": Command(
         "convert Google's checkpoint to a model folder",
         ".conversion.commands",
-        "ConvertGoogleArguments",
         "convert_google",
         "uncased_L-12_H-768_A-12.zip bert-base",
         closing=Closing("{output_dir}", _OF_CONVERSION, f"attention {{output_dir}} {_CAT}"),
@@ -186,7 +172,6 @@ COMMANDS = {
     "convert to-google": Command(
         "convert a model folder to a checkpoint for Google's code",
         ".conversion.commands",
-        "ConvertToGoogleArguments",
         "convert_to_google",
         "pretrained google/bert_model.ckpt",
         closing=Closing("{result.output}", _OF_CONVERSION),
@@ -194,7 +179,6 @@ COMMANDS = {
     "convert bert": Command(
         "convert transformers' bert folder to a MyBERT folder",
         ".conversion.commands",
-        "ConvertBertArguments",
         "convert_bert",
         "google-bert/bert-base-uncased mybert-base",
         closing=Closing("{output_dir}", _OF_CONVERSION, f"attention {{output_dir}} {_CAT}"),
@@ -202,7 +186,6 @@ COMMANDS = {
     "convert to-bert": Command(
         "convert a MyBERT folder to a plain bert folder, for servers that know only that",
         ".conversion.commands",
-        "ConvertToBertArguments",
         "convert_to_bert",
         "tuned tuned-bert",
         closing=Closing("{output_dir}", _OF_CONVERSION, "card {output_dir} --license apache-2.0"),
@@ -210,7 +193,6 @@ COMMANDS = {
     "convert onnx": Command(
         "export a model folder as an ONNX graph, and verify it",
         ".conversion.commands",
-        "ConvertOnnxArguments",
         "convert_onnx",
         "tuned tuned-onnx --int8",
         closing=Closing("{output_dir}", "differs from PyTorch by at most {result.largest_difference:.1e}"),
@@ -218,7 +200,6 @@ COMMANDS = {
     "card": Command(
         "write a model card whose examples are run",
         ".hub_card",
-        "CardArguments",
         "make_card",
         "tuned --license apache-2.0 --languages en",
         closing=Closing("{result}", "", "push {model} OWNER/NAME --output_dir preview"),
@@ -226,7 +207,6 @@ COMMANDS = {
     "push": Command(
         "upload a model folder to a repository on the Hub",
         ".hub_card",
-        "PushArguments",
         "push",
         "tuned OWNER/NAME --output_dir preview",
         closing=Closing(
@@ -238,7 +218,6 @@ COMMANDS = {
     "attention": Command(
         "draw attention maps, or the input, of a text or pair as a page or a picture",
         ".visualization.commands",
-        "AttentionArguments",
         "draw_attention",
         "pretrained 'The man went to the store.' 'He bought milk.' --output attention.html",
         closing=Closing("{result}"),
@@ -246,7 +225,6 @@ COMMANDS = {
     "curves": Command(
         "draw the training curves of a run's folder",
         ".visualization.commands",
-        "CurvesArguments",
         "draw_run",
         "pretrained",
         closing=Closing("{result}"),
@@ -254,7 +232,6 @@ COMMANDS = {
     "bench": Command(
         "compare speed with transformers, ONNX Runtime, OpenVINO and CTranslate2 on the same weights and inputs",
         ".benchmarks",
-        "BenchArguments",
         "run_benchmarks",
         "--workloads sentences query --model_size mini",
         closing=Closing("{output}"),
@@ -262,7 +239,6 @@ COMMANDS = {
     "completion": Command(
         "print a script that completes commands and flags in your shell",
         ".command_line.completion",
-        "CompletionArguments",
         "print_completion",
         "bash > ~/.local/share/bash-completion/completions/mybert",
     ),

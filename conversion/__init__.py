@@ -1,13 +1,11 @@
 """Checkpoints in and out: TensorFlow's files, Google's BERT, transformers' BERT, and verification."""
 
-from .from_google import convert_google_checkpoint
+from .from_google import convert_google_checkpoint, load_optimizer_state
 from .onnx_export import export_onnx
-from .optimizer_state import load_optimizer_state
-from .reports import ConversionReport, OnnxReport, VerificationReport
 from .tensorflow import TensorBundle, TensorInfo, read_tensor_bundle, write_tensor_bundle
 from .to_google import export_google_checkpoint
 from .transformers_bert import from_transformers_bert, to_transformers_bert
-from .verification import verify_conversion
+from .verification import ConversionReport, OnnxReport, VerificationReport, verify_conversion
 
 __all__ = [
     "ConversionReport",

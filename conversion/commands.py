@@ -8,9 +8,9 @@ from ..files.options import Group, option
 from .from_google import convert_google_checkpoint
 from .onnx_export import export_onnx
 from .options import ConversionOptions, FromBertOptions, FromGoogleOptions, OnnxOptions, ToGoogleOptions
-from .reports import ConversionReport, OnnxReport
 from .to_google import export_google_checkpoint
 from .transformers_bert import from_transformers_bert, to_transformers_bert
+from .verification import ConversionReport, OnnxReport
 
 logger = logging.getLogger(__name__)
 

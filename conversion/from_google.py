@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from ..files import WEIGHTS_FILE, read_json_object
@@ -16,17 +17,17 @@ from ..metrics import GOOGLE_LABELS
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
 from ..tokenization.vocab import looks_accented, looks_cased
-from .google_source import GoogleSource, open_source
-from .google_variables import GoogleVariables, plan_conversion
-from .key_map import ACTIVATIONS, HEADS, RATES, SIZES, WeightRow, find_head, name_in_model, sizes_of
+from .google_source import ConversionPlan, GoogleSource, GoogleVariables, open_source, plan_conversion
+from .key_map import ACTIVATIONS, HEADS, RATES, SIZES, SLOTS, WeightRow, find_head, name_in_model, sizes_of
 from .model_folder import ModelFolder, new_model_folder
-from .optimizer_state import OPTIMIZER_FILE, write_optimizer_state
 from .options import FromGoogleOptions
-from .reports import ConversionReport, write_conversion_report
 from .tensorflow import TensorBundle, read_tensor_bundle
-from .verification import require, verify_against_google
+from .verification import ConversionReport, require, verify_against_google, write_conversion_report
 
 logger = logging.getLogger(__name__)
+
+_OPTIMIZER_FILE = "optimizer.safetensors"
+_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def convert_google_checkpoint(
@@ -80,7 +81,7 @@ def convert_google_checkpoint(
         config.save_pretrained(folder)
         step, moments = None, set[str]()
         if settings.optimizer:
-            step, moments = write_optimizer_state(folder / OPTIMIZER_FILE, plan)
+            step, moments = _write_optimizer_state(folder / _OPTIMIZER_FILE, plan)
         ignored = {kind: tuple(key for key in keys if key not in moments) for kind, keys in plan.ignored.items()}
         report = None
         if settings.verify:
@@ -209,3 +210,93 @@ def _lower_cases(found: GoogleSource, bundle: TensorBundle, vocab: Mapping[str, 
     if hint is not None and hint != cased:
         logger.warning(f"{found.name}: the name says {'' if hint else 'un'}cased, but {reason}; the vocabulary wins.")
     return not cased, reason
+
+
+# --- the optimizer ---------------------------------------------------------------------------------------------------
+
+# `optimizer.safetensors` holds `exp_avg.NAME` and `exp_avg_sq.NAME` for every parameter NAME of the model that was
+# trained, in float32, and the number of updates as metadata `step`. A parameter without moments (Google's optimizer
+# skips those without a gradient) is not in it.
+
+
+def _write_optimizer_state(path: Path, plan: ConversionPlan) -> tuple[int, set[str]]:
+    """Write the moments of the parameters of a plan; return the updates and the variables read."""
+    bundle = plan.bundle
+
+    def wrong(problem: str) -> ValueError:
+        return ValueError(f"{bundle.prefix}: optimizer state: {problem}")
+
+    if plan.layout == "keras":
+        raise wrong("only that of Google's TensorFlow 1 optimizer can be converted")
+    info = bundle.info.get("global_step")
+    if info is None or info.shape or not info.dtype.startswith("int"):
+        raise wrong("there is no integer global_step")
+    if (step := int(bundle["global_step"])) < 0:
+        raise wrong(f"global_step is {step}")
+    tensors, read = {}, {"global_step"}
+    for row, key in plan.used:
+        for slots in ([f"{key}/{slot}" for slot in pair] for pair in SLOTS):
+            there = [slot for slot in slots if slot in bundle]
+            if len(there) == 1:
+                raise wrong(f"{key} has only one of its two moments")
+            for slot, moment in zip(there, _MOMENTS, strict=False):
+                if bundle.info[slot].shape != bundle.info[key].shape:
+                    raise wrong(f"{slot} has shape {bundle.info[slot].shape}, expected {bundle.info[key].shape}")
+                name = name_in_model(row.parameter, plan.head)
+                tensors[f"{moment}.{name}"] = row.to_parameter(plan.layout, bundle[slot])
+            read.update(there)
+    if not tensors:
+        raise wrong("there are no variables */adam_m and */adam_v")
+    save_file(tensors, path, metadata={"step": str(step)})  # of several entries the order would be random
+    return step, read
+
+
+def load_optimizer_state(
+    path: str | os.PathLike[str], model: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> int:
+    """Give an optimizer the moments of a converted checkpoint, so that training continues where TensorFlow stopped.
+
+    Args:
+        path: `optimizer.safetensors`, or its model folder.
+        model: The converted model; its parameter names are those in the file.
+        optimizer: An Adam with the state keys `step`, `exp_avg` and `exp_avg_sq`, as `MyBertAdamW`.
+
+    Returns:
+        The number of updates made so far, from which the learning rate schedule continues.
+
+    Raises:
+        FileNotFoundError: If the file is missing.
+        ValueError: If it is broken, or does not fit the model.
+    """
+    file = Path(path) / _OPTIMIZER_FILE if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no such file; convert with optimizer=True (--optimizer)")
+    # An optimizer's state dict counts the parameters through all groups.
+    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    places = {id(parameter): place for place, parameter in enumerate(trained)}
+    states: dict[int, dict[str, torch.Tensor]] = {}
+    try:
+        with safe_open(file, framework="pt") as content:
+            text = (content.metadata() or {}).get("step", "")
+            if not text.isdecimal():
+                raise ValueError(f"{file}: the step is {text!r}, expected a number")
+            left = set(content.keys())
+            for name, parameter in model.named_parameters():
+                keys = [f"{moment}.{name}" for moment in _MOMENTS]
+                if id(parameter) not in places or not left.issuperset(keys):
+                    continue
+                left -= set(keys)
+                moments = [content.get_tensor(key) for key in keys]
+                if any(moment.shape != parameter.shape for moment in moments):
+                    shapes = f"shape {tuple(moments[0].shape)}, the parameter {tuple(parameter.shape)}"
+                    raise ValueError(f"{file}: {name} has moments of {shapes}")
+                # Cloned, because a mapped tensor would follow the file.
+                state = dict(zip(_MOMENTS, (moment.clone() for moment in moments), strict=True))
+                states[places[id(parameter)]] = {"step": torch.tensor(float(text)), **state}
+    except SafetensorError as error:
+        raise ValueError(f"{file}: the file cannot be read: {error}") from error
+    if left:
+        names = ", ".join(sorted(left)[:8])
+        raise ValueError(f"{file}: {len(left)} tensors fit no trained parameter of the model: {names}")
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
+    return int(text)

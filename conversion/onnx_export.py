@@ -19,9 +19,8 @@ from ..files import no_warnings, write_json
 from .key_map import HEADS
 from .model_folder import ModelFolder, new_model_folder
 from .options import OnnxOptions
-from .reports import REPORT_FILE, OnnxReport
 from .transformers_bert import OUR_FIELDS, copy_what_goes_along
-from .verification import example_batch
+from .verification import REPORT_FILE, OnnxReport, example_batch
 
 logger = logging.getLogger(__name__)
 

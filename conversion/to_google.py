@@ -2,8 +2,9 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,8 @@ from ..tokenization import MyBertTokenizer, load_vocab
 from .key_map import ACTIVATIONS, GROUPS, HEADS, RATES, SIZES, UNUSED_BY_HEAD, WeightRow, sizes_of
 from .model_folder import ModelFolder
 from .options import ToGoogleOptions
-from .reports import ConversionReport
 from .tensorflow import bundle_files, write_tensor_bundle
-from .verification import require, verify_conversion
+from .verification import ConversionReport, require, verify_conversion
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,8 @@ def export_google_checkpoint(
         OSError: If they cannot be written.
     """
     settings = ToGoogleOptions(**options)
-    prefix = _whole_prefix(prefix)
+    is_folder = os.fspath(prefix).endswith(("/", os.sep)) or Path(prefix).is_dir()
+    prefix = Path(prefix, "bert_model.ckpt") if is_folder else Path(prefix)
     folder = ModelFolder(model_dir)
     folder.require_usual_heads()
     config = folder.configuration()
@@ -63,9 +64,12 @@ def export_google_checkpoint(
         decisions.append("bert/pooler is the folder's, although this head does not use it")
     label_order, label_decisions = _label_order(folder)
     decisions += label_decisions + _left_behind(folder)
-    tensors, vocabulary = _GoogleTensors(folder, rows, sizes_of(config), label_order), _vocabulary_of(folder)
-    if tensors.filled:
+    tensors = _LazyArrays({row.google: partial(_google_array, folder, row, label_order) for row in rows})
+    if lacking := [row for row in GROUPS["pooler"] if row not in rows]:
+        sizes = sizes_of(config)
+        tensors |= {row.google: partial(np.zeros, row.variable_shape("google", sizes), np.float32) for row in lacking}
         decisions.append("bert/pooler is written as zeros: Google's graph has a pooler, this head does not")
+    vocabulary = _vocabulary_of(folder)
     if vocabulary is None:
         decisions.append("no vocab.txt: the model folder has no tokenizer")
     names = [*(file.name for file in bundle_files(prefix)), _CONFIG_FILE, _VOCAB_FILE]
@@ -90,11 +94,6 @@ def export_google_checkpoint(
     )
 
 
-def _whole_prefix(prefix: str | os.PathLike[str]) -> Path:
-    is_folder = os.fspath(prefix).endswith(("/", os.sep)) or Path(prefix).is_dir()
-    return Path(prefix, "bert_model.ckpt") if is_folder else Path(prefix)
-
-
 def _label_order(folder: ModelFolder) -> tuple[list[int] | None, list[str]]:
     """Return the rows of a classifier in Google's order, and a note on their order."""
     if folder.head != "sequence-classification":
@@ -108,30 +107,17 @@ def _label_order(folder: ModelFolder) -> tuple[list[int] | None, list[str]]:
     return None, [f"labels: {', '.join(names)}, the folder's order"]
 
 
-class _GoogleTensors(Mapping[str, np.ndarray]):
-    """The parameters of a model folder under Google's names, each read on access."""
-
-    def __init__(
-        self, folder: ModelFolder, rows: list[WeightRow], sizes: Mapping[str, int], label_order: list[int] | None
-    ) -> None:
-        self._folder = folder
-        self._label_order = label_order
-        self._rows = {row.google: row for row in rows}
-        lacking = [row for row in GROUPS["pooler"] if row.google not in self._rows]
-        self.filled = {row.google: row.variable_shape("google", sizes) for row in lacking}
+class _LazyArrays(dict[str, Any]):
+    """Arrays by name; each is made when it is read."""
 
     def __getitem__(self, name: str) -> np.ndarray:
-        if name in self.filled:
-            return np.zeros(self.filled[name], np.float32)
-        row = self._rows[name]
-        array = row.to_google(self._folder.read(row.parameter).float().numpy())
-        return array if self._label_order is None or row not in GROUPS["classifier"] else array[self._label_order]
+        make: Callable[[], np.ndarray] = super().__getitem__(name)
+        return make()
 
-    def __iter__(self) -> Iterator[str]:
-        return iter([*self._rows, *self.filled])
 
-    def __len__(self) -> int:
-        return len(self._rows) + len(self.filled)
+def _google_array(folder: ModelFolder, row: WeightRow, label_order: list[int] | None) -> np.ndarray:
+    array = row.to_google(folder.read(row.parameter).float().numpy())
+    return array if label_order is None or row not in GROUPS["classifier"] else array[label_order]
 
 
 def _google_configuration(

@@ -25,8 +25,7 @@ from ..tokenization import MyBertTokenizer
 from .key_map import GROUPS, HEADS, UNUSED_BY_HEAD, find_head, name_in_model
 from .model_folder import ModelFolder, new_model_folder
 from .options import ConversionOptions, FromBertOptions
-from .reports import MODEL_CARD, ConversionReport, write_conversion_report
-from .verification import require, verify_folder
+from .verification import MODEL_CARD, ConversionReport, require, verify_folder, write_conversion_report
 
 _SETTINGS, _VOCABULARIES = "tokenizer_config.json", ("tokenizer.json", "vocab.txt", "spiece.model")
 _TOKENIZER_FILES = (*_VOCABULARIES, _SETTINGS, "special_tokens_map.json", "added_tokens.json")

@@ -59,16 +59,9 @@ def _named(key: str, function: Callable[..., float]) -> Callable[..., dict[str, 
     return lambda _, **given: {key: function(**given)}
 
 
-def _squad(config_name: str, predictions: Any, references: Any) -> dict[str, float]:
-    return squad_metrics(*_texts_and_answers(predictions, references))
-
-
-def _squad_v2(
-    config_name: str, predictions: Any, references: Any, no_answer_threshold: float = 1.0
-) -> dict[str, float]:
-    texts, answers = _texts_and_answers(predictions, references)
+def _squad_v2(_: str, predictions: Any, references: Any, **options: Any) -> dict[str, float]:
     probabilities = {item["id"]: item["no_answer_probability"] for item in predictions}
-    return squad_v2_metrics(texts, answers, probabilities, no_answer_threshold)
+    return squad_v2_metrics(*_texts_and_answers(predictions, references), probabilities, **options)
 
 
 def _texts_and_answers(predictions: Any, references: Any) -> tuple[dict[str, str], dict[str, list[str]]]:
@@ -108,7 +101,7 @@ METRICS = {
     "squad": _Row(
         'Exact match and F1 of SQuAD 1.1 in percent: `{"exact_match", "f1"}`.',
         lambda _: (_ANSWER, _ANSWERS),
-        _squad,
+        lambda _, **given: squad_metrics(*_texts_and_answers(**given)),
     ),
     "squad_v2": _Row(
         "Exact match and F1 of SQuAD 2.0 in percent, with the search for the best no-answer threshold.",

@@ -37,6 +37,7 @@ from typing import Any
 os.environ.setdefault("RAYON_NUM_THREADS", "1")  # read when tokenizers first needs it
 
 import numpy as np
+import psutil  # type: ignore[import-untyped]
 import torch
 
 from ...pretraining import PretrainingCollator, PretrainingDataset, TokenStore, build_token_store
@@ -148,12 +149,6 @@ def measure_speed(arguments: argparse.Namespace, files: list[str], folder: Path)
     print(f"Peak memory of the process that built it: {peak:,.0f} MiB.")
 
 
-def memory_of_all(process: int) -> float:
-    """MiB of a process and its children."""
-    children = [task.joinpath("children").read_text().split() for task in Path(f"/proc/{process}/task").iterdir()]
-    return sum(memory("Pss", each) for each in (process, *(int(child) for some in children for child in some)))
-
-
 def measure_building(arguments: argparse.Namespace, files: list[str], folder: Path) -> None:
     """Build a store with one and two processes."""
     lines = read_lines(files)
@@ -175,8 +170,9 @@ def measure_building(arguments: argparse.Namespace, files: list[str], folder: Pa
         building = get_context("spawn").Process(target=build, args=work)
         building.start()
         while building.is_alive():
-            with suppress(OSError):  # one of them has just ended
-                peak = max(peak, memory_of_all(building.pid or 0))
+            with suppress(OSError, psutil.Error):  # one of them has just ended
+                process = psutil.Process(building.pid)
+                peak = max(peak, sum(memory("Pss", each.pid) for each in (process, *process.children())))
             building.join(0.5)
         assert building.exitcode == 0
         print(row(processes, f"{time.perf_counter() - start:.1f}", f"{peak:,.0f}"))

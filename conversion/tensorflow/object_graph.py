@@ -15,7 +15,7 @@ Source: `tensorflow/core/protobuf/trackable_object_graph.proto`.
 from typing import Any
 
 from .tensor_bundle import TensorBundle
-from .wire import MalformedError, as_bytes, as_integer, naming, read_message
+from .wire import MalformedError, Message, naming
 
 GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -52,30 +52,17 @@ class ObjectGraph:
         return None if found is None else self.keys.get(found)
 
     def _read_graph(self, graph: bytes) -> None:
-        nodes = [as_bytes(content, "a node") for number, content in read_message(graph) if number == 1]
+        nodes = Message(graph).messages(1)
         self.children = [{} for _ in nodes] or self.children
         for node, message in enumerate(nodes):
-            for number, content in read_message(message):
-                if number == 1:
-                    child, name = 0, ""
-                    for part, value in read_message(as_bytes(content, "a child")):
-                        if part == 1:
-                            child = as_integer(value, "a node number")
-                        elif part == 2:
-                            name = self._text(value)
-                    if not 0 <= child < len(nodes):
-                        raise MalformedError(f"object graph: node {node} has the child {child} of {len(nodes)} nodes")
-                    self.children[node][name] = child
-                elif number == 2:
-                    texts = dict(read_message(as_bytes(content, "an attribute")))
-                    if texts.get(1) == b"VARIABLE_VALUE" and 3 in texts:
-                        self.keys[node] = self._text(texts[3])
-
-    def _text(self, value: int | bytes) -> str:
-        try:
-            return as_bytes(value, "a name").decode()
-        except UnicodeDecodeError:
-            raise MalformedError(f"object graph: the name {value!r} is not UTF-8") from None
+            for found in message.messages(1):
+                child = found.integer(1)
+                if not 0 <= child < len(nodes):
+                    raise MalformedError(f"object graph: node {node} has the child {child} of {len(nodes)} nodes")
+                self.children[node][_text(found, 2)] = child
+            for attribute in message.messages(2):
+                if _text(attribute, 1) == "VARIABLE_VALUE" and 3 in attribute:
+                    self.keys[node] = _text(attribute, 3)
 
     def _read_keys(self, bundle: TensorBundle) -> None:
         for key in bundle.info:
@@ -89,3 +76,11 @@ class ObjectGraph:
                     self.children.append({})
                 node = self.children[node][name]
             self.keys[node] = key
+
+
+def _text(message: Message, number: int) -> str:
+    name = message.last_bytes(number)
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise MalformedError(f"object graph: the name {name!r} is not UTF-8") from None

@@ -1,7 +1,7 @@
 r"""TensorFlow's checkpoint files (the V2 "tensor bundle") to and from numpy, without TensorFlow.
 
 A checkpoint `PREFIX` is an index, `PREFIX.index`, and data files `PREFIX.data-00000-of-0000N`. The index is a sorted
-table (see `sorted_table`) from names to protocol buffers:
+table (see `wire`) from names to protocol buffers:
 
     ""          BundleHeaderProto: 1 num_shards, 2 endianness (0 little, 1 big), 3 version
     name        BundleEntryProto:  1 dtype, 2 shape, 3 shard_id, 4 offset, 5 size, 6 crc32c (masked, fixed32), 7 slices
@@ -28,18 +28,18 @@ import google_crc32c
 import numpy as np
 
 from ...files import written_beside
-from .sorted_table import MAGIC, read_sorted_table, write_sorted_table
 from .wire import (
     FIXED32,
+    MAGIC,
     MalformedError,
-    as_bytes,
-    as_integer,
+    Message,
     mask_crc,
     masked_crc,
     naming,
-    read_message,
+    read_sorted_table,
     read_varint,
     varint,
+    write_sorted_table,
     wrong_checksum,
 )
 from .wire import field as encode
@@ -369,69 +369,41 @@ def _crc_of_lengths(lengths: list[int], order: ByteOrder) -> int:
 
 def _read_header(value: bytes) -> tuple[int, ByteOrder]:
     """Read BundleHeaderProto: the number of shards, and the byte order."""
-    shards = endianness = minimum = 0
-    for number, content in read_message(value):
-        if number == 1:
-            shards = as_integer(content, "num_shards")
-        elif number == 2:
-            endianness = as_integer(content, "endianness")
-        elif number == 3:
-            for part, version in read_message(as_bytes(content, "version")):
-                if part == 2:
-                    minimum = as_integer(version, "min_consumer")
+    header = Message(value)
+    shards, endianness = header.integer(1), header.integer(2)
     if shards < 1:
         raise MalformedError(f"bundle header: num_shards is {shards}, expected at least 1")
     if endianness not in (0, 1):
         raise MalformedError(f"bundle header: endianness is {endianness}, expected 0 (little) or 1 (big)")
-    if minimum > _VERSION:
+    if (minimum := Message(header.last_bytes(3)).integer(2)) > _VERSION:
         raise MalformedError(f"bundle header: needs a reader of version {minimum}, this one has {_VERSION}")
     return shards, "big" if endianness else "little"
 
 
 def read_entry(name: str, value: bytes) -> TensorInfo:
     """Read BundleEntryProto."""
-    shape: tuple[int, ...] = ()
-    numbers = dict.fromkeys((1, 3, 4, 5, 6), 0)
-    slices = []
-    for number, content in read_message(value):
-        if number in numbers:
-            numbers[number] = as_integer(content, "an entry")
-        elif number == 2:
-            shape = _read_shape(name, as_bytes(content, "a shape"))
-        elif number == 7:
-            slices.append(_read_extents(as_bytes(content, "a slice")))
-    if numbers[1] not in _TYPE_NAMES:
-        raise MalformedError(f"tensor {name!r}: type number {numbers[1]} is unknown")
-    _, shard, offset, size, crc = numbers.values()
-    return TensorInfo(_TYPE_NAMES[numbers[1]], shape, shard, offset, size, crc, tuple(slices))
+    entry = Message(value)
+    shape = _read_shape(name, Message(entry.last_bytes(2)))
+    if (dtype := _TYPE_NAMES.get(entry.integer(1))) is None:
+        raise MalformedError(f"tensor {name!r}: type number {entry.integer(1)} is unknown")
+    shard, offset, size, crc = map(entry.integer, (3, 4, 5, 6))
+    # TensorSliceProto: 1 extent (1 start, 2 length; no length is the whole dimension)
+    slices = tuple(
+        tuple((extent.integer(1), extent.integer(2, -1)) for extent in part.messages(1)) for part in entry.messages(7)
+    )
+    return TensorInfo(dtype, shape, shard, offset, size, crc, slices)
 
 
-def _read_shape(name: str, value: bytes) -> tuple[int, ...]:
+def _read_shape(name: str, message: Message) -> tuple[int, ...]:
     """Read TensorShapeProto: 2 dim (1 size), 3 unknown_rank."""
-    shape = []
-    for number, content in read_message(value):
-        if number == 3 and content:
-            raise MalformedError(f"tensor {name!r}: its rank is unknown")
-        if number == 2:
-            sizes = [as_integer(size, "a dimension") for part, size in read_message(as_bytes(content, "a dimension"))
-                     if part == 1]  # fmt: skip
-            shape.append(sizes[-1] if sizes else 0)
+    shape = tuple(dimension.integer(1) for dimension in message.messages(2))
+    if message.integer(3):
+        raise MalformedError(f"tensor {name!r}: its rank is unknown")
     if len(shape) > _MOST_DIMENSIONS:
         raise MalformedError(f"tensor {name!r}: has {len(shape)} dimensions, at most {_MOST_DIMENSIONS} are supported")
     if any(size < 0 for size in shape):
-        raise MalformedError(f"tensor {name!r}: shape {tuple(shape)} has a negative dimension")
-    return tuple(shape)
-
-
-def _read_extents(value: bytes) -> Extents:
-    """Read TensorSliceProto: 1 extent (1 start, 2 length; no length is the whole dimension)."""
-    extents = []
-    for number, content in read_message(value):
-        if number == 1:
-            parts = {1: 0, 2: -1}
-            parts |= {n: as_integer(v, "an extent") for n, v in read_message(as_bytes(content, "an extent"))}
-            extents.append((parts[1], parts[2]))
-    return tuple(extents)
+        raise MalformedError(f"tensor {name!r}: shape {shape} has a negative dimension")
+    return shape
 
 
 def _slice_shape(whole: tuple[int, ...], extents: Extents) -> tuple[int, ...] | None:

@@ -46,17 +46,21 @@ ERRORS = {
 calls = []
 
 
-def echo(arguments):
+def echo(arguments: EchoArguments):
     calls.append(arguments)
     if arguments.number in ERRORS:
         raise ERRORS[arguments.number]
     return {"interrupted": arguments.number == 15}
 
 
+def say_name(arguments: NamedArguments):
+    calls.append(arguments)
+
+
 @pytest.fixture
 def echo_command(monkeypatch):
     calls.clear()
-    monkeypatch.setitem(cli.COMMANDS, "echo", cli.Command("say it again", __name__, "EchoArguments", "echo"))
+    monkeypatch.setitem(cli.COMMANDS, "echo", cli.Command("say it again", __name__, "echo"))
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or sys.modules[echo.__module__])
 
 
@@ -118,7 +122,7 @@ def test_one_settings_file_is_read(echo_command, tmp_path, capsys):
 
 
 def test_yaml_gives_what_a_command_requires(echo_command, monkeypatch, tmp_path, capsys):
-    monkeypatch.setitem(cli.COMMANDS, "name", cli.Command("say a name", __name__, "NamedArguments", "echo"))
+    monkeypatch.setitem(cli.COMMANDS, "name", cli.Command("say a name", __name__, "say_name"))
     path = tmp_path / "run.yaml"
     path.write_text("name: Ada\n")
     assert cli.main(["name", "--config", str(path)]) == 0
@@ -328,6 +332,7 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(tmp_path, text_file,
 
 LAUNCHED = """
 import sys
+sys.argv = ["mybert"]
 import mybert.__main__, mybert.cli
 
 class Kept:

@@ -8,7 +8,7 @@ import pytest
 from mybert import cli
 from mybert.command_line.closings import say_closing
 from mybert.command_line.command_table import Closing
-from mybert.conversion.reports import OnnxReport
+from mybert.conversion.verification import OnnxReport
 from mybert.hub_card import PushArguments
 from mybert.pretraining.filtering import FilterReport
 

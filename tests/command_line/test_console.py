@@ -18,7 +18,7 @@ class NoisyArguments:
     name: str = field(default="x", metadata={"help": "A name."})
 
 
-def make_noise(arguments):
+def make_noise(arguments: NoisyArguments):
     for _ in tqdm(range(3), desc="work"):
         pass
     for _ in transformers_logging.tqdm(range(3), desc="Loading weights"):
@@ -30,7 +30,7 @@ def make_noise(arguments):
 
 @pytest.fixture
 def noisy_command(monkeypatch):
-    command = cli.Command("make noise", __name__, "NoisyArguments", "make_noise")
+    command = cli.Command("make noise", __name__, "make_noise")
     monkeypatch.setitem(cli.COMMANDS, "noise", command)
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or sys.modules[make_noise.__module__])
 

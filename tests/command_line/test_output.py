@@ -17,7 +17,7 @@ from mybert import cli
 class Arguments:
     name: str = field(default="x", metadata={"help": "A name."})
 
-def say(arguments):
+def say(arguments: Arguments):
     logging.getLogger("mybert").info("first line %s", arguments.name)
     input()
     for _ in range(3):
@@ -25,14 +25,16 @@ def say(arguments):
     Path("made").write_text("made")
 
 sys.modules["said"] = module = types.ModuleType("said")
-module.Arguments, module.say = Arguments, say
-cli.COMMANDS["say"] = cli.Command("say it", "said", "Arguments", "say")
+module.say = say
+cli.COMMANDS["say"] = cli.Command("say it", "said", "say")
 sys.exit(cli.main())
 """
 
 
 def test_the_first_lines_of_the_usage(start_python):
-    process = start_python("-c", "import sys; from mybert.cli import main; input(); sys.exit(main(['-h']))")
+    process = start_python(
+        "-c", "import sys; sys.argv = ['mybert']; from mybert.cli import main; input(); sys.exit(main(['-h']))"
+    )
     process.stdout.close()  # before it writes, as `head -0` does
     assert process.communicate("\n")[1] == ""
     assert process.returncode == 141

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mybert.conversion import read_tensor_bundle, write_tensor_bundle
-from mybert.conversion.google_variables import GardenGraph
-from mybert.conversion.tensorflow import GRAPH_KEY, sorted_table, wire
+from mybert.conversion.google_source import GardenGraph
+from mybert.conversion.tensorflow import GRAPH_KEY, wire
 from mybert.conversion.tensorflow.tensor_bundle import slice_key
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -42,11 +42,11 @@ def put(prefix, suffix, content):
 
 
 def put_entries(prefix, entries):
-    put(prefix, INDEX, sorted_table.write_sorted_table(sorted(entries.items())))
+    put(prefix, INDEX, wire.write_sorted_table(sorted(entries.items())))
 
 
 def entries_of(prefix):
-    return dict(sorted_table.read_sorted_table(Path(f"{prefix}{INDEX}").read_bytes()))
+    return dict(wire.read_sorted_table(Path(f"{prefix}{INDEX}").read_bytes()))
 
 
 # --- every flipped byte ----------------------------------------------------------------------------------------------
@@ -231,9 +231,9 @@ def test_wrong_magic_padding_and_gaps(small, change, message):
 def rebuild(table, change):
     """Change the only data block of a table and correct all checksums and handles."""
     footer = table[-48:]
-    meta, at = sorted_table._read_handle(footer, 0)
-    index, _ = sorted_table._read_handle(footer, at)
-    (key, _), *_ = sorted_table._read_block(table, index, True)
+    meta, at = wire._read_handle(footer, 0)
+    index, _ = wire._read_handle(footer, at)
+    (key, _), *_ = wire._read_block(table, index, True)
     out = bytearray()
 
     def append(block, kind=b"\0"):
@@ -245,7 +245,7 @@ def rebuild(table, change):
     empty = append(table[meta[0] : meta[0] + meta[1]])
     entry = b"\0" + wire.varint(len(key)) + wire.varint(len(content)) + key + content + b"\0\0\0\0\1\0\0\0"
     handles = empty + append(entry)
-    return bytes(out) + handles.ljust(40, b"\0") + sorted_table.MAGIC
+    return bytes(out) + handles.ljust(40, b"\0") + wire.MAGIC
 
 
 def block_of(*entries):
@@ -288,7 +288,7 @@ def test_shared_key_prefixes_cannot_fill_the_memory(small):
 
 
 def test_a_v1_checkpoint_gets_a_clear_message(tmp_path):
-    (tmp_path / "model.ckpt").write_bytes(sorted_table.write_sorted_table([(b"", b"x")]))
+    (tmp_path / "model.ckpt").write_bytes(wire.write_sorted_table([(b"", b"x")]))
     with pytest.raises(ValueError, match="V1 checkpoint"):
         read_tensor_bundle(tmp_path / "model.ckpt")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from mybert.conversion import read_tensor_bundle, write_tensor_bundle
-from mybert.conversion.tensorflow import sorted_table, wire
+from mybert.conversion.tensorflow import wire
 from mybert.conversion.tensorflow.tensor_bundle import slice_key
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -82,7 +82,7 @@ def test_what_tensorflow_wrote_of_every_kind():
 
 @pytest.mark.parametrize("block_size", [500, 1 << 18])
 def test_many_long_names_share_their_beginning_in_one_or_several_blocks(tmp_path, monkeypatch, block_size):
-    monkeypatch.setattr(sorted_table, "_BLOCK_SIZE", block_size)
+    monkeypatch.setattr(wire, "_BLOCK_SIZE", block_size)
     tensors = {f"{'scope/' * 200}{i}": np.float32(i) for i in range(300)}
     write_tensor_bundle(tmp_path / "m", tensors)
     if block_size > 500:
@@ -119,7 +119,7 @@ def build(prefix, tensors, shards=1, endian="<", compress=None, slices=None, hea
         for extent in extents:
             place = tuple(slice(start, None if n < 0 else start + n) for start, n in extent)
             entries.append((slice_key(name, extent), store(array[place], 0)))
-    table = sorted_table.write_sorted_table(sorted(entries))
+    table = wire.write_sorted_table(sorted(entries))
     if compress:
         table = recompress(table, compress)
     Path(f"{prefix}.index").write_bytes(table)
@@ -129,8 +129,8 @@ def build(prefix, tensors, shards=1, endian="<", compress=None, slices=None, hea
 
 def recompress(table, compress):
     """Compress all blocks of a table with one data block."""
-    meta, at = sorted_table._read_handle(table[-48:], 0)
-    index, _ = sorted_table._read_handle(table[-48:], at)
+    meta, at = wire._read_handle(table[-48:], 0)
+    index, _ = wire._read_handle(table[-48:], at)
     out = bytearray()
 
     def append(content):
@@ -139,12 +139,12 @@ def recompress(table, compress):
         out.extend(block + b"\x01" + wire.masked_crc(block + b"\x01").to_bytes(4, "little"))
         return handle
 
-    ((key, _),) = sorted_table._read_block(table, index, True)
+    ((key, _),) = wire._read_block(table, index, True)
     content = append(table[: meta[0] - 5])
     empty = append(table[meta[0] : meta[0] + meta[1]])
     entry = b"\0" + wire.varint(len(key)) + wire.varint(len(content)) + key + content
     handles = empty + append(entry + struct.pack("<II", 0, 1))
-    return bytes(out) + handles.ljust(40, b"\0") + sorted_table.MAGIC
+    return bytes(out) + handles.ljust(40, b"\0") + wire.MAGIC
 
 
 FLOATS = {f"v{i}": np.arange(i + 2, dtype=np.float32) for i in range(9)}
@@ -173,7 +173,7 @@ def test_strings_in_big_endian(tmp_path):
     entry = wire.field(1, 7) + wire.field(2, b"\x12\x02\x08\x02") + wire.field(5, len(raw)) + b"\x35"
     header = wire.field(1, 1) + wire.field(2, 1)
     (tmp_path / "m.index").write_bytes(
-        sorted_table.write_sorted_table([(b"", header), (b"s", entry + total.to_bytes(4, "little"))])
+        wire.write_sorted_table([(b"", header), (b"s", entry + total.to_bytes(4, "little"))])
     )
     (tmp_path / "m.data-00000-of-00001").write_bytes(raw)
     assert read_tensor_bundle(tmp_path / "m")["s"].tolist() == [b"abc", b""]
@@ -209,8 +209,8 @@ def test_listing_reads_only_the_index_and_a_tensor_only_its_bytes(tmp_path, run_
     write_tensor_bundle(tmp_path / "m", {"x": np.arange(5, dtype=np.float32)})
     big = wire.field(1, 1) + wire.field(2, b"\x12\x06\x08" + wire.varint(325_000_000))
     big += wire.field(4, 4096) + wire.field(5, 1_300_000_000) + b"\x35\0\0\0\0"
-    entries = [*sorted_table.read_sorted_table((tmp_path / "m.index").read_bytes()), (b"y", big)]
-    (tmp_path / "m.index").write_bytes(sorted_table.write_sorted_table(entries))
+    entries = [*wire.read_sorted_table((tmp_path / "m.index").read_bytes()), (b"y", big)]
+    (tmp_path / "m.index").write_bytes(wire.write_sorted_table(entries))
     with (tmp_path / "m.data-00000-of-00001").open("r+b") as stream:
         stream.truncate(4096 + 1_300_000_000)
     code = """
@@ -269,15 +269,15 @@ def test_snappy_against_the_real_one():
         for high in (2, 5, 256):
             data = rng.integers(0, high, size).astype(np.uint8).tobytes()
             packed = pyarrow.compress(data * 2, codec="snappy", asbytes=True)
-            assert sorted_table.expand_snappy(packed) == data * 2
+            assert wire.expand_snappy(packed) == data * 2
 
 
 def test_snappy_elements_by_hand():
     assert (
-        sorted_table.expand_snappy(b"\x0b" + b"\x04ab" + b"\x15\x02") == b"ab" * 5 + b"a"
+        wire.expand_snappy(b"\x0b" + b"\x04ab" + b"\x15\x02") == b"ab" * 5 + b"a"
     )  # overlapping copy, one-byte offset
-    assert sorted_table.expand_snappy(b"\x06" + b"\x08abc" + b"\x0a\x03\x00") == b"abcabc"  # two-byte offset
-    assert sorted_table.expand_snappy(b"\x06" + b"\x08abc" + b"\x0b\x03\x00\x00\x00") == b"abcabc"  # four-byte offset
+    assert wire.expand_snappy(b"\x06" + b"\x08abc" + b"\x0a\x03\x00") == b"abcabc"  # two-byte offset
+    assert wire.expand_snappy(b"\x06" + b"\x08abc" + b"\x0b\x03\x00\x00\x00") == b"abcabc"  # four-byte offset
 
 
 @pytest.mark.parametrize(
@@ -294,4 +294,4 @@ def test_snappy_elements_by_hand():
 )
 def test_broken_snappy(block, message):
     with pytest.raises(ValueError, match=message):
-        sorted_table.expand_snappy(block)
+        wire.expand_snappy(block)

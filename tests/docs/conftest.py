@@ -37,7 +37,7 @@ TAGS = ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
 
 TWO = ["LABEL_0", "LABEL_1"]  # as transformers names them
 
-# Folder -> class and labels.
+# Folder -> class and labels; the name of a fine-tuned one is that of its task, after "my-".
 MODELS = {
     "my-bert": (MyBertForPreTraining, TWO),
     "path/to/model": (MyBertForPreTraining, TWO),
@@ -53,17 +53,6 @@ MODELS = {
     "my-swag": (MyBertForMultipleChoice, TWO),
     "demo_output/pretrained": (MyBertForPreTraining, TWO),
     "demo_output/classifier": (MyBertForSequenceClassification, ["numpy", "python", "torch"]),
-}
-
-# As fine-tuning records it.
-TASK_OF_MODEL = {
-    "my-rte": "rte",
-    "my-sst2": "sst2",
-    "my-stsb": "stsb",
-    "my-mrpc": "mrpc",
-    "my-ner": "ner",
-    "my-squad": "squad",
-    "my-swag": "swag",
 }
 
 SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"] * 4
@@ -166,16 +155,20 @@ def stand_ins(tmp_path_factory, documents) -> Path:
     for name in ("tokens.safetensors", "store.safetensors"):
         build_token_store(read_documents([folder / "corpus"]), tokenizer, folder / name)
 
-    torch.manual_seed(0)
-    for name, (model_class, labels) in MODELS.items():
+    def save(model_class, labels, path):
         config_class = BertConfig if model_class is BertForPreTraining else MyBertConfig
         named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
         config = config_class(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **SIZE, **named)
-        if name in TASK_OF_MODEL:
-            config.finetuned_for = task_record(TASK_OF_MODEL[name], TASKS[TASK_OF_MODEL[name]])
-        model_class(config).save_pretrained(folder / name)
-        tokenizer.save_pretrained(folder / name)
-        if config_class is MyBertConfig:  # every recipe ends with a card
+        task = path.name.removeprefix("my-")
+        if task in TASKS:
+            config.finetuned_for = task_record(task, TASKS[task])
+        model_class(config).save_pretrained(path)
+        tokenizer.save_pretrained(path)
+
+    torch.manual_seed(0)
+    for name, (model_class, labels) in MODELS.items():
+        save(model_class, labels, folder / name)
+        if model_class is not BertForPreTraining:  # every recipe ends with a card
             write_card(folder / name, CardContent(name=Path(name).name))
 
     curve = [{"step": step, "loss": 10 / step, "learning_rate": 1e-4} for step in (1, 2, 3)]
@@ -184,11 +177,7 @@ def stand_ins(tmp_path_factory, documents) -> Path:
     google = folder / "google" / "uncased_L-12_H-768_A-12"
     export_google_checkpoint(folder / "my-bert", google / "bert_model.ckpt")
     shutil.make_archive(str(folder / google.name), "zip", google.parent, google.name)
-    classes = ("contradiction", "entailment", "neutral")
-    named = {"id2label": dict(enumerate(classes)), "label2id": {name: i for i, name in enumerate(classes)}}
-    config = MyBertConfig(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **SIZE, **named)
-    model = tmp_path_factory.mktemp("mnli")
-    MyBertForSequenceClassification(config).save_pretrained(model)
-    tokenizer.save_pretrained(model)
-    export_google_checkpoint(model, folder / "my_mnli_checkpoint" / "model.ckpt-36815")
+    mnli = tmp_path_factory.mktemp("of_google") / "model"
+    save(MyBertForSequenceClassification, ("contradiction", "entailment", "neutral"), mnli)
+    export_google_checkpoint(mnli, folder / "my_mnli_checkpoint" / "model.ckpt-36815")
     return folder

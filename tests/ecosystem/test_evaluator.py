@@ -14,7 +14,7 @@ evaluate = pytest.importorskip("evaluate")
 datasets = pytest.importorskip("datasets")
 
 SENTENCES = ["the cat sat on a mat .", "a dog ran", "it was a very happy tree", "fish slept under it"]
-LABELS = ["O", "B-PER", "I-PER"]
+LABELS = ["B-PER", "I-PER", "O"]
 
 
 def test_text_classification(model_dir):

@@ -101,16 +101,11 @@ ADAPTERS = [  # PEFT's class, and its settings
 
 @pytest.mark.filterwarnings("ignore:Unsupported layer type", "ignore:`is_gradient_checkpointing` is deprecated")
 @pytest.mark.parametrize(("kind", "settings"), ADAPTERS, ids=lambda part: part if isinstance(part, str) else "")
-def test_a_batch_under_an_adapter_stays_packed(kind, settings, load, make_batch):
-    base, shapes = load("MyBertForSequenceClassification"), []
+def test_a_batch_under_an_adapter_stays_packed(kind, settings, load, make_batch, watch):
+    base = load("MyBertForSequenceClassification")
     config = getattr(peft, kind)(task_type="SEQ_CLS", **{"target_modules": ["query", "value"], **settings})
     model, batch = peft.get_peft_model(base, config).eval(), make_batch("MyBertForSequenceClassification")
-
-    def see(module, inputs):
-        shapes.append(tuple(inputs[0].shape))
-
-    see.__module__ = "torch.utils.flop_counter"  # hooks of others prevent packing
-    base.bert.encoder.layer[0].register_forward_pre_hook(see)
+    shapes = watch(base.bert.encoder.layer[0])
     model(**batch)
     assert shapes == [(1, int(batch["attention_mask"].sum()), 32)]
 

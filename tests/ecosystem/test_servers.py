@@ -6,18 +6,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import mybert
 from mybert.conversion import to_transformers_bert
 
-HEADS = {
-    "MyBertModel": "AutoModel",
-    "MyBertForPreTraining": "AutoModelForPreTraining",
-    "MyBertForMaskedLM": "AutoModelForMaskedLM",
-    "MyBertForNextSentencePrediction": "AutoModelForNextSentencePrediction",
-    "MyBertForSequenceClassification": "AutoModelForSequenceClassification",
-    "MyBertForMultipleChoice": "AutoModelForMultipleChoice",
-    "MyBertForTokenClassification": "AutoModelForTokenClassification",
-    "MyBertForQuestionAnswering": "AutoModelForQuestionAnswering",
-}
+CLASSES = mybert.modeling_mybert.auto_map()
+HEADS = {source.split(".")[-1]: auto for auto, source in CLASSES.items() if auto != "AutoConfig"}
 
 # Loads each folder (head -> [Auto class, folder]) without mybert and saves what the model gives for the inputs.
 LOAD = """

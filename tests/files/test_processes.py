@@ -18,6 +18,13 @@ from transformers.utils import logging
 
 from mybert.files import interruptible, no_warnings, only_errors, own_process, worker_processes
 
+
+@pytest.fixture(autouse=True)
+def as_in_a_command(monkeypatch):
+    """Processes, which get these words, take this one for that of a command: `import mybert` is short there."""
+    monkeypatch.setattr(sys, "argv", ["mybert"])
+
+
 SLOW_TO_END = """
 import sys, time
 from mybert.files import interruptible
@@ -36,8 +43,8 @@ time.sleep(60)
 
 def start(path, code, *arguments):
     """A script in a process that may be imported by its own processes, in a group as a terminal makes one."""
-    (path / "script.py").write_text(code)
-    command = [sys.executable, path / "script.py", *arguments]
+    (path / "mybert").write_text(code)
+    command = [sys.executable, path / "mybert", *arguments]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen(command, text=True, start_new_session=True, **pipes)
 

@@ -13,7 +13,6 @@ import torch
 from mybert import (
     MyBertConfig,
     MyBertForMultipleChoice,
-    MyBertForPreTraining,
     MyBertForQuestionAnswering,
     MyBertForSequenceClassification,
     MyBertForTokenClassification,
@@ -37,16 +36,9 @@ HEADS = {
 
 
 @pytest.fixture(scope="session")
-def pretrained(tmp_path_factory: pytest.TempPathFactory, tokenizer: MyBertTokenizer) -> Path:
+def pretrained(tmp_path_factory: pytest.TempPathFactory, tiny_model: Callable[..., Path]) -> Path:
     """A folder like that of a pretrained model."""
-    folder = tmp_path_factory.mktemp("pretrained")
-    config = MyBertConfig(
-        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
-    )
-    torch.manual_seed(0)
-    MyBertForPreTraining(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return tiny_model(tmp_path_factory.mktemp("pretrained"), hidden_size=32, intermediate_size=64)
 
 
 @pytest.fixture(scope="session")

@@ -203,13 +203,13 @@ def test_predict_table_of_one_column_without_its_name_is_an_error(tmp_path, caps
     assert len(mybert.predict(models / "sst2", tmp_path / "t.csv")) == 1
 
 
-@pytest.mark.parametrize("name", ["o.jsonl", "o.csv"])
-def test_predict_line_breaks_of_every_kind_are_kept(tmp_path, models, name):
+def test_predict_line_breaks_of_every_kind_are_kept(tmp_path, models):
     rows = [{"sentence": "a cat", "id": f"a{mark}b"} for mark in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"]
-    mybert.predict(models / "sst2", rows, output=tmp_path / name)
-    lines = (tmp_path / name).read_bytes().decode().splitlines(keepends=True)
-    written = map(json.loads, lines) if name == "o.jsonl" else csv.DictReader(lines)
-    assert [row["id"] for row in written] == [row["id"] for row in rows]
+    for name in ("o.jsonl", "o.csv"):
+        mybert.predict(models / "sst2", rows, output=tmp_path / name)
+        lines = (tmp_path / name).read_bytes().decode().splitlines(keepends=True)
+        written = map(json.loads, lines) if name == "o.jsonl" else csv.DictReader(lines)
+        assert [row["id"] for row in written] == [row["id"] for row in rows]
     for row in rows:
         with pytest.raises(ValueError, match="as id has a tab or line break"):
             mybert.predict(models / "sst2", [row], output=tmp_path / "o.tsv")

@@ -49,11 +49,8 @@ def test_masks_are_filled_as_by_the_pipeline(models, name, settings):
     assert [len(row["label"]) for row in found] == [1, 2, 1]
 
 
-def test_masks_are_filled_by_a_model_of_few_positions(tmp_path, tokenizer):
-    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    model = MyBertForPreTraining(MyBertConfig(vocab_size=len(tokenizer), max_position_embeddings=24, **size))
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+def test_masks_are_filled_by_a_model_of_few_positions(tmp_path, tiny_model):
+    tiny_model(tmp_path, max_position_embeddings=24)
     (row,) = mybert.predict(tmp_path, ["the [MASK] sat " * 20], task="fill_mask")
     assert len(row["label"]) == 20
     (row,) = mybert.predict(tmp_path, [("the cat " * 20, "a dog sat")], task="next_sentence")

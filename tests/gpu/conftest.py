@@ -109,12 +109,10 @@ def kernel_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     calls: list[int] = []
     kernel = getattr(batch_mybert, "varlen_attn", None)
-    monkeypatch.setattr(
-        *(
-            batch_mybert,
-            "varlen_attn",
-            lambda query, *args, **kwargs: calls.append(len(query)) or kernel(query, *args, **kwargs),
-        ),
-        raising=False,
-    )
+
+    def counted(query: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        calls.append(len(query))
+        return kernel(query, *args, **kwargs)
+
+    monkeypatch.setattr(batch_mybert, "varlen_attn", counted, raising=False)
     return calls

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from mybert import MyBertConfig, MyBertForMaskedLM, MyBertTokenizer
+from mybert import MyBertTokenizer
 from mybert.metrics import HiddenWords, fitting_words, hidden_words, word_loss
 
 TEXTS = [
@@ -24,12 +24,8 @@ def test_words_are_drawn_from_letters_and_twice_the_same():
     assert 0.05 < len(asked) / (5 * 36) < 0.25
 
 
-def test_the_loss_of_a_word_is_that_of_all_its_pieces(tokenizer):
-    config = MyBertConfig(
-        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
-    torch.manual_seed(0)
-    model = MyBertForMaskedLM(config).eval()
+def test_the_loss_of_a_word_is_that_of_all_its_pieces(tokenizer, heads):
+    model = heads("ForMaskedLM").model(vocab_size=len(tokenizer))
     measured = word_loss(model, tokenizer, TEXTS)
     loss, characters = 0.0, 0
     for text in TEXTS:
@@ -51,7 +47,7 @@ def test_the_loss_of_a_word_is_that_of_all_its_pieces(tokenizer):
     assert measured["nats_per_character"] == pytest.approx(loss / characters, rel=1e-5)
 
 
-def test_models_of_two_tokenizers_are_asked_for_what_both_read_whole(tokenizer):
+def test_models_of_two_tokenizers_are_asked_for_what_both_read_whole(tokenizer, heads):
     letters = MyBertTokenizer(
         vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(p + c for c in "abcdehmnorstu" for p in ("", "##"))]
     )
@@ -61,10 +57,7 @@ def test_models_of_two_tokenizers_are_asked_for_what_both_read_whole(tokenizer):
     assert coarse == text
     assert fine.hidden == set(range(21))  # three times 20 letters; for the next "the" two of 62 places are left
     assert fitting_words(letters, [HiddenWords(words, frozenset({35}))]) == []
-    config = MyBertConfig(
-        vocab_size=len(letters), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
-    )
-    model = MyBertForMaskedLM(config)
+    model = heads("ForMaskedLM").model(vocab_size=len(letters), max_position_embeddings=64)
     assert word_loss(model, letters, [text]) == word_loss(model, letters, [fine])
     assert word_loss(model, letters, [text])["words"] == 21
 

@@ -94,6 +94,7 @@ def test_special_tokens_in_the_text_are_text(tmp_path, tokenizer):
 
 KILLED = """
 import sys, time
+sys.argv[0] = "mybert"  # as in its command, whose import is short
 from mybert import MyBertTokenizer
 from mybert.pretraining import build_store
 build_store._CHUNK_CHARACTERS = 200

@@ -77,7 +77,8 @@ class TestDeterminism:
         path = tmp_path / "text.txt"
         path.write_text("\n".join(corpus()), encoding="utf-8")
         script = (
-            "import sys\nfrom mybert.tokenization import train_wordpiece\n"
+            "import sys\nsys.argv[0] = 'mybert'  # as in its command, whose import is short\n"
+            "from mybert.tokenization import train_wordpiece\n"
             "train_wordpiece(sys.argv[1], 300, layout='compact', show_progress=False).save_pretrained(sys.argv[2])\n"
         )
         processes = []
