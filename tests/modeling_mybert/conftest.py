@@ -93,6 +93,24 @@ def flat_tensors(outputs: Any) -> list[torch.Tensor]:
     return [tensor for value in values if value is not None for tensor in flat_tensors(value)]
 
 
+def run_step(model: Any, batch: dict[str, Any]) -> tuple[Any, dict[str, torch.Tensor]]:
+    """The outputs; and by name the loss, or the outputs' mean squares, and all gradients, which must not vanish."""
+    model.zero_grad()
+    outputs = model(**batch)
+    loss = outputs.loss if "loss" in outputs else sum(tensor.square().mean() for tensor in outputs.values())
+    loss.backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert loss.is_meta or max(gradient.abs().max() for gradient in gradients.values()) > 1e-4
+    # A compiled model's names have a prefix.
+    return outputs, {"loss": loss.detach()} | {name.removeprefix("_orig_mod."): gradients[name] for name in gradients}
+
+
+@pytest.fixture
+def step() -> Callable[..., tuple[Any, dict[str, torch.Tensor]]]:
+    """One forward and backward pass, `run_step`."""
+    return run_step
+
+
 @pytest.fixture
 def agree(heads: Any) -> Callable[..., None]:
     """The comparison of both models, `assert_twins_agree`."""

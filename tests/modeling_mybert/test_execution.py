@@ -14,23 +14,6 @@ import mybert
 ONE_LAYER = {"num_hidden_layers": 1}
 
 
-def loss_and_gradients(model, batch) -> tuple[torch.Tensor, dict]:
-    model.zero_grad()
-    outputs = model(**batch)
-    loss = outputs.loss if "loss" in outputs else outputs[0].square().mean()
-    loss.backward()
-    return loss.detach(), {
-        name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None
-    }
-
-
-def assert_same_loss_and_gradients(one, other, tolerance=1e-5) -> None:
-    torch.testing.assert_close(one[0], other[0], rtol=0, atol=tolerance)
-    assert one[1].keys() == other[1].keys()
-    assert max(gradient.abs().max() for gradient in one[1].values()) > 1e-4
-    torch.testing.assert_close(one[1], other[1], rtol=0, atol=tolerance)
-
-
 @pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.1), (torch.float16, 0.02)])
 def test_half_precision(head, dtype, tolerance, attn_implementation):
@@ -58,14 +41,14 @@ def test_autocast(head_with_loss):
 
 @pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated")  # its new name is not in 5.13
 @pytest.mark.parametrize("use_reentrant", [False, True])
-def test_gradient_checkpointing_changes_no_gradient(head, use_reentrant):
+def test_gradient_checkpointing_changes_no_gradient(head, use_reentrant, step):
     model, batch = head.model().train(), head.batch(labels=True)
     torch.manual_seed(0)
-    plain = loss_and_gradients(model, batch)
+    _, plain = step(model, batch)
     model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
     assert all(layer.gradient_checkpointing for layer in model.base_model.encoder.layer)
     torch.manual_seed(0)
-    assert_same_loss_and_gradients(loss_and_gradients(model, batch), plain, tolerance=1e-6)
+    torch.testing.assert_close(step(model, batch)[1], plain, rtol=0, atol=1e-6)
 
 
 @pytest.mark.slow  # generates code; on a CPU flex attention has no backward pass
@@ -136,19 +119,14 @@ def test_compiled_without_graph_break(head):
 
 
 @pytest.mark.parametrize("count", [None, torch.tensor(17)])
-def test_compiled_training_without_graph_break(head_with_loss, count):
+def test_compiled_training_without_graph_break(head_with_loss, count, step):
     head = head_with_loss
     if count is not None and head.name not in ("ForPreTraining", "ForQuestionAnswering"):
         pytest.skip("each kind of loss once")
     model, batch = head.model(dropout=0.0, **ONE_LAYER).train(), head.batch(labels=True)
     batch |= {} if count is None else {"num_items_in_batch": count}
-    expected = loss_and_gradients(model, batch)
-    assert_same_loss_and_gradients(loss_and_gradients(compiled(model), batch), rename(expected))
-
-
-def rename(expected):
-    loss, gradients = expected
-    return loss, {f"_orig_mod.{name}": gradient for name, gradient in gradients.items()}
+    _, expected = step(model, batch)
+    torch.testing.assert_close(step(compiled(model), batch)[1], expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -173,12 +151,12 @@ def test_compiled_left_to_right(heads):
 
 
 @pytest.mark.slow
-def test_generated_code(heads):
+def test_generated_code(heads, step):
     model, batch = heads("ForMaskedLM").model(dropout=0.0).train(), heads("ForMaskedLM").batch(labels=True)
-    expected = loss_and_gradients(model, batch)
+    _, expected = step(model, batch)
     torch._dynamo.reset()
     generated = torch.compile(model, fullgraph=True)
-    assert_same_loss_and_gradients(loss_and_gradients(generated, batch), rename(expected))
+    torch.testing.assert_close(step(generated, batch)[1], expected, rtol=0, atol=1e-5)
 
 
 def export_example(head) -> dict:
@@ -244,7 +222,7 @@ def test_fake_tensors(head):
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
-def test_gradients_of_single_examples(heads):
+def test_gradients_of_single_examples(heads, step):
     """`torch.func.vmap`, as for differential privacy and influence functions."""
     head = heads("ForSequenceClassification")
     model, batch = head.model(), head.batch(None, labels=True)
@@ -255,9 +233,9 @@ def test_gradients_of_single_examples(heads):
         return torch.func.functional_call(model, parameters, kwargs=inputs).loss
 
     gradients = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, *batch.values())
-    _, expected = loss_and_gradients(model, batch)
-    for name, gradient in expected.items():
-        torch.testing.assert_close(gradients[name].mean(0), gradient, rtol=0, atol=1e-5)
+    _, expected = step(model, batch)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient.mean(0), expected[name], rtol=0, atol=1e-5)
 
 
 def test_deep_copy(head):

@@ -162,6 +162,12 @@ def test_wrong_labels(heads, name, label, classes, training):
         refused(model, sentence, **{**batch, label: labels})
 
 
+@pytest.mark.parametrize("name", ["ForNextSentencePrediction", "ForSequenceClassification", "ForMultipleChoice"])
+def test_labels_of_sequences_may_be_a_column(heads, name):
+    model, batch = heads(name).model(), heads(name).batch(labels=True)
+    assert model(**{**batch, "labels": batch["labels"][:, None]}).loss == model(**batch).loss
+
+
 @pytest.mark.parametrize("problem_type", ["regression", "multi_label_classification"])
 def test_a_value_for_each_logit(heads, problem_type):
     model = heads("ForSequenceClassification").model(problem_type=problem_type)

@@ -378,28 +378,19 @@ def test_positions_alone_do_not_tell_compiled_flash_attention_what_to_keep_apart
 
 @pytest.mark.parametrize("padding", ["right", "holes"])
 @pytest.mark.parametrize("is_decoder", [False, True])
-def test_flash_attention_sees_no_padding(head, watch, padding, is_decoder, hub_kernel):
+def test_flash_attention_sees_no_padding(head, watch, padding, is_decoder, hub_kernel, step):
     """It gets the tokens of a padded batch as one row, with their boundaries; so do all other parts of the layers."""
     model, batch = head.model(is_decoder=is_decoder), head.batch(padding, labels=True)
     mask = batch["attention_mask"].flatten(0, -2)
     if head.name == "ForQuestionAnswering":
         batch["unpad_inputs"] = True
-    expected = loss_with_gradients(model, batch)
+    _, expected = step(model, batch)
     model.set_attn_implementation(FLASH, allow_all_kernels=True)
     seen = watch(model.base_model.encoder.layer[0], num_tokens)
-    found = loss_with_gradients(model, {**batch, "token_indices": flat_indices(mask)} if padding == "right" else batch)
+    _, found = step(model, {**batch, "token_indices": flat_indices(mask)} if padding == "right" else batch)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
     assert seen == [int(mask.sum())]
     assert hub_kernel.calls == [([0, *mask.sum(1).cumsum(0).tolist()], mask.shape[1])] * 2
-
-
-def loss_with_gradients(model, batch) -> list[torch.Tensor]:
-    """The loss, or the pooled output's sum, and all gradients."""
-    model.zero_grad()
-    outputs = model(**batch)
-    loss = outputs.loss if "loss" in outputs else outputs.pooler_output.square().sum()
-    loss.backward()
-    return [loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
 
 
 @pytest.mark.parametrize("name", [FLASH, "someone/attention@main", "flash_attention_3"])
@@ -421,7 +412,7 @@ def test_attention_kernels_of_the_hub(heads, sequences, name, form, unpad_inputs
 
 
 @pytest.mark.parametrize("given", ["position_ids", "cu_seq_lens_q", "all"])
-def test_every_head_on_flattened_input(head_with_loss, given):
+def test_every_head_on_flattened_input(head_with_loss, given, step):
     """Losses and gradients of a flattened batch equal those of the same sequences as padded rows."""
     head = head_with_loss
     model = head.model(dropout=0.0).train()
@@ -432,7 +423,7 @@ def test_every_head_on_flattened_input(head_with_loss, given):
         flat = {name: value for name, value in flat.items() if name not in limits}
     if head.name == "ForQuestionAnswering":
         batch["unpad_inputs"] = True  # otherwise padding is a possible answer, as in transformers
-    torch.testing.assert_close(loss_with_gradients(model, flat), loss_with_gradients(model, batch), rtol=0, atol=1e-5)
+    torch.testing.assert_close(step(model, flat)[1], step(model, batch)[1], rtol=0, atol=1e-5)
 
 
 def test_flattened_input_under_compilation(heads, sequences):
