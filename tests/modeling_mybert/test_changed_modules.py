@@ -4,6 +4,7 @@ Hooks that need no rows do not prevent packing.
 """
 
 import copy
+from functools import cache
 from types import MethodType
 from typing import Any
 
@@ -117,13 +118,19 @@ def parent_of(model: Any, place: str) -> tuple[nn.Module, str, nn.Module] | None
     return None if module is None else (root.get_submodule(path), name, module)
 
 
+@cache
+def heads_with(place: str, heads: Any) -> list[str]:
+    """The heads that have a module at a place."""
+    return [name for name in heads.names if parent_of(heads(name).model(), place)]
+
+
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_changed_module_does_what_it_does_in_bert(heads, agree, monkeypatch, place, way):
     """In both modes, with and without padding; each way meets a place in another head."""
     if way is patch_class and place.endswith("output"):
         pytest.skip("transformers has two classes where MyBERT has one")
-    names = [name for name in heads.names if parent_of(heads(name).model(), place)]
+    names = heads_with(place, heads)
     head = heads(names[(PLACES.index(place) + WAYS.index(way)) % len(names)])
     ours, theirs = head.twins(dropout=0.0)
     for model in (ours, theirs):
