@@ -14,6 +14,7 @@ from mybert.tokenization.characters import build_normalizer, build_pre_tokenizer
 PYTHON_OF_THE_FIXTURES = pytest.mark.skipif(
     unicodedata.unidata_version != "14.0.0", reason="the classes are those of Unicode 14 (Python 3.11)"
 )
+KNOWS_FEWER_CHARACTERS = int(unicodedata.unidata_version.split(".")[0]) < 14  # than the fixtures: Python 3.10
 FRAMES = pytest.mark.parametrize("frame", ["{}", "a{}b", "Σ{}Σ"])
 LOWER = pytest.mark.parametrize("lower", [True, False])
 
@@ -61,7 +62,7 @@ class TestGoogle:
         assert len(rows) > 2800
         for row in rows:
             assert ours.tokenize(row["text"]) == row["tokens"]
-            assert reference.tokenize(row["text"]) == row["tokens"]
+            assert KNOWS_FEWER_CHARACTERS or reference.tokenize(row["text"]) == row["tokens"]
 
     def test_classic_sentences(self, tokenizers):
         ours, _ = tokenizers[True]
@@ -74,6 +75,7 @@ class TestGoogle:
         assert fire["attention_mask"] == [1] * 11 + [0] * 4
         assert fire["token_type_ids"] == [0] * 15
 
+    @pytest.mark.skipif(KNOWS_FEWER_CHARACTERS, reason="the reference asks Python 3.10 for classes of characters")
     @LOWER
     def test_hostile_strings(self, lower, tokenizers, hostile_strings):
         ours, reference = tokenizers[lower]
