@@ -222,8 +222,8 @@ def is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Line
     """Whether calling a layer on these states is just a matrix product on a CPU, of at least one row."""
     return not (
         type(layer) is not nn.Linear
-        or type(layer.weight) is not nn.Parameter
-        or layer.bias is None
+        or type(layer.weight) is not nn.Parameter  # functional_call puts tensors there, also dual ones
+        or type(layer.bias) is not nn.Parameter
         or type(hidden_states) is not torch.Tensor  # subclasses may count or record operations
         or hidden_states.device.type != "cpu"
         or not hidden_states.numel()

@@ -210,11 +210,20 @@ def test_circumstances_that_are_not_plain(kernel, onednn_calls, monkeypatch):
     assert type(linear(layer, states.as_subclass(Subclass))) is Subclass
     each = torch.func.vmap(torch.func.grad(lambda state: linear(layer, state).sum()))(states)
     torch.testing.assert_close(each, layer.weight.sum(0).expand(4, 24))
-    direction = draw(4, 24, seed=1)
+    tangents = {"weight": draw(10, 24, seed=1), "bias": draw(10, seed=2)}
+    direction = draw(4, 24, seed=3)
+    expected = {"weight": states @ tangents["weight"].t(), "bias": tangents["bias"].expand(4, 10)}
     with torch.autograd.forward_ad.dual_level():
-        dual = linear(layer, torch.autograd.forward_ad.make_dual(states, direction))
-        along = torch.autograd.forward_ad.unpack_dual(dual).tangent
-    torch.testing.assert_close(along, direction @ layer.weight.t())
+        make_dual, unpack_dual = torch.autograd.forward_ad.make_dual, torch.autograd.forward_ad.unpack_dual
+        along = unpack_dual(linear(layer, make_dual(states, direction))).tangent
+        torch.testing.assert_close(along, direction @ layer.weight.t())
+        for name, tangent in tangents.items():
+            dual = torch.nn.Linear(24, 10)
+            dual.load_state_dict(layer.state_dict())
+            value = make_dual(getattr(dual, name).detach(), tangent)
+            delattr(dual, name)  # a parameter cannot be dual
+            setattr(dual, name, value)
+            torch.testing.assert_close(unpack_dual(linear(dual, states)).tangent, expected[name])
     handle = torch.nn.modules.module.register_module_forward_hook(lambda module, inputs, output: output + 1)
     try:
         torch.testing.assert_close(linear(layer, states), F.linear(states, layer.weight, layer.bias) + 1)
