@@ -96,7 +96,7 @@ def _run_command(name: str, command: Command, flags: list[str], debug: bool) -> 
 
 
 def _leave_other_processes() -> None:
-    """Destroy the process group of a run, so that the libraries of GPUs end well."""
+    """Destroy the process group of a run, as NCCL expects it at the end of a process."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()

@@ -94,6 +94,8 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
     learning_rate: float | None = option(None, "Peak learning rate (default: as in finetune; 5e-4 for new students).")
     # Without a meaning in distillation:
     approach: Literal["finetune", "features"] = option(init=False)
+    features: str = option(init=False)
+    lstm_size: int = option(init=False)
     folds: int = option(init=False)
     lora: bool = option(init=False)
     peft_config: str | None = option(init=False)
