@@ -20,6 +20,7 @@ Memory is read from /proc, so on Linux only.
 """
 
 import argparse
+import math
 import json
 import os
 import random
@@ -251,6 +252,9 @@ MEASURES = {"speed": measure_speed, "building": measure_building, "drawing": mea
 def main(arguments: argparse.Namespace) -> None:
     if arguments.what != "drawing" and not (arguments.files and arguments.vocab):
         raise ValueError(f"{arguments.what} needs files and their --vocab.")
+    for name, least in (("google_megabytes", 0.001), ("megabytes", 0.001), ("tokens", 1000)):
+        if not least <= getattr(arguments, name) < math.inf:
+            raise ValueError(f"{name} is {getattr(arguments, name):g}; expected at least {least:g}.")
     with tempfile.TemporaryDirectory() as folder:
         MEASURES[arguments.what](arguments, text_files(arguments.files), Path(folder))
 
