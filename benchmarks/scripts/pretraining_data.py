@@ -20,8 +20,8 @@ Memory is read from /proc, so on Linux only.
 """
 
 import argparse
-import math
 import json
+import math
 import os
 import random
 import statistics
