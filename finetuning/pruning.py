@@ -242,8 +242,9 @@ class _Measuring:
         self._arguments = arguments
         task, _, labels, tokenizer = self.model
         sources = evaluation_names(task, arguments.data)
-        encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
-        self._data: dict[str, TaskData] = dict(zip(sources, task.complete(encoded, tokenizer), strict=True))
+        self._data: dict[str, TaskData] = {
+            name: task.encode(task.read(source), labels, tokenizer, source) for name, source in sources.items()
+        }
 
     def rows_of_layers(self, choices: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
         """The model's scores with each choice of layers."""

@@ -70,8 +70,7 @@ class Teacher:
 
     def read(self, task: Task, data: TaskData) -> TaskData:
         """The examples of data, tokenized for the teacher."""
-        encoded = task.encode(data.examples, self.labels_of(task), self.found.tokenizer, data.source)
-        return task.complete([encoded], self.found.tokenizer)[0]
+        return task.encode(data.examples, self.labels_of(task), self.found.tokenizer, data.source)
 
     def labels_of(self, task: Task) -> Labels | None:
         """Its classes, if the task has classes; other outputs' names in the configuration are ignored."""

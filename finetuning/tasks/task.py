@@ -299,10 +299,6 @@ class Task(ABC, Generic[E, P]):
     ) -> TaskData[E]:
         """Tokenize examples; a ValueError if a label is not one of `labels`."""
 
-    def complete(self, data: Sequence[TaskData[E]], tokenizer: PreTrainedTokenizerBase) -> list[TaskData[E]]:
-        """Add further model inputs to tokenized data, all results of `encode` for a run; by default none."""
-        return list(data)
-
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """The collator, for a certain model or for any."""
         return DataCollatorWithPadding(tokenizer)

@@ -83,8 +83,7 @@ def _fold(run: TaskRun, arguments: FinetuningArguments, number: int) -> TaskRun:
         [example for example, fold in zip(examples, folds, strict=True) if (fold == number) == held_out]
         for held_out in (False, True)
     ]
-    encoded = [run.task.encode(part, run.labels, run.tokenizer, source) for part in parts]
-    train, validation = run.task.complete(encoded, run.tokenizer)
+    train, validation = (run.task.encode(part, run.labels, run.tokenizer, source) for part in parts)
     return replace(run, train=train, validation={"": validation}, test={})
 
 
