@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from ..files import WEIGHTS_FILE, read_json_object
+from ..files.checkpoint import WEIGHTS_FILE, read_json_object
 from ..metrics import GOOGLE_LABELS
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab

@@ -28,7 +28,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..files import refuse_address
+from ..files.errors import refuse_address
 from .key_map import GROUPS, HEADS, IGNORED, UNUSED_BY_HEAD, WeightRow, sizes_of, trunk_rows
 from .tensorflow import (
     GRAPH_KEY,

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from ..files import no_warnings, write_json
+from ..files.output import write_json
+from ..files.processes import no_warnings
 from .key_map import HEADS
 from .model_folder import ModelFolder, new_model_folder
 from .options import ConvertOnnxArguments

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..files import companion_files, output_to, write_json, write_lines
+from ..files.checkpoint import companion_files
+from ..files.output import output_to, write_json, write_lines
 from ..metrics import google_row_order, has_unnamed_labels
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab

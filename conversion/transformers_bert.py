@@ -11,15 +11,8 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from ..files import (
-    COMPANIONS,
-    WEIGHTS_FILE,
-    Checkpoint,
-    check_available,
-    copy_companions,
-    read_json_object,
-    write_json,
-)
+from ..files.checkpoint import COMPANIONS, WEIGHTS_FILE, Checkpoint, check_available, copy_companions, read_json_object
+from ..files.output import write_json
 from ..hub_card.examples import IMPORT
 from ..tokenization import MyBertTokenizer
 from .key_map import GROUPS, HEADS, UNUSED_BY_HEAD, find_head, name_in_model

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..files import write_json
+from ..files.output import write_json
 from ..hub_card import CardContent, write_card
 from ..metrics import google_row_order
 from .google_source import ConversionPlan, GoogleVariables, open_source, plan_conversion
