@@ -18,19 +18,17 @@ from torch import nn
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..files import (
+from ..files.checkpoint import (
     COMPANIONS,
-    MODEL_FOLDER,
     WEIGHTS_FILE,
     Checkpoint,
     check_available,
     copy_companions,
     read_json_object,
     refuse_link_outside,
-    reserved,
-    write_json,
 )
 from ..files.options import Group, check_options, check_required, option
+from ..files.output import MODEL_FOLDER, reserved, write_json
 from ..hub_card import CardContent, Comparison, write_card
 from ..modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
 from ..pipelines.batching import batches_by_length

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ...files import Checkpoint
+from ...files.checkpoint import Checkpoint
 from ...finetuning.prediction.predictor import FinetunedModel, load_finetuned_model
 from ...finetuning.tasks.registry import FinetunedModelArguments
 from ...finetuning.tasks.task import network_outputs

@@ -20,7 +20,8 @@ from safetensors.numpy import load_file, save_file
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import PARTIAL, Checkpoint, written_beside
+from ...files.checkpoint import Checkpoint
+from ...files.output import PARTIAL, written_beside
 from ...files.text import new_digest
 from ...pipelines import pool_windows
 from ..data import Labels

@@ -15,8 +15,9 @@ import torch
 from accelerate import PartialState
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import Checkpoint, output_to, write_json, write_lines
+from ...files.checkpoint import Checkpoint
 from ...files.options import AT_LEAST_1, Group, option
+from ...files.output import output_to, write_json, write_lines
 from ...files.source import rows_of_batch, with_columns
 from ...files.text import SEPARATED_SUFFIXES, content_suffix
 from ...metrics import ClassReport

@@ -28,8 +28,9 @@ from transformers import (
 )
 from typing_extensions import Self
 
-from ...files import Checkpoint, read_conll, write_lines
-from ...files.tables import DOCUMENT_START
+from ...files.checkpoint import Checkpoint
+from ...files.output import write_lines
+from ...files.tables import DOCUMENT_START, read_conll
 from ...hub_card import Example, PipelineCall, run_example
 from ...metrics import ClassReport, accuracy, class_report, entity_metrics, entity_report, entity_spans, f1
 from ...modeling_mybert import IGNORE_INDEX

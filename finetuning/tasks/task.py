@@ -25,7 +25,8 @@ from transformers import (
 )
 from typing_extensions import Self
 
-from ...files import Checkpoint, write_separated
+from ...files.checkpoint import Checkpoint
+from ...files.tables import write_separated
 from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport
 from ...pipelines.batching import run_sorted

@@ -12,7 +12,8 @@ from tokenizers.models import WordPiece
 from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import IntervalStrategy
 
-from ...files import TASK_RECORD, Checkpoint, files_written_beside, write_json
+from ...files.checkpoint import TASK_RECORD, Checkpoint
+from ...files.output import files_written_beside, write_json
 from ...hub_card import Comparison, Example
 from ...runs import (
     RunFolder,

@@ -15,7 +15,7 @@ import numpy as np
 from transformers import PreTrainedModel, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
-from ...files import TASK_RECORD, read_json_object
+from ...files.checkpoint import TASK_RECORD, read_json_object
 from ..prediction.predictor import PREDICTION_FILES, REPORT_FILES
 from ..tasks.registry import read_task_record
 from ..tasks.task import Task

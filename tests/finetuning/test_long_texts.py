@@ -13,6 +13,7 @@ from transformers import BertConfig, BertForSequenceClassification, pipeline
 
 import mybert
 from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertForTokenClassification, MyBertModel
+from mybert.files.source import read_rows
 from mybert.finetuning import TASKS, finetune
 from mybert.finetuning.data import Labels
 from mybert.finetuning.tasks.classification import TextExample
@@ -189,7 +190,7 @@ def test_finetune_with_windows_learns_from_the_end_of_texts(tmp_path, arguments,
     assert mybert.evaluate(out, data, use_cpu=True)["accuracy"] == 1.0
     result = mybert.predict(out, data, output=tmp_path / "o.csv", use_cpu=True)
     assert result == {"rows": 24, "cut": 0, "windowed": 24}
-    written = mybert.files.read_rows(tmp_path / "o.csv")
+    written = read_rows(tmp_path / "o.csv")
     assert [row["predicted_label"] for row in written] == [row["label"] for row in ROWS]
     found = classifier(model=out)([row["text"] for row in ROWS])
     assert [answer["label"] for answer in found] == [row["label"] for row in ROWS]
