@@ -33,7 +33,7 @@ from ..hub_card import CardContent, Comparison, write_card
 from ..modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
 from ..pipelines.batching import batches_by_length
 from .data import files_of, sources_of
-from .network.encoder_parts import encoder_layers, set_encoder_layers
+from .network.heads import encoder_layers, set_encoder_layers
 from .prediction.predictor import load_finetuned_model
 from .tasks.registry import FinetunedModelArguments, evaluation_names
 from .tasks.task import WINDOW_WEIGHT, Task, TaskData, network_outputs

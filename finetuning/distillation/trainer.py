@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from transformers.trainer_utils import TrainOutput
 
 from ..data import LABEL_ARGUMENTS
-from ..network.encoder_parts import attention_projections, encoder_layers
+from ..network.heads import attention_projections, encoder_layers
 from ..tasks.task import WINDOW_WEIGHT, Objective
 from ..training.finetuning_arguments import FinetuningArguments
 from ..training.preparation import TaskRun
