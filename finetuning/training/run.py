@@ -287,7 +287,8 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
             write_task_record(output_dir, task_record(trainer.args.task, task))
     predictions = raw if fitted.task == run.task else _predictions(fitted, run.validation, outputs)
     for number, (name, data) in enumerate(run.validation.items()):
-        metrics |= _beside(fitted.task, data, raw[name], predictions[name], name, is_fitted_to=number == 0)
+        is_fitted_to = number == 0 and fitted.task != run.task
+        metrics |= _beside(fitted.task, data, raw[name], predictions[name], name, is_fitted_to)
     found, outputs = trainer.evaluate_all("test", run.test)
     metrics |= found
     tested = _predictions(fitted, run.test, outputs)
