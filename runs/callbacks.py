@@ -17,7 +17,8 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import SaveStrategy, has_length
 
-from ..files import duration, read_json_object
+from ..files.checkpoint import read_json_object
+from ..files.machine import duration
 from .distributed import broadcast_value
 from .run_arguments import fitting_logging_steps
 
