@@ -10,7 +10,8 @@ import torch
 from safetensors import safe_open
 
 from .. import modeling_mybert
-from ..files import COMPANIONS, FIELDS_OF_A_HEAD, MODEL_FOLDER, Checkpoint, output_to
+from ..files.checkpoint import COMPANIONS, FIELDS_OF_A_HEAD, Checkpoint
+from ..files.output import MODEL_FOLDER, output_to
 from ..modeling_mybert import MyBertConfig
 from .key_map import GROUPS, HEADS, TIED, WeightRow, head_of_class, model_rows
 

@@ -17,8 +17,10 @@ from urllib.parse import quote
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from ..files import Checkpoint, duration, write_text
+from ..files.checkpoint import Checkpoint
+from ..files.machine import duration
 from ..files.options import Group, option, settings_of
+from ..files.output import write_text
 
 TRAINING_CURVES = "training_curves.png"
 

@@ -10,14 +10,15 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
-from ..files import (
+from ..files.checkpoint import read_json_object
+from ..files.output import (
     MODEL_FOLDER,
     PARTIAL,
     check_not_read,
     check_output_folder,
     clear_folder,
+    emptied_again,
     locked,
-    read_json_object,
     remove,
     write_json,
 )
@@ -77,7 +78,7 @@ class RunFolder(ExitStack):
         Settings (as JSON values) and contents of the files determine the result; `folders` are other inputs, such as
         model folders. A file is read once; afterwards it counts as unchanged as long as its size and modification time
         are. `prepare` makes what is missing in the folder that it is given, and raises an error if the run is
-        impossible; it may return the digests of files that it has read completely (`mybert.files.open_text`). After a
+        impossible; it may return the digests of files that it has read completely (`mybert.files.text.open_text`). After a
         user error (ValueError, a missing file) what it made for a new run is removed; after others the next call uses
         it. A ValueError says why the folder cannot be used, a `BusyError` which process works in it.
         """

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from ...files import Checkpoint
+from ...files.checkpoint import Checkpoint
 from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_required, option, settings_of
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from ...files import Checkpoint, check_available, write_json
+from ...files.checkpoint import Checkpoint, check_available
+from ...files.output import write_json
 from ...hub_card import Comparison, plain_text
 from ...modeling_mybert import MyBertConfig
 from ...modeling_mybert.configuration_mybert import fields_of_size

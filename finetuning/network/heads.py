@@ -11,9 +11,9 @@ import torch
 from torch.utils.hooks import RemovableHandle
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-from ...files import Checkpoint, head_name, only_errors, without_foreign_code
-from ...files.checkpoint import PRETRAINING_HEAD
+from ...files.checkpoint import PRETRAINING_HEAD, Checkpoint, head_name, without_foreign_code
 from ...files.options import SHARE, Group, option
+from ...files.processes import only_errors
 from ...modeling_mybert import MyBertConfig
 from ..data import Labels, listed
 from .bilstm import MyBertBiLstmConfig

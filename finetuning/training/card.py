@@ -9,7 +9,8 @@ import numpy as np
 from huggingface_hub import EvalResult
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import describe_environment, read_json_object
+from ...files.checkpoint import read_json_object
+from ...files.machine import describe_environment
 from ...hub_card import CardContent, Comparison, Example, TrainingDescription, plain_text, write_card
 from ..data import data_name
 from ..tasks.task import Task

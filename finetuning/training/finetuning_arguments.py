@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
-from ...files import Checkpoint, refuse_address
+from ...files.checkpoint import Checkpoint
+from ...files.errors import refuse_address
 from ...files.options import (
     ABOVE_0,
     AT_LEAST_0,

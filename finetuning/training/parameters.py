@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, PreTrainedModel, TrainerCallback
 
-from ...files import folder_written_beside
+from ...files.output import folder_written_beside
 from ...files.yaml_files import read_yaml
 from ...modeling_mybert import MyBertPreTrainedModel
 from ...runs import parameter_groups

@@ -97,10 +97,11 @@ def read_run(
     for source in unlabelled:
         source_of["unlabelled", str(source)] = source
         found["unlabelled", str(source)] = _unlabelled_examples(source, task)
-    encoded = [task.encode(examples, labels, tokenizer, source_of[key]) for key, examples in found.items()]
+    # The training data last: its labels are known, and a mistake in other data should show before long computations.
+    encoded = {key: task.encode(found[key], labels, tokenizer, source_of[key]) for key in reversed(found)}
     data: dict[str, dict[str, TaskData]] = {}
-    for (split, name), part in zip(found, task.complete(encoded, tokenizer), strict=True):
-        data.setdefault(split, {})[name] = part
+    for split, name in found:
+        data.setdefault(split, {})[name] = encoded[split, name]
     parts = [*data.get("train", {}).values(), *data.get("unlabelled", {}).values()]
     return TaskRun(task, tokenizer, labels, joined(parts), data.get("validation", {}), data.get("test", {}), parts)
 

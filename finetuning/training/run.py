@@ -12,7 +12,8 @@ from tokenizers.models import WordPiece
 from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import IntervalStrategy
 
-from ...files import TASK_RECORD, Checkpoint, files_written_beside, write_json
+from ...files.checkpoint import TASK_RECORD, Checkpoint
+from ...files.output import files_written_beside, write_json
 from ...hub_card import Comparison, Example
 from ...runs import (
     RunFolder,
@@ -26,7 +27,7 @@ from ...runs import (
 from ...tokenization import save_vocab
 from ..network.heads import fold_target_scale, has_new_head, learn_standardized
 from ..prediction.predictor import write_class_report
-from ..tasks import feature_tasks
+from ..tasks import FeatureTask, feature_task
 from ..tasks.data_report import describe_data
 from ..tasks.registry import task_record, write_task_record
 from ..tasks.task import Task, TaskData
@@ -124,12 +125,8 @@ class Finetuning:
         log_on_main_process(arguments)
         self.check()
         arguments.choose_learning_rate()
-        task, rows = arguments.fitting_task(), {}
-        if arguments.approach == "features":  # tasks by name, several if all rows of table 7 are requested
-            rows = feature_tasks(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))
-            task = next(iter(rows.values()))
         with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
-            run, model = self._prepare(task, folder)
+            run, model = self._prepare(folder)
             start: StartingModel | None = model
             run = self.begun(run)
             describe_data(run.task, run.train, dict(run.validation), run.tokenizer, arguments.folds)
@@ -137,12 +134,13 @@ class Finetuning:
             if ids is not None:
                 choices = ids if isinstance(ids[0], list) else [ids]
                 logger.info("As the model reads it:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
-            if list(rows) in ([], [""]):
+            if not isinstance(run.task, FeatureTask) or len(run.task.stored) == 1:
                 return self._finetune(run, Path(arguments.output_dir), start)
             results: dict[str, dict[str, Any]] = {}
-            for name, task in rows.items():
+            for name in run.task.stored:  # the rows of table 7
                 logger.info("Features: %s.", name)
-                result = self._finetune(replace(run, task=task), Path(arguments.output_dir) / name, start)
+                of_row = replace(run, task=replace(run.task, features=name))
+                result = self._finetune(of_row, Path(arguments.output_dir) / name, start)
                 if result["interrupted"]:
                     return {"interrupted": True}
                 results[name] = result
@@ -154,10 +152,13 @@ class Finetuning:
                 write_json(Path(arguments.output_dir) / METRICS, metrics)
             return results | {"interrupted": False}
 
-    def _prepare(self, task: Task, folder: RunFolder) -> tuple[TaskRun, StartingModel]:
+    def _prepare(self, folder: RunFolder) -> tuple[TaskRun, StartingModel]:
         """Read the data in one process, load the model in each, and begin the run if both are valid."""
         arguments = self.arguments
         start: StartingModel | None = None
+        task = arguments.fitting_task()
+        if arguments.approach == "features":
+            task = feature_task(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))
 
         def prepare() -> TaskRun:
             nonlocal start
@@ -287,7 +288,8 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
             write_task_record(output_dir, task_record(trainer.args.task, task))
     predictions = raw if fitted.task == run.task else _predictions(fitted, run.validation, outputs)
     for number, (name, data) in enumerate(run.validation.items()):
-        metrics |= _beside(fitted.task, data, raw[name], predictions[name], name, is_fitted_to=number == 0)
+        is_fitted_to = number == 0 and fitted.task != run.task
+        metrics |= _beside(fitted.task, data, raw[name], predictions[name], name, is_fitted_to)
     found, outputs = trainer.evaluate_all("test", run.test)
     metrics |= found
     tested = _predictions(fitted, run.test, outputs)

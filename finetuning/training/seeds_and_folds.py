@@ -15,7 +15,7 @@ import numpy as np
 from transformers import PreTrainedModel, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
-from ...files import TASK_RECORD, read_json_object
+from ...files.checkpoint import TASK_RECORD, read_json_object
 from ..prediction.predictor import PREDICTION_FILES, REPORT_FILES
 from ..tasks.registry import read_task_record
 from ..tasks.task import Task
@@ -83,8 +83,7 @@ def _fold(run: TaskRun, arguments: FinetuningArguments, number: int) -> TaskRun:
         [example for example, fold in zip(examples, folds, strict=True) if (fold == number) == held_out]
         for held_out in (False, True)
     ]
-    encoded = [run.task.encode(part, run.labels, run.tokenizer, source) for part in parts]
-    train, validation = run.task.complete(encoded, run.tokenizer)
+    train, validation = (run.task.encode(part, run.labels, run.tokenizer, source) for part in parts)
     return replace(run, train=train, validation={"": validation}, test={})
 
 

@@ -15,8 +15,7 @@ from huggingface_hub.errors import EntryNotFoundError, HTTPError, RepositoryNotF
 from safetensors.torch import load_file, save_file
 
 import mybert
-from mybert.files import Checkpoint, companion_files, copy_companions
-from mybert.files.checkpoint import check_available
+from mybert.files.checkpoint import Checkpoint, check_available, companion_files, copy_companions
 
 SIZES = {
     "vocab_size": 11,
