@@ -311,7 +311,7 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
         } or predictions
         for number, (name, data) in enumerate(labelled.items()):
             which = "_".join(part for part in ("test" if split == "test" else "", name) if part)
-            is_fitted_to = split == "eval" and number == 0
+            is_fitted_to = split == "eval" and number == 0 and task != run.task
             metrics |= _beside(task, data, raw[name], predictions[name], which, is_fitted_to)
             report = task.report_by_class(predictions[name], data.examples) if saves else None
             if report is not None:

@@ -67,8 +67,9 @@ def test_questions_on_one_text_are_in_one_fold():
 
 
 @pytest.mark.slow
-def test_folds_measure_and_the_model_learns_from_all(arguments, tmp_path, monkeypatch):
-    result = finetune(arguments())
+def test_folds_measure_and_the_model_learns_from_all(arguments, tmp_path, monkeypatch, any_temperature_helps):
+    with any_temperature_helps():
+        result = finetune(arguments())
     out = tmp_path / "out"
     metrics = json.loads((out / "metrics.json").read_text())
     assert list(metrics["folds"]) == ["1", "2", "3"]
