@@ -101,7 +101,7 @@ class Batch:
             if is_fast or shape[1] > config.max_position_embeddings:
                 return pack_sequences(shape, lengths, is_causal, kernel, max_seqlen)
         elif may_pack and is_fast and (attention_mask is None or len(attention_mask.shape) == 2):
-            packed = pack_rows(shape, attention_mask, is_causal, kernel, token_indices, may_fill_up=not training)
+            packed = pack_batch(shape, attention_mask, is_causal, kernel, token_indices, may_fill_up=not training)
             if packed is not None:
                 return packed
         pooled_tokens = numbers = cu_seqlens = None
@@ -226,7 +226,7 @@ class Batch:
         return torch.cat(contexts)
 
 
-def pack_rows(
+def pack_batch(
     shape: tuple[int, int],
     attention_mask: torch.Tensor | None,
     is_causal: bool,

@@ -84,8 +84,11 @@ class MyBertSelfAttention(nn.Module):
 
         With a packed `batch`, each token attends to those of its sequence, without a mask.
         """
-        layers = self.query, self.key, self.value
-        products = product_of_each(layers, hidden_states) or [linear(layer, hidden_states) for layer in layers]
+        products = product_of_each((self.query, self.key, self.value), hidden_states) or (
+            linear(self.query, hidden_states),
+            linear(self.key, hidden_states),
+            linear(self.value, hidden_states),
+        )
         shape, head_shape = products[0].shape, (*hidden_states.shape[:-1], -1, self.head_size)
         query, key, value = (product.view(head_shape) for product in products)
         dropout = self.dropout.p if self.training else 0.0

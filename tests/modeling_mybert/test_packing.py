@@ -17,7 +17,7 @@ import mybert
 from mybert.modeling_mybert import batch_mybert
 from mybert.modeling_mybert.batch_mybert import (
     flat_indices,
-    pack_rows,
+    pack_batch,
     pack_sequences,
     unmask_empty_rows,
 )
@@ -482,7 +482,7 @@ def test_borders_on_an_accelerator(heads):
 def test_packing_and_back(rows):
     mask = unmask_empty_rows(torch.tensor(rows))
     rows = mask.tolist()
-    packing = pack_rows(mask.shape, mask.long(), False)
+    packing = pack_batch(mask.shape, mask.long(), False)
     if mask.all():
         assert packing is None
         return
@@ -494,7 +494,7 @@ def test_packing_and_back(rows):
     first = [row.index(True) for row in rows]
     starts = torch.where(mask[:, 0], torch.tensor(first), 0)
     assert torch.equal(packed[0, packing.pooled_tokens, 0], batch[torch.arange(len(rows)), starts, 0])
-    causal = pack_rows(mask.shape, mask.long(), True)
+    causal = pack_batch(mask.shape, mask.long(), True)
     assert (causal is None) == (not mask[:, 0].all())
     if causal is not None:
         last = [len(row) - 1 - row[::-1].index(True) for row in rows]

@@ -6,7 +6,7 @@ import torch
 from mybert.modeling_mybert.batch_mybert import (
     last_tokens,
     number_sequences,
-    pack_rows,
+    pack_batch,
     pack_sequences,
     pooled_places,
     restarting_positions,
@@ -75,18 +75,18 @@ def test_rows_of_padding_only_see_everything(dtype):
 def test_a_padded_batch_is_packed_by_length():
     """Rows that start with padding keep that position, which the pooler reads, and form their own groups."""
     mask = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 1, 1]])
-    packing = pack_rows(mask.shape, mask, False)
+    packing = pack_batch(mask.shape, mask, False)
     assert packing.groups == [(1, 2, 0), (1, 3, 0), (2, 3, 1), (1, 4, 0)]
     assert packing.index.tolist() == [8, 10, 12, 13, 15, 4, 5, 6, 16, 18, 19, 0, 1, 2, 3]
     assert packing.pooled_tokens.tolist() == [11, 5, 0, 2, 8]
     assert packing.cu_seqlens is None and packing.max_seqlen is None
     states = torch.arange(20.0).view(5, 4, 1) + 1
     assert torch.equal(packing.unpack(packing.pack(states)), states * mask[..., None])
-    assert pack_rows(mask.shape, mask, True) is None
-    assert pack_rows(mask.shape, mask, False, "varlen") is None
-    assert pack_rows(mask.shape, torch.ones_like(mask), False) is None
+    assert pack_batch(mask.shape, mask, True) is None
+    assert pack_batch(mask.shape, mask, False, "varlen") is None
+    assert pack_batch(mask.shape, torch.ones_like(mask), False) is None
     right = torch.tensor([[1, 1, 1, 0], [1, 0, 1, 1], [1, 0, 0, 0]])
-    causal = pack_rows(right.shape, right, True)
+    causal = pack_batch(right.shape, right, True)
     assert causal.groups == [(1, 1, 0), (2, 3, 0)] and causal.pooled_tokens.tolist() == [3, 6, 0]
     assert causal.index.tolist() == [8, 0, 1, 2, 4, 6, 7] and causal.padding is None
 
@@ -94,7 +94,7 @@ def test_a_padded_batch_is_packed_by_length():
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_for_the_kernel_of_any_length_nothing_moves(is_causal):
     mask = torch.tensor([[1, 1, 1, 0], [1, 0, 1, 0]])
-    padded = pack_rows(mask.shape, mask, is_causal, "varlen")
+    padded = pack_batch(mask.shape, mask, is_causal, "varlen")
     assert padded.groups is None and padded.index.tolist() == [0, 1, 2, 4, 6]
     assert padded.cu_seqlens.tolist() == [0, 3, 5] and padded.cu_seqlens.dtype == torch.int32
     assert padded.max_seqlen == 4
@@ -113,7 +113,7 @@ def test_many_tokens_are_filled_up():
     """With copies of the first token, which attend only to each other and are dropped afterwards."""
     mask = torch.ones(9, 11, dtype=torch.long)
     mask[1:, 8:] = 0  # 75 tokens
-    packing = pack_rows(mask.shape, mask, False)
+    packing = pack_batch(mask.shape, mask, False)
     assert packing.fill == 1 and packing.groups == [(8, 8, 0), (1, 11, 0), (1, 1, 0)]
     assert len(packing.index) == 76 and packing.index[-1] == 0
     states = torch.arange(1.0, 100).view(9, 11, 1)
@@ -126,18 +126,18 @@ def test_many_tokens_are_filled_up():
     for tensor in (query, key, value):
         tensor[-1] = 100.0
     assert torch.equal(packing.attend(query, key, value, 0.0, 0.5, False)[:-1], context[:-1])
-    assert pack_rows(mask.shape, mask, False, "varlen").fill == 0
+    assert pack_batch(mask.shape, mask, False, "varlen").fill == 0
     assert pack_sequences((1, 75), torch.tensor([70, 5]), True).fill == 1
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_a_batch_without_padding_is_filled_up(is_causal):
-    packing = pack_rows((5, 15), None, is_causal, may_fill_up=True)
+    packing = pack_batch((5, 15), None, is_causal, may_fill_up=True)
     assert packing.fill == 1 and packing.groups == [(5, 15, 0), (1, 1, 0)]
     assert packing.pooled_tokens.tolist() == ([14, 29, 44, 59, 74] if is_causal else [0, 15, 30, 45, 60])
     states = torch.randn(5, 15, 2)
     assert packing.pack(states).shape == (1, 76, 2) and torch.equal(packing.unpack(packing.pack(states)), states)
-    assert pack_rows((4, 16), None, is_causal, may_fill_up=True) is None
+    assert pack_batch((4, 16), None, is_causal, may_fill_up=True) is None
 
 
 def test_rounded_rows():
