@@ -8,10 +8,8 @@ import pytest
 
 from mybert import MyBertForSequenceClassification
 from mybert.pretraining import build_token_store
-from mybert.studies import SuiteArguments, read_suite
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "scripts"
-SCRIPTS = {path.stem for path in FOLDER.glob("[a-z]*.py")}
+SCRIPTS = {path.stem for path in (Path(__file__).parents[2] / "benchmarks" / "scripts").glob("[a-z]*.py")}
 
 slow = pytest.mark.slow
 # Flags, and what must be shown.
@@ -158,21 +156,6 @@ def test_cost_of_quantized_weights(run, model, tmp_path):
     assert rows[0][1] in ("0.00", "50.00", "100.00") and rows[0][2] == rows[3][2] == "100.00" and rows[0][5] == "1.00"
     assert [row[1] for row in rows[:3]] == [row[1] for row in rows[3:6]]
     assert float(rows[1][3]) == pytest.approx(float(rows[0][3]) / 2, abs=0.1)
-
-
-def test_settings_of_the_short_runs(tmp_path):
-    suite = str(FOLDER / "short_runs.yaml")
-    for task, own in read_suite(suite).tasks.items():
-        for name in {"train_file", "validation_file", "test_file"} & own.keys():
-            (tmp_path / own[name]).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / own[name]).touch()
-        for split in ("train", "dev"):
-            (tmp_path / own.get("data_dir", "none")).mkdir(parents=True, exist_ok=True)
-            (tmp_path / own.get("data_dir", "none") / f"{split}.tsv").touch()
-        arguments = SuiteArguments(model="m", data_dir=str(tmp_path), output_dir="out", suite=suite)
-        for keep in (False,) if own.get("approach") == "features" else (False, True):
-            found = arguments.finetuning_of(task, {"keep_model_type": keep})
-            assert (found.keep_model_type, found.eval_strategy, found.save_strategy) == (keep, "no", "no")
 
 
 @pytest.mark.slow
