@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files.checkpoint import Checkpoint
-from ..files.options import Group, check_required, option
+from ..files.options import Group, check_options, option
 from ..files.output import files_written_beside
 from ..finetuning import FinetuningArguments
 from ..pretraining import PretrainingArguments, pretrain
@@ -95,7 +95,7 @@ class AblationArguments(StudySettings):
             setattr(self, name, as_map(name, getattr(self, name)))
         self.all_rows = self._own_rows() or ROWS
         self.rows = self.rows or list(self.all_rows)
-        check_required(self)
+        check_options(self)
         for name, settings in self.map_of("tasks").items():
             if not names_a_folder(name) or name in _MEASURED:
                 raise ValueError(

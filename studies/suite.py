@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files.errors import refuse_address
-from ..files.options import Group, check_required, option
+from ..files.options import Group, check_options, option
 from ..files.output import written_beside
 from ..files.yaml_files import read_yaml
 from ..finetuning import TASKS, FinetuningArguments
@@ -124,7 +124,7 @@ class SuiteArguments(StudySettings):
 
     def __post_init__(self) -> None:
         """Read JSON and the suite, and check what can be checked before hours of training."""
-        check_required(self)
+        check_options(self)
         for name in ("grid", "finetuning"):
             setattr(self, name, as_map(name, getattr(self, name)))
         for name, values in self.map_of("grid").items():

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ...files.checkpoint import Checkpoint
-from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_required, option, settings_of
+from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_options, option, settings_of
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
 from ...modeling_mybert.configuration_mybert import fields_of_size, is_size
 from ...runs import is_sharded
 from ..data import data_name, files_of, sources_of
 from ..network.heads import NetworkChanges
-from ..tasks.registry import TASKS, task_for_model
+from ..tasks.registry import TASKS, task_of_model
 from ..tasks.task import Task
 from ..training.finetuning_arguments import FinetuningArguments
 from .trainer import RELATIONS
@@ -104,7 +104,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
 
     def __post_init__(self) -> None:
         """Find the teacher's task, and check what can be checked without looking at data."""
-        check_required(self)
+        check_options(self)
         self.teacher, self.student = str(self.teacher), str(self.student)
         self.unlabelled = sources_of(self.unlabelled, "unlabelled") or None  # type: ignore[assignment]
         if self.hard_label_weight == 1 and not self.learns_layers:
@@ -130,7 +130,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
             raise ValueError(
                 f"{what} and {self.student} has its own; it is for a new student, one of {STUDENT_SIZES}."
             )
-        Checkpoint(self.teacher).check("teacher")
+        teacher = Checkpoint(self.teacher).check("teacher")
         if self.is_new_student and Path(self.student, "config.json").is_file() and self.student != self.output_dir:
             logger.warning(
                 "student is %r, a new model of that size; to use the folder of that name write ./%s.",
@@ -139,7 +139,9 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
             )
         self.model = self.teacher if self.is_new_student else self.student
         self.from_scratch = self.from_scratch or self.is_new_student
-        self._teacher_task = task_for_model(self, Checkpoint(self.teacher))
+        if self.task is not None:
+            self._given_settings(self.task)  # reports errors without loading the teacher
+        self._teacher_task = task_of_model(self.teacher, teacher.config, self.task)
         self.task = self._teacher_task[0]
         super().__post_init__()
         if self.learns_layers and is_sharded(self):
