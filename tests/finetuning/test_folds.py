@@ -12,7 +12,7 @@ from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.question_answering import QuestionExample
 from mybert.finetuning.tasks.tagging import TaggedSentence
 from mybert.finetuning.training import run as training_run
-from mybert.finetuning.training.samples import fold_numbers
+from mybert.finetuning.training.preparation import fold_numbers
 
 ROWS = [(f"the {noun} sat {n}", "animal" if noun in ("cat", "dog") else "thing") for n in range(3) for noun in
         ("cat", "mat", "tree", "fish")]  # fmt: skip
