@@ -20,9 +20,8 @@ from ...runs import MyBertAdamW, ResumableTrainer
 from ..data import LABEL_ARGUMENTS
 from ..tasks.task import WINDOW_WEIGHT, Objective, TaskData
 from .finetuning_arguments import FinetuningArguments
-from .parameters import layerwise_groups
+from .parameters import label_counts, layerwise_groups
 from .preparation import TaskRun
-from .samples import label_counts
 
 logger = logging.getLogger(__name__)
 

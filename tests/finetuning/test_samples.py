@@ -12,8 +12,7 @@ from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.data_report import data_lines, data_warnings, unknown_share_warning
 from mybert.finetuning.tasks.question_answering import QuestionExample
 from mybert.finetuning.tasks.task import TaskData
-from mybert.finetuning.training.preparation import read_run
-from mybert.finetuning.training.samples import sample, split_off
+from mybert.finetuning.training.preparation import read_run, sample, split_off
 from mybert.finetuning.training.trainer import TaskLoss, balanced_weights
 
 
