@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from transformers import HfArgumentParser
 
 from ..files.errors import refuse_address
-from ..files.options import Group, check_required, contradicting, may_be_none, option
+from ..files.options import Group, check_options, contradicting, may_be_none, option
 from ..files.output import write_json, write_text, written_beside
 from ..files.yaml_files import read_yaml
 from ..finetuning import FEATURES, TASKS, FinetuningArguments, finetune
@@ -56,7 +56,7 @@ class StudySettings:
             if not isinstance(value, dict):
                 raise ValueError(f"{name} is {value!r}; expected a map of settings.")
             setattr(self, name, value)
-        check_required(self)
+        check_options(self)
 
     def map_of(self, name: str) -> dict[str, Any]:
         return getattr(self, name)
@@ -245,8 +245,8 @@ class SuiteArguments(StudySettings):
     )
     suite: str = option(
         "glue",
-        "The tasks: glue, laptop (five of GLUE, with settings for small models), ko (Korean), or a YAML file of "
-        "your own (docs/finetuning.md).",
+        "The tasks: glue, laptop (five of GLUE, with settings for small models), ko (Korean), short "
+        "(runs of minutes, to compare settings), or a YAML file of your own (docs/finetuning.md).",
     )
     only: list[str] = option([], "Some of the suite's tasks (default: all).")
     seeds: int = option(1, "Number of runs, each with another seed; the best is kept.", group=Group.TRAINING)
