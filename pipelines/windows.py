@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from transformers.pipelines.base import Pipeline
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from ..files.checkpoint import TASK_RECORD
-from .batching import logits_of, longest_input, run_sorted
+from .batching import logits_of, longest_input, pad_rows, run_sorted
 
 WindowPooling = Literal["mean", "max"]
 
@@ -142,25 +143,18 @@ def windowed_pipeline(task: str, config: Mapping[str, Any]) -> type[Pipeline] | 
 
 
 def _window_logits(
-    pipeline: Pipeline, inputs: dict[str, torch.Tensor], windows: Sequence[tuple[int, Sequence[int]]]
+    pipeline: Pipeline, inputs: Mapping[str, torch.Tensor], windows: Sequence[tuple[int, Sequence[int]]]
 ) -> list[np.ndarray]:
     """The logits of windows, (text, indices of its tokens): (C,) or (tokens, C) each."""
-    padding = {"input_ids": pipeline.tokenizer.pad_token_id or 0}
+    values = {name: tensor.cpu().numpy() for name, tensor in inputs.items()}
+    rows = [{name: array[text, list(places)] for name, array in values.items()} for text, places in windows]
 
-    def collate(chosen: list[tuple[int, Sequence[int]]]) -> dict[str, torch.Tensor]:
-        batch = {}
-        for name, values in inputs.items():
-            batch[name] = values.new_full((len(chosen), len(chosen[0][1])), padding.get(name, 0))
-            for row, (text, places) in zip(batch[name], chosen, strict=True):
-                row[: len(places)] = values[text, list(places)]
-        return batch
-
-    def keep(outputs: Any, batch: object, chosen: list[tuple[int, Sequence[int]]]) -> list[np.ndarray]:
+    def keep(outputs: Any, batch: object, chosen: list[dict[str, np.ndarray]]) -> list[np.ndarray]:
         logits = logits_of(outputs)
         pairs = zip(logits, chosen, strict=True)
-        return [row[: len(places)] for row, (_, places) in pairs] if logits.ndim == 3 else list(logits)
+        return [one[: len(row["input_ids"])] for one, row in pairs] if logits.ndim == 3 else list(logits)
 
-    return run_sorted(pipeline.model, windows, collate, keep, length=lambda window: len(window[1]))
+    return run_sorted(pipeline.model, rows, partial(pad_rows, pipeline.tokenizer), keep)
 
 
 class WindowedTextClassificationPipeline(TextClassificationPipeline):
