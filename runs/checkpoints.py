@@ -8,7 +8,7 @@ from pathlib import Path
 
 from transformers.trainer_utils import sort_checkpoints
 
-from ..files import readable_disk_errors, write_json
+from ..files.output import readable_disk_errors, write_json
 
 logger = logging.getLogger(__name__)
 

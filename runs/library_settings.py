@@ -19,7 +19,7 @@ from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.trainer_utils import SchedulerType
 from transformers.training_args import OptimizerNames
 
-from ..files import read_json_object
+from ..files.checkpoint import read_json_object
 
 _MAY_BE_FILES = ("accelerator_config", "fsdp_config", "deepspeed")
 _OF_MODULES = ("galore", "apollo")  # optimizers for some of the layers

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from mybert import (
     MyBertTokenizer,
 )
 from mybert.finetuning import TASKS, FinetuningArguments
+from mybert.finetuning.tasks import classification
 from mybert.finetuning.training import run as training_run
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
@@ -68,6 +70,20 @@ def models(tmp_path_factory: pytest.TempPathFactory, tokenizer: MyBertTokenizer,
         problem = {"problem_type": getattr(TASKS[name], "problem", None)}
         tiny_model(folder / name, model_class, labels=labels, task=name, seed=1, change=change, **sizes, **problem)
     return folder
+
+
+@pytest.fixture(scope="session")
+def any_temperature_helps() -> Callable[[], AbstractContextManager[None]]:
+    """A block in which every fitted temperature is kept, whatever it does to held-out probabilities."""
+
+    @contextmanager
+    def helps() -> Iterator[None]:
+        losses = count()
+        with pytest.MonkeyPatch.context() as patches:
+            patches.setattr(classification, "log_loss", lambda *_: next(losses))
+            yield
+
+    return helps
 
 
 @pytest.fixture

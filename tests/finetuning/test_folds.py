@@ -12,7 +12,7 @@ from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.question_answering import QuestionExample
 from mybert.finetuning.tasks.tagging import TaggedSentence
 from mybert.finetuning.training import run as training_run
-from mybert.finetuning.training.samples import fold_numbers, split_off
+from mybert.finetuning.training.preparation import fold_numbers, split_off
 
 ROWS = [(f"the {noun} sat {n}", "animal" if noun in ("cat", "dog") else "thing") for n in range(3) for noun in
         ("cat", "mat", "tree", "fish")]  # fmt: skip
@@ -66,8 +66,11 @@ def test_questions_on_one_text_are_in_one_fold_or_held_out_together():
 
 
 @pytest.mark.slow
-def test_folds_measure_and_the_model_learns_from_all(arguments, tmp_path, monkeypatch, same_weights):
-    result = finetune(arguments())
+def test_folds_measure_and_the_model_learns_from_all(
+    arguments, tmp_path, monkeypatch, same_weights, any_temperature_helps
+):
+    with any_temperature_helps():
+        result = finetune(arguments())
     out = tmp_path / "out"
     metrics = json.loads((out / "metrics.json").read_text())
     assert list(metrics["folds"]) == ["1", "2", "3"]
