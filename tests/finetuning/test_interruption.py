@@ -55,6 +55,9 @@ def test_a_killed_run_ends_as_a_whole_one(arguments, tmp_path, killed_at, evalua
     finetune(arguments(**settings))
     same_weights("whole", "out")
     assert evaluations("out") == evaluations("whole")
+    (tmp_path / "out" / "metrics.json").unlink()  # as if killed before it was written
+    finetune(arguments(**settings))
+    same_weights("whole", "out")
     assert max(evaluations("out"))[0] == (4 if "early_stopping_patience" in settings else 8)
     assert (tmp_path / "out" / "adapter" / "adapter_model.safetensors").is_file() == ("lora" in settings)
 
