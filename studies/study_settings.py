@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from transformers import HfArgumentParser
 
 from ..files.errors import refuse_address
-from ..files.options import Group, check_required, contradicting, may_be_none, option
+from ..files.options import Group, check_options, contradicting, may_be_none, option
 from ..files.output import write_json, write_text
 from ..finetuning import FEATURES, TASKS, FinetuningArguments, finetune
 from ..finetuning.data import files_of
@@ -51,7 +51,7 @@ class StudySettings:
             if not isinstance(value, dict):
                 raise ValueError(f"{name} is {value!r}; expected a map of settings.")
             setattr(self, name, value)
-        check_required(self)
+        check_options(self)
 
     def map_of(self, name: str) -> dict[str, Any]:
         return getattr(self, name)

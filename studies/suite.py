@@ -108,8 +108,8 @@ class SuiteArguments(StudySettings):
     )
     suite: str = option(
         "glue",
-        "The tasks: glue, laptop (five of GLUE, with settings for small models), ko (Korean), or a YAML file of "
-        "your own (docs/finetuning.md).",
+        "The tasks: glue, laptop (five of GLUE, with settings for small models), ko (Korean), short "
+        "(runs of minutes, to compare settings), or a YAML file of your own (docs/finetuning.md).",
     )
     only: list[str] = option([], "Some of the suite's tasks (default: all).")
     seeds: int = option(1, "Number of runs, each with another seed; the best is kept.", group=Group.TRAINING)

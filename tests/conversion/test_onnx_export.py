@@ -264,12 +264,6 @@ def test_weights_that_are_not_finite(tmp_path, save_model):
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-def test_no_model(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"There is no folder .*nowhere"):
-        export_onnx(tmp_path / "nowhere", tmp_path / "onnx")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_extra_is_missing(tmp_path, monkeypatch):
     for package in ("onnx", "onnxruntime", "onnxscript"):
         with monkeypatch.context() as patch, pytest.raises(ImportError, match=r"mybert\[onnx\]"):

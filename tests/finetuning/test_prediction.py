@@ -334,15 +334,18 @@ class Killer:
     """Ends calls before they write certain parts; records the numbers of those that are written."""
 
     def __init__(self, monkeypatch):
-        self.written, self.at, self._write = [], None, prediction_run.write_part
-        monkeypatch.setattr(prediction_run, "ROWS_OF_A_PART", 4)
-        monkeypatch.setattr(prediction_run, "write_part", self._write_or_die)
+        self.written, self.at = [], None
+        write = prediction_run.write_lines
 
-    def _write_or_die(self, folder, number, *others):
-        if number == self.at:
-            raise KeyboardInterrupt
-        self.written.append(number)
-        self._write(folder, number, *others)
+        def write_or_die(file, lines):
+            number = int(file.stem.rpartition("-")[2])
+            if number == self.at:
+                raise KeyboardInterrupt
+            self.written.append(number)
+            write(file, lines)
+
+        monkeypatch.setattr(prediction_run, "ROWS_OF_A_PART", 4)
+        monkeypatch.setattr(prediction_run, "write_lines", write_or_die)
 
     def kill(self, at, *args, **settings):
         self.at = at
