@@ -16,6 +16,10 @@ from typing import Any, TextIO
 _PACKAGE = __package__.partition(".")[0]
 _KEYWORD = re.compile(r"(?<![\w.-])(?P<name>[a-z][a-z_0-9]*)=(?P<value>True|'[^']*'|\"[^\"]*\")")
 _CHOICE = re.compile(r"(?:is|has|no row) '(?P<word>[^']+)'; expected (?:(?:one|some) of )?(?P<known>[\w+ ,'-]+)\.$")
+_COLUMN = re.compile(
+    r"has no (?:column )?(?P<missing>'.+?')(?: in row \d+)?(?:; its columns are |, only )"
+    r"(?P<known>'.+?')(?:[.;]|, [.])"
+)
 # Warnings of torch and transformers about calls that users do not make.
 _OF_NO_USE = ("'pin_memory' argument is set as true", "`is_gradient_checkpointing` is deprecated")
 
@@ -143,6 +147,9 @@ def sentence_for_command(sentence: str, arguments_class: Any) -> str:
         sentence = sentence.replace(" or pass --overwrite", "")
     if choice := _CHOICE.search(sentence):
         sentence += did_you_mean(choice["word"], re.split(", | or ", choice["known"].replace("'", "")))
+    if columns := _COLUMN.search(sentence):
+        missing, known = (re.findall("'(.+?)'", columns[name]) for name in ("missing", "known"))
+        sentence += "".join(did_you_mean(name, known) for name in missing)
     return sentence
 
 

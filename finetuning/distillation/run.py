@@ -11,7 +11,7 @@ import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ...files.checkpoint import Checkpoint, check_available
-from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_required, option, settings_of
+from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_options, option, settings_of
 from ...files.output import write_json
 from ...hub_card import Comparison, plain_text
 from ...modeling_mybert import MODEL_SIZES, MyBertConfig
@@ -20,7 +20,7 @@ from ...runs import arguments_by_name, is_sharded
 from ..data import DataSource, Labels, data_name, files_of, sources_of
 from ..network.heads import NetworkChanges
 from ..tasks import FillMaskTask, MultipleChoiceTask, NextSentenceTask
-from ..tasks.registry import TASKS, task_for_model
+from ..tasks.registry import TASKS, task_of_model
 from ..tasks.task import Task
 from ..training.finetuning_arguments import FinetuningArguments
 from ..training.preparation import StartingModel, TaskRun, joined, load_tokenizer, read_run, starting_model
@@ -124,7 +124,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
 
     def __post_init__(self) -> None:
         """Find the teacher's task, and check what can be checked without looking at data."""
-        check_required(self)
+        check_options(self)
         self.teacher, self.student = str(self.teacher), str(self.student)
         self.unlabelled = sources_of(self.unlabelled, "unlabelled") or None  # type: ignore[assignment]
         if self.hard_label_weight == 1 and not self.learns_layers:
@@ -150,7 +150,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
             raise ValueError(
                 f"{what} and {self.student} has its own; it is for a new student, one of {STUDENT_SIZES}."
             )
-        Checkpoint(self.teacher).check("teacher")
+        teacher = Checkpoint(self.teacher).check("teacher")
         if self.is_new_student and Path(self.student, "config.json").is_file() and self.student != self.output_dir:
             logger.warning(
                 "student is %r, a new model of that size; to use the folder of that name write ./%s.",
@@ -159,8 +159,10 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
             )
         self.model = self.teacher if self.is_new_student else self.student
         self.from_scratch = self.from_scratch or self.is_new_student
-        self._teacher_task = task_for_model(self, Checkpoint(self.teacher))
-        self.task = self._teacher_task[0]
+        if self.task is not None:
+            self._given_settings(self.task)  # reports errors without loading the teacher
+        self.teacher_task = task_of_model(self.teacher, teacher.config, self.task)
+        self.task = self.teacher_task[0]
         super().__post_init__()
         if self.learns_layers and is_sharded(self):
             name = "hidden_state_weight" if self.hidden_state_weight else "relation_weight"
@@ -178,12 +180,8 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
 
     def _chosen_task(self) -> tuple[str, Task]:
         """The teacher's task, without what was fitted to its predictions (thresholds, temperature)."""
-        name, task = self._teacher_task
+        name, task = self.teacher_task
         return name, task.fitted_as(TASKS[name])
-
-    def task_of_teacher(self, task: Task) -> Task:
-        """The task with the thresholds or temperature fitted to the teacher's predictions."""
-        return task.fitted_as(self._teacher_task[1])
 
     def _check_training_data(self) -> None:
         if not (self.train_file or self.dataset or self.unlabelled):
@@ -359,12 +357,15 @@ class Distillation(Finetuning):
         for name, data in run.validation.items():
             read = teacher.read(task, data)
             outputs = outputs_of_rows(task, teacher.outputs(task, read, folder))
-            found = teacher.scores(self.arguments.task_of_teacher(task), read, outputs)
+            # With the thresholds or temperature that were fitted to the teacher's predictions.
+            fitted = task.fitted_as(self.arguments.teacher_task[1])
+            found = fitted.score(fitted.predict(outputs, read, teacher.found.labels), read.examples)
             self.of_teacher |= {f"{name}_{metric}" if name else metric: value for metric, value in found.items()}
-        self.parameters["teacher"] = teacher.parameters
+        self.parameters["teacher"] = teacher.found.model.num_parameters()
         worth = f", {metric} {self.of_teacher[metric]:.4g}" if (metric := self._metric) in self.of_teacher else ""
-        logger.info("Teacher: %s, %s parameters%s.", self.arguments.teacher, f"{teacher.parameters:,}", worth)
-        logger.info("Student: %s, %s parameters.", self.arguments.student, f"{self.parameters['student']:,}")
+        sizes = {name: f"{count:,}" for name, count in self.parameters.items()}
+        logger.info("Teacher: %s, %s parameters%s.", self.arguments.teacher, sizes["teacher"], worth)
+        logger.info("Student: %s, %s parameters.", self.arguments.student, sizes["student"])
         if not (self.arguments.learns_layers or self.arguments.teacher_embeddings):
             del self.teacher  # no longer needed
         return replace(run, train=joined(taught))

@@ -158,11 +158,6 @@ class PredictorSettings(FinetunedModelArguments):
         None, "Columns of the data to keep in the output (default: all).", group=Group.INPUT, decides=True
     )
 
-    def __post_init__(self) -> None:
-        if not self.model:
-            raise ValueError("model is not set; expected a fine-tuned model, folder or Hub name.")
-        super().__post_init__()
-
 
 class Predictor:
     """A fine-tuned model that predicts batches of rows, on one machine or on the workers of an engine.

@@ -18,7 +18,6 @@ from ...files.options import (
     Group,
     Range,
     check_options,
-    check_required,
     deciding,
     option,
     settings_of,
@@ -27,7 +26,7 @@ from ...files.source import GivenData
 from ...runs import EvaluationTimes, RunArguments, check_libraries, is_sharded, started_on_cpus
 from ..data import DataSource, HubSplit, source_of, sources_of
 from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
-from ..tasks.registry import TaskArguments, benchmark_files, evaluation_names, fitted_to_model
+from ..tasks.registry import TASKS, TaskArguments, benchmark_files, evaluation_names, fitted_to_model
 from ..tasks.task import Task
 from .parameters import rate_for_size
 
@@ -215,9 +214,8 @@ class FinetuningArguments(
         self.train_file = source_of(self.train_file, "train_file")  # type: ignore[assignment]
         for name in ("validation_file", "test_file"):
             setattr(self, name, sources_of(getattr(self, name), name) or None)
-        check_required(self)
-        self.model, self.output_dir = str(self.model), str(self.output_dir)
         check_options(self)
+        self.model, self.output_dir = str(self.model), str(self.output_dir)
         if not self.correct_bias and self.optim not in _ADAMW:
             raise ValueError(
                 f"correct_bias is False and optim is {OptimizerNames(self.optim).value!r}; without bias correction "
@@ -304,12 +302,7 @@ class FinetuningArguments(
         return fitted_to_model(task, Checkpoint(self.model).config)
 
     def choose_learning_rate(self) -> None:
-        """Set the learning rate that the user has not given, and log why; the model must exist by now.
-
-        Raises:
-            OSError: If there is no such model.
-            ValueError: If `lr_scheduler_kwargs` does not fit the rate.
-        """
+        """Set the learning rate that the user has not given, and log why; the model must exist by now."""
         if self.learning_rate is None:
             self.learning_rate, self.why_learning_rate = self._default_learning_rate()
             logger.info("Learning rate: %g (%s).", self.learning_rate, self.why_learning_rate)
@@ -348,18 +341,13 @@ class FinetuningArguments(
             there = ", ".join(sorted(path.name for path in folder.iterdir())[:8])
             raise ValueError(f"{folder} has no {' or '.join(task.files['train'])}; it holds {there or 'nothing'}.")
 
-    def _hub_fields(self, task: Task) -> dict[str, Any]:
-        return dict(task.hub) if self.dataset else {}
+    def _given_settings(self, name: str) -> dict[str, Any]:
+        given = super()._given_settings(name)
+        return {**TASKS[name].hub, **given} if self.dataset else given
 
     def sources(self, task: Task) -> dict[str, dict[str, DataSource]]:
-        """Data by split and name; a split's only data set has the name "".
-
-        The validation data of a Hub data set is known only here; the evaluation settings are adapted to it.
-
-        Raises:
-            ValueError: If the data set on the Hub has no training data, or no validation data to select the best seed.
-            OSError: If it cannot be loaded.
-        """
+        """Data by split and name; a split's only data set has the name ""."""
+        # The validation data of a Hub data set is known only here; the evaluation settings are adapted to it.
         if not self.dataset:
             return {
                 "train": {"": self.train_file} if self.train_file else {},
