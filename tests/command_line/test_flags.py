@@ -223,7 +223,7 @@ def test_settings_that_exclude_each_other_are_refused_in_one_place(tmp_path, cap
     ("flags", "expected"),
     [("--bf16", True), ("--bf16 true", True), ("--bf16 False", False), ("--bf16 auto", "auto"), ("", False)],
 )
-def test_a_switch_that_may_be_left_to_the_command(flags, expected, monkeypatch):
+def test_a_switch_that_may_be_left_to_the_command(flags, expected):
     parser = CommandParser("pretrain")
     assert vars(parser.parse_args(flags.split()))["bf16"] == expected
     with pytest.raises(ValueError, match=r"'atuo' \(choose from True, False, auto\)\. Did you mean auto"):

@@ -399,7 +399,7 @@ def test_predict_call_killed_behind_its_output_leaves_nothing_for_good(tmp_path,
     assert names(tmp_path) == ["o.csv", "t.csv"] and output.read_bytes() == written
 
 
-def test_predict_resumed_call_counts_the_long_texts_of_all(tmp_path, models, monkeypatch, killer, caplog):
+def test_predict_resumed_call_counts_the_long_texts_of_all(tmp_path, models, killer, caplog):
     data, output = tmp_path / "t.txt", tmp_path / "o.jsonl"
     data.write_text("\n".join(["the cat " * 20, *["the cat"] * 4, "a dog " * 30, "a dog " * 30]))
     killer.kill(1, models / "sst2", data, output=output)

@@ -6,7 +6,7 @@ import pytest
 from mybert.command_line.flags import parse_flags
 from mybert.pretraining import MODEL_SIZES
 from mybert.studies import ROWS, AblationArguments, ablation, run_ablation
-from mybert.studies.study_settings import markdown_table
+from mybert.studies.suite import markdown_table
 
 
 @pytest.fixture
