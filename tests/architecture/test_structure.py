@@ -55,6 +55,18 @@ def imports(trees):
     return found
 
 
+def test_the_walks_of_the_page_exist(trees):
+    rows = re.findall(r"^\|.*`([\w/]+\.py)`.*\| `([\w.]+)`", PAGE, re.MULTILINE)
+    assert len(rows) > 20
+    for file, name in rows:
+        *owner, last = name.split(".")
+        body = trees[Path(file)].body
+        for part in owner:
+            body = next(node.body for node in body if isinstance(node, ast.ClassDef) and node.name == part)
+        names = {getattr(node, "name", None) or ast.unparse(getattr(node, "target", node)) for node in body}
+        assert last in names, f"{file} lacks {name}"
+
+
 def test_every_subpackage_has_a_level():
     names = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     assert names == set(LEVELS)
