@@ -50,7 +50,7 @@ class _Template(Formatter):
         for alternative in template.replace("BEST", self.best).split(" | "):
             parts = []
             for part in alternative.split("; "):
-                with suppress(AttributeError, LookupError):
+                with suppress(AttributeError, LookupError, OSError):
                     parts.append(self.format(part))
             if parts:
                 return ", ".join(parts)
@@ -118,6 +118,7 @@ def say_closing(closing: Closing, arguments: Any, result: Any) -> None:
         lines += [f"  {what:<12} {path}" for what, path in _parts(Path(made))]
     if call := template.fill(closing.next_call, in_shell=True):
         lines.append(f"{'' if lines else chr(10)}Next:\n{shell_lines(f'mybert {call}', _COLUMNS - 2)}")
+        lines += [f"  ({note})"] if (note := template.fill(closing.note)) else []
     if lines:
         logger.info("%s", "\n".join(lines))
 
