@@ -82,7 +82,7 @@ def test_training_curves_say_that_masked_shares_differ(monkeypatch, tmp_path):
     monkeypatch.setattr(drawing, "write_figure", lambda figure, path: figures.append(figure))
     training_curves(pretraining_history(), tmp_path / "a.png")
     said = [any("may differ" in text.get_text() for text in ax.texts) for ax in figures[0].axes]
-    assert said == [True, True, False, False, False, False]  # losses and accuracies are in columns
+    assert said == [True, True, False, False, False, False]  # of masked LM
 
 
 def test_curves_keep_finite_numbers_and_the_last_value_of_a_step():
