@@ -58,6 +58,8 @@ def with_mixed(output: Any) -> Any:
     if isinstance(output, tuple):
         return mixed(output[0]), *output[1:]
     output.last_hidden_state = mixed(output.last_hidden_state)
+    if "pooler_output" in output:
+        output.pooler_output = output.last_hidden_state.mean(1)
     return output
 
 
@@ -109,7 +111,7 @@ WAYS = (replace, subclass, patch, patch_class, hook, hook_before)
 
 def parent_of(model: Any, place: str) -> tuple[nn.Module, str, nn.Module] | None:
     """The module at a place, below its parent and the name there; None if the model has no such module."""
-    root = model if place.startswith(("cls", "classifier", "qa_outputs")) else model.base_model
+    root = model if place.startswith(("bert", "cls", "classifier", "qa_outputs")) else model.base_model
     try:
         module = root.get_submodule(place)
     except AttributeError:
@@ -144,6 +146,16 @@ def test_a_changed_module_does_what_it_does_in_bert(heads, agree, monkeypatch, p
     for padding, training in (("right", True), ("right", False), (None, False)):
         batch = head.batch(padding, labels=training)
         agree(ours.train(training), theirs.train(training), batch, tolerance=3e-5, unpads=(True,))
+
+
+@pytest.mark.parametrize("way", WAYS[:-1])
+def test_a_changed_encoder_computes_all_tokens(head_with_loss, agree, monkeypatch, way):
+    """Without padding, whose hidden states are zeros if a `MyBertModel` is called."""
+    ours, theirs = head_with_loss.twins(dropout=0.0)
+    for model in (ours, theirs):
+        way(*parent_of(model, "bert"), monkeypatch)
+    for training in (False, True):
+        agree(ours.train(training), theirs.train(training), head_with_loss.batch(None, labels=True))
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -8,8 +8,7 @@ import pytest
 import transformers
 
 import mybert
-from mybert._exports import modules_of_names
-from mybert._registration import is_command
+from mybert._exports import is_command, modules_of_names
 
 LABELS = {
     "AutoModel": {},
