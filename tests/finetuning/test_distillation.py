@@ -27,14 +27,15 @@ from mybert import (
     MyBertTokenizer,
 )
 from mybert.finetuning import DistillationArguments, distill
-from mybert.finetuning.distillation import teacher as teacher_module
+from mybert.finetuning.distillation import trainer as teacher_module
 from mybert.finetuning.distillation.run import Distillation
-from mybert.finetuning.distillation.teacher import SOFT_TARGETS, init_embeddings_from_teacher
 from mybert.finetuning.distillation.trainer import (
     LAYER_LOSSES,
     PROJECTIONS,
+    SOFT_TARGETS,
     DistillationLoss,
     LayerLosses,
+    init_embeddings_from_teacher,
     relation_heads,
 )
 from mybert.finetuning.tasks.task import WINDOW_WEIGHT

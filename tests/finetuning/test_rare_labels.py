@@ -11,8 +11,8 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from mybert import metrics
 from mybert.finetuning import finetune
 from mybert.finetuning.data import Labels
-from mybert.finetuning.tasks import TASKS
 from mybert.finetuning.tasks.classification import LabelPrediction, TextExample
+from mybert.finetuning.tasks.registry import TASKS
 from mybert.finetuning.training.trainer import LossBreaksTies
 
 NOUNS = ("cat", "dog", "tree", "mat", "fish")
