@@ -19,22 +19,27 @@ from ...modeling_mybert.configuration_mybert import fields_of_size, is_size
 from ...runs import arguments_by_name, is_sharded
 from ..data import DataSource, Labels, data_name, files_of, sources_of
 from ..network.heads import NetworkChanges
-from ..tasks import FillMaskTask, MultipleChoiceTask, NextSentenceTask
+from ..tasks.classification import NextSentenceTask
+from ..tasks.fill_mask import FillMaskTask
+from ..tasks.multiple_choice import MultipleChoiceTask
 from ..tasks.registry import TASKS, task_of_model
 from ..tasks.task import Task
 from ..training.finetuning_arguments import FinetuningArguments
 from ..training.preparation import StartingModel, TaskRun, joined, load_tokenizer, read_run, starting_model
 from ..training.run import Finetuning
 from ..training.trainer import TaskTrainer
-from .teacher import (
+from .trainer import (
+    RELATIONS,
     SOFT_TARGETS,
     TEACHER_OUTPUTS,
+    DistillationLoss,
+    DistillationTrainer,
+    LayerLosses,
     Teacher,
     init_embeddings_from_teacher,
     outputs_of_rows,
     with_soft_targets,
 )
-from .trainer import RELATIONS, DistillationLoss, DistillationTrainer, LayerLosses
 
 logger = logging.getLogger(__name__)
 
