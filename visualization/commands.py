@@ -48,17 +48,17 @@ def draw_attention(arguments: AttentionArguments) -> Path:
     path = picture_path(arguments.output)
     if not 1 <= len(arguments.text) <= 2:
         raise ValueError(f"There are {len(arguments.text)} texts; expected one, or the two of a pair.")
-    is_input = arguments.view == "input"
-    if is_input and (arguments.layer is not None or arguments.head is not None):
+    if arguments.view == "input" and (arguments.layer is not None or arguments.head is not None):
         raise ValueError("The view input shows what goes into the model: it has no layer and no head to choose.")
     with reserved(path, overwrite=arguments.overwrite):
         Checkpoint(arguments.model).check()
         tokenizer = _load(AutoTokenizer, arguments.model)
-        if is_input:
-            input_picture(tokenizer, *arguments.text).save(path)
+        text, text_pair = arguments.text[0], arguments.text[1] if len(arguments.text) == 2 else None
+        if arguments.view == "input":
+            input_picture(tokenizer, text, text_pair).save(path)
         else:
             model = _load(AutoModel, arguments.model, use_safetensors=True)
-            attention = attention_map(model, tokenizer, *arguments.text)
+            attention = attention_map(model, tokenizer, text, text_pair)
             attention.save(path, arguments.layer, arguments.head, arguments.view)
     return path
 
