@@ -57,29 +57,28 @@ class Reading:
 USUAL = Reading()
 
 
-def read_table(path: str, reading: Reading, digests: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
-    """Read a table, plain or compressed, row by row; values are text, except for JSON and Parquet."""
+def read_table(path: str, lines: Iterator[str], reading: Reading) -> Iterator[dict[str, Any]]:
+    """Read a table row by row, from the lines of its file unless it is Parquet; text stays text."""
     kind = content_suffix(path)
     if kind in SEPARATED_SUFFIXES:
-        return _read_separated(path, reading, digests)
+        return _separated_rows(path, lines, reading)
     if kind == PARQUET_SUFFIX:
         return _read_parquet(path, reading.column)
     if kind not in JSON_SUFFIXES:
         expected = f"a {', '.join(TABLE_SUFFIXES[:-1])} or {TABLE_SUFFIXES[-1]} file"
         raise ValueError(f"{path} ends in {kind or 'nothing'}; expected {expected}.")
-    lines = open_text(path, reading.encoding, digests)
-    return (
-        _read_json(path, lines) if kind == ".json" and not reading.column else json_rows(path, lines, reading.column)
-    )
+    if kind == ".json" and not reading.column:
+        return _read_json(path, lines)
+    return json_rows(path, lines, reading.column)
 
 
-def read_conll(path: str | Path, encoding: str = "utf-8") -> Iterator[dict[str, Any]]:
-    """Read CoNLL columns: a word per line, followed by its tags, and an empty line between sentences."""
+def conll_rows(path: str | Path, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Parse CoNLL columns: a word per line, followed by its tags, and an empty line between sentences."""
     # A sentence has `tokens`, the first column; `tags`, the last one, if there are several; `0`, `1`, ..., every
     # column by its number; and `document`, its number: `-DOCSTART-` starts one.
     words: list[list[str]] = []
     sentences = document = width = 0
-    for number, line in enumerate(chain(open_text(path, encoding), [""]), start=1):
+    for number, line in enumerate(chain(lines, [""]), start=1):
         fields = line.split("\t") if "\t" in line else line.split()
         starts_document = fields[:1] == [DOCUMENT_START]
         if not line.strip() or starts_document:
@@ -104,23 +103,23 @@ def is_table(path: str | Path) -> bool:
     return content_suffix(path) in TABLE_SUFFIXES
 
 
-def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None) -> Iterator[dict[str, str]]:
+def _separated_rows(path: str, lines: Iterator[str], reading: Reading) -> Iterator[dict[str, str]]:
     kind = content_suffix(path)
     csv.field_size_limit(_LONGEST_FIELD)
     record: list[str] = []  # lines of the current row
 
     number = 0  # of the last line that was read
 
-    def lines() -> Iterator[str]:
+    def recorded() -> Iterator[str]:
         nonlocal number
-        for line in open_text(path, reading.encoding, digests):
+        for line in lines:
             number += 1
             record.append(f"{line}\n")
             yield record[-1]
 
-    rows: Iterator[list[str]] = csv.reader(lines())
+    rows: Iterator[list[str]] = csv.reader(recorded())
     if kind == ".tsv":
-        rows = _tab_separated(lines(), lambda: not reading.literal_quotes and _is_quoted(path, reading.encoding))
+        rows = _tab_separated(recorded(), lambda: not reading.literal_quotes and _is_quoted(path, reading.encoding))
     header, row = reading.columns, [""]
     is_first, skipped = True, 0
 

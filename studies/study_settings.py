@@ -14,8 +14,8 @@ from transformers import HfArgumentParser
 from ..files.errors import refuse_address
 from ..files.options import Group, contradicting, may_be_none, option
 from ..files.output import write_json, write_text
+from ..files.source import files_of
 from ..finetuning import FEATURES, TASKS, FinetuningArguments, finetune
-from ..finetuning.data import files_of
 
 logger = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Literal
 
 from ...files.checkpoint import Checkpoint
 from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_required, option, settings_of
+from ...files.source import Source, files_of, sources_of
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
 from ...modeling_mybert.configuration_mybert import fields_of_size, is_size
 from ...runs import is_sharded
-from ..data import data_name, files_of, sources_of
 from ..network.heads import NetworkChanges
 from ..tasks.registry import TASKS, task_for_model
 from ..tasks.task import Task
@@ -106,7 +106,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
         """Find the teacher's task, and check what can be checked without looking at data."""
         check_required(self)
         self.teacher, self.student = str(self.teacher), str(self.student)
-        self.unlabelled = sources_of(self.unlabelled, "unlabelled") or None  # type: ignore[assignment]
+        self.unlabelled = sources_of(self.unlabelled, "unlabelled") or None
         if self.hard_label_weight == 1 and not self.learns_layers:
             raise ValueError(
                 "hard_label_weight is 1, so the teacher teaches nothing; expected less, or use mybert finetune."
@@ -192,7 +192,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
             "teacher": self.name_of_teacher,
             "student began as": f"a new model ({self.student})" if self.is_new_student else Path(self.student).name,
             "word embeddings began as": "principal components of the teacher's" if self.teacher_embeddings else None,
-            "texts without labels": ", ".join(map(data_name, self.unlabelled or ())) or None,
+            "texts without labels": ", ".join(Source.of(data).described for data in self.unlabelled or ()) or None,
             "temperature of distillation": None if is_of_values else self.distillation_temperature,
             "weight of the data's labels": self.hard_label_weight if self.train_file or self.dataset else None,
             "weight of hidden states": self.hidden_state_weight or None,

@@ -12,11 +12,12 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ...files.checkpoint import Checkpoint, check_available
 from ...files.output import write_json
+from ...files.source import Source, files_of
 from ...hub_card import Comparison, plain_text
 from ...modeling_mybert import MyBertConfig
 from ...modeling_mybert.configuration_mybert import fields_of_size
 from ...runs import arguments_by_name
-from ..data import DataSource, Labels, files_of
+from ..data import Labels
 from ..tasks import FillMaskTask, MultipleChoiceTask, NextSentenceTask
 from ..tasks.task import Task
 from ..training.finetuning_arguments import FinetuningArguments
@@ -98,7 +99,8 @@ class Distillation(Finetuning):
 
     def read(self, task: Task) -> TaskRun:
         """Read the data, labelled and not, and check that teacher and student fit together."""
-        run = read_run(self.arguments, task, self._tokenizer(), self.arguments.unlabelled or (), self._labels)
+        unlabelled = [Source.of(data) for data in self.arguments.unlabelled or ()]
+        run = read_run(self.arguments, task, self._tokenizer(), unlabelled, self._labels)
         self._check_same_tokens(run)
         return run
 
@@ -112,7 +114,7 @@ class Distillation(Finetuning):
         tokenizer.model_max_length = min(tokenizer.model_max_length, _POSITIONS)
         return tokenizer
 
-    def _labels(self, task: Task, data: Sequence[tuple[DataSource, Sequence[Any]]]) -> Labels | None:
+    def _labels(self, task: Task, data: Sequence[tuple[Source, Sequence[Any]]]) -> Labels | None:
         """The teacher's classes, in the student's order if it has the same; other classes in the data are an error."""
         known = self.teacher.labels_of(task)
         if known is None:
