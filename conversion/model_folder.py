@@ -42,7 +42,7 @@ class ModelFolder:
         self.head = head or str(named)
         if named not in (None, self.head):
             self.config = {name: value for name, value in self.config.items() if name not in FIELDS_OF_A_HEAD}
-        self._names = {_parameter(name): name for name in self._checkpoint.tensor_files}
+        self._names = {_parameter(name): name for name in self._checkpoint.tensors}
 
     def __contains__(self, parameter: str) -> bool:
         return parameter in self._names
@@ -53,7 +53,7 @@ class ModelFolder:
     def read(self, parameter: str) -> torch.Tensor:
         # Reopened every time: a mapped page counts as memory for as long as its file stays mapped.
         name = self._names[parameter]
-        with safe_open(self._checkpoint.tensor_files[name], framework="pt") as weights:
+        with safe_open(self._checkpoint.tensors[name][0], framework="pt") as weights:
             return weights.get_tensor(name)  # in its stored dtype
 
     def rows(self) -> list[WeightRow]:

@@ -14,10 +14,10 @@ from .errors import refuse_address
 from .tables import (
     USUAL,
     Reading,
-    conll_rows,
     is_table,
     json_rows,
     lacks_column,
+    read_conll,
     read_table,
     refuse_doubled,
     until_filled,
@@ -112,13 +112,12 @@ class FileSource(Source):
             if filled and filled[0].lstrip().startswith("{"):
                 return json_rows(str(self), lines)
             return self._text_rows(lines, reading)
-        lines = self.lines(reading.encoding)
         if is_table(self.path) or not (reading.conll or reading.as_row):
-            rows = read_table(self.path, lines, reading)
+            rows = read_table(self.path, reading, self._digests)
         elif reading.conll and not (reading.as_row and content_suffix(self.path) == ".txt"):
-            rows = conll_rows(self.path, lines)
+            rows = read_conll(self.path, reading.encoding)
         else:
-            return self._text_rows(lines, reading)
+            return self._text_rows(self.lines(reading.encoding), reading)
         return rows if reading.column else self._some(rows)
 
     def _some(self, rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from accelerate import PartialState
 from safetensors.numpy import save_file
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer
 
 from ..files.checkpoint import COMPANIONS, Checkpoint, check_available
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
-from ..files.options import AT_LEAST_1, Group, check_options, check_required, option
+from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..files.output import check_can_be_folder, check_not_read, check_output_files, output_to
 from ..files.processes import leave_standard_output
 from ..files.source import Source, files_of, sources_of
 from ..files.tables import json_line
-from ..tokenization import TruncatedTexts, encode_and_truncate
+from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
 from .data import PAIR_SEPARATOR
 from .network.features import (
@@ -80,7 +80,6 @@ class EvaluateArguments(FinetunedModelArguments):
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
         self.data = sources_of(self.data, "data")
-        check_required(self)
         if not self.model and not self.predictions:
             raise ValueError("neither model nor predictions is set; expected one of them along with the data.")
         if self.predictions and len(self.data) > 1:
@@ -270,7 +269,8 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         raise ValueError(
             f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {arguments.features}."
         )
-    encodings = [_encode(tokenizer, settings.text(line), max_length) for line in texts]
+    pairs = (settings.text(line).rsplit(PAIR_SEPARATOR, 1) for line in texts)
+    encodings = [encode_and_truncate(tokenizer, [pair], max_length, return_offsets_mapping=True) for pair in pairs]
     cut = sum(encoding.cut for encoding in encodings)
     if cut:
         logger.warning("%d of %d texts are longer than max_length (%d) and were cut.", cut, len(texts), max_length)
@@ -307,7 +307,3 @@ def _sentence_settings(arguments: FeaturesArguments) -> SentenceSettings:
     if arguments.pooling != "own":
         return SentenceSettings(arguments.pooling)
     return sentence_settings(Checkpoint(arguments.model).local_folder(COMPANIONS))
-
-
-def _encode(tokenizer: PreTrainedTokenizerBase, line: str, max_length: int) -> TruncatedTexts:
-    return encode_and_truncate(tokenizer, [line.rsplit(PAIR_SEPARATOR, 1)], max_length, return_offsets_mapping=True)

@@ -12,6 +12,7 @@ from .calibration import (
     fit_thresholds,
     held_out_labels,
     held_out_temperatures,
+    log_loss,
     with_temperature,
 )
 from .classification import (
@@ -31,9 +32,15 @@ from .classification import (
     require_named_labels,
     spearman,
 )
-from .entities import entity_metrics, entity_spans
 from .language_model import HiddenWords, fitting_words, hidden_words, perplexity, word_loss
-from .reports import ClassReport, class_report, entity_report, several_labels_report
+from .reports import (
+    ClassReport,
+    class_report,
+    entity_metrics,
+    entity_report,
+    entity_spans,
+    several_labels_report,
+)
 from .squad import normalize_answer, squad_answers, squad_metrics, squad_v2_metrics
 
 if TYPE_CHECKING:
@@ -66,6 +73,7 @@ __all__ = [
     "held_out_temperatures",
     "hidden_words",
     "load",
+    "log_loss",
     "matthews_correlation",
     "normalize_answer",
     "pearson",

@@ -28,7 +28,7 @@ DTYPES = ("float32", "bfloat16", "int8")
 def answer_all(found: FinetunedModel, examples: Sequence[Any], path: Path) -> tuple[Any, Any]:
     """Tokenize examples and run them through a model: the tokenized data and the model's outputs."""
     task, network, labels, tokenizer = found
-    (data,) = task.complete([task.encode(examples, labels, tokenizer, Source.of(path))], tokenizer)
+    data = task.encode(examples, labels, tokenizer, Source.of(path))
     return data, network_outputs(task, data, network, tokenizer)
 
 

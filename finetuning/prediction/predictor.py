@@ -24,10 +24,10 @@ from ...metrics import ClassReport
 from ...modeling_mybert import MyBertPreTrainedModel
 from ...visualization import confusion_picture
 from ..data import DataRow, Labels, check_columns, new_name
-from ..network.features import FeatureTaggerConfig, load_encoder
-from ..tasks import FeatureTask, TaggingTask, feature_tasks
+from ..network.features import FeatureTaggerConfig
 from ..tasks.data_report import long_text_lines
 from ..tasks.registry import TASKS, FinetunedModelArguments, TaskArguments, fitted_to_model
+from ..tasks.tagging import TaggingTask, feature_task
 from ..tasks.task import Task, network_outputs
 
 
@@ -48,10 +48,8 @@ def load_finetuned_model(
     config, encoder = checkpoint.config, checkpoint
     if isinstance(config, FeatureTaggerConfig):  # this encoder completes the task, too
         encoder = Checkpoint(config.encoder).check()
-        task = feature_tasks(task, config.features, encoder.name, config.lstm_size, str(device))[""]
+        task = feature_task(task, config.features, encoder.name, config.lstm_size, str(device))
     model, labels = task.load_finetuned(checkpoint)
-    if isinstance(task, FeatureTask):
-        task = replace(task, loaded=load_encoder(encoder.name, device))
     is_int8 = dtype == "int8"
     model = model.to(device=device, dtype=torch.float32 if is_int8 else getattr(torch, dtype)).eval()
     is_own = isinstance(model, MyBertPreTrainedModel) and model.device.type == "cpu"
@@ -160,11 +158,6 @@ class PredictorSettings(FinetunedModelArguments):
         None, "Columns of the data to keep in the output (default: all).", group=Group.INPUT, decides=True
     )
 
-    def __post_init__(self) -> None:
-        if not self.model:
-            raise ValueError("model is not set; expected a fine-tuned model, folder or Hub name.")
-        super().__post_init__()
-
 
 class Predictor:
     """A fine-tuned model that predicts batches of rows, on one machine or on the workers of an engine.
@@ -229,10 +222,9 @@ class Predictor:
         """Predictions for one or more rows, which are tokenized and sorted by length together."""
         found, settings = self.load(), self.settings
         examples = found.task.new_examples(rows)
-        encoded = [found.task.encode(examples, found.labels, found.tokenizer, Source.of(rows[0].source))]
-        (data,) = found.task.complete(encoded, found.tokenizer)
-        self.cut += encoded[0].cut
-        self.windowed += encoded[0].windowed
+        data = found.task.encode(examples, found.labels, found.tokenizer, Source.of(rows[0].source))
+        self.cut += data.cut
+        self.windowed += data.windowed
         outputs = network_outputs(found.task, data, found.model, found.tokenizer, settings.batch_size)
         return found.task.answers(outputs, data, found.labels, settings.top_k, settings.probabilities)
 
@@ -346,7 +338,7 @@ def measure_model(
     encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
     for data in encoded if by_class else ():  # before the model runs, to fail early
         class_report_of(task, [task.right_prediction(example) for example in data.examples], data.examples)
-    for (name, source), data in zip(sources.items(), task.complete(encoded, tokenizer), strict=True):
+    for (name, source), data in zip(sources.items(), encoded, strict=True):
         for line in long_text_lines(task, len(data.examples), data.cut, data.windowed):
             logger.warning("%s: %s", source, line)
         outputs = network_outputs(task, data, network, tokenizer, batch_size, shared=True, progress=True)

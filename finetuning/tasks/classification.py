@@ -36,6 +36,7 @@ from ...metrics import (
     glue_metrics,
     held_out_labels,
     held_out_temperatures,
+    log_loss,
     pearson_spearman,
     require_named_labels,
     several_labels_report,
@@ -152,9 +153,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row has no text (for a pair, neither text), or no label."""
-        has_text = any(str(row.values.get(name) or "").strip() for name in self.text_columns)
         has_label = self.has_label(row) and bool(self.label_columns or str(row.value(self.label_column)).strip())
-        return not (has_text and has_label)
+        return not (any(map(row.has, self.text_columns)) and has_label)
 
     def columns(self, labelled: bool) -> dict[str, str]:
         found = super().columns(labelled)
@@ -335,9 +335,14 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return prediction.probabilities
 
     def adapted(self, predictions: Predictions, examples: Examples) -> Self:
-        """The task with the temperature or the thresholds fitted to the predictions, see `fit_thresholds`."""
+        """The task with the thresholds fitted to the predictions, or the temperature if it helps held-out ones."""
         if self.problem == "single_label_classification" and len(examples) > 1:
-            return replace(self, temperature=fit_temperature(*class_probabilities(predictions, examples)))
+            probabilities, references = class_probabilities(predictions, examples)
+            held_out = held_out_temperatures(probabilities, references)
+            if log_loss(held_out, references) < log_loss(probabilities, references):
+                return replace(self, temperature=fit_temperature(probabilities, references))
+            logger.info("Probabilities stay as they are: on data that did not fit it, a temperature makes them worse.")
+            return self
         if self.problem != "multi_label_classification":
             return self
         thresholds = fit_thresholds(*label_probabilities(predictions, examples))

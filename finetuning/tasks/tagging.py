@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
@@ -31,8 +31,7 @@ from typing_extensions import Self
 from ...files.checkpoint import Checkpoint
 from ...files.output import write_lines
 from ...files.source import Source
-from ...files.tables import DOCUMENT_START, conll_rows
-from ...files.text import open_text
+from ...files.tables import DOCUMENT_START, read_conll
 from ...hub_card import Example, PipelineCall, run_example
 from ...metrics import ClassReport, accuracy, class_report, entity_metrics, entity_report, entity_spans, f1
 from ...modeling_mybert import IGNORE_INDEX
@@ -193,11 +192,6 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             raise row.mistake("an empty tag; expected one tag per word")
         return TaggedSentence(words, tags, document)
 
-    def is_empty(self, row: DataRow) -> bool:
-        """Whether a row has no words, or no tags."""
-        sides = (row.values.get(name) for name in (self.text_column, self.label_column))
-        return not all(side.strip() if isinstance(side, str) else side for side in sides)
-
     def with_classes(self, labels: Labels | None) -> Self:
         """The task, with `are_of_entities` set from the classes."""
         return self if labels is None else replace(self, are_of_entities=_are_of_entities(labels.names))
@@ -272,7 +266,8 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
                     "entities such as B-PER, or continuation_labels 'ignore'."
                 )
             index = {name: number for number, name in enumerate(labels.names)}
-            inside = np.array([index.get(_inside(name), IGNORE_INDEX) for name in labels.names])
+            tags = [name if name == OUTSIDE else f"I{name[1:]}" for name in labels.names]  # of pieces after the first
+            inside = np.array([index.get(tag, IGNORE_INDEX) for tag in tags])
             ids[~pieces.is_first] = inside[ids[~pieces.is_first]]
         return ids
 
@@ -307,7 +302,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     ) -> list[tuple[str, ...]]:
         """Tag the words of sentences with a model."""
         examples = [TaggedSentence(tuple(words), None) for words in sentences]
-        (data,) = self.complete([self.encode(examples, labels, tokenizer, Source.of("sentences"))], tokenizer)
+        data = self.encode(examples, labels, tokenizer, Source.of("sentences"))
         return self.predict(network_outputs(self, data, model.eval(), tokenizer), data, labels)
 
     def new_examples(self, rows: Sequence[DataRow]) -> list[TaggedSentence]:
@@ -376,7 +371,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
     def read_predictions(self, path: Path, examples: Examples) -> list[tuple[str, ...]]:
         """Read CoNLL columns; the last one is the predicted tag."""
-        rows = list(conll_rows(path, open_text(path)))
+        rows = list(read_conll(path, has_comments=False))
         if len(rows) != len(examples):
             raise ValueError(f"{path} has {len(rows)} sentences; expected {len(examples)}.")
         for number, (row, example) in enumerate(zip(rows, examples, strict=True), start=1):
@@ -429,22 +424,16 @@ def _has_prefix(tag: str) -> bool:
     return tag[1:2] == "-" or _are_of_entities([tag])
 
 
-def _inside(tag: str) -> str:
-    """The tag of the pieces after the first of a word with this tag, see `_has_prefix`."""
-    return tag if tag == OUTSIDE else f"I{tag[1:]}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class FeatureTask(TaggingTask):
     """Tagging by a BiLSTM on frozen features."""
 
     encoder: str  # folder or Hub name
     features: str
-    # Names of all features to compute; their hidden states are stored in half precision.
+    # Names of all features to compute, of which `features` is one; their hidden states are stored in half precision.
     stored: tuple[str, ...]
     lstm_size: int = 768  # units in each direction
     device: str = "cpu"  # of the encoder
-    loaded: PreTrainedModel | None = field(default=None, compare=False, repr=False)  # the encoder, if it is kept
 
     auto_class: ClassVar[Any] = FeatureTagger
 
@@ -452,26 +441,26 @@ class FeatureTask(TaggingTask):
     def _encoder_config(self) -> PreTrainedConfig:
         return Checkpoint(self.encoder).config
 
+    @cached_property
+    def _encoder(self) -> PreTrainedModel:
+        """The encoder, kept for the data that this task reads."""
+        return load_encoder(self.encoder, self.device)
+
     def _states(self, names: Sequence[str]) -> list[int]:
         num_layers = self._encoder_config.num_hidden_layers
         return sorted({number for name in names for number in FEATURES[name].states(num_layers)})
 
-    def complete(
-        self, data: Sequence[TaskData[TaggedSentence]], tokenizer: PreTrainedTokenizerBase
-    ) -> list[TaskData[TaggedSentence]]:
-        """Run sentences through the encoder; `layout` becomes (sentence, word) of each hidden state."""
-        encoder = self.loaded or load_encoder(self.encoder, self.device)
-        check_max_length(self.max_length, self.encoder, encoder.config)
-        return [self._with_states(item, encoder, tokenizer) for item in data]
-
-    def _with_states(
-        self, data: TaskData[TaggedSentence], encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+    def encode(
+        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: Source
     ) -> TaskData[TaggedSentence]:
+        """Run sentences through the encoder; `layout` has (sentence, word) of each hidden state."""
+        check_max_length(self.max_length, self.encoder, self._encoder_config)
+        data = super().encode(examples, labels, tokenizer, source)
         # A window within a very long word may have no first piece.
         is_word = {number: places[:, 0] >= 0 for number, places in enumerate(data.layout) if places.max() >= 0}
         names = [name for name in data.inputs if name != "labels"]
         sequences = [{name: data.inputs[name][number] for name in names} for number in is_word]
-        found = hidden_states(encoder, tokenizer, sequences, self._states(self.stored))
+        found = hidden_states(self._encoder, tokenizer, sequences, self._states(self.stored))
         inputs: dict[str, Any] = {
             "features": [
                 states[words].astype(np.float16) for states, words in zip(found, is_word.values(), strict=True)
@@ -537,14 +526,13 @@ class FeatureTask(TaggingTask):
         ]
 
 
-def feature_tasks(task: Task, features: str, encoder: str, lstm_size: int, device: str) -> dict[str, Task]:
-    """The tasks of the feature-based approach by name; a single one has the name ""."""
+def feature_task(task: Task, features: str, encoder: str, lstm_size: int, device: str) -> FeatureTask:
+    """The task of the feature-based approach, with one of `FEATURES`, or the first row of table 7 and all stored."""
     if not isinstance(task, TaggingTask):
         raise ValueError("The approach 'features' is only for tagging words (ner, tagging).")
-    # One of `FEATURES`, or "all" for the rows of table 7.
     names = TABLE_7 if features == "all" else (features,)
     if names[0] not in FEATURES:
         raise ValueError(f"features is {features!r}; expected one of all, {', '.join(FEATURES)}.")
     inherited = {item.name: getattr(task, item.name) for item in fields(task)}
     shared = inherited | {"encoder": encoder, "stored": names, "lstm_size": lstm_size, "device": device}
-    return {name if len(names) > 1 else "": FeatureTask(**shared, features=name) for name in names}
+    return FeatureTask(**shared, features=names[0])

@@ -188,8 +188,7 @@ class Task(ABC, Generic[E, P]):
 
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row of labelled data has no text, or no label."""
-        text = row.values.get(self.text_column)
-        return not (str(text or "").strip() and self.has_label(row))
+        return not (row.has(self.text_column) and self.has_label(row))
 
     def settled(self, rows: Sequence[DataRow]) -> Self:
         """The task, with settings inferred from labelled data; ambiguous data is an error."""
@@ -299,10 +298,6 @@ class Task(ABC, Generic[E, P]):
         self, examples: Sequence[E], labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: Source
     ) -> TaskData[E]:
         """Tokenize examples; a ValueError if a label is not one of `labels`."""
-
-    def complete(self, data: Sequence[TaskData[E]], tokenizer: PreTrainedTokenizerBase) -> list[TaskData[E]]:
-        """Add further model inputs to tokenized data, all results of `encode` for a run; by default none."""
-        return list(data)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """The collator, for a certain model or for any."""

@@ -18,7 +18,6 @@ from ...files.options import (
     Group,
     Range,
     check_options,
-    check_required,
     deciding,
     option,
     settings_of,
@@ -27,10 +26,9 @@ from ...files.source import GivenData, HubSplit, Source, sources_of
 from ...runs import EvaluationTimes, RunArguments, check_libraries, is_sharded, started_on_cpus
 from ..data import source_of
 from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
-from ..tasks.registry import TaskArguments, benchmark_files, evaluation_names, fitted_to_model
+from ..tasks.registry import TASKS, TaskArguments, benchmark_files, evaluation_names, fitted_to_model
 from ..tasks.task import Task
 from .parameters import rate_for_size
-from .samples import SampleSettings
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +39,8 @@ _LEARNING_RATE = 5e-5  # of BERT base
 _FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
 _NOTHING_EVALUATED = "nothing is evaluated; give a validation_file, or hold out data with validation_split"
 _DONE_ANYWAY = "whatever has data is done anyway"
+_PART = Range("a share in (0, 1), or 0 for none", lambda value: 0 <= value < 1)
+_SEVERAL = Range("at least 2, or 0 for none", lambda value: value == 0 or value >= 2)
 _FROM_MINUS_1 = Range("at least 0, or -1 for none", lambda value: value >= -1)
 _ADAPTED = "where only adapters, pooler and head are trained"
 
@@ -131,6 +131,43 @@ class TrainedParts:
     )
 
 
+@dataclass(kw_only=True)
+class SampleSettings:
+    """Settings for selecting and weighting examples; results depend only on the data and the seed."""
+
+    group = Group.EXAMPLES
+    decides = True
+    validation_split: float = option(
+        0.0,
+        "Share of the training data, in (0, 1), to hold out as validation data, drawn by the seed, stratified by "
+        "class. For data without a validation file.",
+        _PART,
+        excludes="validation_file",
+    )
+    folds: int = option(
+        0,
+        "Cross-validation: this many trainings, each evaluated on a different part of the training data, and a last "
+        "one on all of it.",
+        _SEVERAL,
+        excludes="validation_file validation_split seeds features=all save_strategy=best",
+        why="where each part is the validation data in turn, and must not choose a checkpoint",
+    )
+    max_train_samples: int | None = option(
+        None, "Train on only this many examples, drawn by the seed, stratified by class.", AT_LEAST_1
+    )
+    skip_empty: bool = option(False, "Leave out training and validation rows without text or label, and log how many.")
+    class_weights: Literal["balanced"] | None = option(
+        None, "'balanced': weight the loss so that every class counts the same, however rare.", group=Group.TRAINING
+    )
+    early_stopping_patience: int | None = option(
+        None,
+        "Stop after this many evaluations in which the main metric does not improve.",
+        AT_LEAST_1,
+        group=Group.RECORDS,
+        idle_with="folds",
+    )
+
+
 @dataclass
 class FinetuningArguments(
     TaskArguments, TaskFiles, FrozenFeatures, NetworkChanges, TrainedParts, SampleSettings, RunArguments
@@ -177,9 +214,8 @@ class FinetuningArguments(
         self.train_file = source_of(self.train_file, "train_file")
         for name in ("validation_file", "test_file"):
             setattr(self, name, sources_of(getattr(self, name), name) or None)
-        check_required(self)
-        self.model, self.output_dir = str(self.model), str(self.output_dir)
         check_options(self)
+        self.model, self.output_dir = str(self.model), str(self.output_dir)
         if not self.correct_bias and self.optim not in _ADAMW:
             raise ValueError(
                 f"correct_bias is False and optim is {OptimizerNames(self.optim).value!r}; without bias correction "
@@ -266,12 +302,7 @@ class FinetuningArguments(
         return fitted_to_model(task, Checkpoint(self.model).config)
 
     def choose_learning_rate(self) -> None:
-        """Set the learning rate that the user has not given, and log why; the model must exist by now.
-
-        Raises:
-            OSError: If there is no such model.
-            ValueError: If `lr_scheduler_kwargs` does not fit the rate.
-        """
+        """Set the learning rate that the user has not given, and log why; the model must exist by now."""
         if self.learning_rate is None:
             self.learning_rate, self.why_learning_rate = self._default_learning_rate()
             logger.info("Learning rate: %g (%s).", self.learning_rate, self.why_learning_rate)
@@ -310,18 +341,13 @@ class FinetuningArguments(
             there = ", ".join(sorted(path.name for path in folder.iterdir())[:8])
             raise ValueError(f"{folder} has no {' or '.join(task.files['train'])}; it holds {there or 'nothing'}.")
 
-    def _hub_fields(self, task: Task) -> dict[str, Any]:
-        return dict(task.hub) if self.dataset else {}
+    def _given_settings(self, name: str) -> dict[str, Any]:
+        given = super()._given_settings(name)
+        return {**TASKS[name].hub, **given} if self.dataset else given
 
     def sources(self, task: Task) -> dict[str, dict[str, Source]]:
-        """Data by split and name; a split's only data set has the name "".
-
-        The validation data of a Hub data set is known only here; the evaluation settings are adapted to it.
-
-        Raises:
-            ValueError: If the data set on the Hub has no training data, or no validation data to select the best seed.
-            OSError: If it cannot be loaded.
-        """
+        """Data by split and name; a split's only data set has the name ""."""
+        # The validation data of a Hub data set is known only here; the evaluation settings are adapted to it.
         if not self.dataset:
             return {
                 "train": {"": Source.of(self.train_file)} if self.train_file else {},

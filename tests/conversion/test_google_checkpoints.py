@@ -217,19 +217,6 @@ def test_a_head_that_is_not_there_is_newly_initialised_and_said_so(tmp_path, cap
     assert not torch.equal(other, weights["classifier.weight"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"head": "chatbot"}, "'chatbot': is unknown; expected one of pretraining"),
-        ({"labels": ["a", "b"]}, "has 3 labels in the checkpoint, but 2 names"),
-        ({"head": "encoder", "labels": ["a", "b"]}, "has no labels to name"),
-    ],
-)
-def test_heads_that_do_not_fit(tmp_path, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        convert_google_checkpoint(TF1 / "classifier", tmp_path / "model", **arguments)
-
-
 # --- optimizer -------------------------------------------------------------------------------------------------------
 
 
@@ -432,14 +419,14 @@ def test_the_whole_configuration_is_taken_over(tmp_path):
         ("[1]", "a JSON list"),
         ("{}", "is missing"),
         ("[" * 10**5, "JSON"),
-        ({"num_hidden_layers": 10**12}, "num_hidden_layers is 1000000000000; expected an integer of at most"),
+        ({"num_hidden_layers": 10**12}, "num_hidden_layers is 1000000000000; expected an integer from"),
         ({"num_hidden_layers": 3}, "has 2 layers, num_hidden_layers of the configuration is 3"),
         ({"num_hidden_layers": -1}, "num_hidden_layers is -1"),
         ({"num_attention_heads": 5}, "multiple of num_attention_heads"),
         ({"hidden_size": "32"}, "hidden_size"),
         ({"hidden_act": "swish"}, "hidden_act is 'swish', expected one of gelu, relu, tanh, linear"),
         ({"hidden_act": 5}, "hidden_act is 5"),
-        ({"vocab_size": 10**15}, "vocab_size is 1000000000000000; expected an integer of at most"),
+        ({"vocab_size": 10**15}, "vocab_size is 1000000000000000; expected an integer from"),
         ({"vocab_size": 10**9}, r"\(211, 32\), but the configuration asks for \(1000000000, 32\)"),
         ({"embedding_size": 16}, "this is not a BERT"),
         ({"vocab_size": None}, "vocab_size"),

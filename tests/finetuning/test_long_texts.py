@@ -20,7 +20,7 @@ from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.registry import task_record
 from mybert.finetuning.tasks.tagging import TaggedSentence
 from mybert.finetuning.tasks.task import WINDOW_WEIGHT, network_outputs
-from mybert.finetuning.training.trainer import balanced_weights, weighted_loss
+from mybert.finetuning.training.trainer import TaskLoss, balanced_weights
 from mybert.pipelines import WindowedTextClassificationPipeline, WindowedTokenClassificationPipeline
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
@@ -143,7 +143,7 @@ def test_a_text_weighs_one_however_many_windows_it_has(tokenizer):
     logits, labels = torch.randn(len(data), 2), torch.tensor(data.inputs["labels"])
     shares = torch.tensor(data.inputs["window_weight"])
     wanted = (cross_entropy(logits, labels, reduction="none") * shares).sum() / len(TEXTS)
-    loss = weighted_loss(None)
+    loss = TaskLoss("classes")
     assert torch.allclose(loss({"logits": logits}, {"labels": labels, WINDOW_WEIGHT: shares}), wanted)
     parts = [slice(0, 7), slice(7, None)]
     batches = [{"labels": labels[part], WINDOW_WEIGHT: shares[part]} for part in parts]
@@ -151,11 +151,11 @@ def test_a_text_weighs_one_however_many_windows_it_has(tokenizer):
     assert torch.allclose(total, wanted)
     several, values = torch.randn(4, 3), torch.rand(4, 3)
     some = torch.tensor([0.5, 0.5, 1.0, 1.0])
-    found = weighted_loss(None, 0.0, "labels")({"logits": several}, {"labels": values, WINDOW_WEIGHT: some})
+    found = TaskLoss("labels")({"logits": several}, {"labels": values, WINDOW_WEIGHT: some})
     each = torch.nn.functional.binary_cross_entropy_with_logits(several, values, reduction="none").mean(-1)
     assert torch.allclose(found, (each * some).sum() / 3)
     batch = {"labels": values[:, 0], WINDOW_WEIGHT: some}
-    found = weighted_loss(None, 0.0, "value")({"logits": several[:, :1]}, batch)
+    found = TaskLoss("value")({"logits": several[:, :1]}, batch)
     assert torch.allclose(found, ((several[:, 0] - values[:, 0]).square() * some).sum() / 3)
 
 

@@ -82,7 +82,7 @@ def on_meta(batch) -> dict:
 @pytest.mark.parametrize("form", ["padded", "full", "packed"])
 @pytest.mark.parametrize("is_decoder", [False, True])
 def test_a_training_step_reads_no_value(head_with_loss, kernel, form, is_decoder, monkeypatch, no_value_read, step):
-    """Forward, backward, clipping and the optimizer's step, dropout included."""
+    """Forward and backward, dropout included; once for each head also clipping and the optimizer's step."""
     head = head_with_loss
     model, batch = head.model(is_decoder=is_decoder, max_position_embeddings=88), head.batch(labels=True)
     model.train().to("meta")
@@ -97,8 +97,9 @@ def test_a_training_step_reads_no_value(head_with_loss, kernel, form, is_decoder
     optimizer = torch.optim.AdamW(model.parameters())
     with no_value_read():
         outputs, found = step(model, batch)
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        if (kernel, form, is_decoder) == ("varlen", "padded", False):
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
     assert len(found) > 1 and outputs.loss.is_meta
 
 
