@@ -25,10 +25,9 @@ from ...modeling_mybert import MyBertPreTrainedModel
 from ...visualization import confusion_picture
 from ..data import DataRow, Labels, check_columns, new_name
 from ..network.features import FeatureTaggerConfig
-from ..tasks.data_report import long_text_lines
 from ..tasks.registry import TASKS, FinetunedModelArguments, TaskArguments, fitted_to_model
 from ..tasks.tagging import TaggingTask, feature_task
-from ..tasks.task import Task, network_outputs
+from ..tasks.task import Task, long_text_lines, network_outputs
 
 
 class FinetunedModel(NamedTuple):
