@@ -18,17 +18,16 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from ...files.checkpoint import Checkpoint
 from ...files.options import AT_LEAST_1, Group, option
 from ...files.output import output_to, write_json, write_lines
-from ...files.source import rows_of_batch, with_columns
+from ...files.source import Source, rows_of_batch, with_columns
 from ...files.text import SEPARATED_SUFFIXES, content_suffix
 from ...metrics import ClassReport
 from ...modeling_mybert import MyBertPreTrainedModel
 from ...visualization import confusion_picture
-from ..data import PAIR_SEPARATOR, DataRow, DataSource, Labels, check_columns, new_name
+from ..data import PAIR_SEPARATOR, DataRow, Labels, check_columns, new_name
 from ..network.features import FeatureTaggerConfig
-from ..tasks import TaggingTask, feature_task
-from ..tasks.data_report import long_text_lines
 from ..tasks.registry import TASKS, FinetunedModelArguments, TaskArguments, fitted_to_model
-from ..tasks.task import Task, network_outputs
+from ..tasks.tagging import TaggingTask, feature_task
+from ..tasks.task import Task, long_text_lines, network_outputs
 
 
 class FinetunedModel(NamedTuple):
@@ -225,7 +224,7 @@ class Predictor:
         """Predictions for one or more rows, which are tokenized and sorted by length together."""
         found, settings = self.load(), self.settings
         examples = found.task.new_examples(rows)
-        data = found.task.encode(examples, found.labels, found.tokenizer, rows[0].source)
+        data = found.task.encode(examples, found.labels, found.tokenizer, Source.of(rows[0].source))
         self.cut += data.cut
         self.windowed += data.windowed
         outputs = network_outputs(found.task, data, found.model, found.tokenizer, settings.batch_size)
@@ -327,7 +326,7 @@ class Measured(NamedTuple):
 def measure_model(
     task: Task,
     checkpoint: Checkpoint,
-    sources: Mapping[str, DataSource],
+    sources: Mapping[str, Source],
     batch_size: int | None = None,  # sequences, see `network_outputs`
     dtype: str = "float32",  # of the weights and the computation
     use_cpu: bool = False,

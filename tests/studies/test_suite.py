@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mybert.finetuning import TASKS, FinetuningArguments
-from mybert.studies import SuiteArguments, read_suite, run_suite, study_settings
-from mybert.studies.study_settings import main_score
+from mybert.studies import SuiteArguments, read_suite, run_suite, suite
+from mybert.studies.suite import main_score
 
 SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"]
 FINETUNING = {"max_length": 24, "max_steps": 1, "use_cpu": True, "save_strategy": "no", "learning_rate": 1e-3}
@@ -127,7 +127,7 @@ def test_what_counts_is_what_tells_the_best_model(tmp_path, settings, data, monk
         found = {"accuracy": rate, "macro_f1": 1 - rate, "loss": rate, "majority_accuracy": 0.5, "tied": 0.0}
         return found | {"interrupted": False}
 
-    monkeypatch.setattr(study_settings, "finetune", finetune)
+    monkeypatch.setattr(suite, "finetune", finetune)
     chosen = {"finetuning": FINETUNING | {"metric_for_best_model": metric}, "grid": {"learning_rate": [0.2, 0.1]}}
     report = run_suite(settings(only=["animals"], **chosen))["tasks"]["animals"]
     assert report["chosen"] == {"learning_rate": best}
