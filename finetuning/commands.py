@@ -293,7 +293,11 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         raise ValueError(f"There is no text in {', '.join(arguments.text)}.")
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
     encoder = load_encoder(arguments.model, "cuda" if torch.cuda.is_available() else "cpu")
-    settings = _sentence_settings(arguments)
+    settings = SentenceSettings(max_length=128)  # of token features, which use nothing else of it
+    if arguments.pooling == "own":
+        settings = sentence_settings(Checkpoint(arguments.model).local_folder(COMPANIONS))
+    elif arguments.pooling is not None:
+        settings = SentenceSettings(arguments.pooling)
     longest = min(longest_sequence(encoder.config) or 512, tokenizer.model_max_length)
     max_length = arguments.max_length or min(settings.max_length or longest, longest)
     check_max_length(max_length, arguments.model, encoder.config)
@@ -333,12 +337,3 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     tokens = sum(len(encoding.sides[0]) for encoding in encodings)
     logger.info("%s: %d texts, %d tokens, %d features each.", output, len(texts), tokens, size)
     return {"texts": len(texts), "tokens": tokens, "size": size, "cut": cut}
-
-
-def _sentence_settings(arguments: FeaturesArguments) -> SentenceSettings:
-    """The settings of text vectors; for token features only `max_length` is used."""
-    if arguments.pooling is None:
-        return SentenceSettings(max_length=128)
-    if arguments.pooling != "own":
-        return SentenceSettings(arguments.pooling)
-    return sentence_settings(Checkpoint(arguments.model).local_folder(COMPANIONS))
