@@ -37,7 +37,6 @@ from .network.features import (
 )
 from .network.heads import check_max_length, longest_sequence
 from .prediction.predictor import PREDICTION_FILES, REPORT_FILES, load_finetuned_model, write_class_report
-from .tasks.data_report import long_text_lines
 from .tasks.registry import (
     BATCH_SIZE_HELP,
     LENGTH,
@@ -47,7 +46,7 @@ from .tasks.registry import (
     benchmark_files,
     evaluation_names,
 )
-from .tasks.task import Task
+from .tasks.task import Task, long_text_lines
 
 logger = logging.getLogger(__name__)
 

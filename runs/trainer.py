@@ -42,7 +42,7 @@ from .checkpoints import (
     missing_from_checkpoint,
     seal_checkpoint,
 )
-from .distributed import is_sharded
+from .run_folder import is_sharded
 
 logger = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from ...files.tables import json_line, separated_line
 from ...files.text import LINE_BREAKS, STDIN, new_digest, open_text
 from ...runs import RunFolder, prepare_once
 from ..data import DataRow, new_name, rows_of
-from ..tasks.data_report import long_text_lines
 from ..tasks.registry import TASK_OPTIONS, task_record
+from ..tasks.task import long_text_lines
 from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
 
 logger = logging.getLogger(__name__)

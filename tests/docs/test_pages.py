@@ -147,8 +147,7 @@ def mybert_command(words: list[str]) -> tuple[list[str], Any] | None:
     if "--help" in flags:
         cli.COMMANDS[name].load()
         return None
-    arguments_class, _ = cli.COMMANDS[name].load()
-    return rest, parse_flags(name, cli.COMMANDS[name], arguments_class, flags)
+    return rest, parse_flags(name, flags)
 
 
 def outputs_of(code: str) -> set[str]:
