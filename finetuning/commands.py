@@ -19,11 +19,12 @@ from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..files.output import check_can_be_folder, check_not_read, check_output_files, output_to, write_json
 from ..files.processes import leave_standard_output
+from ..files.source import Source, files_of, sources_of
 from ..files.tables import json_line
 from ..metrics import ClassReport
 from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
-from .data import PAIR_SEPARATOR, DataSource, files_of, sources_of
+from .data import PAIR_SEPARATOR
 from .network.features import (
     FEATURES,
     SentenceSettings,
@@ -81,7 +82,7 @@ class EvaluateArguments(FinetunedModelArguments):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
-        self.data = sources_of(self.data, "data")  # type: ignore[assignment]
+        self.data = sources_of(self.data, "data")
         if not self.model and not self.predictions:
             raise ValueError("neither model nor predictions is set; expected one of them along with the data.")
         if self.predictions and len(self.data) > 1:
@@ -156,7 +157,7 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
     examples: dict[str, Sequence[Any]]  # by the name of the data
     predictions: dict[str, Sequence[Any]]
     if arguments.predictions:
-        examples = {"": task.read(arguments.data[0])}
+        examples = {"": task.read(Source.of(arguments.data[0]))}
         predictions = {"": task.read_predictions(Path(arguments.predictions), examples[""])}
         metrics = task.score(predictions[""], examples[""])
     else:
@@ -203,7 +204,7 @@ def _class_reports(
     return reports
 
 
-def _check_outputs(paths: Sequence[str | Path], read: Sequence[DataSource], overwrite: bool) -> None:
+def _check_outputs(paths: Sequence[str | Path], read: Sequence[Any], overwrite: bool) -> None:
     """Reject existing outputs unless `overwrite` is set, and outputs that are also inputs."""
     for path in paths:
         check_not_read(path, files_of(read))
