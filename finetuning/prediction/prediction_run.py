@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -316,22 +316,21 @@ def merge_parts(folder: Path, heads: Collection[PartHead], output: Path) -> None
         with written_beside(output) as path:
             ending = output.suffix.lower()
             rows = chain.from_iterable(part() for part in parts)
+            lines: Iterator[str]
             if ending == ".parquet":
                 _write_parquet(path, parts, output)
             elif ending == ".jsonl":
-                _write_each(path, map(json_line, rows))
+                lines = map(json_line, rows)
             else:
                 columns = list(dict.fromkeys(name for part in parts for row in part() for name in row))
                 cells = ([_cell(row.get(name)) for name in columns] for row in rows)
                 mark = "," if ending == ".csv" else "\t"
-                _write_each(path, (separated_line(line, mark) for line in chain([columns], cells)))
+                lines = (separated_line(line, mark) for line in chain([columns], cells))
+            if ending != ".parquet":
+                with path.open("w", encoding="utf-8", newline="") as target:
+                    target.writelines(f"{line}\n" for line in lines)
         folder.rename(path)  # to the name of what is incomplete: if this call is killed now, the next lock removes it
         shutil.rmtree(path)
-
-
-def _write_each(path: Path, lines: Iterable[str]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as target:
-        target.writelines(f"{line}\n" for line in lines)
 
 
 _Part = Callable[[], Iterator[dict[str, Any]]]  # each call yields its rows from the start
