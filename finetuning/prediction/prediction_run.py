@@ -183,10 +183,6 @@ class _Prediction:
         )
         return tqdm(desc="Predict", total=total, unit=" rows", delay=2, disable=not self.state.is_main_process or None)
 
-    def _kept(self, row: DataRow) -> dict[str, Any]:
-        """The columns of a row that the output has too; one that the first row has may be missing in others."""
-        return {name: row.values[name] for name in self.predictor.kept_columns(row) if name in row.values}
-
     def write(self) -> dict[str, Any]:
         """Write the output, see `predict_files`."""
         arguments, output = self.arguments, Path(self.arguments.output)
@@ -263,7 +259,7 @@ class _Prediction:
         found = self.predictor
         cut, windowed = found.cut, found.windowed
         answers = found.answers(rows)
-        kept = [self._kept(row) for row in rows]
+        kept = [found.kept(row) for row in rows]
         lines = [f"[{json_line(values)}, {json_line(answer)}]" for values, answer in zip(kept, answers, strict=True)]
         # Now, not at the end: a TSV file cannot hold tabs or line breaks in values.
         if output.suffix.lower() == ".tsv":
@@ -280,7 +276,7 @@ class _Prediction:
             raise ValueError("Several processes cannot share standard output; give a file with --output.")
         count, columns = 0, set[str]()
         for row, answer in self.rows():
-            kept = self._kept(row)
+            kept = self.predictor.kept(row)
             columns.update(kept)
             print(json_line(output_row(kept, answer, columns)))
             count += 1
