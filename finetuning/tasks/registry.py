@@ -16,9 +16,8 @@ from transformers import PreTrainedConfig
 from ...files.checkpoint import PRETRAINING_HEAD, TASK_RECORD, Checkpoint, check_available, head_name, read_json_object
 from ...files.options import AT_LEAST_1, Group, Range, check_options, option
 from ...files.output import write_json
-from ...files.source import GivenData, HubSplit
+from ...files.source import GivenData, HubSplit, Source
 from ...runs import started_on_cpus
-from ..data import DataSource
 from ..network.features import FeatureTaggerConfig
 from ..network.heads import heads_of, longest_sequence
 from .classification import ClassificationTask, NextSentenceTask
@@ -389,15 +388,15 @@ def benchmark_files(folder: str | Path, task: Task, split: str) -> list[str]:
     return files if len(task.evaluations) > 1 else files[:1]
 
 
-def evaluation_names(task: Task, sources: Any) -> dict[str, DataSource]:
+def evaluation_names(task: Task, sources: Any) -> dict[str, Source]:
     """Name several files of a split: by the task's names, or else by their own; a single one has the name ""."""
-    sources = list(sources)
+    sources = [Source.of(source) for source in sources]
     if len(sources) <= 1:
         return dict(zip([""], sources, strict=False))
     given = [source.part for source in sources if isinstance(source, GivenData)]
     if len(sources) == len(task.evaluations) and not given:
         return dict(zip(task.evaluations, sources, strict=True))
-    names = given or [s.split if isinstance(s, HubSplit) else Path(s).name.partition(".")[0] for s in sources]
+    names = given or [s.split if isinstance(s, HubSplit) else s.described.partition(".")[0] for s in sources]
     if len(set(names)) < len(names):
         raise ValueError(f"The files {', '.join(map(str, sources))} have the same name; expected different ones.")
     return dict(zip(names, sources, strict=True))

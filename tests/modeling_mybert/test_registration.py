@@ -81,7 +81,7 @@ for task in json.loads(sys.argv[1]):
 seen = {
     "tasks": lambda: pipelines.PIPELINE_REGISTRY.supported_tasks,
     "aliases": lambda: pipelines.PIPELINE_REGISTRY.task_aliases,
-    "removed": lambda: pipelines.REMOVED_TASKS,
+    "removed": lambda: getattr(pipelines, "REMOVED_TASKS", {}),
     "finders": lambda: dict.fromkeys(map(id, sys.meta_path)),
     "peft": lambda: {k: str(v) for k, v in vars(constants).items() if k.isupper()} if constants else {},
 }
@@ -102,7 +102,9 @@ def test_import_after_transformers_changes_two_lists_and_no_registration_of_a_us
     changes, answers = python(CHANGES + QUESTIONS, json.dumps(users), json.dumps(list(AUTO_CLASSES))).splitlines()
     assert_registered(answers)
     added = {"question-answering", "next-sentence-prediction", "multiple-choice"} - set(users)
-    expected = {"tasks": added, "removed": {"question-answering"}}
+    expected = {"tasks": added}
+    if hasattr(transformers.pipelines, "REMOVED_TASKS"):  # transformers 5.13 lacks it
+        expected["removed"] = {"question-answering"}
     assert {name: set(keys) for name, keys in json.loads(changes).items()} == expected
 
 
