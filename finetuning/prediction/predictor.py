@@ -270,14 +270,15 @@ class Predictor:
             self.settle(rows[0])
         starts = range(0, len(rows), ROWS_OF_A_PART)
         answers = [answer for start in starts for answer in self.answers(rows[start : start + ROWS_OF_A_PART])]
-        kept = self.kept_columns(rows[0])
+        kept = list(self.kept(rows[0]))
         told = dict.fromkeys(chain.from_iterable(answers))
         columns = {new_name(name, kept): [answer.get(name) for answer in answers] for name in told}
         return with_columns(batch, kept, columns)
 
-    def kept_columns(self, row: DataRow) -> Sequence[str]:
-        """The columns of a row that are kept."""
-        return list(row.values) if self.settings.keep_columns is None else self.settings.keep_columns
+    def kept(self, row: DataRow) -> dict[str, Any]:
+        """The columns of a row that are kept; one that the first row has may be missing in others."""
+        names = row.values if self.settings.keep_columns is None else self.settings.keep_columns
+        return {name: row.values[name] for name in names if name in row.values}
 
 
 _copies: dict[str, Predictor] = {}
