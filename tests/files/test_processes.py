@@ -133,7 +133,7 @@ def work(_):
     os.write(1, b"%d\\n" % os.getpid())  # in one piece, which print is not
     time.sleep(float(sys.argv[1]))
 
-with nullcontext() if sys.argv[2:] else interruptible(), map_in_processes(work, 2) as mapped:
+with nullcontext() if sys.argv[2:] else interruptible(), map_in_processes(work, 3) as mapped:
     try:
         list(mapped(range(2 if sys.argv[2:] else 20)))
     except KeyboardInterrupt:
