@@ -367,7 +367,7 @@ def test_empty_sentences_and_documents_are_left_out(tmp_path, tokenizer):
     assert str(summary) == "2 documents, 3 sentences, 4 tokens (25.000% unknown), 0.0 MB"
 
 
-def test_large_vocabularies_need_four_bytes(tmp_path, tokenizer):
+def test_large_vocabularies_need_four_bytes(tmp_path):
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     large = MyBertTokenizer(vocab=[*specials, *(f"w{number}" for number in range(70_000))])
     path, _ = build(tmp_path, [["w69999 w0"], ["w1"]], large)
