@@ -50,8 +50,7 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
                 f"{name} is set and new_pieces is {self.new_pieces}; new pieces are learned from text, for the "
                 "model's own tokenizer."
             )
-        NewPiecesSettings.__post_init__(self)
-        PretrainingArguments.__post_init__(self)
+        super().__post_init__()
 
     def new_pieces_settings(self) -> NewPiecesSettings | None:
         """Settings for extending the model's vocabulary; None to keep it."""

@@ -49,7 +49,6 @@ from .token_store import (
     StoreSummary,
     array_length,
     array_pieces,
-    array_place,
     check_store,
     store_metadata,
     tokenizer_fingerprint,
@@ -113,13 +112,17 @@ def build_token_store(
     if store.num_shards > 1:
         path = path / SHARD.format(store.shard_index, store.num_shards)
     fingerprint = tokenizer_fingerprint(tokenizer)
+    recorded: dict[str, str] = {}
+    if store.drop:
+        filters = settings_of(FilterSettings, store) | {"drop": [reason for reason in REASONS if reason in store.drop]}
+        recorded[FILTERS] = json.dumps(filters, sort_keys=True)
     check_output_files([path], overwrite or store.append)
     lines = _read(documents, store)  # errors in its files are reported before a folder is made
     with reserved(path, overwrite=overwrite or store.append) as write:
         earlier = [path] if path.exists() else []
         if earlier and store.append:
             check_store(path, fingerprint)
-            if store_metadata(path).get(FILTERS) != _recorded_filters(store).get(FILTERS):
+            if store_metadata(path).get(FILTERS) != recorded.get(FILTERS):
                 raise ValueError(f"{path} was built with other filters (drop and its settings); repeat them.")
         elif earlier and store_metadata(path).get("format") != FORMAT:
             raise ValueError(f"{path} is not a token store, so it is not replaced; name another place.")
@@ -149,7 +152,9 @@ def build_token_store(
             summary = check_store(path, fingerprint)
         else:
             with write() as temporary:
-                summary = _join(parts, fingerprint, temporary, _recorded_filters(store, kept.report, parts[0]))
+                if store.drop:
+                    recorded[LEFT_OUT] = _left_out(kept.report, parts[0])
+                summary = _join(parts, fingerprint, temporary, recorded, encoder.dtype)
                 write_text(joined, _in_words(files, temporary))
         clear_folder(folder, ("*",), last=_JOINED)
         folder.rmdir()
@@ -208,23 +213,14 @@ def _corpus_filter(store: StoreSettings, tokenizer: MyBertTokenizer | None) -> C
     return CorpusFilter(store.drop, store, encoder, shard)
 
 
-def _recorded_filters(
-    store: StoreSettings, report: FilterReport | None = None, first: Path | None = None
-) -> dict[str, str]:
-    """Return a store's metadata about filters: their settings and, with a report, what was dropped."""
-    if not store.drop:
-        return {}
-    filters = settings_of(FilterSettings, store) | {"drop": [reason for reason in REASONS if reason in store.drop]}
-    recorded = {FILTERS: json.dumps(filters, sort_keys=True)}
-    if report is None or first is None:
-        return recorded
-    # `first` is the store to append to, or another file
+def _left_out(report: FilterReport, first: Path) -> str:
+    """Return what was read and dropped, with that of the store to append to if it is the first file."""
     earlier = json.loads(store_metadata(first).get(LEFT_OUT, "{}"))
     counts = {
         reason: {name: value + earlier.get(reason, {}).get(name, 0) for name, value in amount.items()}
         for reason, amount in report.counts().items()
     }
-    return recorded | {LEFT_OUT: json.dumps(counts)}
+    return json.dumps(counts)
 
 
 def _read(
@@ -309,6 +305,7 @@ class _ChunkEncoder:
 
     def __init__(self, tokenizer: MyBertTokenizer, fingerprint: str, split: bool, folder: Path) -> None:
         self._encoder = _text_encoder(tokenizer)
+        self.dtype = self._encoder.dtype
         self._unknown = tokenizer.unk_token_id
         self._key = f"{VERSION} {fingerprint} {split} ".encode()
         self._split = split
@@ -335,16 +332,18 @@ class _ChunkEncoder:
         arrays = {
             "document_starts": np.concatenate([[0], np.cumsum(lengths > 0)[ends_document]]),
             "sentence_starts": np.concatenate([[0], offsets[1:][lengths > 0]]),
-            "tokens": tokens.astype(self._encoder.dtype, copy=False),
+            "tokens": tokens.astype(self.dtype, copy=False),
         }
         metadata = {"unknown_tokens": str(np.count_nonzero(tokens == self._unknown))}
         pieces = {name: (len(array), [array]) for name, array in arrays.items()}
         with written_beside(file) as temporary:
-            write_arrays(temporary, metadata, pieces, self._encoder.dtype)
+            write_arrays(temporary, metadata, pieces, self.dtype)
         return file, len(text)
 
 
-def _join(files: Sequence[Path], fingerprint: str, path: Path, filters: dict[str, str]) -> StoreSummary:
+def _join(
+    files: Sequence[Path], fingerprint: str, path: Path, filters: dict[str, str], token_type: np.dtype
+) -> StoreSummary:
     """Join an existing store (first, if any) and chunks into a store, piece by piece."""
     documents = sum(map(len, _document_ends(files)))
     sentences = sum(array_length(file, "sentence_starts") - 1 for file in files)
@@ -363,7 +362,7 @@ def _join(files: Sequence[Path], fingerprint: str, path: Path, filters: dict[str
         "sentence_starts": (sentences + 1, chain(zero, _sentence_ends(files))),
         "tokens": (tokens, chain.from_iterable(array_pieces(file, "tokens") for file in files)),
     }
-    write_arrays(path, metadata, arrays, array_place(files[0], "tokens")[0])
+    write_arrays(path, metadata, arrays, token_type)
     return StoreSummary(**counts, size=path.stat().st_size)
 
 

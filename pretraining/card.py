@@ -20,15 +20,10 @@ from ..hub_card import (
 )
 from ..tokenization import MyBertTokenizer
 from .pretraining_arguments import PretrainingArguments
+from .settings import OBJECTIVES
 from .token_store import TokenStore
 
 EXAMPLES = 3  # fill-mask examples on the card
-_OBJECTIVES = {
-    "mlm+nsp": "masked LM and next sentence prediction",
-    "mlm": "masked LM",
-    "mlm+sop": "masked LM and sentence order prediction",
-    "ltr": "left-to-right LM (causal attention)",
-}
 _OPTIMIZERS = {
     "google": "Adam without bias correction",
     "adamw": "AdamW with bias correction",
@@ -81,7 +76,7 @@ def write_pretraining_card(
         CardContent(
             name=checkpoint.path.name,
             model=describe_model(checkpoint),
-            summary=f"A BERT model pretrained with {_OBJECTIVES[arguments.objective]}.",
+            summary=f"A BERT model pretrained with {OBJECTIVES[arguments.objective].described}.",
             training=TrainingDescription(
                 corpus=_corpus(arguments.text or [str(arguments.data)]),
                 documents=summary.documents,

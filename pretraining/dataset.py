@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import Dataset
 
 from .planning import ExamplePlan, pack_rows, plan_examples, truncate_pair
-from .settings import SPECIAL_TOKENS, ExampleSettings
+from .settings import ExampleSettings
 from .token_store import TokenStore
 
 # An epoch goes through groups of blocks from anywhere in the corpus; only the current group is planned.
@@ -73,12 +73,11 @@ class PretrainingDataset(Dataset):
             )
         if not len(documents):
             raise ValueError(f"{store.path} holds no documents to train on.")
-        special_tokens = SPECIAL_TOKENS[self.settings.objective]
-        self.has_pairs = special_tokens == 3
+        self.has_pairs = self.settings.has_pairs
         self.store = store
         self.documents = documents
         self.seed = seed
-        self.max_tokens = self.settings.max_length - special_tokens
+        self.max_tokens = self.settings.max_length - self.settings.special_tokens
         self.row_length = self.settings.row_length or max(512, self.settings.max_length)
         self._cls = np.array([cls_token_id])
         self._sep = np.array([sep_token_id])

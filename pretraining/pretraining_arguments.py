@@ -27,7 +27,7 @@ from ..modeling_mybert import MODEL_SIZES, MyBertConfig
 from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..runs import TICKS, RunArguments, started_on_cpus
 from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
-from .settings import SPECIAL_TOKENS, CorpusSettings, ExampleSettings, MaskingRates, NewPiecesSettings, Objective
+from .settings import CorpusSettings, ExampleSettings, MaskingRates, NewPiecesSettings, Objective
 from .trainer import OPTIMIZERS
 
 
@@ -130,6 +130,14 @@ class PretrainingArguments(
     """
 
     group = Group.TRAINING
+    unheeded = RunArguments.unheeded | {
+        "do_predict": "pretraining predicts nothing; mybert predict does with a fine-tuned model",
+        "label_smoothing_factor": "mybert pretrain ignores it: the losses are the paper's",
+        "train_sampling_strategy": "mybert pretrain ignores it: every epoch draws new examples in an order of its own",
+        "length_column_name": "mybert pretrain ignores it: every epoch draws new examples in an order of its own",
+        "dataloader_drop_last": "mybert pretrain ignores it: an epoch ends with its last whole batch in any case",
+        "use_liger_kernel": "mybert pretrain ignores it: it has no kernels for this model",
+    }
     text: list[str] = option(
         [],
         "Text to train on: files, folders, patterns or data sets of the Hub (hf:owner/name). Plain text has one "
@@ -192,7 +200,7 @@ class PretrainingArguments(
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
         self._check_sources()
-        CorpusSettings.__post_init__(self)  # checks the options of all classes
+        super().__post_init__()  # checks the options of all classes
         if self.max_hours is not None:
             self._measure_in_time(self.max_hours)
         check_required(self)
@@ -200,7 +208,6 @@ class PretrainingArguments(
         self._check_parts()
         if not (self.data or self.tokenizer or self.model):
             VocabularySettings(**settings_of(VocabularyBasics, self))  # checks the settings, like the following
-        MaskingRates.__post_init__(self)
         for phase in self.phases():
             self.example_settings(phase)
         optim = self.optim
@@ -212,9 +219,10 @@ class PretrainingArguments(
             self.use_cpu = True
         self._check_best_model()
         RunArguments.__post_init__(self)
-        self._refuse_ignored_settings()
         if optim in OPTIMIZERS:
             self.optim = optim
+        if self.do_eval and not self.heldout and self.eval_strategy == IntervalStrategy.NO:
+            raise ValueError("do_eval is set and heldout is 0; an evaluation needs held-out documents.")
         if self.save_only_model:
             raise ValueError(
                 "save_only_model is set; resuming, and starting a second phase, needs complete checkpoints."
@@ -267,7 +275,7 @@ class PretrainingArguments(
     def _check_best_model(self) -> None:
         """Reject a best model by what is not measured."""
         known = ["loss", "mlm_loss", "mlm_accuracy", "perplexity"]
-        if SPECIAL_TOKENS[self.objective] == 3:
+        if self.has_pairs:
             known += ["nsp_loss", "nsp_accuracy"]
         if self.metric_for_best_model is not None:
             metric = self.metric_for_best_model.removeprefix("eval_")
@@ -278,21 +286,6 @@ class PretrainingArguments(
             # transformers takes nothing but losses for better if it is less.
             if self.greater_is_better is None:
                 self.greater_is_better = metric.endswith("accuracy")
-
-    def _refuse_ignored_settings(self) -> None:
-        """Reject settings of `TrainingArguments` that have no effect in pretraining."""
-        for name, default, reason in (
-            ("do_predict", False, "pretraining has nothing to predict; mybert predict does with a fine-tuned model"),
-            ("label_smoothing_factor", 0.0, "the losses of pretraining are the paper's"),
-            ("train_sampling_strategy", "random", "every epoch draws new examples in an order of its own"),
-            ("length_column_name", "length", "every epoch draws new examples in an order of its own"),
-            ("dataloader_drop_last", False, "an epoch ends with its last whole batch in any case"),
-            ("use_liger_kernel", False, "it has no kernels for this model"),
-        ):
-            if (value := getattr(self, name)) != default:
-                raise ValueError(f"{name} is {value!r}, which mybert pretrain ignores: {reason}.")
-        if self.do_eval and not self.heldout and self.eval_strategy == IntervalStrategy.NO:
-            raise ValueError("do_eval is set and heldout is 0; an evaluation needs held-out documents.")
 
     def _check_sources(self) -> None:
         """Check the sources: either text (names, or data in memory) or a token store."""

@@ -8,7 +8,6 @@ import math
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
-from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainerState
+from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainerCallback, TrainerState
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINER_STATE_NAME
 from transformers.trainer_utils import (
@@ -29,7 +28,7 @@ from transformers.trainer_utils import (
     sort_checkpoints,
 )
 
-from .callbacks import ReadableProgress, SaveAfterEvaluation, SealCheckpoint, TimeBudget
+from .callbacks import ReadableProgress, SaveAfterEvaluation, TimeBudget
 from .checkpoints import (
     COMPLETE_FILE,
     FOR_ITS_WEIGHTS,
@@ -291,8 +290,8 @@ class ResumableTrainer(Trainer):
                 vars(callback).update(saved.get("attributes", {}))
             logger.info("Resuming at step %d from %s.", self._first_step, resume_from_checkpoint)
         self._unsealed = None
-        handler, seal = self.callback_handler, SealCheckpoint(partial(self._seal, self.args.save_total_limit))
-        others = [each for each in handler.callbacks if not isinstance(each, (SealCheckpoint, SaveAfterEvaluation))]
+        handler, seal = self.callback_handler, _SealCheckpoint(self, self.args.save_total_limit)
+        others = [each for each in handler.callbacks if not isinstance(each, (_SealCheckpoint, SaveAfterEvaluation))]
         handler.callbacks = [seal, *others, SaveAfterEvaluation()]
         model: nn.Module | None = self.model  # none before `model_init` makes it
         loads = nullcontext() if model is None else model.register_load_state_dict_post_hook(_expect_no_second_names)
@@ -351,34 +350,39 @@ class ResumableTrainer(Trainer):
         for step in watched:
             if not math.isfinite(float(step.value)):
                 # The norm is over all processes, so they all stop; the first one says why.
-                is_loss = step.value is step.loss
-                raise self._diverged(step) if is_loss or self.is_world_process_zero() else SystemExit(2)
+                if step.value is not step.loss and not self.is_world_process_zero():
+                    raise SystemExit(2)
+                checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs)
+                kept = "There is no earlier checkpoint."
+                if checkpoint is not None:
+                    kept = f"{checkpoint} is good; to start from its weights, pass it as --model to a new run."
+                raise DivergedError(
+                    f"Training diverged at step {step.number}: loss {float(step.loss):.4g}, gradient norm "
+                    f"{float(step.grad_norm):.4g}, learning rate {step.learning_rate:.3g}. Lower --learning_rate, "
+                    "lengthen --warmup_steps, clip with --max_grad_norm 1 or less, or use --bf16 instead of --fp16. "
+                    f"{kept}"
+                )
 
-    def _diverged(self, step: "_Watched") -> DivergedError:
-        checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs)
-        kept = "There is no earlier checkpoint."
-        if checkpoint is not None:
-            kept = f"{checkpoint} is good; to start from its weights, pass it as --model to a new run."
-        return DivergedError(
-            f"Training diverged at step {step.number}: loss {float(step.loss):.4g}, gradient norm "
-            f"{float(step.grad_norm):.4g}, learning rate {step.learning_rate:.3g}. Lower --learning_rate, lengthen "
-            f"--warmup_steps, clip with --max_grad_norm 1 or less, or use --bf16 instead of --fp16. {kept}"
-        )
 
-    def _seal(self, limit: int | None) -> None:
-        """Seal the checkpoint that was written, and delete those that exceed the limit."""
-        assert self._unsealed is not None
-        checkpoint = self._unsealed
-        self.accelerator.wait_for_everyone()
-        if self.args.should_save:
-            seal_checkpoint(checkpoint, self._needs)
-        self._unsealed = None
-        if self.args.should_save:
+class _SealCheckpoint(TrainerCallback):
+    """Seals a checkpoint that was written, before other callbacks are told of it, and deletes those beyond a limit."""
+
+    def __init__(self, trainer: ResumableTrainer, limit: int | None) -> None:
+        self._trainer, self._limit = trainer, limit
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        trainer, checkpoint = self._trainer, self._trainer._unsealed
+        assert checkpoint is not None
+        trainer.accelerator.wait_for_everyone()
+        if args.should_save:
+            seal_checkpoint(checkpoint, trainer._needs)
+        trainer._unsealed = None
+        if args.should_save:
             checkpoints = sort_checkpoints(str(checkpoint.parent))
             later = checkpoints[checkpoints.index(str(checkpoint)) + 1 :]
-            complete = [path for path in later if missing_from_checkpoint(path, self._needs) is None]
+            complete = [path for path in later if missing_from_checkpoint(path, trainer._needs) is None]
             for attempt in set(later) - set(complete):
                 shutil.rmtree(attempt)  # left by a call that did not complete it
             # Complete ones belong to another run in this folder; the one just written must count as the newest.
-            best = self.state.best_model_checkpoint
-            rotate_checkpoints(str(checkpoint.parent), limit, best, use_mtime=bool(complete))
+            best = state.best_model_checkpoint
+            rotate_checkpoints(str(checkpoint.parent), self._limit, best, use_mtime=bool(complete))
