@@ -108,12 +108,12 @@ def build_token_store(
     store = StoreSettings(**settings)
     store.check_reasons()
     path = Path(path)
-    kept = _corpus_filter(store, tokenizer)
+    kept = _corpus_filter(store, tokenizer) if store.drop else None
     if store.num_shards > 1:
         path = path / SHARD.format(store.shard_index, store.num_shards)
     fingerprint = tokenizer_fingerprint(tokenizer)
     recorded: dict[str, str] = {}
-    if store.drop:
+    if kept is not None:
         filters = settings_of(FilterSettings, store) | {"drop": [reason for reason in REASONS if reason in store.drop]}
         recorded[FILTERS] = json.dumps(filters, sort_keys=True)
     check_output_files([path], overwrite or store.append)
@@ -126,7 +126,7 @@ def build_token_store(
                 raise ValueError(f"{path} was built with other filters (drop and its settings); repeat them.")
         elif earlier and store_metadata(path).get("format") != FORMAT:
             raise ValueError(f"{path} is not a token store, so it is not replaced; name another place.")
-        lines = kept.lines(lines) if store.drop else lines
+        lines = lines if kept is None else kept.lines(lines)
         if store.num_shards > 1 and store.shard_by == "documents":
             lines = _every_nth_document(lines, store.shard_index, store.num_shards)
         folder = path.with_name(f".{path.name}.partial")
@@ -138,7 +138,7 @@ def build_token_store(
             if not any(folder.iterdir()):
                 folder.rmdir()
             raise
-        if store.drop:
+        if kept is not None:
             logger.info("What is left out:\n%s", kept.report)
         if not any(array_length(file, "tokens") for file in files):
             shutil.rmtree(folder)
@@ -152,7 +152,7 @@ def build_token_store(
             summary = check_store(path, fingerprint)
         else:
             with write() as temporary:
-                if store.drop:
+                if kept is not None:
                     recorded[LEFT_OUT] = _left_out(kept.report, parts[0])
                 summary = _join(parts, fingerprint, temporary, recorded, encoder.dtype)
                 write_text(joined, _in_words(files, temporary))
@@ -359,7 +359,7 @@ def _join(
     zero = [np.zeros(1, np.int64)]
     arrays: dict[str, tuple[int, Iterable[np.ndarray]]] = {
         "document_starts": (documents + 1, chain(zero, _document_ends(files))),
-        "sentence_starts": (sentences + 1, chain(zero, _sentence_ends(files))),
+        "sentence_starts": (sentences + 1, chain(zero, _ends(files, "sentence_starts", "tokens"))),
         "tokens": (tokens, chain.from_iterable(array_pieces(file, "tokens") for file in files)),
     }
     write_arrays(path, metadata, arrays, token_type)
@@ -368,22 +368,20 @@ def _join(
 
 def _document_ends(files: Iterable[Path]) -> Iterator[np.ndarray]:
     """Yield the index of the last sentence of each document, plus 1, without documents that have no sentences."""
-    sentences = last = 0
-    for file in files:
-        for piece in array_pieces(file, "document_starts", skip=1):
-            ends = piece + sentences
-            ends = ends[np.diff(ends, prepend=last) > 0]
-            if len(ends):
-                last = ends[-1]
-                yield ends
-        sentences += array_length(file, "sentence_starts") - 1
+    last = 0
+    for ends in _ends(files, "document_starts", "sentence_starts"):
+        ends = ends[np.diff(ends, prepend=last) > 0]
+        if len(ends):
+            last = ends[-1]
+            yield ends
 
 
-def _sentence_ends(files: Iterable[Path]) -> Iterator[np.ndarray]:
-    tokens = 0
+def _ends(files: Iterable[Path], name: str, of: str) -> Iterator[np.ndarray]:
+    """Yield offsets into `of` without the first 0, continued from file to file."""
+    before = 0
     for file in files:
-        yield from (piece + tokens for piece in array_pieces(file, "sentence_starts", skip=1))
-        tokens += array_length(file, "tokens")
+        yield from (piece + before for piece in array_pieces(file, name, skip=1))
+        before += array_length(file, of) - (of != "tokens")
 
 
 def read_documents(

@@ -1,6 +1,6 @@
 """The card of a pretrained model, and the fill-mask examples on it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,11 @@ def write_pretraining_card(
 ) -> None:
     """Write `README.md`; `wall_time` is in seconds, None if unknown."""
     summary = store.summary
+    sources = arguments.text or [str(arguments.data)]
+    names = [
+        plain_text(source.described if isinstance(source, GivenData) else Path(source).name) for source in sources
+    ]
+    rest = len(names) - _FILES_NAMED
     write_card(
         checkpoint.path,
         CardContent(
@@ -78,7 +83,7 @@ def write_pretraining_card(
             model=describe_model(checkpoint),
             summary=f"A BERT model pretrained with {OBJECTIVES[arguments.objective].described}.",
             training=TrainingDescription(
-                corpus=_corpus(arguments.text or [str(arguments.data)]),
+                corpus=", ".join(names[:_FILES_NAMED]) + (f" and {rest} more" if rest > 0 else ""),
                 documents=summary.documents,
                 sentences=summary.sentences,
                 tokens=summary.tokens,
@@ -90,14 +95,6 @@ def write_pretraining_card(
             examples=examples,
         ),
     )
-
-
-def _corpus(sources: Sequence[str | GivenData]) -> str:
-    names = [
-        plain_text(source.described if isinstance(source, GivenData) else Path(source).name) for source in sources
-    ]
-    rest = len(names) - _FILES_NAMED
-    return ", ".join(names[:_FILES_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _hyperparameters(arguments: PretrainingArguments) -> dict[str, Any]:

@@ -247,11 +247,12 @@ class RunArguments(RecordArguments):
         return settings
 
     def _refuse_unheeded(self) -> None:
+        options = TrainingArguments.__dataclass_fields__
         for name, instead in self.unheeded.items():
-            if (value := getattr(self, name)) != _default(name):
+            if (value := getattr(self, name)) != default_of(options[name]):
                 shown = "set" if name == "hub_token" else repr(value)
                 raise ValueError(f"{name} is {shown}; {instead}.")
-        for name, default in (("eval_steps", None), ("save_steps", _default("save_steps"))):
+        for name, default in (("eval_steps", None), ("save_steps", options["save_steps"].default)):
             strategy = name.replace("steps", "strategy")
             if getattr(self, name) != default and getattr(self, strategy) in ("epoch", IntervalStrategy.EPOCH):
                 raise ValueError(
@@ -285,10 +286,6 @@ def _multiplies_bfloat16(use_cpu: bool) -> bool:
     if torch.cuda.is_available() and not use_cpu:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return bool(bfloat16_features())
-
-
-def _default(name: str) -> Any:
-    return default_of(TrainingArguments.__dataclass_fields__[name])
 
 
 def check_objects(arguments: TrainingArguments) -> None:
