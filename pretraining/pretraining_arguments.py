@@ -325,19 +325,17 @@ class PretrainingArguments(
         """The phases of the run, between the steps at which objective, maximum length or batch size change."""
         causal_steps = round(self.causal_share * self.max_steps)
         ramp = self._ramp()
-        long_from = None
+        long_from, others = None, f"max_steps {self.max_steps}"
         if self.phase2_max_length is not None:
             steps = round(self.phase2_steps if self.phase2_steps >= 1 else self.phase2_steps * self.max_steps)
-            long_from = self.max_steps - max(steps, 1)
-            for name, end in (
-                ("causal_share", causal_steps),
-                ("batch_ramp", max(ramp, default=0)),
-            ):
-                if end >= long_from:
-                    raise ValueError(
-                        f"{name} is {getattr(self, name)} and phase2_steps {self.phase2_steps}; together they leave "
-                        "nothing of max_steps for the first phase."
-                    )
+            long_from, others = self.max_steps - max(steps, 1), f"phase2_steps {self.phase2_steps}"
+        limit = self.max_steps if long_from is None else long_from  # -1 if epochs are counted
+        for name, end in (("causal_share", causal_steps), ("batch_ramp", max(ramp, default=0))):
+            if end >= limit >= 0:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)} and {others}; together they leave nothing of max_steps for what "
+                    "follows."
+                )
         begins = sorted({0, causal_steps, long_from or 0, *ramp})
         phases = []
         for begin, last_step in zip(begins, [*begins[1:], None], strict=True):

@@ -2,13 +2,12 @@
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from transformers.trainer_utils import sort_checkpoints
 
-from ..files import readable_disk_errors, write_json
+from ..files import write_json
 
 logger = logging.getLogger(__name__)
 
@@ -77,14 +76,3 @@ def missing_files(checkpoint: Path, needs: RequiredFiles) -> str | None:
         if not any(next(checkpoint.glob(name), None) for name in names):
             return f"no {names[0]}"
     return None
-
-
-@contextmanager
-def explain_save_errors(path: str | Path, needs: RequiredFiles = REQUIRED_TO_RESUME) -> Iterator[None]:
-    """Report write errors of a run in one sentence that names the last checkpoint."""
-    checkpoint = last_complete_checkpoint(Path(path).parent, needs)
-    kept = f"{checkpoint} is complete" if checkpoint else "no checkpoint is there"
-    if checkpoint and needs is not FOR_ITS_WEIGHTS:
-        kept += ": the same command continues from there"
-    with readable_disk_errors(path, kept):
-        yield

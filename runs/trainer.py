@@ -28,6 +28,7 @@ from transformers.trainer_utils import (
     sort_checkpoints,
 )
 
+from ..files import readable_disk_errors
 from .callbacks import ReadableProgress, SaveAfterEvaluation, TimeBudget
 from .checkpoints import (
     COMPLETE_FILE,
@@ -35,7 +36,6 @@ from .checkpoints import (
     REQUIRED_TO_RESUME,
     WITH_FP16,
     RequiredFiles,
-    explain_save_errors,
     last_complete_checkpoint,
     missing_files,
     missing_from_checkpoint,
@@ -306,7 +306,11 @@ class ResumableTrainer(Trainer):
             if self._unsealed is None:
                 raise
             shutil.rmtree(self._unsealed, ignore_errors=True)
-            with explain_save_errors(self._unsealed, self._needs):
+            checkpoint = last_complete_checkpoint(self._unsealed.parent, self._needs)
+            kept = f"{checkpoint} is complete" if checkpoint else "no checkpoint is there"
+            if checkpoint and not self.args.save_only_model:
+                kept += ": the same command continues from there"
+            with readable_disk_errors(self._unsealed, kept):
                 raise
 
     def set_initial_training_values(self, *args: Any, **kwargs: Any) -> Any:

@@ -216,6 +216,7 @@ OF_PRETRAINING = [
     ({"eval_steps": 10, "eval_strategy": "epoch"}, "eval_steps is 10 and eval_strategy is 'epoch'; pass"),
     ({"causal_share": 0.4, "max_steps": -1}, "max_steps is not set; a causal start"),
     ({"causal_share": 0.95, "phase2_max_length": 256}, "causal_share is 0.95 and .*leave nothing of max_steps"),
+    ({"causal_share": 0.96, "max_steps": 10}, "causal_share is 0.96 and max_steps 10; .*leave nothing of max_steps"),
     ({"batch_ramp": 0.2}, "batch_ramp is 0.2, .* gradient_accumulation_steps 1; a batch grows"),
     ({"batch_ramp": 0.2, "gradient_accumulation_steps": 4, "max_steps": -1}, "batch_ramp is 0.2, with max_steps -1"),
     (
