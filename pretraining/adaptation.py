@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from ..files import only_errors, read_json_object, write_json
-from ..files.options import Group, check_required, option, settings_of
+from ..files.options import Group, check_required, option
 from ..metrics import HiddenWords, fitting_words, hidden_words, word_loss
 from ..tokenization import MyBertTokenizer
 from .pretraining_arguments import PretrainingArguments
@@ -29,6 +29,7 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
     """Settings of `adapt`: those of new pieces and of `pretrain`, with defaults for an already trained model."""
 
     group = Group.TRAINING
+    command = "adapt"
     model: str | None = option(
         None, "Model to adapt, folder or Hub name.", group=Group.INPUT, required=True, positional=1
     )
@@ -51,14 +52,6 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
                 "model's own tokenizer."
             )
         super().__post_init__()
-
-    def new_pieces_settings(self) -> NewPiecesSettings | None:
-        """Settings for extending the model's vocabulary; None to keep it."""
-        return NewPiecesSettings(**settings_of(NewPiecesSettings, self)) if self.new_pieces else None
-
-    def decisive(self) -> dict[str, Any]:
-        """The settings that determine the result of a run, as JSON values, without the data."""
-        return super().decisive() | {"command": "adapt"}
 
 
 def adapt(arguments: AdaptArguments) -> dict[str, Any]:

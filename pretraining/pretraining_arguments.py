@@ -130,6 +130,7 @@ class PretrainingArguments(
     """
 
     group = Group.TRAINING
+    command = "pretrain"
     unheeded = RunArguments.unheeded | {
         "do_predict": "pretraining predicts nothing; mybert predict does with a fine-tuned model",
         "label_smoothing_factor": "mybert pretrain ignores it: the losses are the paper's",
@@ -368,8 +369,8 @@ class PretrainingArguments(
         }
 
     def new_pieces_settings(self) -> NewPiecesSettings | None:
-        """Settings for extending the vocabulary of the initial model; None to keep it."""
-        return None
+        """These settings if they extend the vocabulary of the initial model; None to keep it."""
+        return self if isinstance(self, NewPiecesSettings) and self.new_pieces else None
 
     def batch_size(self, phase: Phase) -> int:
         """Sequences of an optimizer step in a phase, over all devices and micro-batches."""
@@ -382,7 +383,8 @@ class PretrainingArguments(
             [phase.objective, phase.max_length, self.batch_size(phase), phase.last_step] for phase in self.phases()
         ]
         # Batch sizes are compared in total, however they are divided among processes.
-        return {"command": "pretrain"} | deciding(self) | {"phases (objective, length, batch size, last step)": phases}
+        name = "phases (objective, length, batch size, last step)"
+        return {"command": self.command} | deciding(self) | {name: phases}
 
     def model_config(self, tokenizer: MyBertTokenizer) -> MyBertConfig:
         """Configuration of the model: a new one for a tokenizer, or that of the initial model.
