@@ -17,7 +17,8 @@ from .command_line.console import (
     print_mistake,
     sentence_for_command,
 )
-from .files import INTERRUPTED, interruptible, user_message
+from .files.errors import user_message
+from .files.processes import INTERRUPTED, interruptible
 
 NOBODY_READS = 141  # exit status of a command whose output pipe is closed, as in shells
 _HELP = {"-h", "--help", "--help_all", "--help-all"}

@@ -18,17 +18,10 @@ import yaml
 from tqdm import tqdm
 
 from .. import modeling_mybert
-from ..files import (
-    INTERRUPTED,
-    describe_environment,
-    expand_paths,
-    interruptible,
-    only_errors,
-    open_text,
-    own_process,
-    user_message,
-)
-from ..files.machine import describe_waiting
+from ..files.errors import user_message
+from ..files.machine import describe_environment, describe_waiting
+from ..files.processes import INTERRUPTED, interruptible, only_errors, own_process
+from ..files.text import expand_paths, open_text
 from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..pretraining import PretrainingArguments
 

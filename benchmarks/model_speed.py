@@ -20,9 +20,12 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from ..files import check_not_read, check_output_files, own_process, read_rows, refuse_address, write_text
+from ..files.errors import refuse_address
 from ..files.machine import bfloat16_features
 from ..files.options import AT_LEAST_1, Group, check_options, option
+from ..files.output import check_not_read, check_output_files, write_text
+from ..files.processes import own_process
+from ..files.source import read_rows
 from ..modeling_mybert import IGNORE_INDEX, linear_kernels, set_linear_kernel
 from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..modeling_mybert.linear_mybert import gradient_of_states, gradient_of_weight, multiply

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from transformers import BertModel
 
-from ..files import no_warnings
+from ..files.processes import no_warnings
 from .harness import PEER, Batch, matched_models, random_batch, timed
 
 GROUP = 8  # rows of a group of `sorted_by_length`

@@ -20,7 +20,7 @@ import yaml
 from transformers import HfArgumentParser, TrainingArguments
 from transformers.hf_argparser import string_to_bool
 
-from ..files import refuse_address
+from ..files.errors import refuse_address
 from ..files.options import Group, contradicting, may_be_none
 from ..files.yaml_files import yaml_nodes, yaml_value
 from .command_table import COMMANDS, Command

@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from ..files import WEIGHTS_FILE, read_json_object
+from ..files.checkpoint import WEIGHTS_FILE, read_json_object
 from ..metrics import GOOGLE_LABELS
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
@@ -20,8 +20,8 @@ from ..tokenization.vocab import looks_accented, looks_cased
 from .google_source import ConversionPlan, GoogleSource, GoogleVariables, open_source, plan_conversion
 from .key_map import ACTIVATIONS, HEADS, RATES, SIZES, SLOTS, WeightRow, find_head, name_in_model, sizes_of
 from .model_folder import ModelFolder, new_model_folder
-from .options import FromGoogleOptions
-from .tensorflow import TensorBundle, read_tensor_bundle
+from .options import ConvertGoogleArguments
+from .tensorflow import TensorBundle
 from .verification import ConversionReport, require, verify_against_google, write_conversion_report
 
 logger = logging.getLogger(__name__)
@@ -41,8 +41,8 @@ def convert_google_checkpoint(
         source: A folder, a checkpoint prefix, a `.zip` or `.tar.gz` archive, or a SavedModel folder; TensorFlow 1
             (google-research/bert) or TF2 (model garden, TF-Hub).
         output_dir: The model folder; it is created at the end, on success.
-        head: Kind of model, see `FromGoogleOptions`; by default it follows from the variables.
-        **options: The other fields of `FromGoogleOptions`, such as `labels=["no", "yes"]`.
+        head: Kind of model, such as "classifier"; by default it follows from the variables.
+        **options: Those of `mybert convert google`, such as `labels=["no", "yes"]`.
 
     Returns:
         The report, which is also in the folder as `conversion.json`, with a model card.
@@ -52,11 +52,10 @@ def convert_google_checkpoint(
             other files.
         OSError: If a file is missing, or `output_dir` cannot be written.
     """
-    settings = FromGoogleOptions(head=head, **options)
+    settings = ConvertGoogleArguments(source=os.fspath(source), output_dir=os.fspath(output_dir), head=head, **options)
     head = find_head(head) if head else None
     with open_source(source) as found, new_model_folder(output_dir, settings.overwrite, source) as folder:
-        bundle = read_tensor_bundle(found.prefix)
-        variables = GoogleVariables(bundle)
+        variables = GoogleVariables(found.prefix)
         head = head or variables.head()
         config_path = Path(settings.config_file) if settings.config_file else found.config_file
         fields, decisions = _read_configuration(config_path, variables)
@@ -71,13 +70,13 @@ def convert_google_checkpoint(
         except ValueError as error:
             raise ValueError(f"{config_path or found.prefix}: {error}") from error
         plan = plan_conversion(variables, config, head, settings.ignore)
-        bundle.verify(chain(*plan.ignored.values()))  # variables that are used are verified when read
+        variables.bundle.verify(chain(*plan.ignored.values()))  # variables that are used are verified when read
 
         parameters = chain(plan.parameters(), _initialise(plan.initialised, config, settings.seed))
         tensors = {name_in_model(name, head): value for name, value in parameters}
         save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
         del tensors
-        decisions += _write_tokenizer(folder, found, bundle, config, settings)
+        decisions += _write_tokenizer(folder, found, variables.bundle, config, settings)
         config.save_pretrained(folder)
         step, moments = None, set[str]()
         if settings.optimizer:
@@ -85,10 +84,10 @@ def convert_google_checkpoint(
         ignored = {kind: tuple(key for key in keys if key not in moments) for kind, keys in plan.ignored.items()}
         report = None
         if settings.verify:
-            report = require(verify_against_google(str(source), plan, ModelFolder(folder)), output_dir)
+            report = require(verify_against_google(settings.source, plan, ModelFolder(folder)), output_dir)
         result = ConversionReport(
-            source=str(source),
-            output=str(output_dir),
+            source=settings.source,
+            output=settings.output_dir,
             head=head,
             decisions=tuple(decisions),
             parameters=len(plan.used),
@@ -123,7 +122,7 @@ def _read_configuration(path: Path | None, variables: GoogleVariables) -> tuple[
 
 
 def _name_labels(
-    settings: FromGoogleOptions, head: str, hidden_size: int, variables: GoogleVariables
+    settings: ConvertGoogleArguments, head: str, hidden_size: int, variables: GoogleVariables
 ) -> tuple[list[str], str]:
     """Return the names of a classifier's classes in the order of its rows, and a note on where they come from."""
     number = variables.num_labels(hidden_size)
@@ -164,7 +163,7 @@ def _write_tokenizer(
     found: GoogleSource,
     bundle: TensorBundle,
     config: MyBertConfig,
-    settings: FromGoogleOptions,
+    settings: ConvertGoogleArguments,
 ) -> list[str]:
     path = Path(settings.vocab_file) if settings.vocab_file else found.vocab_file
     do_lower_case, strip_accents = settings.do_lower_case, settings.strip_accents

@@ -28,9 +28,18 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..files import refuse_address
+from ..files.errors import refuse_address
 from .key_map import GROUPS, HEADS, IGNORED, UNUSED_BY_HEAD, WeightRow, sizes_of, trunk_rows
-from .tensorflow import GRAPH_KEY, SUFFIX, MalformedError, ObjectGraph, TensorBundle, naming, refuse_old_format
+from .tensorflow import (
+    GRAPH_KEY,
+    SUFFIX,
+    MalformedError,
+    ObjectGraph,
+    TensorBundle,
+    naming,
+    read_tensor_bundle,
+    refuse_old_format,
+)
 
 # Names that start with `._` are macOS's metadata files.
 _NEEDED = re.compile(r"(?!\._)(bert_config\.json|vocab\.txt|checkpoint|.+\.index|.+\.data-\d{5}-of-\d{5})")
@@ -260,8 +269,8 @@ class GardenGraph(ObjectGraph):
 class GoogleVariables:
     """The variables of a checkpoint under the names of `key_map`, whatever their keys are."""
 
-    def __init__(self, bundle: TensorBundle) -> None:
-        self.bundle = bundle
+    def __init__(self, prefix: Path) -> None:
+        self.bundle = bundle = read_tensor_bundle(prefix)
         self.layout = "keras" if any(key == GRAPH_KEY or key.endswith(SUFFIX) for key in bundle) else "google"
         if self.layout == "google":
             self.num_layers = len({match[1] for key in bundle if (match := _LAYER.match(key))})

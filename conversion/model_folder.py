@@ -10,7 +10,8 @@ import torch
 from safetensors import safe_open
 
 from .. import modeling_mybert
-from ..files import COMPANIONS, FIELDS_OF_A_HEAD, MODEL_FOLDER, Checkpoint, output_to
+from ..files.checkpoint import COMPANIONS, FIELDS_OF_A_HEAD, Checkpoint
+from ..files.output import MODEL_FOLDER, output_to
 from ..modeling_mybert import MyBertConfig
 from .key_map import GROUPS, HEADS, TIED, WeightRow, head_of_class, model_rows
 
@@ -41,7 +42,7 @@ class ModelFolder:
         self.head = head or str(named)
         if named not in (None, self.head):
             self.config = {name: value for name, value in self.config.items() if name not in FIELDS_OF_A_HEAD}
-        self._names = {_parameter(name): name for name in self._checkpoint.tensor_files}
+        self._names = {_parameter(name): name for name in self._checkpoint.tensors}
 
     def __contains__(self, parameter: str) -> bool:
         return parameter in self._names
@@ -52,7 +53,7 @@ class ModelFolder:
     def read(self, parameter: str) -> torch.Tensor:
         # Reopened every time: a mapped page counts as memory for as long as its file stays mapped.
         name = self._names[parameter]
-        with safe_open(self._checkpoint.tensor_files[name], framework="pt") as weights:
+        with safe_open(self._checkpoint.tensors[name][0], framework="pt") as weights:
             return weights.get_tensor(name)  # in its stored dtype
 
     def rows(self) -> list[WeightRow]:

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from ..files import no_warnings, write_json
+from ..files.output import write_json
+from ..files.processes import no_warnings
 from .key_map import HEADS
 from .model_folder import ModelFolder, new_model_folder
-from .options import OnnxOptions
+from .options import ConvertOnnxArguments
 from .transformers_bert import OUR_FIELDS, copy_what_goes_along
 from .verification import REPORT_FILE, OnnxReport, example_batch
 
@@ -47,7 +48,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
         output_dir: Folder to write. It is created at the end, after the comparison. It gets `model.onnx` (and
             `model.onnx.data` if the weights are too large for one file), `config.json`, the tokenizer and
             sentence-transformers' files if the source has them, and the report as `conversion.json`.
-        **options: Fields of `OnnxOptions`.
+        **options: Those of `mybert convert onnx`, such as `int8=True`.
 
     Returns:
         The report.
@@ -59,7 +60,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
         ImportError: If onnx, onnxruntime or onnxscript is missing.
     """
     _require_extra()
-    settings = OnnxOptions(**options)
+    settings = ConvertOnnxArguments(model=os.fspath(model_dir), output_dir=os.fspath(output_dir), **options)
     source = ModelFolder(model_dir)
     with new_model_folder(output_dir, settings.overwrite, model_dir) as folder:
         source.parameters()  # raises an error if one is missing

@@ -1,4 +1,4 @@
-"""The options of every conversion: defined here, keywords of the functions and flags of the commands."""
+"""The arguments of the commands `mybert convert ...`; their options are also keywords of the functions."""
 
 from dataclasses import dataclass
 
@@ -27,8 +27,8 @@ class ConversionOptions(OutputOptions):
 
 
 @dataclass(kw_only=True)
-class FromBertOptions(ConversionOptions):
-    """Options of `from_transformers_bert`."""
+class ImportOptions(ConversionOptions):
+    """Options of conversions to MyBERT."""
 
     group = Group.CONVERSION
     head: str | None = option(
@@ -41,10 +41,25 @@ class FromBertOptions(ConversionOptions):
 
 
 @dataclass(kw_only=True)
-class FromGoogleOptions(FromBertOptions):
-    """Options of `convert_google_checkpoint`."""
+class ConvertBertArguments(ImportOptions):
+    """A BERT folder of transformers to a MyBERT model folder."""
+
+    group = Group.INPUT
+    model: str = option(help="BERT model folder, or name on the Hub.", positional=1)
+    output_dir: str = option(help="Model folder to write.", comes_last=True, positional=2)
+
+
+@dataclass(kw_only=True)
+class ConvertGoogleArguments(ImportOptions):
+    """Google's checkpoint to a MyBERT model folder."""
 
     group = Group.CONVERSION
+    source: str = option(
+        help="Folder, checkpoint prefix, .zip or .tar.gz archive, or SavedModel folder.",
+        group=Group.INPUT,
+        positional=1,
+    )
+    output_dir: str = option(help="Model folder to write.", group=Group.INPUT, comes_last=True, positional=2)
     config_file: str | None = option(
         None,
         "bert_config.json, if it is not beside the checkpoint or in the folder above. A TF2 checkpoint can do "
@@ -77,20 +92,38 @@ class FromGoogleOptions(FromBertOptions):
 
 
 @dataclass(kw_only=True)
-class ToGoogleOptions(ConversionOptions):
-    """Options of `export_google_checkpoint`."""
+class ConvertToGoogleArguments(ConversionOptions):
+    """A model folder to a checkpoint that Google's TensorFlow 1 code restores."""
 
     group = Group.CONVERSION
+    model: str = option(help="MyBERT or BERT model folder.", group=Group.INPUT, positional=1)
+    output: str = option(
+        help="Prefix of the checkpoint to write, such as out/bert_model.ckpt, or a folder (out/).",
+        group=Group.INPUT,
+        comes_last=True,
+        positional=2,
+    )
     allow_other_activation: bool = option(
         False, "Write a model whose activation Google's code does not compute, with a warning."
     )
 
 
 @dataclass(kw_only=True)
-class OnnxOptions(OutputOptions):
-    """Options of `export_onnx`."""
+class ConvertToBertArguments(ConversionOptions):
+    """A MyBERT model folder to a plain BERT folder that other tools serve."""
+
+    group = Group.INPUT
+    model: str = option(help="MyBERT model folder.", positional=1)
+    output_dir: str = option(help="BERT folder to write.", comes_last=True, positional=2)
+
+
+@dataclass(kw_only=True)
+class ConvertOnnxArguments(OutputOptions):
+    """A model folder to ONNX, for ONNX Runtime and what is built on it."""
 
     group = Group.CONVERSION
+    model: str = option(help="MyBERT or BERT model folder.", group=Group.INPUT, positional=1)
+    output_dir: str = option(help="Folder to write.", group=Group.INPUT, comes_last=True, positional=2)
     int8: bool = option(
         False,
         "Write model_int8.onnx as well: int8 weights in all matrix products with weights, one scale for each "

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ..files import companion_files, output_to, write_json, write_lines
+from ..files.checkpoint import companion_files
+from ..files.output import output_to, write_json, write_lines
 from ..metrics import google_row_order, has_unnamed_labels
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
 from .key_map import ACTIVATIONS, GROUPS, HEADS, RATES, SIZES, UNUSED_BY_HEAD, WeightRow, sizes_of
 from .model_folder import ModelFolder
-from .options import ToGoogleOptions
+from .options import ConvertToGoogleArguments
 from .tensorflow import bundle_files, write_tensor_bundle
 from .verification import ConversionReport, require, verify_conversion
 
@@ -41,14 +42,14 @@ def export_google_checkpoint(
         model_dir: A MyBERT (or BERT) model folder.
         prefix: Prefix of the checkpoint, such as `out/bert_model.ckpt`; in a folder (an existing one, or a name that
             ends in a slash) that file name is used.
-        **options: Fields of `ToGoogleOptions`.
+        **options: Those of `mybert convert to-google`, such as `overwrite=True`.
 
     Raises:
         ValueError: If the folder is incomplete, the model is one that Google's graph cannot express, Google's code
             does not have the activation, or one of the files exists.
         OSError: If they cannot be written.
     """
-    settings = ToGoogleOptions(**options)
+    settings = ConvertToGoogleArguments(model=os.fspath(model_dir), output=os.fspath(prefix), **options)
     is_folder = os.fspath(prefix).endswith(("/", os.sep)) or Path(prefix).is_dir()
     prefix = Path(prefix, "bert_model.ckpt") if is_folder else Path(prefix)
     folder = ModelFolder(model_dir)

@@ -11,20 +11,13 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from ..files import (
-    COMPANIONS,
-    WEIGHTS_FILE,
-    Checkpoint,
-    check_available,
-    copy_companions,
-    read_json_object,
-    write_json,
-)
+from ..files.checkpoint import COMPANIONS, WEIGHTS_FILE, Checkpoint, check_available, copy_companions, read_json_object
+from ..files.output import write_json
 from ..hub_card.examples import IMPORT
 from ..tokenization import MyBertTokenizer
 from .key_map import GROUPS, HEADS, UNUSED_BY_HEAD, find_head, name_in_model
 from .model_folder import ModelFolder, new_model_folder
-from .options import ConversionOptions, FromBertOptions
+from .options import ConvertBertArguments, ConvertToBertArguments
 from .verification import MODEL_CARD, ConversionReport, require, verify_folder, write_conversion_report
 
 _SETTINGS, _VOCABULARIES = "tokenizer_config.json", ("tokenizer.json", "vocab.txt", "spiece.model")
@@ -48,7 +41,7 @@ def to_transformers_bert(
     Args:
         model_dir: A MyBERT model folder.
         output_dir: The folder to write; it is created at the end, on success.
-        **options: Fields of `ConversionOptions`.
+        **options: Those of `mybert convert to-bert`, such as `overwrite=True`.
 
     Raises:
         ValueError: If the folder is incomplete, the result differs, or `output_dir` contains other files.
@@ -57,7 +50,8 @@ def to_transformers_bert(
     folder = ModelFolder(model_dir)
     folder.require_usual_heads()
     config = {name: value for name, value in folder.config.items() if name not in OUR_FIELDS}
-    return _convert(folder, model_dir, output_dir, "bert", config, ConversionOptions(**options))
+    settings = ConvertToBertArguments(model=os.fspath(model_dir), output_dir=os.fspath(output_dir), **options)
+    return _convert(folder, "bert", config, settings)
 
 
 def from_transformers_bert(
@@ -71,18 +65,18 @@ def from_transformers_bert(
         model_dir: A BERT model folder with safetensors weights, or the name of one on the Hub; names from before
             2020 (`LayerNorm.gamma`) are accepted.
         output_dir: The folder to write; it is created at the end, on success.
-        head: Kind of model, see `FromBertOptions`; by default the one in `architectures`. Weights of another head are
+        head: Kind of model, such as "classifier"; by default the one in `architectures`. Weights of another head are
             left out, as the report says: `bert-base-uncased` has those of `pretraining`.
-        **options: The other fields of `FromBertOptions`.
+        **options: Those of `mybert convert bert`, such as `overwrite=True`.
 
     Raises:
         ValueError: If the folder is incomplete or has features that MyBERT lacks, the result differs, or `output_dir`
             contains other files.
         OSError: If it cannot be written.
     """
-    settings = FromBertOptions(head=head, **options)
+    settings = ConvertBertArguments(model=os.fspath(model_dir), output_dir=os.fspath(output_dir), head=head, **options)
     folder = ModelFolder(_local(model_dir), find_head(head) if head else None)
-    return _convert(folder, model_dir, output_dir, "mybert", folder.config, settings)
+    return _convert(folder, "mybert", folder.config, settings)
 
 
 def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
@@ -103,11 +97,9 @@ def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
 
 def _convert(
     folder: ModelFolder,
-    source: str | os.PathLike[str],
-    output_dir: str | os.PathLike[str],
     model_type: str,
     config: dict[str, Any],
-    settings: ConversionOptions,
+    settings: ConvertBertArguments | ConvertToBertArguments,
 ) -> ConversionReport:
     folder.configuration()  # raises an error if MyBERT does not support it
     prefix = "MyBert" if model_type == "mybert" else "Bert"
@@ -116,7 +108,7 @@ def _convert(
         problem = "is_decoder is true; MyBERT then pools the last token, transformers' bert the first"
         raise ValueError(f"{folder.path}: {problem}")
     left_over = folder.left_over()
-    with new_model_folder(output_dir, settings.overwrite, source) as output:
+    with new_model_folder(settings.output_dir, settings.overwrite, settings.model) as output:
         tensors = {name_in_model(name, folder.head): folder.read(name) for name in names}
         save_file(tensors, output / WEIGHTS_FILE, metadata={"format": "pt"})
         del tensors
@@ -124,10 +116,12 @@ def _convert(
         config = config | {"model_type": model_type, "architectures": architectures}
         write_json(output / "config.json", config, sort_keys=True)
         decisions = copy_what_goes_along(folder, output)
-        report = require(verify_folder(folder, ModelFolder(output)), output_dir) if settings.verify else None
+        report = None
+        if settings.verify:
+            report = require(verify_folder(folder, ModelFolder(output)), settings.output_dir)
         result = ConversionReport(
-            source=str(source),
-            output=str(output_dir),
+            source=settings.model,
+            output=settings.output_dir,
             head=folder.head,
             decisions=tuple(decisions),
             parameters=len(names),
@@ -136,7 +130,7 @@ def _convert(
         )
         if (folder.path / MODEL_CARD).is_file():
             card = (folder.path / MODEL_CARD).read_text(encoding="utf-8", errors="surrogateescape")
-            card = _card_of(model_type, card, folder.path, Path(output_dir))
+            card = _card_of(model_type, card, folder.path, Path(settings.output_dir))
             (output / MODEL_CARD).write_text(card, encoding="utf-8", errors="surrogateescape", newline="")
         write_conversion_report(output, result)
     return result

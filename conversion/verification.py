@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..files import write_json
+from ..files.output import write_json
 from ..hub_card import CardContent, write_card
 from ..metrics import google_row_order
 from .google_source import ConversionPlan, GoogleVariables, open_source, plan_conversion
 from .key_map import HEADS, TIED
 from .model_folder import ModelFolder
-from .tensorflow import read_tensor_bundle
 
 _SHAPE = (2, 3, 16)  # of the batch that a model runs: texts, choices, tokens
 _TOLERANCE = 1e-4  # between two implementations of one model on the same weights; measured: below 1e-5
@@ -188,8 +187,7 @@ def verify_conversion(
     folder = ModelFolder(model_dir)
     config = folder.configuration()
     with open_source(source) as found:
-        bundle = read_tensor_bundle(found.prefix)
-        plan = plan_conversion(GoogleVariables(bundle), config, folder.head, ignore)
+        plan = plan_conversion(GoogleVariables(found.prefix), config, folder.head, ignore)
         return verify_against_google(str(source), plan, folder)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..files import only_errors
+from ..files.processes import only_errors
 from ..visualization.pictures import BLUE, QUIET_COLOUR, TEXT_COLOUR, new_figure, picture_path, write_figure
 
 if TYPE_CHECKING:

@@ -13,17 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ..files import (
-    check_output_folder,
-    clear_folder,
-    expand_paths,
-    locked,
-    read_json_object,
-    write_json,
-    write_lines,
-    write_separated,
-)
+from ..files.checkpoint import read_json_object
 from ..files.options import ABOVE_0, AT_LEAST_1, Group, check_options, option
+from ..files.output import check_output_folder, clear_folder, locked, write_json, write_lines
+from ..files.tables import write_separated
+from ..files.text import expand_paths
 from ..finetuning import FinetuningArguments, finetune
 from ..pretraining import PretrainingArguments, pretrain, read_documents, split_sentences
 from ..runs import RUN_FOLDER

@@ -34,23 +34,16 @@ _LONGEST_ANSWER = 5  # timeout of a request to the Hub, in seconds
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 # Model types with the parameter names of transformers' BERT; Google's releases have no type.
 _BERT_TYPES = (None, "bert", "mybert", "mybert-bilstm")
-_BERT_BASE = {
-    "vocab_size": 30522,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-}
-# Configuration fields for the letters of the shapes below; "C" is the number of labels, "2" is two.
-_LETTERS = {
-    "V": "vocab_size",
-    "H": "hidden_size",
-    "I": "intermediate_size",
-    "P": "max_position_embeddings",
-    "T": "type_vocab_size",
-    "A": "attention_width",
+# Sizes in the configuration: the letter that stands for each in the shapes below, and its default, that of BERT base.
+# "A" is the width of all attention heads together, "C" the number of labels, "2" is two.
+_SIZES = {
+    "vocab_size": ("V", 30522),
+    "hidden_size": ("H", 768),
+    "num_hidden_layers": ("", 12),
+    "num_attention_heads": ("", 12),
+    "intermediate_size": ("I", 3072),
+    "max_position_embeddings": ("P", 512),
+    "type_vocab_size": ("T", 2),
 }
 _EMBEDDINGS = {
     "word_embeddings.weight": "VH",
@@ -125,12 +118,9 @@ class Checkpoint:
                     f"{path}: model_type is {_shown(model_type)}, which is defined only by code in its folder; such "
                     "code is never run."
                 )
-        shapes = self.tensor_shapes
-        # Every tensor has the shape that the sizes imply; quantized weights have others.
+        shapes = {name: shape for name, (_, shape) in self.tensors.items()}
         if fields.get("model_type") in _BERT_TYPES:
-            sizes = _bert_sizes(path, fields)
-            if not fields.get("quantization_config"):
-                _compare(self.path, fields, sizes, shapes)
+            _check_shapes(self.path, fields, shapes)
         return self
 
     @cached_property
@@ -153,17 +143,6 @@ class Checkpoint:
         else:
             config = AutoConfig.from_pretrained(self.name, trust_remote_code=False)
         return without_foreign_code(config)
-
-    @property
-    def heads(self) -> set[str]:
-        """The kinds of its heads (see `head_name`); a pretraining checkpoint has those of both objectives."""
-        heads = set(map(head_name, self.fields.get("architectures") or []))
-        return heads | ({"MaskedLM", "NextSentencePrediction"} if PRETRAINING_HEAD in heads else set())
-
-    @property
-    def task_record(self) -> Any:
-        """The record of the task that it was fine-tuned for, not to be trusted; None if there is none."""
-        return self.fields.get(TASK_RECORD)
 
     def refuse_quantized_weights(self) -> None:
         """Reject a quantized model where floating-point weights are needed: for training and for other formats."""
@@ -200,17 +179,8 @@ class Checkpoint:
         raise FileNotFoundError(f"There is no {WEIGHTS_FILE} in {self.path}.")
 
     @cached_property
-    def tensor_files(self) -> dict[str, Path]:
-        """Name of each tensor -> its file."""
-        return {name: file for name, (file, _) in self._tensors.items()}
-
-    @cached_property
-    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name of each tensor of a folder -> its shape, from the headers alone."""
-        return {name: shape for name, (_, shape) in self._tensors.items()}
-
-    @cached_property
-    def _tensors(self) -> dict[str, tuple[Path, tuple[int, ...]]]:
+    def tensors(self) -> dict[str, tuple[Path, tuple[int, ...]]]:
+        """Name of each tensor of a folder -> its file and its shape, from the headers alone."""
         tensors: dict[str, tuple[Path, tuple[int, ...]]] = {}
         for file in self.weight_files:
             try:
@@ -310,10 +280,6 @@ def _check_fields(path: Path, config: dict[str, Any]) -> None:
         raise ValueError(f"{path}: id2label is {_shown(numbers)}; expected 0, 1, 2, ... as names, without gaps.")
 
 
-def _is_dtype(value: Any) -> bool:
-    return isinstance(value, str) and value in _DTYPES
-
-
 def _holds_labels(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(each, (str, int)) for each in value.values())
 
@@ -325,30 +291,22 @@ _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
         "a list of class names",
     ),
-    **dict.fromkeys(("dtype", "torch_dtype"), (_is_dtype, f"one of {', '.join(_DTYPES)}")),
+    **dict.fromkeys(("dtype", "torch_dtype"), (lambda value: value in _DTYPES, f"one of {', '.join(_DTYPES)}")),
     "id2label": (_holds_labels, 'an object such as {"0": "no", "1": "yes"}'),
     "label2id": (_holds_labels, 'an object such as {"no": 0, "yes": 1}'),
 }
 
 
-def _bert_sizes(path: Path, config: dict[str, Any]) -> dict[str, int]:
-    """The sizes of a BERT model, by configuration field."""
-    sizes = {name: config.get(name, default) for name, default in _BERT_BASE.items()}
+def _check_shapes(model_dir: Path, config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
+    """Check the sizes in the configuration of a BERT model, and that its tensors have the shapes that they imply."""
+    path = model_dir / "config.json"
+    sizes = {name: config.get(name, default) for name, (_, default) in _SIZES.items()}
     for name, size in sizes.items():
         lowest = 0 if name == "num_hidden_layers" else 1
-        if not isinstance(size, int) or isinstance(size, bool) or size < lowest:
+        if type(size) is not int or size < lowest:
             raise ValueError(f"{path}: {name} is {_shown(size)}; expected a whole number of at least {lowest}.")
-    # The width of all attention heads together; `head_dim` is set if heads were pruned.
-    own = config.get("head_dim") if config.get("model_type") != "bert" else None
-    is_number = isinstance(own, int) and not isinstance(own, bool)
-    width = own * sizes["num_attention_heads"] if is_number else sizes["hidden_size"]
-    return sizes | {"attention_width": width}
-
-
-def _compare(
-    model_dir: Path, config: dict[str, Any], sizes: dict[str, int], shapes: dict[str, tuple[int, ...]]
-) -> None:
-    """Compare the tensors of a BERT model with the sizes in its configuration."""
+    if config.get("quantization_config"):  # these weights have other shapes
+        return
     # Names before 2020 had gamma and beta; a model without a head may be saved without the prefix.
     found = {
         re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)): shape
@@ -359,16 +317,22 @@ def _compare(
     layers = {int(match[1]) for match in map(layer.match, found) if match}
     if layers != set(range(min(sizes["num_hidden_layers"], len(found) + 1))):
         raise ValueError(
-            f"{model_dir / 'config.json'}: num_hidden_layers is {_shown(sizes['num_hidden_layers'])}, but the weights "
-            f"have {len(layers)} layers; expected the same number."
+            f"{path}: num_hidden_layers is {_shown(sizes['num_hidden_layers'])}, but the weights have {len(layers)} "
+            "layers; expected the same number."
         )
     expected = {f"{prefix}embeddings.{name}": letters for name, letters in _EMBEDDINGS.items()}
     for number in layers:
         expected |= {f"{prefix}encoder.layer.{number}.{name}": letters for name, letters in _LAYER.items()}
     optional = {f"{prefix}pooler.dense.weight": "HH", f"{prefix}pooler.dense.bias": "H", **_HEADS}
-    numbers = {letter: sizes[name] for letter, name in _LETTERS.items()} | {"2": 2}
+    numbers = {letter: sizes[name] for name, (letter, _) in _SIZES.items()} | {"A": sizes["hidden_size"], "2": 2}
+    own = config.get("head_dim")  # if heads were pruned
+    if type(own) is int and config.get("model_type") != "bert":
+        numbers["A"] = own * sizes["num_attention_heads"]
     if config.get("model_type") != "mybert-bilstm":  # whose classifier follows the LSTM
-        numbers["C"] = _labels(config)
+        labels = config.get("id2label")
+        count = config.get("num_labels", 2) if labels is None else len(labels)
+        is_choice = any(name.endswith("ForMultipleChoice") for name in config.get("architectures") or ())
+        numbers["C"] = 1 if is_choice else count if isinstance(count, int) else 2
         optional |= {"classifier.weight": "CH", "classifier.bias": "C"}
     for name, letters in (expected | optional).items():
         shape = tuple(numbers[letter] for letter in letters)
@@ -378,15 +342,6 @@ def _compare(
             raise ValueError(
                 f"{name} in {model_dir} has shape {found[name]}; expected {shape}, given the sizes in its config.json."
             )
-
-
-def _labels(config: dict[str, Any]) -> int:
-    """Number of outputs of the classifier."""
-    if any(name.endswith("ForMultipleChoice") for name in config.get("architectures") or ()):
-        return 1
-    labels = config.get("id2label")
-    count = config.get("num_labels", 2) if labels is None else len(labels)
-    return count if isinstance(count, int) else 2
 
 
 def _shown(value: Any) -> str:

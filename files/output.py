@@ -13,7 +13,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -34,24 +34,6 @@ _MADE_BESIDE = re.compile(rf"\.(?:(.+)\.)?{_OF_MKDTEMP}{re.escape(PARTIAL)}")
 def is_bookkeeping(entry: Path) -> bool:
     """Whether a file or folder is a lock, or incomplete."""
     return entry.name.startswith(".") and (PARTIAL in entry.name or entry.name.endswith(LOCK))
-
-
-def is_incomplete(entry: Path, path: Path) -> bool:
-    """Whether a file or folder is what a writer of `path` has not completed, next to `path` or in it."""
-    # The writer's process, or mkdtemp's letters: an ending (.NAME.csv.partial) is of what another command resumes.
-    writer = rf"(\d+|{_OF_MKDTEMP})"
-    if re.fullmatch(rf"\.{re.escape(path.name)}\.{writer}{re.escape(PARTIAL)}({re.escape(OLD)})?", entry.name):
-        return True
-    made = _MADE_BESIDE.fullmatch(entry.name)
-    return made is not None and made[1] is None and entry.parent == path
-
-
-def final_place(path: Path) -> Path:
-    """The final path of a file written within `folder_written_beside` or `files_written_beside`."""
-    for folder in path.parents:
-        if match := _MADE_BESIDE.fullmatch(folder.name):
-            return folder.parent / (match[1] or "") / path.relative_to(folder)
-    return path
 
 
 # torch.save reports a full disk as a RuntimeError of its writer.
@@ -75,7 +57,12 @@ def readable_disk_errors(path: str | Path, kept: str = "") -> Iterator[None]:
         free = shutil.disk_usage(folder).free
         if cause == _TORCHS_TROUBLE and free < 1 << 20:  # torch does not report the cause
             cause = "the disk is full"
-        what = f"{final_place(Path(path))} could not be written ({cause}; {free / 1e6:,.0f} MB are free)"
+        place = Path(path)
+        for above in place.parents:  # within `folder_written_beside` or `files_written_beside`
+            if match := _MADE_BESIDE.fullmatch(above.name):
+                place = above.parent / (match[1] or "") / place.relative_to(above)
+                break
+        what = f"{place} could not be written ({cause}; {free / 1e6:,.0f} MB are free)"
         raise OSError(f"{what}; {kept}." if kept else f"{what}.") from error
 
 
@@ -233,10 +220,9 @@ def written_beside(path: str | Path) -> Iterator[Path]:
     """Write a file completely or not at all: yields a temporary path in the same folder, renamed at the end."""
     path = place_to_write(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
-    with emptied_again() as made:
+    with readable_disk_errors(path), made_folder(path.parent):
         try:
-            with readable_disk_errors(path):
-                make_folder(path.parent, made)
+            with readable_disk_errors(path):  # which says how much is free, before the temporary file is removed
                 yield temporary
                 temporary.replace(path)
         finally:
@@ -244,25 +230,20 @@ def written_beside(path: str | Path) -> Iterator[Path]:
                 temporary.unlink(missing_ok=True)
 
 
-def make_folder(folder: Path, made: list[Path]) -> None:
-    """Make a folder and its parents; the new ones are added to `made`, the deepest first."""
-    made[:0] = takewhile(lambda place: not place.exists(), (folder, *folder.parents))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
-
-
 @contextmanager
-def emptied_again() -> Iterator[list[Path]]:
-    """Yield a list for new folders; those that are empty when the block ends are removed."""
-    made: list[Path] = []
+def made_folder(folder: Path) -> Iterator[None]:
+    """Make a folder and its parents; those of them that are new, and empty when the block ends, are removed."""
+    new = [*takewhile(lambda place: not place.exists(), (folder, *folder.parents))]
     try:
-        yield made
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
+        yield
     finally:
-        for folder in made:
+        for place in new:
             with suppress(OSError):
-                folder.rmdir()
+                place.rmdir()
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -305,12 +286,12 @@ def files_written_beside(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def _temporary_folder(path: Path, parent: Path, prefix: str) -> Iterator[Path]:
-    with emptied_again() as made, readable_disk_errors(path):
-        make_folder(parent, made)
+    with readable_disk_errors(path), made_folder(parent):
         beside = Path(tempfile.mkdtemp(prefix=prefix, suffix=PARTIAL, dir=parent))
         try:
-            beside.chmod(0o777 & ~_umask())  # mkdtemp makes private folders
-            yield beside
+            with readable_disk_errors(path):
+                beside.chmod(0o777 & ~_umask())  # mkdtemp makes private folders
+                yield beside
         finally:
             shutil.rmtree(beside, ignore_errors=True)
 
@@ -361,10 +342,15 @@ def locked(path: str | Path, within: bool = False) -> Iterator[None]:
     path = Path(path).resolve()
     file = path / LOCK if within else path.with_name(f".{path.name}{LOCK}")
     lock = FileLock(file, blocking=False)
-    with emptied_again() as made:
+    # The writer's process, or mkdtemp's letters: an ending (.NAME.csv.partial) is of what another command resumes.
+    partial = re.escape(PARTIAL)
+    incomplete = rf"\.{re.escape(path.name)}\.(\d+|{_OF_MKDTEMP}){partial}({re.escape(OLD)})?"
+    if within:
+        incomplete += rf"|\.{_OF_MKDTEMP}{partial}"
+    with ExitStack() as made:
         with readable_disk_errors(path):
             for is_last in (False, True):
-                make_folder(file.parent, made)
+                made.enter_context(made_folder(file.parent))
                 try:
                     lock.acquire()
                     break
@@ -379,22 +365,18 @@ def locked(path: str | Path, within: bool = False) -> Iterator[None]:
         try:
             with readable_disk_errors(path):
                 file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
-                _clear_away(file.parent, path)
+                # Remove what killed processes left.
+                for entry in [entry for entry in file.parent.iterdir() if re.fullmatch(incomplete, entry.name)]:
+                    with suppress(OSError):  # such as files of another user
+                        # A folder that one of them had moved away but not yet replaced.
+                        if entry.name.endswith(OLD) and not path.exists():
+                            entry.rename(path)
+                        else:
+                            remove(entry)
             yield
         finally:
             file.unlink(missing_ok=True)  # still locked: a process that has opened it notices, and opens it again
             lock.release()
-
-
-def _clear_away(folder: Path, path: Path) -> None:
-    """Remove incomplete files that killed processes left; the place must be locked."""
-    for entry in [entry for entry in folder.iterdir() if is_incomplete(entry, path)]:
-        with suppress(OSError):  # such as files of another user
-            # A folder that one of them had moved away but not yet replaced.
-            if entry.name.endswith(OLD) and not path.exists():
-                entry.rename(path)
-            else:
-                remove(entry)
 
 
 def _holder(lock_file: Path) -> str:

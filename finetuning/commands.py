@@ -13,19 +13,12 @@ from accelerate import PartialState
 from safetensors.numpy import save_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from ..files import (
-    COMPANIONS,
-    Checkpoint,
-    check_available,
-    check_can_be_folder,
-    check_not_read,
-    check_output_files,
-    json_line,
-    leave_standard_output,
-    output_to,
-)
+from ..files.checkpoint import COMPANIONS, Checkpoint, check_available
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.options import AT_LEAST_1, Group, check_options, check_required, option
+from ..files.output import check_can_be_folder, check_not_read, check_output_files, output_to
+from ..files.processes import leave_standard_output
+from ..files.tables import json_line
 from ..tokenization import TruncatedTexts, encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
 from .data import PAIR_SEPARATOR, DataSource, files_of, sources_of

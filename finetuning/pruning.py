@@ -18,24 +18,22 @@ from torch import nn
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..files import (
+from ..files.checkpoint import (
     COMPANIONS,
-    MODEL_FOLDER,
     WEIGHTS_FILE,
     Checkpoint,
     check_available,
     copy_companions,
     read_json_object,
     refuse_link_outside,
-    reserved,
-    write_json,
 )
 from ..files.options import Group, check_options, check_required, option
+from ..files.output import MODEL_FOLDER, reserved, write_json
 from ..hub_card import CardContent, Comparison, write_card
 from ..modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
 from ..pipelines.batching import batches_by_length
 from .data import files_of, sources_of
-from .network.encoder_parts import encoder_layers, set_encoder_layers
+from .network.heads import encoder_layers, set_encoder_layers
 from .prediction.predictor import load_finetuned_model
 from .tasks.registry import FinetunedModelArguments, evaluation_names
 from .tasks.task import WINDOW_WEIGHT, Task, TaskData, network_outputs
@@ -242,8 +240,9 @@ class _Measuring:
         self._arguments = arguments
         task, _, labels, tokenizer = self.model
         sources = evaluation_names(task, arguments.data)
-        encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
-        self._data: dict[str, TaskData] = dict(zip(sources, task.complete(encoded, tokenizer), strict=True))
+        self._data: dict[str, TaskData] = {
+            name: task.encode(task.read(source), labels, tokenizer, source) for name, source in sources.items()
+        }
 
     def rows_of_layers(self, choices: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
         """The model's scores with each choice of layers."""

@@ -17,8 +17,10 @@ from urllib.parse import quote
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from ..files import Checkpoint, duration, write_text
+from ..files.checkpoint import Checkpoint
+from ..files.machine import duration
 from ..files.options import Group, option, settings_of
+from ..files.output import write_text
 
 TRAINING_CURVES = "training_curves.png"
 
@@ -153,7 +155,7 @@ def describe_model(model_dir: str | Path | Checkpoint) -> ModelDescription:
     return ModelDescription(
         architecture=next(iter(config.get("architectures") or []), None),
         model_type=config.get("model_type"),
-        parameters=sum(math.prod(shape) for shape in checkpoint.tensor_shapes.values()),
+        parameters=sum(math.prod(shape) for _, shape in checkpoint.tensors.values()),
         layers=config.get("num_hidden_layers"),
         hidden_size=config.get("hidden_size"),
         attention_heads=config.get("num_attention_heads"),

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata_save
 
-from ..files import locked, written_beside
 from ..files.options import Group, option, settings_of
+from ..files.output import locked, written_beside
 from .card import (
     CardContent,
     Example,

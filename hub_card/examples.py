@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..files import Checkpoint, only_errors
+from ..files.checkpoint import Checkpoint
+from ..files.processes import only_errors
 from ..modeling_mybert import MyBertConfig
 from ..pipelines import windowed_pipeline
 from .card import Example

@@ -32,18 +32,9 @@ from huggingface_hub.errors import HTTPError, RevisionNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
 from .. import modeling_mybert
-from ..files import (
-    COMPANIONS,
-    MODEL_FOLDER,
-    Checkpoint,
-    check_output_files,
-    companion_files,
-    output_to,
-    read_json_object,
-    refuse_link_outside,
-    write_text,
-)
+from ..files.checkpoint import COMPANIONS, Checkpoint, companion_files, read_json_object, refuse_link_outside
 from ..files.options import Group, option
+from ..files.output import MODEL_FOLDER, check_output_files, output_to, write_text
 from ..modeling_mybert import MyBertConfig, auto_map
 from .card import CardContent, ModelDescription, describe_model, is_finite_number, read_card, render_card
 

@@ -12,6 +12,7 @@ from .calibration import (
     fit_thresholds,
     held_out_labels,
     held_out_temperatures,
+    log_loss,
     with_temperature,
 )
 from .classification import (
@@ -66,6 +67,7 @@ __all__ = [
     "held_out_temperatures",
     "hidden_words",
     "load",
+    "log_loss",
     "matthews_correlation",
     "normalize_answer",
     "pearson",

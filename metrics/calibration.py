@@ -98,6 +98,12 @@ def held_out_temperatures(probabilities: ArrayLike, references: ArrayLike) -> np
     return _with_held_out_fit(fit_temperature, with_temperature, probabilities, references)
 
 
+def log_loss(probabilities: ArrayLike, references: ArrayLike) -> float:
+    """Mean negative logarithm of the true class's probability, in nats; shapes as in `fit_temperature`."""
+    references = np.asarray(references)
+    return -float(_logits(probabilities)[np.arange(len(references)), references].mean())
+
+
 def best_f1_threshold(scores: ArrayLike, references: ArrayLike) -> float:
     """The threshold with the best F1; scores above it count as positive.
 

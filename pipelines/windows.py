@@ -17,7 +17,7 @@ from transformers import TextClassificationPipeline, TokenClassificationPipeline
 from transformers.pipelines.base import Pipeline
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
-from ..files import TASK_RECORD
+from ..files.checkpoint import TASK_RECORD
 from .batching import logits_of, longest_input, run_sorted
 
 WindowPooling = Literal["mean", "max"]

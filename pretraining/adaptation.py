@@ -9,8 +9,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForMaskedLM
 
-from ..files import only_errors, read_json_object, write_json
+from ..files.checkpoint import read_json_object
 from ..files.options import Group, check_required, option
+from ..files.output import write_json
+from ..files.processes import only_errors
 from ..metrics import HiddenWords, fitting_words, hidden_words, word_loss
 from ..tokenization import MyBertTokenizer
 from .pretraining_arguments import PretrainingArguments

@@ -17,17 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..files import (
-    check_output_files,
-    clear_folder,
-    fitting_processes,
-    map_in_processes,
-    reserved,
-    write_text,
-    written_beside,
-)
 from ..files.documents import Corpus, DocumentSettings, expand_sources
 from ..files.options import settings_of
+from ..files.output import check_output_files, clear_folder, reserved, write_text, written_beside
+from ..files.processes import fitting_processes, map_in_processes
 from ..files.source import GivenData, is_frame, rows_of_batch, with_columns
 from ..files.text import split_sentences
 from ..tokenization import BulkEncoder, MyBertTokenizer
@@ -395,7 +388,7 @@ def read_documents(
 
     Args:
         files: Files, folders or patterns; "-" is standard input; `hf:owner/name` is a data set of the Hub.
-        digests: Filled with the digests of completely read files, see `mybert.files.open_text`; not for Parquet.
+        digests: Filled with the digests of completely read files, see `mybert.files.text.open_text`; not for Parquet.
         settings: Those of `DocumentSettings`: `split_sentences`, `encoding`, `text_column`, `join_lines`,
             `document_end`, `heading_pattern`.
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..files import Checkpoint, describe_environment
+from ..files.checkpoint import Checkpoint
+from ..files.machine import describe_environment
 from ..files.source import GivenData
 from ..hub_card import (
     CardContent,

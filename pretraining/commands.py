@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files import check_available, check_not_read, check_output_files, json_line, output_to
+from ..files.checkpoint import check_available
 from ..files.documents import expand_sources
 from ..files.options import AT_LEAST_1, Group, option, settings_of
+from ..files.output import check_not_read, check_output_files, output_to
+from ..files.tables import json_line
 from ..tokenization import MyBertTokenizer
 from .build_store import build_token_store, inspect_corpus
 from .filtering import FilterReport

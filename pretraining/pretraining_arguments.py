@@ -9,7 +9,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
-from ..files import FIELDS_OF_A_HEAD, without_foreign_code
+from ..files.checkpoint import FIELDS_OF_A_HEAD, without_foreign_code
 from ..files.options import (
     ABOVE_0,
     AT_LEAST_0,

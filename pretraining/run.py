@@ -13,9 +13,11 @@ from torch.utils.data import Subset
 from transformers import IntervalStrategy, TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 
-from ..files import Checkpoint, check_available, files_written_beside, only_errors, written_beside
+from ..files.checkpoint import Checkpoint, check_available
 from ..files.documents import Corpus
 from ..files.options import settings_of
+from ..files.output import files_written_beside, written_beside
+from ..files.processes import only_errors
 from ..files.source import GivenData
 from ..modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
 from ..runs import (

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from ..files import refuse_address
+from ..files.errors import refuse_address
 from ..tokenization import MyBertTokenizer, unknown_warning
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,8 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import SaveStrategy, has_length
 
-from ..files import duration, read_json_object
+from ..files.checkpoint import read_json_object
+from ..files.machine import duration
 from .distributed import broadcast_value
 from .run_arguments import LOGGED_EVERY
 
@@ -194,7 +195,7 @@ class ReadableProgress(ProgressCallback):
         self.budget = budget
         self._first_step = 0  # first step of this call's training
         self._last = ""
-        self._last_evaluation = ""
+        self._evaluations: set[str] = set()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Start the bar at the step from which training continues."""
@@ -217,14 +218,14 @@ class ReadableProgress(ProgressCallback):
             self.prediction_bar.update()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        """Log an entry, unless it is the same as the one before, or as the last evaluation."""
+        """Log an entry, unless it is the same as the one before, or as an evaluation of this step."""
         share = None if self.budget is None else int(self.budget.position) / TICKS
         line = log_line(logs or {}, state.global_step, state.max_steps, share, self._first_step)
-        if not state.is_world_process_zero or not line or line in (self._last, self._last_evaluation):
+        if not state.is_world_process_zero or not line or line == self._last or line in self._evaluations:
             return
         self._last = line
         if any(name.startswith("eval_") for name in logs or {}):
-            self._last_evaluation = line
+            self._evaluations.add(line)
         _say(line, args)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -21,7 +21,7 @@ from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
 from transformers.training_args import OptimizerNames
 
-from ..files import read_json_object
+from ..files.checkpoint import read_json_object
 from ..files.machine import bfloat16_features, usable_cores
 from ..files.options import (
     ABOVE_0,

@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from tqdm.auto import tqdm
-from typing_extensions import Self
 
-from ..files import (
+from ..files.checkpoint import read_json_object
+from ..files.output import (
     MODEL_FOLDER,
     PARTIAL,
     check_not_read,
     check_output_folder,
     clear_folder,
     locked,
-    read_json_object,
     remove,
     write_json,
 )
-from ..files.output import emptied_again
 from ..files.text import new_digest
 from ..visualization import training_curves
 
@@ -46,7 +44,7 @@ RUN_FOLDER = (
 _MISTAKES = (ValueError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
-class RunFolder:
+class RunFolder(ExitStack):
     """A run's folder, locked against other processes until the `with` block ends.
 
         with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
@@ -63,15 +61,9 @@ class RunFolder:
     """
 
     def __init__(self, path: str | Path, overwrite: bool = False) -> None:
+        super().__init__()
         self.path = Path(path)
         self.overwrite = overwrite
-        self._held = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._held.close()
 
     def begin(
         self,
@@ -85,35 +77,39 @@ class RunFolder:
         Settings (as JSON values) and contents of the files determine the result; `folders` are other inputs, such as
         model folders. A file is read once; afterwards it counts as unchanged as long as its size and modification time
         are. `prepare` makes what is missing in the folder that it is given, and raises an error if the run is
-        impossible; it may return the digests of files that it has read completely (`mybert.files.open_text`). After a
-        user error (ValueError, a missing file) what it made for a new run is removed; after others the next call uses
-        it. A ValueError says why the folder cannot be used, a `BusyError` which process works in it.
+        impossible; it may return the digests of files that it has read completely (`open_text`). After a user error
+        (ValueError, a missing file) what it made for a new run is removed; after others the next call uses it. A
+        ValueError says why the folder cannot be used, a `BusyError` which process works in it.
         """
         self._check(files, folders)
-        self._held.enter_context(locked(self.path, within=True))
+        self.enter_context(locked(self.path, within=True))
         self._check(files, folders)  # again, now that no other process writes
         for left in self.path.glob(f".*{PARTIAL}*"):  # left by a call that was killed while writing
             if left.name != _PREPARATION:
                 remove(left)
         preparation = self.path / _PREPARATION
-        self._held.enter_context(emptied_again()).append(preparation)
         has_run = (self.path / RUN_FILE).is_file()
         if has_run and not (preparation / RUN_FILE).is_file():
             _move_up(preparation)  # a killed call may not have finished this
         goes_on = has_run and not self.overwrite
         place = self.path if goes_on else preparation
-        is_new = not self._take_up(place, settings, files)
-        digests: Mapping[str, str] | None = None
+        record, is_new = self._take_up(place / RUN_FILE, settings, files)
+        digests: Mapping[str, str] = {}
         if prepare is not None:
             try:
-                digests = prepare(place)
+                digests = prepare(place) or {}
             except (ValueError, OSError) as error:
                 if is_new and (
                     isinstance(error, _MISTAKES) or [entry.name for entry in place.iterdir()] == [RUN_FILE]
                 ):
                     shutil.rmtree(place)
                 raise
-        _add_digests(place / RUN_FILE, digests or {})
+        without = {name: state for name, state in record[_FILES].items() if "digest" not in state}
+        if without:
+            digests = {**_digests_of([name for name in without if name not in digests]), **digests}
+            for name, state in without.items():
+                state["digest"] = digests[name]
+            write_json(place / RUN_FILE, record)
         if not goes_on:
             clear_folder(self.path, RUN_FOLDER, keep=_PREPARATION, last=RUN_FILE)
             (preparation / RUN_FILE).replace(self.path / RUN_FILE)  # from here on, the new run is recorded
@@ -127,42 +123,36 @@ class RunFolder:
         if self.overwrite:
             check_not_read(self.path, [*files, *folders])
 
-    def _take_up(self, place: Path, settings: Mapping[str, Any], files: Sequence[str | Path]) -> bool:
-        """Record the run in `place`; returns whether it was there already. Another run is an error, or replaced."""
-        run_file = place / RUN_FILE
-        current: dict[str, Any] = json.loads(json.dumps(settings))  # as when read back: tuples become lists
-        earlier = _read_record(run_file) if run_file.is_file() else None
-        known: dict[str, Any] = {} if earlier is None else earlier.pop(_FILES, {})
-        if earlier is not None and (
-            changes := _changed_settings(earlier, current) or _other_files(known, set(map(str, files)))
-        ):
+    def _take_up(
+        self, run_file: Path, settings: Mapping[str, Any], files: Sequence[str | Path]
+    ) -> tuple[dict[str, Any], bool]:
+        """The record of the run, and whether it is new; another run there is an error, or replaced."""
+        record: dict[str, Any] = json.loads(json.dumps(settings))  # as when read back: tuples become lists
+        is_new, earlier = not run_file.is_file(), record
+        known: dict[str, Any] = {}
+        if not is_new:
+            earlier = read_json_object(run_file)
+            known = earlier.pop(_FILES, {})
+            if not isinstance(known, dict):
+                raise ValueError(f"{run_file} holds no settings; expected the record of a run.")
+        difference = ""
+        if changes := _changed_settings(earlier, record) or (not is_new and _other_files(known, set(map(str, files)))):
+            difference = f"with other settings ({changes}); repeat the earlier ones"
+        else:
+            states = _file_states(files, known)
+            changed = [name for name in states if states[name].get("digest") != known.get(name, {}).get("digest")]
+            if changed:
+                names = ", ".join(sorted(changed))
+                difference = f"on other data: {names} changed since it began; restore them, name another folder"
+        if difference:
             if not self.overwrite:
-                raise ValueError(
-                    f"{self.path} holds a run with other settings ({changes}); repeat the earlier ones or pass "
-                    "--overwrite."
-                )
-            shutil.rmtree(place)
-            earlier, known = None, {}
-        states = _file_states(files, known)
-        changed = [name for name in states if states[name].get("digest") != known.get(name, {}).get("digest")]
-        if earlier is not None and changed:
-            if not self.overwrite:
-                raise ValueError(
-                    f"{self.path} holds a run on other data: {', '.join(sorted(changed))} changed since it began; "
-                    "restore them, name another folder or pass --overwrite."
-                )
-            shutil.rmtree(place)
-            earlier = None
-        if earlier is None or states != known:
-            write_json(run_file, current | {_FILES: states})
-        return earlier is not None
-
-
-def _read_record(run_file: Path) -> dict[str, Any]:
-    record = read_json_object(run_file)
-    if not isinstance(record.get(_FILES, {}), dict):
-        raise ValueError(f"{run_file} holds no settings; expected the record of a run.")
-    return record
+                raise ValueError(f"{self.path} holds a run {difference} or pass --overwrite.")
+            shutil.rmtree(run_file.parent)
+            is_new, states = True, _file_states(files, {})
+        record[_FILES] = states
+        if is_new or states != known:
+            write_json(run_file, record)
+        return record, is_new
 
 
 def _changed_settings(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> str:
@@ -201,17 +191,6 @@ def _file_states(files: Sequence[str | Path], known: Mapping[str, Any]) -> dict[
     for name, digest in _digests_of(changed).items():
         states[name]["digest"] = digest
     return states
-
-
-def _add_digests(run_file: Path, digests: Mapping[str, str]) -> None:
-    """Complete the record of a run: read the files that have no digest yet."""
-    record = _read_record(run_file)
-    without = {name: state for name, state in record[_FILES].items() if "digest" not in state}
-    if without:
-        found = {**_digests_of([name for name in without if name not in digests]), **digests}
-        for name, state in without.items():
-            state["digest"] = found[name]
-        write_json(run_file, record)
 
 
 def _digests_of(files: Sequence[str]) -> dict[str, str]:

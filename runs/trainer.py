@@ -29,7 +29,7 @@ from transformers.trainer_utils import (
     sort_checkpoints,
 )
 
-from ..files import readable_disk_errors, write_json
+from ..files.output import readable_disk_errors, write_json
 from .callbacks import ReadableProgress, SaveAfterEvaluation, TimeBudget
 from .distributed import is_sharded
 
@@ -240,11 +240,16 @@ class ResumableTrainer(Trainer):
 
     def evaluation_in_training(self, prefix: str = "eval") -> EvalLoopOutput | None:
         """The evaluation of the weights with which training ended, by its metrics' prefix; None if it must be made."""
-        state, (evaluated_at, model, output) = self.state, self._evaluated.get(prefix, (-1, None, None))
-        loads_best = self.args.load_best_model_at_end and state.best_model_checkpoint is not None
-        step = state.best_global_step if loads_best else state.global_step
+        evaluated_at, model, output = self._evaluated.get(prefix, (-1, None, None))
         is_rounded = self.args.bf16_full_eval or self.args.fp16_full_eval  # only after training
-        return None if is_rounded or evaluated_at != step or model is not self.model else output
+        return None if is_rounded or evaluated_at != self._kept_step or model is not self.model else output
+
+    @property
+    def _kept_step(self) -> int | None:
+        """The step whose weights the model has after training."""
+        state = self.state
+        loads_best = self.args.load_best_model_at_end and state.best_model_checkpoint is not None
+        return state.best_global_step if loads_best else state.global_step
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
         """`Trainer.create_scheduler`, which prefers the schedule of the hook."""
@@ -383,10 +388,15 @@ class ResumableTrainer(Trainer):
         return [each for each in self.callback_handler.callbacks if isinstance(each, EarlyStoppingCallback)]
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """`Trainer.log`, without the end of a training that had no step left: its mean loss would be 0."""
+        """`Trainer.log`, after training under the step of the weights that are kept.
+
+        The end of a training that had no step left is not logged: its mean loss would be 0.
+        """
         self._look_for_divergence()
         if self.state.global_step > self._first_step or "train_runtime" not in logs:
-            super().log(logs, *args, **kwargs)
+            step = self.state.global_step if self.is_in_train else self._kept_step
+            with temporarily(self.state, global_step=step):
+                super().log(logs, *args, **kwargs)
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None

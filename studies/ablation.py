@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..files import Checkpoint, files_written_beside
+from ..files.checkpoint import Checkpoint
 from ..files.options import Group, check_required, option
+from ..files.output import files_written_beside
 from ..finetuning import FinetuningArguments
 from ..pretraining import PretrainingArguments, pretrain
 from ..pretraining.run import prepare_run

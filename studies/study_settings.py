@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 from transformers import HfArgumentParser
 
-from ..files import refuse_address, write_json, write_text
+from ..files.errors import refuse_address
 from ..files.options import Group, contradicting, may_be_none, option
+from ..files.output import write_json, write_text
 from ..finetuning import FEATURES, TASKS, FinetuningArguments, finetune
 from ..finetuning.data import files_of
 

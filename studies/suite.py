@@ -8,8 +8,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..files import refuse_address, written_beside
+from ..files.errors import refuse_address
 from ..files.options import Group, check_required, option
+from ..files.output import written_beside
 from ..files.yaml_files import read_yaml
 from ..finetuning import TASKS, FinetuningArguments
 from ..finetuning.tasks.registry import evaluation_names

@@ -10,7 +10,7 @@ from types import TracebackType
 import numpy as np
 from tokenizers import Tokenizer
 
-from ..files import map_in_processes
+from ..files.processes import map_in_processes
 from .characters import PUNCTUATION, replace_lone_surrogates
 from .string_cache import KEY_BYTES, IdRows, StringCache, joined_ranges
 from .tokenization_mybert import MyBertTokenizer

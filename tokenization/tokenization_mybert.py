@@ -9,7 +9,8 @@ from tokenizers import Tokenizer, decoders, processors
 from tokenizers.models import WordPiece
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
-from ..files import read_json_object, write_json
+from ..files.checkpoint import read_json_object
+from ..files.output import write_json
 from .characters import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
 from .learning import FilesOrTexts, Texts, VocabularyReport, learn_vocabulary, read_source
 from .vocab import (

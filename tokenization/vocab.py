@@ -6,7 +6,7 @@ from typing import Literal
 
 from tokenizers.models import WordPiece
 
-from ..files import written_beside
+from ..files.output import written_beside
 from .characters import build_normalizer
 
 PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"

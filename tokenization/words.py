@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..files import fitting_processes, map_in_processes
+from ..files.processes import fitting_processes, map_in_processes
 from .characters import (
     CJK,
     DELETED,

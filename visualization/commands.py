@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ..files import Checkpoint, check_output_files, only_errors, reserved
+from ..files.checkpoint import Checkpoint
 from ..files.options import Group, Settings, option
+from ..files.output import check_output_files, reserved
+from ..files.processes import only_errors
 from .attention import attention_map
 from .curves import plot_run
 from .input_and_confusion import input_picture

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..files import read_json_object, refuse_address
+from ..files.checkpoint import read_json_object
+from ..files.errors import refuse_address
 from .pictures import BLUE, QUIET_COLOUR, TEXT_COLOUR, VERMILION, new_figure, picture_path, write_figure
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files import refuse_address, write_text, written_beside
+from ..files.errors import refuse_address
+from ..files.output import write_text, written_beside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

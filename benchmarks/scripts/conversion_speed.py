@@ -25,7 +25,7 @@ from ...conversion import (
     read_tensor_bundle,
     write_tensor_bundle,
 )
-from ...files import write_json
+from ...files.output import write_json
 from ...modeling_mybert import MyBertConfig, MyBertForPreTraining  # noqa: F401 - imported before the clock starts
 from ..harness import REPEATS, check_agreement, flag, heading, memory, row, run_apart, script, take_turns
 

@@ -13,7 +13,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from ...files import read_json_object
+from ...files.checkpoint import read_json_object
 from ...finetuning import TASKS, FinetuningArguments, finetune
 from ..harness import count, flag, heading, ratio, row, script
 

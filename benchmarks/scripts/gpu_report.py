@@ -29,7 +29,7 @@ import yaml
 from accelerate.utils import send_to_device
 from torch import nn
 
-from ...files import read_json_object
+from ...files.checkpoint import read_json_object
 from ...modeling_mybert import IGNORE_INDEX
 from ...modeling_mybert.configuration_mybert import fields_of_size
 from ...modeling_mybert.losses_mybert import linear_cross_entropy

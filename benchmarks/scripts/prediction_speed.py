@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from transformers import AutoTokenizer, BertForSequenceClassification, pipeline
 
-from ...files import read_rows
+from ...files.source import read_rows
 from ...finetuning import predict
 from ..harness import check_agreement, count, flag, script, timed
 

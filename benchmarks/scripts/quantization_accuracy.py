@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ...files import Checkpoint
+from ...files.checkpoint import Checkpoint
 from ...finetuning.prediction.predictor import FinetunedModel, load_finetuned_model
 from ...finetuning.tasks.registry import FinetunedModelArguments
 from ...finetuning.tasks.task import network_outputs
@@ -27,7 +27,7 @@ DTYPES = ("float32", "bfloat16", "int8")
 def answer_all(found: FinetunedModel, examples: Sequence[Any], path: Path) -> tuple[Any, Any]:
     """Tokenize examples and run them through a model: the tokenized data and the model's outputs."""
     task, network, labels, tokenizer = found
-    (data,) = task.complete([task.encode(examples, labels, tokenizer, str(path))], tokenizer)
+    data = task.encode(examples, labels, tokenizer, str(path))
     return data, network_outputs(task, data, network, tokenizer)
 
 

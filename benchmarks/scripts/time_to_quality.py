@@ -37,8 +37,9 @@ from transformers import (
     set_seed,
 )
 
-from ...files import read_json_object, write_json
+from ...files.checkpoint import read_json_object
 from ...files.documents import Corpus, DocumentSettings
+from ...files.output import write_json
 from ...metrics import hidden_words, word_loss
 from ...pretraining import PretrainingArguments, pretrain, read_documents
 from ..harness import count, describe_setting, flag, heading, pretraining_settings, row, script

@@ -28,7 +28,7 @@ import tokenizers
 import transformers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from ...files import open_text
+from ...files.text import open_text
 from ...tokenization import BulkEncoder, MyBertTokenizer, train_wordpiece
 from ..harness import (
     REPEATS,

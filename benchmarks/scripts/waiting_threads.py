@@ -19,8 +19,8 @@ from unittest import mock
 
 import torch
 
-from ...files import own_process, usable_cores
-from ...files.machine import WAITING_VARIABLES
+from ...files.machine import WAITING_VARIABLES, usable_cores
+from ...files.processes import own_process
 from ...runs import MyBertAdamW
 from ..harness import count, flag, in_turns, matched_models, random_batch, script, speed_table, timed
 from ..model_speed import TRAINING, TRAINING_LENGTH, training_batch, training_step

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, Literal
 import google_crc32c
 import numpy as np
 
-from ...files import written_beside
+from ...files.output import written_beside
 from .wire import (
     FIXED32,
     MAGIC,

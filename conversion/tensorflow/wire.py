@@ -12,8 +12,8 @@ An `.index` file is a sorted table, LevelDB's table format with TensorFlow's def
     footer  := metaindex handle, index handle (offset and size as varint64), zeros up to 40 bytes, magic (8 bytes)
 
 The index block holds one entry per block: a key not less than the block's last one, and the block's handle.
-TensorFlow may compress blocks with snappy (https://github.com/google/snappy, format_description.txt). They are small
-and rarely compressed, so plain Python is fast enough and saves a dependency.
+Its blocks could be compressed, but TensorFlow writes those of checkpoints as they are (`TableBuilderOptions` of
+`tensor_bundle.cc`, since version 1.2; BERT needs 1.11).
 """
 
 import os
@@ -31,7 +31,6 @@ _RESTART_INTERVAL = 16
 _BLOCK_SIZE = 1 << 18
 # Shared prefixes could blow a small file up. With a restart every 16 keys they expand to 16 times the block at most.
 _MOST_EXPANSION = 24
-_LONGEST_EXPANSION = 22  # the best element is a copy of three bytes that gives 64
 
 
 class MalformedError(ValueError):
@@ -229,19 +228,13 @@ def _read_block(data: bytes, handle: tuple[int, int], verify: bool) -> Iterator[
     stored = int.from_bytes(data[end - 4 : end], "little")
     if verify and (found := masked_crc(data[offset : end - 4])) != stored:
         raise wrong_checksum(f"the block at byte {offset}", found, stored)
-    if compression == 1:
-        block = expand_snappy(block)
-    elif compression:
-        raise MalformedError(f"a block has compression type {compression}; expected 0 (none) or 1 (snappy)")
-    return _walk_block(block, _MOST_EXPANSION * size)
-
-
-def _walk_block(block: bytes, most_key_bytes: int) -> Iterator[tuple[bytes, bytes]]:
+    if compression:
+        raise MalformedError(f"a block has compression type {compression}; expected 0, as TensorFlow compresses none")
     count = int.from_bytes(block[-4:], "little")
-    end = len(block) - 4 * (count + 1)
-    if len(block) < 4 or count == 0 or end < 0:
-        raise _malformed(f"{count} restart points in {len(block)} bytes")
-    restarts = {int.from_bytes(block[at : at + 4], "little") for at in range(end, len(block) - 4, 4)}
+    end = size - 4 * (count + 1)
+    if size < 4 or count == 0 or end < 0:
+        raise _malformed(f"{count} restart points in {size} bytes")
+    restarts = {int.from_bytes(block[at : at + 4], "little") for at in range(end, size - 4, 4)}
     position, key, key_bytes = 0, b"", 0
     while position < end:
         start = position
@@ -257,7 +250,7 @@ def _walk_block(block: bytes, most_key_bytes: int) -> Iterator[tuple[bytes, byte
         key = key[:shared] + block[position : position + unshared]
         position += unshared
         key_bytes += len(key)
-        if key_bytes > most_key_bytes:
+        if key_bytes > _MOST_EXPANSION * size:
             raise _malformed(f"its keys expand to more than {_MOST_EXPANSION} times the stored size")
         yield key, block[position : position + length]
         position += length
@@ -287,54 +280,3 @@ def _append_block(out: bytearray, entries: list[tuple[bytes, bytes]]) -> bytes:
     block.append(0)  # not compressed
     out += block + masked_crc(bytes(block)).to_bytes(4, "little")
     return handle
-
-
-def expand_snappy(block: bytes) -> bytes:
-    """Expand one raw block: its expanded length as a varint, then literals and back references."""
-    expected, position = read_varint(block, 0, 32)
-    if expected > _LONGEST_EXPANSION * len(block):
-        raise MalformedError(f"snappy block: {len(block)} bytes cannot expand to {expected}")
-    out = bytearray()
-    while position < len(block):
-        tag = block[position]
-        position += 1
-        kind, length = tag & 3, tag >> 2
-        if kind == 0:
-            extra = max(0, length - 59)  # 60..63: the length follows in 1..4 bytes
-            if extra:
-                length = int.from_bytes(_take(block, position, extra), "little")
-                position += extra
-            literal = _take(block, position, length + 1)
-            position += len(literal)
-            _check_room(out, len(literal), expected)
-            out += literal
-            continue
-        if kind == 1:
-            length, high = (length & 7) + 4, length >> 3
-            offset = high << 8 | _take(block, position, 1)[0]
-            position += 1
-        else:
-            width = 2 if kind == 2 else 4
-            length += 1
-            offset = int.from_bytes(_take(block, position, width), "little")
-            position += width
-        if not 0 < offset <= len(out):
-            raise MalformedError(f"snappy block: a copy reaches back {offset} bytes, {len(out)} are there")
-        _check_room(out, length, expected)
-        start = len(out) - offset
-        pattern = out[start : start + length]
-        out += (pattern * (length // len(pattern) + 1))[:length]  # a copy may overlap its own result
-    if len(out) != expected:
-        raise MalformedError(f"snappy block: expands to {len(out)} bytes, {expected} were announced")
-    return bytes(out)
-
-
-def _take(block: bytes, position: int, length: int) -> bytes:
-    if length > len(block) - position:
-        raise MalformedError(f"snappy block: an element needs {length} bytes, {len(block) - position} are left")
-    return block[position : position + length]
-
-
-def _check_room(out: bytearray, length: int, expected: int) -> None:
-    if length > expected - len(out):
-        raise MalformedError(f"snappy block: expands to more than the announced {expected} bytes")

@@ -20,7 +20,8 @@ from safetensors.numpy import load_file, save_file
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import PARTIAL, Checkpoint, written_beside
+from ...files.checkpoint import Checkpoint
+from ...files.output import PARTIAL, written_beside
 from ...files.text import new_digest
 from ...pipelines import pool_windows
 from ..data import Labels
@@ -70,8 +71,7 @@ class Teacher:
 
     def read(self, task: Task, data: TaskData) -> TaskData:
         """The examples of data, tokenized for the teacher."""
-        encoded = task.encode(data.examples, self.labels_of(task), self.found.tokenizer, data.source)
-        return task.complete([encoded], self.found.tokenizer)[0]
+        return task.encode(data.examples, self.labels_of(task), self.found.tokenizer, data.source)
 
     def labels_of(self, task: Task) -> Labels | None:
         """Its classes, if the task has classes; other outputs' names in the configuration are ignored."""

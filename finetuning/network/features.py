@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedMode
 from transformers import initialization as init
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from ...files import companion_files, read_json_object
+from ...files.checkpoint import companion_files, read_json_object
 from ...modeling_mybert import cross_entropy
 from ...pipelines.batching import EXAMPLES_AT_ONCE, run_sorted
 from ...tokenization import TruncatedTexts

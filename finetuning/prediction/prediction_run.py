@@ -17,21 +17,12 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from tqdm.auto import tqdm
 
-from ...files import (
-    PARTIAL,
-    check_not_read,
-    check_output_files,
-    json_line,
-    leave_standard_output,
-    locked,
-    open_text,
-    refuse_address,
-    separated_line,
-    write_text,
-    written_beside,
-)
+from ...files.errors import refuse_address
 from ...files.options import Group, check_required, deciding, option
-from ...files.text import LINE_BREAKS, STDIN, new_digest
+from ...files.output import PARTIAL, check_not_read, check_output_files, locked, write_text, written_beside
+from ...files.processes import leave_standard_output
+from ...files.tables import json_line, separated_line
+from ...files.text import LINE_BREAKS, STDIN, new_digest, open_text
 from ...runs import RunFolder, prepare_once
 from ..data import DataRow, new_name, rows_of
 from ..tasks.data_report import long_text_lines

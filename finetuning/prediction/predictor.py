@@ -15,16 +15,17 @@ import torch
 from accelerate import PartialState
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import Checkpoint, output_to, write_json, write_lines
+from ...files.checkpoint import Checkpoint
 from ...files.options import AT_LEAST_1, Group, option
+from ...files.output import output_to, write_json, write_lines
 from ...files.source import rows_of_batch, with_columns
 from ...files.text import SEPARATED_SUFFIXES, content_suffix
 from ...metrics import ClassReport
 from ...modeling_mybert import MyBertPreTrainedModel
 from ...visualization import confusion_picture
 from ..data import DataRow, DataSource, Labels, check_columns, new_name
-from ..network.features import FeatureTaggerConfig, load_encoder
-from ..tasks import FeatureTask, TaggingTask, feature_tasks
+from ..network.features import FeatureTaggerConfig
+from ..tasks import TaggingTask, feature_task
 from ..tasks.data_report import long_text_lines
 from ..tasks.registry import TASKS, FinetunedModelArguments, TaskArguments, fitted_to_model
 from ..tasks.task import Task, network_outputs
@@ -47,10 +48,8 @@ def load_finetuned_model(
     config, encoder = checkpoint.config, checkpoint
     if isinstance(config, FeatureTaggerConfig):  # this encoder completes the task, too
         encoder = Checkpoint(config.encoder).check()
-        task = feature_tasks(task, config.features, encoder.name, config.lstm_size, str(device))[""]
+        task = feature_task(task, config.features, encoder.name, config.lstm_size, str(device))
     model, labels = task.load_finetuned(checkpoint)
-    if isinstance(task, FeatureTask):
-        task = replace(task, loaded=load_encoder(encoder.name, device))
     is_int8 = dtype == "int8"
     model = model.to(device=device, dtype=torch.float32 if is_int8 else getattr(torch, dtype)).eval()
     is_own = isinstance(model, MyBertPreTrainedModel) and model.device.type == "cpu"
@@ -228,10 +227,9 @@ class Predictor:
         """Predictions for one or more rows, which are tokenized and sorted by length together."""
         found, settings = self.load(), self.settings
         examples = found.task.new_examples(rows)
-        encoded = [found.task.encode(examples, found.labels, found.tokenizer, rows[0].source)]
-        (data,) = found.task.complete(encoded, found.tokenizer)
-        self.cut += encoded[0].cut
-        self.windowed += encoded[0].windowed
+        data = found.task.encode(examples, found.labels, found.tokenizer, rows[0].source)
+        self.cut += data.cut
+        self.windowed += data.windowed
         outputs = network_outputs(found.task, data, found.model, found.tokenizer, settings.batch_size)
         return found.task.answers(outputs, data, found.labels, settings.top_k, settings.probabilities)
 
@@ -345,7 +343,7 @@ def measure_model(
     encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
     for data in encoded if by_class else ():  # before the model runs, to fail early
         class_report_of(task, [task.right_prediction(example) for example in data.examples], data.examples)
-    for (name, source), data in zip(sources.items(), task.complete(encoded, tokenizer), strict=True):
+    for (name, source), data in zip(sources.items(), encoded, strict=True):
         for line in long_text_lines(task, len(data.examples), data.cut, data.windowed):
             logger.warning("%s: %s", source, line)
         outputs = network_outputs(task, data, network, tokenizer, batch_size, shared=True, progress=True)

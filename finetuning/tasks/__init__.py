@@ -5,7 +5,7 @@ from .fill_mask import FillMaskTask
 from .multiple_choice import MultipleChoiceTask
 from .question_answering import QuestionAnsweringTask
 from .registry import TASKS
-from .tagging import FeatureTask, TaggedSentence, TaggingTask, feature_tasks
+from .tagging import FeatureTask, TaggedSentence, TaggingTask, feature_task
 from .task import Task
 
 __all__ = [
@@ -19,5 +19,5 @@ __all__ = [
     "TaggedSentence",
     "TaggingTask",
     "Task",
-    "feature_tasks",
+    "feature_task",
 ]

@@ -35,6 +35,7 @@ from ...metrics import (
     glue_metrics,
     held_out_labels,
     held_out_temperatures,
+    log_loss,
     pearson_spearman,
     require_named_labels,
     several_labels_report,
@@ -334,9 +335,14 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return prediction.probabilities
 
     def adapted(self, predictions: Predictions, examples: Examples) -> Self:
-        """The task with the temperature or the thresholds fitted to the predictions, see `fit_thresholds`."""
+        """The task with the thresholds fitted to the predictions, or the temperature if it helps held-out ones."""
         if self.problem == "single_label_classification" and len(examples) > 1:
-            return replace(self, temperature=fit_temperature(*class_probabilities(predictions, examples)))
+            probabilities, references = class_probabilities(predictions, examples)
+            held_out = held_out_temperatures(probabilities, references)
+            if log_loss(held_out, references) < log_loss(probabilities, references):
+                return replace(self, temperature=fit_temperature(probabilities, references))
+            logger.info("Probabilities stay as they are: on data that did not fit it, a temperature makes them worse.")
+            return self
         if self.problem != "multi_label_classification":
             return self
         thresholds = fit_thresholds(*label_probabilities(predictions, examples))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import Checkpoint
+from ...files.checkpoint import Checkpoint
 from ...metrics import accuracy
 from ...modeling_mybert import IGNORE_INDEX
 from ..data import DataRow, DataSource, Labels

@@ -14,7 +14,8 @@ from tqdm.auto import tqdm
 from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
 from typing_extensions import Self
 
-from ...files import read_json_object, write_json
+from ...files.checkpoint import read_json_object
+from ...files.output import write_json
 from ...hub_card import PipelineCall
 from ...metrics import squad_metrics, squad_v2_metrics
 from ...pipelines import Answer, QuestionError, answer_positions, best_answers, make_windows

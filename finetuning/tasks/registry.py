@@ -13,9 +13,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from transformers import PreTrainedConfig
 
-from ...files import TASK_RECORD, Checkpoint, check_available, head_name, read_json_object, write_json
-from ...files.checkpoint import PRETRAINING_HEAD
+from ...files.checkpoint import PRETRAINING_HEAD, TASK_RECORD, Checkpoint, check_available, head_name, read_json_object
 from ...files.options import AT_LEAST_1, Group, Range, check_options, option
+from ...files.output import write_json
 from ...files.source import GivenData, HubSplit
 from ...runs import started_on_cpus
 from ..data import DataSource

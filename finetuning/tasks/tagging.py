@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
@@ -28,8 +28,9 @@ from transformers import (
 )
 from typing_extensions import Self
 
-from ...files import Checkpoint, read_conll, write_lines
-from ...files.tables import DOCUMENT_START
+from ...files.checkpoint import Checkpoint
+from ...files.output import write_lines
+from ...files.tables import DOCUMENT_START, read_conll
 from ...hub_card import Example, PipelineCall, run_example
 from ...metrics import ClassReport, accuracy, class_report, entity_metrics, entity_report, entity_spans, f1
 from ...modeling_mybert import IGNORE_INDEX
@@ -304,7 +305,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     ) -> list[tuple[str, ...]]:
         """Tag the words of sentences with a model."""
         examples = [TaggedSentence(tuple(words), None) for words in sentences]
-        (data,) = self.complete([self.encode(examples, labels, tokenizer, "sentences")], tokenizer)
+        data = self.encode(examples, labels, tokenizer, "sentences")
         return self.predict(network_outputs(self, data, model.eval(), tokenizer), data, labels)
 
     def new_examples(self, rows: Sequence[DataRow]) -> list[TaggedSentence]:
@@ -437,11 +438,10 @@ class FeatureTask(TaggingTask):
 
     encoder: str  # folder or Hub name
     features: str
-    # Names of all features to compute; their hidden states are stored in half precision.
+    # Names of all features to compute, of which `features` is one; their hidden states are stored in half precision.
     stored: tuple[str, ...]
     lstm_size: int = 768  # units in each direction
     device: str = "cpu"  # of the encoder
-    loaded: PreTrainedModel | None = field(default=None, compare=False, repr=False)  # the encoder, if it is kept
 
     auto_class: ClassVar[Any] = FeatureTagger
 
@@ -449,26 +449,26 @@ class FeatureTask(TaggingTask):
     def _encoder_config(self) -> PreTrainedConfig:
         return Checkpoint(self.encoder).config
 
+    @cached_property
+    def _encoder(self) -> PreTrainedModel:
+        """The encoder, kept for the data that this task reads."""
+        return load_encoder(self.encoder, self.device)
+
     def _states(self, names: Sequence[str]) -> list[int]:
         num_layers = self._encoder_config.num_hidden_layers
         return sorted({number for name in names for number in FEATURES[name].states(num_layers)})
 
-    def complete(
-        self, data: Sequence[TaskData[TaggedSentence]], tokenizer: PreTrainedTokenizerBase
-    ) -> list[TaskData[TaggedSentence]]:
-        """Run sentences through the encoder; `layout` becomes (sentence, word) of each hidden state."""
-        encoder = self.loaded or load_encoder(self.encoder, self.device)
-        check_max_length(self.max_length, self.encoder, encoder.config)
-        return [self._with_states(item, encoder, tokenizer) for item in data]
-
-    def _with_states(
-        self, data: TaskData[TaggedSentence], encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+    def encode(
+        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
     ) -> TaskData[TaggedSentence]:
+        """Run sentences through the encoder; `layout` has (sentence, word) of each hidden state."""
+        check_max_length(self.max_length, self.encoder, self._encoder_config)
+        data = super().encode(examples, labels, tokenizer, source)
         # A window within a very long word may have no first piece.
         is_word = {number: places[:, 0] >= 0 for number, places in enumerate(data.layout) if places.max() >= 0}
         names = [name for name in data.inputs if name != "labels"]
         sequences = [{name: data.inputs[name][number] for name in names} for number in is_word]
-        found = hidden_states(encoder, tokenizer, sequences, self._states(self.stored))
+        found = hidden_states(self._encoder, tokenizer, sequences, self._states(self.stored))
         inputs: dict[str, Any] = {
             "features": [
                 states[words].astype(np.float16) for states, words in zip(found, is_word.values(), strict=True)
@@ -534,14 +534,13 @@ class FeatureTask(TaggingTask):
         ]
 
 
-def feature_tasks(task: Task, features: str, encoder: str, lstm_size: int, device: str) -> dict[str, Task]:
-    """The tasks of the feature-based approach by name; a single one has the name ""."""
+def feature_task(task: Task, features: str, encoder: str, lstm_size: int, device: str) -> FeatureTask:
+    """The task of the feature-based approach, with one of `FEATURES`, or the first row of table 7 and all stored."""
     if not isinstance(task, TaggingTask):
         raise ValueError("The approach 'features' is only for tagging words (ner, tagging).")
-    # One of `FEATURES`, or "all" for the rows of table 7.
     names = TABLE_7 if features == "all" else (features,)
     if names[0] not in FEATURES:
         raise ValueError(f"features is {features!r}; expected one of all, {', '.join(FEATURES)}.")
     inherited = {item.name: getattr(task, item.name) for item in fields(task)}
     shared = inherited | {"encoder": encoder, "stored": names, "lstm_size": lstm_size, "device": device}
-    return {name if len(names) > 1 else "": FeatureTask(**shared, features=name) for name in names}
+    return FeatureTask(**shared, features=names[0])

@@ -25,7 +25,8 @@ from transformers import (
 )
 from typing_extensions import Self
 
-from ...files import Checkpoint, write_separated
+from ...files.checkpoint import Checkpoint
+from ...files.tables import write_separated
 from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport
 from ...pipelines.batching import run_sorted
@@ -298,10 +299,6 @@ class Task(ABC, Generic[E, P]):
         self, examples: Sequence[E], labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
     ) -> TaskData[E]:
         """Tokenize examples; a ValueError if a label is not one of `labels`."""
-
-    def complete(self, data: Sequence[TaskData[E]], tokenizer: PreTrainedTokenizerBase) -> list[TaskData[E]]:
-        """Add further model inputs to tokenized data, all results of `encode` for a run; by default none."""
-        return list(data)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """The collator, for a certain model or for any."""

@@ -9,13 +9,13 @@ import numpy as np
 from huggingface_hub import EvalResult
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import describe_environment, read_json_object
+from ...files.checkpoint import read_json_object
+from ...files.machine import describe_environment
 from ...hub_card import CardContent, Comparison, Example, TrainingDescription, plain_text, write_card
 from ..data import data_name
 from ..tasks.task import Task
 from .finetuning_arguments import FinetuningArguments
 from .preparation import TaskRun
-from .seeds_and_folds import Training
 
 EXAMPLES, _MOST_CHARACTERS = 3, 2000  # on the card, and characters of the texts of one example
 _CLASSES = 30  # listed on the card, those with the most examples
@@ -62,19 +62,20 @@ def write_finetuning_card(
     write_card(output_dir, content)
 
 
-def trainings_table(trainings: Sequence[Training], spread: Mapping[str, Any], folds: int) -> list[Comparison]:
-    """The card's table of several trainings; `spread` is the result of `summarize`."""
-    if len(trainings) == 1:
+def trainings_table(
+    rows: Mapping[str, Mapping[str, float]], spread: Mapping[str, Any], folds: int
+) -> list[Comparison]:
+    """The card's table of several trainings, from their metrics by name; `spread` is the result of `summarize`."""
+    if len(rows) == 1:
         return []
-    rows = {training.name: training.metrics for training in trainings if training.metrics}
-    title = f"The {len(trainings)} seeds of the run; the best one is this model."
+    title = f"The {len(rows)} seeds of the run; the best one is this model."
     if folds:
         title = (
             f"Cross-validation in {folds} folds: each is measured by a model trained on the others. The results are "
             "their mean; this model was trained on all examples."
         )
-        rows |= {name: spread[name] for name in ("mean", "deviation")}
-    return [Comparison(title, rows, "Training")]
+    shown = {name: metrics for name, metrics in rows.items() if metrics}
+    return [Comparison(title, shown | {name: spread[name] for name in ("mean", "deviation") if folds}, "Training")]
 
 
 def _class_table(path: Path) -> Comparison:

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
-from ...files import Checkpoint, refuse_address
+from ...files.checkpoint import Checkpoint
+from ...files.errors import refuse_address
 from ...files.options import (
     ABOVE_0,
     AT_LEAST_0,
@@ -29,7 +30,6 @@ from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
 from ..tasks.registry import TaskArguments, benchmark_files, evaluation_names, fitted_to_model
 from ..tasks.task import Task
 from .parameters import rate_for_size
-from .samples import SampleSettings
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +40,8 @@ _LEARNING_RATE = 5e-5  # of BERT base
 _FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
 _NOTHING_EVALUATED = "nothing is evaluated; give a validation_file, or hold out data with validation_split"
 _DONE_ANYWAY = "whatever has data is done anyway"
+_PART = Range("a share in (0, 1), or 0 for none", lambda value: 0 <= value < 1)
+_SEVERAL = Range("at least 2, or 0 for none", lambda value: value == 0 or value >= 2)
 _FROM_MINUS_1 = Range("at least 0, or -1 for none", lambda value: value >= -1)
 _ADAPTED = "where only adapters, pooler and head are trained"
 
@@ -127,6 +129,43 @@ class TrainedParts:
         "Factor on the learning rate of the word embeddings, beside layer_decay (10, say).",
         ABOVE_0,
         group=Group.TRAINING,
+    )
+
+
+@dataclass(kw_only=True)
+class SampleSettings:
+    """Settings for selecting and weighting examples; results depend only on the data and the seed."""
+
+    group = Group.EXAMPLES
+    decides = True
+    validation_split: float = option(
+        0.0,
+        "Share of the training data, in (0, 1), to hold out as validation data, drawn by the seed, stratified by "
+        "class. For data without a validation file.",
+        _PART,
+        excludes="validation_file",
+    )
+    folds: int = option(
+        0,
+        "Cross-validation: this many trainings, each evaluated on a different part of the training data, and a last "
+        "one on all of it.",
+        _SEVERAL,
+        excludes="validation_file validation_split seeds features=all save_strategy=best",
+        why="where each part is the validation data in turn, and must not choose a checkpoint",
+    )
+    max_train_samples: int | None = option(
+        None, "Train on only this many examples, drawn by the seed, stratified by class.", AT_LEAST_1
+    )
+    skip_empty: bool = option(False, "Leave out training and validation rows without text or label, and log how many.")
+    class_weights: Literal["balanced"] | None = option(
+        None, "'balanced': weight the loss so that every class counts the same, however rare.", group=Group.TRAINING
+    )
+    early_stopping_patience: int | None = option(
+        None,
+        "Stop after this many evaluations in which the main metric does not improve.",
+        AT_LEAST_1,
+        group=Group.RECORDS,
+        idle_with="folds",
     )
 
 

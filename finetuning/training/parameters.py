@@ -20,13 +20,12 @@ import numpy as np
 import torch
 from transformers import AutoConfig, PreTrainedModel, TrainerCallback
 
-from ...files import folder_written_beside
+from ...files.output import folder_written_beside
 from ...files.yaml_files import read_yaml
-from ...modeling_mybert import MyBertPreTrainedModel
+from ...modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
 from ...runs import parameter_groups
-from ..network.encoder_parts import embeddings, encoder_layers, head_layers, output_layer
+from ..network.heads import embeddings, encoder_layers, head_layers, output_layer
 from ..tasks.task import WINDOW_WEIGHT, Task, TaskData
-from .samples import label_counts
 
 if TYPE_CHECKING:
     from peft import PeftConfig
@@ -131,6 +130,14 @@ def layerwise_groups(
             divided.setdefault((factor != 1, -factor, number), new)["params"].append(parameter)
     # Those of the head first, because the first rate is logged.
     return [divided[place] for place in sorted(divided)]
+
+
+def label_counts(data: TaskData, classes: int) -> np.ndarray:
+    """The number of labels of each class, one per sequence or per token; windows of a text count as one label."""
+    labels = np.concatenate([np.asarray(label).reshape(-1) for label in data.inputs["labels"]])
+    shares = np.asarray(data.inputs.get(WINDOW_WEIGHT, np.ones(len(labels))))
+    is_label = labels != IGNORE_INDEX
+    return np.bincount(labels[is_label], shares[is_label], minlength=classes)
 
 
 def set_head_bias(model: PreTrainedModel, task: Task, data: TaskData) -> None:

@@ -1,10 +1,12 @@
 """Preparing a run: the task with tokenizer, classes and data, and the initial model."""
 
 import logging
+import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from transformers import (
@@ -18,15 +20,15 @@ from transformers import (
 
 from ...modeling_mybert import IGNORE_INDEX
 from ..data import LABEL_ARGUMENTS, DataRow, DataSource, Labels, rows_of
-from ..network.encoder_parts import encoder_layers, reinitialize_layers
-from ..network.heads import has_new_head, longest_sequence
+from ..network.heads import encoder_layers, has_new_head, longest_sequence, reinitialize_layers
 from ..prediction.predictor import task_for_columns
 from ..tasks.task import Task, TaskData
 from .finetuning_arguments import FinetuningArguments
 from .parameters import add_adapter, freeze_layers, read_adapter_config, set_head_bias
-from .samples import equal_texts_line, fold_numbers, sample, split_off
 
 logger = logging.getLogger(__name__)
+
+E = TypeVar("E")
 
 StartingModel = tuple[PreTrainedModel, list[str]]  # with the names of newly initialised parameters
 
@@ -97,10 +99,11 @@ def read_run(
     for source in unlabelled:
         source_of["unlabelled", str(source)] = source
         found["unlabelled", str(source)] = _unlabelled_examples(source, task)
-    encoded = [task.encode(examples, labels, tokenizer, source_of[key]) for key, examples in found.items()]
+    # The training data last: its labels are known, and a mistake in other data should show before long computations.
+    encoded = {key: task.encode(found[key], labels, tokenizer, source_of[key]) for key in reversed(found)}
     data: dict[str, dict[str, TaskData]] = {}
-    for (split, name), part in zip(found, task.complete(encoded, tokenizer), strict=True):
-        data.setdefault(split, {})[name] = part
+    for split, name in found:
+        data.setdefault(split, {})[name] = encoded[split, name]
     parts = [*data.get("train", {}).values(), *data.get("unlabelled", {}).values()]
     return TaskRun(task, tokenizer, labels, joined(parts), data.get("validation", {}), data.get("test", {}), parts)
 
@@ -222,3 +225,100 @@ def starting_model(
             "would be random and never trained; expected less."
         )
     return (model if adapter is None else add_adapter(model, adapter)), new
+
+
+# Selecting training and held-out examples; a choice depends only on the data and the seed.
+
+
+def split_off(task: Task, examples: Sequence[E], share: float, seed: int) -> tuple[list[E], list[E]]:
+    """Hold out a fraction, in (0, 1), of examples, stratified if each has one class; returns both sides in order."""
+    # Examples that belong together (equal texts, questions on one text) are not separated, and count as one.
+    groups = _groups(task, examples)
+    firsts = [examples[numbers[0]] for numbers in groups]
+    what = "examples" if len(groups) == len(examples) else "different texts"
+    count = max(round(share * len(groups)), min(1, round(share * len(examples))))  # few texts, each many times
+    drawn = _drawn(len(groups), count, _strata(task, firsts), seed, what)
+    places = {number for group in drawn for number in groups[group]}
+    kept = [example for number, example in enumerate(examples) if number not in places]
+    return kept, [example for number, example in enumerate(examples) if number in places]
+
+
+def equal_texts_line(task: Task, examples: Sequence[Any]) -> str:
+    """A message about texts that occur several times; "" if there are none."""
+    counts = Counter((task.group_of(example), task.texts_of(example)) for example in examples)
+    several = sum(count for count in counts.values() if count > 1)
+    if not several:
+        return ""
+    return (
+        f"{several:,} of {len(examples):,} training examples have a text that occurs several times; equal texts are "
+        "kept together, so that none is both trained and measured on."
+    )
+
+
+def sample(task: Task, examples: Sequence[E], count: int, seed: int) -> list[E]:
+    """Draw a stratified sample of examples, in their order; all of them if there are no more."""
+    if count >= len(examples):
+        return list(examples)
+    return [examples[place] for place in _drawn(len(examples), count, _strata(task, examples), seed, "examples")]
+
+
+def fold_numbers(task: Task, examples: Sequence[E], folds: int, seed: int) -> list[int]:
+    """The fold of each example, from 0; folds have equally many different texts, stratified as in `split_off`."""
+    selection = _model_selection()
+    groups = _groups(task, examples)
+    count, strata = len(groups), _strata(task, [examples[numbers[0]] for numbers in groups])
+    if count < folds:
+        what = "examples or texts" if count == len(examples) else "different texts"
+        raise ValueError(f"folds is {folds}, but there are only {count} {what}; expected at most that many.")
+    if strata is not None and max(Counter(strata).values()) < folds:
+        strata = None
+    splitter = (selection.KFold if strata is None else selection.StratifiedKFold)(
+        folds, shuffle=True, random_state=seed
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # then only some folds have it
+        numbers = np.zeros(len(examples), dtype=int)
+        for number, (_, held_out) in enumerate(splitter.split(np.zeros(count), strata)):
+            for group in held_out:
+                numbers[groups[group]] = number
+    return numbers.tolist()
+
+
+def _groups(task: Task, examples: Sequence[Any]) -> list[list[int]]:
+    """The indices of the examples of each group, see `Task.group_of`."""
+    groups: dict[Any, list[int]] = {}
+    for number, example in enumerate(examples):
+        groups.setdefault(task.group_of(example), []).append(number)
+    return list(groups.values())
+
+
+def _strata(task: Task, examples: Sequence[Any]) -> list[str] | None:
+    """The class of each example, if each has one."""
+    classes = [task.classes_of(example) for example in examples]
+    return [found[0] for found in classes] if all(len(found) == 1 for found in classes) else None
+
+
+def _model_selection() -> Any:
+    try:
+        from sklearn import model_selection
+    except ImportError as error:
+        raise ImportError(f"Drawing examples needs scikit-learn: pip install mybert[train] ({error}).") from error
+    return model_selection
+
+
+def _drawn(total: int, count: int, strata: Sequence[str] | None, seed: int, what: str) -> list[int]:
+    """Draw indices; not stratified if a class has one example, or if there are more classes than draws."""
+    train_test_split = _model_selection().train_test_split
+    if not 0 < count < total:
+        raise ValueError(f"validation_split gives {count} of {total} {what}; expected at least one on each side.")
+    places = list(range(total))
+    if strata is not None:
+        counts = Counter(strata)
+        several = [place for place in places if counts[strata[place]] > 1]
+        classes = {strata[place] for place in several}
+        if len(classes) <= min(count, len(several) - count):
+            _, drawn = train_test_split(
+                several, test_size=count, random_state=seed, stratify=[strata[place] for place in several]
+            )
+            return sorted(drawn)
+    return sorted(train_test_split(places, test_size=count, random_state=seed)[1])

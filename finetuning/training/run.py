@@ -1,18 +1,31 @@
 """Fine-tuning from end to end: from task data to a model folder, metrics and predictions (`mybert finetune`)."""
 
+from __future__ import annotations
+
 import copy
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tokenizers.models import WordPiece
-from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers import (
+    EarlyStoppingCallback,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainerState,
+)
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
-from ...files import TASK_RECORD, Checkpoint, files_written_beside, write_json
+from ...files.checkpoint import TASK_RECORD, Checkpoint, read_json_object
+from ...files.output import files_written_beside, write_json
 from ...hub_card import Comparison, Example
 from ...runs import (
     RunFolder,
@@ -25,20 +38,22 @@ from ...runs import (
 )
 from ...tokenization import save_vocab
 from ..network.heads import fold_target_scale, has_new_head, learn_standardized
-from ..prediction.predictor import write_class_report
-from ..tasks import feature_tasks
+from ..prediction.predictor import PREDICTION_FILES, REPORT_FILES, write_class_report
+from ..tasks import FeatureTask, feature_task
 from ..tasks.data_report import describe_data
-from ..tasks.registry import task_record, write_task_record
+from ..tasks.registry import read_task_record, task_record, write_task_record
 from ..tasks.task import Task, TaskData
 from .card import task_examples, trainings_table, write_finetuning_card
 from .finetuning_arguments import FinetuningArguments
 from .parameters import ADAPTER_FOLDER, Unfreezing, merge_adapter
-from .preparation import StartingModel, TaskRun, check_batches, check_metric, read_run, starting_model
-from .seeds_and_folds import METRICS, Training, clear_fold, keep_training, planned_trainings, summarize
-from .trainer import LossBreaksTies, TaskTrainer
+from .preparation import StartingModel, TaskRun, check_batches, check_metric, fold_numbers, read_run, starting_model
+from .trainer import LossBreaksTies, TaskTrainer, loss_in
 
 logger = logging.getLogger(__name__)
 
+METRICS = "metrics.json"  # the last file of a training, which marks it as finished
+_CONFIG = "config.json"
+_OF_A_FOLD = (METRICS, *REPORT_FILES, *PREDICTION_FILES)  # files of a fold to keep
 MAJORITY = "majority_"  # prefix of the main metric's name: of always predicting the most frequent answer
 # Prefixes of metric names: without the temperature; with one fitted by cross-fitting.
 _UNCALIBRATED, _HELD_OUT = "uncalibrated_", "held_out_"
@@ -124,12 +139,8 @@ class Finetuning:
         log_on_main_process(arguments)
         self.check()
         arguments.choose_learning_rate()
-        task, rows = arguments.fitting_task(), {}
-        if arguments.approach == "features":  # tasks by name, several if all rows of table 7 are requested
-            rows = feature_tasks(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))
-            task = next(iter(rows.values()))
         with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
-            run, model = self._prepare(task, folder)
+            run, model = self._prepare(folder)
             start: StartingModel | None = model
             run = self.begun(run)
             describe_data(run.task, run.train, dict(run.validation), run.tokenizer, arguments.folds)
@@ -137,12 +148,13 @@ class Finetuning:
             if ids is not None:
                 choices = ids if isinstance(ids[0], list) else [ids]
                 logger.info("As the model reads it:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
-            if list(rows) in ([], [""]):
+            if not isinstance(run.task, FeatureTask) or len(run.task.stored) == 1:
                 return self._finetune(run, Path(arguments.output_dir), start)
             results: dict[str, dict[str, Any]] = {}
-            for name, task in rows.items():
+            for name in run.task.stored:  # the rows of table 7
                 logger.info("Features: %s.", name)
-                result = self._finetune(replace(run, task=task), Path(arguments.output_dir) / name, start)
+                of_row = replace(run, task=replace(run.task, features=name))
+                result = self._finetune(of_row, Path(arguments.output_dir) / name, start)
                 if result["interrupted"]:
                     return {"interrupted": True}
                 results[name] = result
@@ -154,10 +166,13 @@ class Finetuning:
                 write_json(Path(arguments.output_dir) / METRICS, metrics)
             return results | {"interrupted": False}
 
-    def _prepare(self, task: Task, folder: RunFolder) -> tuple[TaskRun, StartingModel]:
+    def _prepare(self, folder: RunFolder) -> tuple[TaskRun, StartingModel]:
         """Read the data in one process, load the model in each, and begin the run if both are valid."""
         arguments = self.arguments
         start: StartingModel | None = None
+        task = arguments.fitting_task()
+        if arguments.approach == "features":
+            task = feature_task(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))
 
         def prepare() -> TaskRun:
             nonlocal start
@@ -202,7 +217,8 @@ class Finetuning:
             shown = next(iter(run.validation.values()), run.train)
             examples = task_examples(run.task, shown.examples, output_dir, kept.model, run.tokenizer)
             if trained or not (output_dir / "README.md").is_file():  # otherwise the user may have edited it
-                tables = [*trainings_table(trainings, spread, arguments.folds), *self.comparisons(metrics)]
+                measured = {training.name: training.metrics for training in trainings}
+                tables = [*trainings_table(measured, spread, arguments.folds), *self.comparisons(metrics)]
                 write_finetuning_card(output_dir, arguments, run, kept.seconds, metrics, examples, tables)
         described = {"examples": [asdict(example) for example in examples]}
         return metrics | spread | described | {"interrupted": last.interrupted}
@@ -273,37 +289,40 @@ def _save(
 
 def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
     """Evaluate a trained model, write metrics, curves, predictions and reports, and return the metrics."""
-    run = fitted = trainer.run
-    found, outputs = trainer.evaluate_all("eval", run.validation)
-    metrics = {name.removeprefix("eval_"): value for name, value in found.items()}
-    _warn_of_zero(trainer)
-    raw = _predictions(run, run.validation, outputs)
-    if run.validation:
-        name, data = next(iter(run.validation.items()))
-        task = run.task.adapted(raw[name], data.examples)
-        trainer.run = fitted = replace(run, task=task)
-        # What the task fits to validation data (thresholds, temperature) is recorded in the model folder.
-        if trainer.args.should_save:
-            write_task_record(output_dir, task_record(trainer.args.task, task))
-    predictions = raw if fitted.task == run.task else _predictions(fitted, run.validation, outputs)
-    for number, (name, data) in enumerate(run.validation.items()):
-        metrics |= _beside(fitted.task, data, raw[name], predictions[name], name, is_fitted_to=number == 0)
-    found, outputs = trainer.evaluate_all("test", run.test)
-    metrics |= found
-    tested = _predictions(fitted, run.test, outputs)
-    labelled = {name: data for name, data in run.test.items() if "labels" in data.inputs}
-    raw = tested if fitted.task == run.task else _predictions(run, labelled, outputs)
-    for name, data in labelled.items():
-        split = f"test_{name}" if name else "test"
-        metrics |= _beside(fitted.task, data, raw[name], tested[name], split)
-    if trainer.args.should_save:
+    run, saves = trainer.run, trainer.args.should_save
+    metrics: dict[str, float] = {}
+    predictions: dict[str, Sequence[Any]] = {}  # of the test data or else the validation data
+    for split, parts in (("eval", run.validation), ("test", run.test)):
+        found, outputs = trainer.evaluate_all(split, parts)
+        metrics |= {name.removeprefix("eval_"): value for name, value in found.items()}
+        labelled = {name: data for name, data in parts.items() if split == "eval" or "labels" in data.inputs}
+        raw = {name: run.task.predict(outputs[name], data, run.labels) for name, data in labelled.items()}
+        if split == "eval" and parts:
+            _warn_of_zero(trainer)
+            name, data = next(iter(parts.items()))
+            # What the task fits to validation data (thresholds, temperature) is recorded in the model folder.
+            trainer.run = replace(run, task=run.task.adapted(raw[name], data.examples))
+            if saves:
+                write_task_record(output_dir, task_record(trainer.args.task, trainer.run.task))
+        task = trainer.run.task
+        predictions = {
+            name: raw[name] if name in raw and task == run.task else task.predict(outputs[name], data, run.labels)
+            for name, data in parts.items()
+        } or predictions
+        for number, (name, data) in enumerate(labelled.items()):
+            which = "_".join(part for part in ("test" if split == "test" else "", name) if part)
+            is_fitted_to = split == "eval" and number == 0 and task != run.task
+            metrics |= _beside(task, data, raw[name], predictions[name], which, is_fitted_to)
+            report = task.report_by_class(predictions[name], data.examples) if saves else None
+            if report is not None:
+                write_class_report(report, output_dir, f"_{which}" if which else "")
+                if len(report.classes) <= _CLASSES_SAID:
+                    logger.info("\n%s", "\n".join(report.lines()))
+    if saves:
         trainer.save_state()
         draw_curves(trainer.state.log_history, output_dir)
         for name, data in (run.test or run.validation).items():
-            written = (tested or predictions)[name]
-            fitted.task.write_predictions(written, data.examples, output_dir, f"_{name}" if name else "")
-        _report_by_class(fitted.task, run.validation, predictions, output_dir)
-        _report_by_class(fitted.task, labelled, tested, output_dir, "_test")
+            task.write_predictions(predictions[name], data.examples, output_dir, f"_{name}" if name else "")
         write_json(output_dir / METRICS, metrics)  # the last file, which marks the training as finished
     trainer.accelerator.wait_for_everyone()
     return metrics
@@ -319,10 +338,6 @@ def _warn_of_zero(trainer: TaskTrainer) -> None:
             "--learning_rate.",
             name,
         )
-
-
-def _predictions(run: TaskRun, split: Mapping[str, TaskData], outputs: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
-    return {name: run.task.predict(outputs[name], data, run.labels) for name, data in split.items()}
 
 
 def _beside(
@@ -341,14 +356,130 @@ def _beside(
     return {f"{start}{how}{key}": value for how, metrics in found.items() for key, value in metrics.items()}
 
 
-def _report_by_class(
-    task: Task, split: Mapping[str, TaskData], predictions: Mapping[str, Any], output_dir: Path, suffix: str = ""
-) -> None:
-    """Write the reports by class of a split's labelled data, and log those with few classes."""
-    for name, data in split.items():
-        report = task.report_by_class(predictions[name], data.examples)
-        if report is None:
-            return
-        write_class_report(report, output_dir, f"{suffix}_{name}" if name else suffix)
-        if len(report.classes) <= _CLASSES_SAID:
-            logger.info("\n%s", "\n".join(report.lines()))
+# Several trainings in one run: seeds, of which the best is kept, or folds, which estimate the result on all data.
+
+
+@dataclass
+class Training:
+    """One of a run's trainings, and its result."""
+
+    name: str  # such as "seed 42" or "fold 1"
+    folder: Path  # of its files until the run is over
+    seed: int
+    run: Callable[[], TaskRun]  # returns task and data when it begins
+    is_fold: bool = False  # whether it only measures; its model is then not kept
+    metrics: dict[str, float] = field(default_factory=dict)
+    seconds: float | None = None  # training time, if known
+    model: PreTrainedModel | None = None  # the saved one, if it is in memory
+    interrupted: bool = False  # whether there was a Ctrl-C, in or after the last step
+
+    def read_result(self, output_dir: Path) -> None:
+        """Read the result of a finished training; of several seeds only the best one's log is kept, in the folder."""
+        self.metrics = read_json_object(self.folder / METRICS)
+        logs = [path for path in (self.folder / TRAINER_STATE_NAME, output_dir / TRAINER_STATE_NAME) if path.is_file()]
+        history = TrainerState.load_from_json(str(logs[0])).log_history if logs else []
+        self.seconds = next((entry["train_runtime"] for entry in history if "train_runtime" in entry), None)
+
+
+def planned_trainings(run: TaskRun, arguments: FinetuningArguments, output_dir: Path) -> list[Training]:
+    """The trainings of a run, in their order: one, one for each seed, or one for each fold and one on all examples."""
+    if arguments.folds:
+        folds = [
+            Training(
+                name=f"fold {number + 1}",
+                folder=output_dir / f"fold_{number + 1}",
+                seed=arguments.seed,
+                run=partial(_fold, run, arguments, number),
+                is_fold=True,
+            )
+            for number in range(arguments.folds)
+        ]
+        whole = partial(_on_all_examples, run, [fold.folder for fold in folds])
+        return [*folds, Training("all examples", output_dir / "all_examples", arguments.seed, whole)]
+    if arguments.seeds == 1:
+        return [Training("", output_dir, arguments.seed, lambda: run)]
+    seeds = [arguments.seed + number for number in range(arguments.seeds)]
+    return [Training(f"seed {seed}", output_dir / f"seed_{seed}", seed, lambda: run) for seed in seeds]
+
+
+def _fold(run: TaskRun, arguments: FinetuningArguments, number: int) -> TaskRun:
+    """The run with one fold of its examples as validation data, and the others as training data."""
+    examples, source = run.train.examples, run.train.source
+    folds = fold_numbers(run.task, examples, arguments.folds, arguments.sampling_seed)
+    parts = [
+        [example for example, fold in zip(examples, folds, strict=True) if (fold == number) == held_out]
+        for held_out in (False, True)
+    ]
+    train, validation = (run.task.encode(part, run.labels, run.tokenizer, source) for part in parts)
+    return replace(run, train=train, validation={"": validation}, test={})
+
+
+def _on_all_examples(run: TaskRun, folders: Sequence[Path]) -> TaskRun:
+    """The run with the mean of the settings fitted in each fold (thresholds, temperature)."""
+    records = [read_json_object(folder / _CONFIG).get(TASK_RECORD) for folder in folders]
+    tasks: list[Task] = [
+        read_task_record(str(folder), record)[1] for folder, record in zip(folders, records, strict=True)
+    ]
+    means: dict[str, Any] = {}
+    for name in run.task.fitted_fields:
+        values = [getattr(task, name) for task in tasks]
+        if all(isinstance(value, Mapping) for value in values):
+            keys = dict.fromkeys(key for value in values for key in value)
+            means[name] = {key: float(np.mean([value[key] for value in values if key in value])) for key in keys}
+        elif None not in values:
+            means[name] = float(np.mean(values))
+    return replace(run, task=replace(run.task, **means))
+
+
+def summarize(
+    trainings: Sequence[Training], arguments: FinetuningArguments
+) -> tuple[Training, dict[str, float], dict[str, Any]]:
+    """Combine the metrics of a run's trainings, and log those that select the best model.
+
+    Returns the training whose model is kept; the metrics, those of the best seed or the mean of the folds; and, of
+    several trainings, `mean` and `deviation` of every metric, `best_seed`, and `seeds` or `folds`, metrics by number.
+    """
+    last = trainings[-1]
+    if len(trainings) == 1:
+        return last, last.metrics, {}
+    several = [training for training in trainings if training.is_fold] or trainings
+    names = [name for name in several[0].metrics if all(name in training.metrics for training in several)]
+    values = {name: np.array([training.metrics[name] for training in several]) for name in names}
+    mean = {name: float(value.mean()) for name, value in values.items()}
+    deviation = {name: float(value.std(ddof=1)) for name, value in values.items()}
+    metric = str(arguments.metric_for_best_model).removeprefix("eval_")
+    # The metric of an entity type missing in the data exists only if the model has predicted the type.
+    if metric not in mean:
+        raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(mean) or 'no metric'}.")
+    rows = {training.name: training.metrics[metric] for training in several}
+    rows |= {"mean": mean[metric], "deviation": deviation[metric]}
+    width = max(map(len, rows))
+    logger.info("%s:\n%s", metric, "\n".join(f"  {name:<{width}}  {value:.4g}" for name, value in rows.items()))
+    spread: dict[str, Any] = {"mean": mean, "deviation": deviation}
+    numbered = {training.name.rpartition(" ")[2]: training.metrics for training in several}
+    if several is not trainings:
+        return last, mean | last.metrics, spread | {"folds": numbered}
+    sign = -1 if arguments.greater_is_better else 1
+    best = min(trainings, key=lambda training: (sign * training.metrics[metric], loss_in(training.metrics)))
+    return best, best.metrics, spread | {"best_seed": best.seed, "seeds": numbered}
+
+
+def clear_fold(training: Training) -> None:
+    """Delete the model of a fold; metrics, predictions, reports and configuration are kept."""
+    _clear(training.folder, (*_OF_A_FOLD, _CONFIG))
+
+
+def keep_training(kept: Training, trainings: Sequence[Training], output_dir: Path) -> None:
+    """Move the kept training's files into the output folder, and delete the models of the others."""
+    for file in [path for path in kept.folder.iterdir() if path.is_file() and path.name != METRICS]:
+        file.replace(output_dir / file.name)
+    if (kept.folder / ADAPTER_FOLDER).is_dir():
+        shutil.rmtree(output_dir / ADAPTER_FOLDER, ignore_errors=True)
+        (kept.folder / ADAPTER_FOLDER).replace(output_dir / ADAPTER_FOLDER)
+    for training in trainings:
+        _clear(training.folder, _OF_A_FOLD if training.is_fold else (METRICS,))
+
+
+def _clear(folder: Path, kept: Sequence[str]) -> None:
+    for path in [path for path in folder.iterdir() if not any(path.match(pattern) for pattern in kept)]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,4 +1,4 @@
-"""`Trainer` that trains and evaluates a model on a task; which checkpoint is best, and weighted losses."""
+"""`Trainer` that trains and evaluates a model on a task; which checkpoint is best, and the loss with weights."""
 
 import inspect
 import logging
@@ -20,9 +20,8 @@ from ...runs import MyBertAdamW, ResumableTrainer
 from ..data import LABEL_ARGUMENTS
 from ..tasks.task import WINDOW_WEIGHT, Objective, TaskData
 from .finetuning_arguments import FinetuningArguments
-from .parameters import layerwise_groups
+from .parameters import label_counts, layerwise_groups
 from .preparation import TaskRun
-from .samples import label_counts
 
 logger = logging.getLogger(__name__)
 
@@ -61,37 +60,75 @@ def balanced_weights(data: TaskData, classes: int) -> torch.Tensor:
     return torch.tensor(weights, dtype=torch.float32)
 
 
-def weighted_loss(
-    weights: torch.Tensor | None, label_smoothing: float = 0.0, objective: Objective = "classes"
-) -> Callable[..., torch.Tensor]:
-    """A loss function for `Trainer` with class weights (C,) or sequence weights, for any objective but "span"."""
+class TaskLoss:
+    """The loss of a batch against its labels, with weights of classes and of sequences."""
 
-    # logits (..., C); a batch has `labels` (...) and, as `WINDOW_WEIGHT`, sequence weights (N,), unless all are 1. The
-    # weighted sum is divided by the weighted number of labels of the optimizer step, or, if that is None, by the sum
-    # of the labels' weights.
-    def loss(
-        outputs: Any, batch: Mapping[str, torch.Tensor], num_items_in_batch: torch.Tensor | int | None = None
+    # An item is a text, a word, or the answer in a window. Its loss is weighted by its class, and by its sequence if
+    # the batch has `WINDOW_WEIGHT`.
+    def __init__(
+        self, objective: Objective, class_weights: torch.Tensor | None = None, label_smoothing: float = 0.0
+    ) -> None:
+        self.objective = objective
+        self.class_weights = class_weights
+        self.label_smoothing = label_smoothing
+
+    def __call__(
+        self, outputs: Any, batch: Mapping[str, torch.Tensor], num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
-        logits, labels, shares = outputs["logits"].float(), batch["labels"], batch.get(WINDOW_WEIGHT)
-        if objective == "value":
-            each = (logits.squeeze(-1) - labels.float()).square()
-            counted = torch.ones_like(each)
-        elif objective == "labels":
-            each = binary_cross_entropy_with_logits(logits, labels.float(), reduction="none")
-            counted = torch.ones_like(each)
-        else:
-            labels, by_class = labels.reshape(-1), torch.ones(logits.shape[-1]) if weights is None else weights
-            by_class = by_class.to(logits.device)
-            each = cross_entropy(
-                logits.flatten(0, -2), labels, by_class, reduction="none", label_smoothing=label_smoothing
-            )
-            counted = by_class[labels.clamp(min=0)] * (labels != IGNORE_INDEX)
-        if shares is not None:
-            shares = shares.reshape(-1, *[1] * (each.ndim - 1))
-            each, counted = each * shares, counted * shares
-        return mean_of(each.sum(), counted.sum() if num_items_in_batch is None else num_items_in_batch)
+        """The sum over items, divided by the `count` of the optimizer step, or, if that is None, of the batch."""
+        each = self.of_labels(self.logits(outputs), batch)
+        total = weighted_sum(each, self.labelled(batch), batch.get(WINDOW_WEIGHT))
+        return mean_of(total, self.count(batch) if num_items_in_batch is None else num_items_in_batch)
 
-    return loss
+    def count(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The number of items that count, weighted by their sequences."""
+        there = self.counted(batch)
+        return weighted_sum(torch.ones(there.shape, device=there.device), there, batch.get(WINDOW_WEIGHT))
+
+    def counted(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Which items count: those with a label."""
+        return self.labelled(batch)
+
+    def logits(self, outputs: Any) -> torch.Tensor:
+        """The logits of each item (..., K); of spans (B, L, 2)."""
+        if self.objective == "span":
+            return torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=-1).float()
+        return outputs["logits"].float()
+
+    def of_labels(self, logits: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The loss of each item against its label; undefined for items without one."""
+        if self.objective == "span":
+            wanted = batch["start_positions"], batch["end_positions"]
+            return torch.stack([self._cross_entropy(logits[..., end], wanted[end]) for end in (0, 1)]).mean(0)
+        labels = batch["labels"]
+        if self.objective == "classes":
+            return self._cross_entropy(logits, labels)
+        labels = labels.nan_to_num().float()
+        if self.objective == "value":
+            return (logits.squeeze(-1) - labels).square()
+        return binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(-1)
+
+    def labelled(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Which items have a label."""
+        labels = batch["start_positions" if self.objective == "span" else "labels"]
+        if self.objective == "labels":
+            return ~labels.isnan().any(-1)
+        return ~labels.isnan() if labels.is_floating_point() else labels != IGNORE_INDEX
+
+    def _cross_entropy(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Cross-entropy of each item (...), with logits (..., C)."""
+        weights = None if self.class_weights is None else self.class_weights.to(logits.device)
+        flat = logits.flatten(0, -2), labels.flatten(), weights
+        how: Any = {"reduction": "none", "ignore_index": IGNORE_INDEX, "label_smoothing": self.label_smoothing}
+        return cross_entropy(*flat, **how).view(labels.shape)
+
+
+def weighted_sum(each: torch.Tensor, there: torch.Tensor, shares: torch.Tensor | None) -> torch.Tensor:
+    """The sum over the marked items, weighted by their sequences."""
+    each = each.masked_fill(~there, 0.0)
+    if shares is not None:
+        each = each * shares.reshape(-1, *[1] * (each.ndim - 1))
+    return each.sum()
 
 
 def _has_windows(run: TaskRun) -> bool:
@@ -99,17 +136,18 @@ def _has_windows(run: TaskRun) -> bool:
     return any(WINDOW_WEIGHT in data.inputs for data in (run.train, *run.validation.values(), *run.test.values()))
 
 
-def _loss(run: TaskRun, args: FinetuningArguments) -> Callable[..., torch.Tensor] | None:
+def _loss(run: TaskRun, args: FinetuningArguments) -> TaskLoss | None:
     """The loss that replaces the model's own if classes have weights or texts are read in windows."""
+    objective, smoothing = run.task.objective, args.label_smoothing_factor
     if not args.class_weights:
-        return weighted_loss(None, args.label_smoothing_factor, run.task.objective) if _has_windows(run) else None
+        return TaskLoss(objective, None, smoothing) if _has_windows(run) else None
     assert run.labels is not None
     weights = balanced_weights(run.train, len(run.labels.names))
     rounded = ", ".join(
         f"{name} {weight:.3g}" for name, weight in zip(run.labels.names, weights.tolist(), strict=True)
     )
     logger.info("Weights of the classes: %s.", rounded if len(rounded) < 200 else f"{rounded[:197]}...")
-    return weighted_loss(weights, args.label_smoothing_factor, run.task.objective)
+    return TaskLoss(objective, weights, smoothing)
 
 
 def _with_token_indices(collate: Callable[[list[Any]], dict[str, Any]], rows: list[Any]) -> dict[str, Any]:
@@ -169,16 +207,14 @@ class TaskTrainer(ResumableTrainer):
         return _first_rows(batch, max(1, own)) | ({_REPEATED: True} if own < 1 else {})
 
     def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
-        """`count_own` of the batches, without repeated examples."""
-        return self.count_own([_first_rows(batch, 0) if _REPEATED in batch else batch for batch in batches], device)
-
-    def count_own(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
-        """The number of labels, weighted by their sequences; an answer counts once, by its start."""
-        if batches and WINDOW_WEIGHT in batches[0]:
-            counts = [batch[WINDOW_WEIGHT].sum() * batch["labels"][:1].numel() for batch in batches]
-            total = torch.stack(counts).sum().to(device)
-            return self.accelerator.gather(total).sum() if self.args.average_tokens_across_devices else total
-        return self.count_labels(batches, device, "start_positions" if "start_positions" in batches[0] else "labels")
+        """The `count` of the loss, or the number of labels, without repeated examples; an answer counts once."""
+        batches = [_first_rows(batch, 0) if _REPEATED in batch else batch for batch in batches]
+        if self.compute_loss_func is None:
+            name = "start_positions" if "start_positions" in batches[0] else "labels"
+            return self.count_labels(batches, device, name)
+        loss: Any = self.compute_loss_func
+        total = torch.stack([loss.count(batch) for batch in batches]).sum(0).to(device)
+        return self.accelerator.gather(total[None]).sum(0) if self.args.average_tokens_across_devices else total
 
     def compute_loss(
         self,

@@ -9,7 +9,7 @@ import pytest
 
 from mybert.conversion import convert_google_checkpoint, export_google_checkpoint, export_onnx, to_transformers_bert
 from mybert.conversion.tensorflow import tensor_bundle
-from mybert.files import BusyError, locked
+from mybert.files.output import BusyError, locked
 
 CLASSIFIER = Path(__file__).parents[1] / "fixtures" / "google_tf1" / "classifier"
 

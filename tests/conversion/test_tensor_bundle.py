@@ -90,10 +90,10 @@ def test_many_long_names_share_their_beginning_in_one_or_several_blocks(tmp_path
     same(dict(read_tensor_bundle(tmp_path / "m")), tensors)
 
 
-def build(prefix, tensors, shards=1, endian="<", compress=None, slices=None, header=None):
-    """Write a bundle in a form that `write_tensor_bundle` does not: several shards, big-endian, compressed, sliced."""
+def build(prefix, tensors, shards=1, endian="<", slices=None):
+    """Write a bundle in a form that `write_tensor_bundle` does not: several shards, big-endian, sliced."""
     data = [bytearray() for _ in range(shards)]
-    entries = [(b"", header or wire.field(1, shards) + wire.field(2, int(endian == ">")) + wire.field(3, b"\x08\x01"))]
+    entries = [(b"", wire.field(1, shards) + wire.field(2, int(endian == ">")) + wire.field(3, b"\x08\x01"))]
 
     def entry(dtype, shape, shard=0, offset=0, size=0, crc=0, extents=()):
         dims = b"".join(wire.varint(0x12) + wire.varint(len(d)) + d for d in (wire.field(1, n) for n in shape))
@@ -119,46 +119,15 @@ def build(prefix, tensors, shards=1, endian="<", compress=None, slices=None, hea
         for extent in extents:
             place = tuple(slice(start, None if n < 0 else start + n) for start, n in extent)
             entries.append((slice_key(name, extent), store(array[place], 0)))
-    table = wire.write_sorted_table(sorted(entries))
-    if compress:
-        table = recompress(table, compress)
-    Path(f"{prefix}.index").write_bytes(table)
+    Path(f"{prefix}.index").write_bytes(wire.write_sorted_table(sorted(entries)))
     for shard, content in enumerate(data):
         Path(f"{prefix}.data-{shard:05d}-of-{shards:05d}").write_bytes(content)
-
-
-def recompress(table, compress):
-    """Compress all blocks of a table with one data block."""
-    meta, at = wire._read_handle(table[-48:], 0)
-    index, _ = wire._read_handle(table[-48:], at)
-    out = bytearray()
-
-    def append(content):
-        block = compress(content)
-        handle = wire.varint(len(out)) + wire.varint(len(block))
-        out.extend(block + b"\x01" + wire.masked_crc(block + b"\x01").to_bytes(4, "little"))
-        return handle
-
-    ((key, _),) = wire._read_block(table, index, True)
-    content = append(table[: meta[0] - 5])
-    empty = append(table[meta[0] : meta[0] + meta[1]])
-    entry = b"\0" + wire.varint(len(key)) + wire.varint(len(content)) + key + content
-    handles = empty + append(entry + struct.pack("<II", 0, 1))
-    return bytes(out) + handles.ljust(40, b"\0") + wire.MAGIC
 
 
 FLOATS = {f"v{i}": np.arange(i + 2, dtype=np.float32) for i in range(9)}
 
 
-def literal_snappy(block):
-    """Snappy without compression: literals of at most 60 bytes."""
-    parts = [block[i : i + 60] for i in range(0, len(block), 60)]
-    return wire.varint(len(block)) + b"".join(bytes([(len(p) - 1) << 2]) + p for p in parts)
-
-
-@pytest.mark.parametrize(
-    "form", [{"shards": 4}, {"endian": ">"}, {"compress": literal_snappy}, {"shards": 3, "endian": ">"}]
-)
+@pytest.mark.parametrize("form", [{"shards": 4}, {"endian": ">"}, {"shards": 3, "endian": ">"}])
 def test_other_forms(tmp_path, form):
     build(tmp_path / "m", FLOATS, **form)
     same(dict(read_tensor_bundle(tmp_path / "m")), FLOATS)
@@ -260,38 +229,3 @@ def test_what_cannot_be_written(tmp_path, name, value, message):
     with pytest.raises(ValueError, match=message):
         write_tensor_bundle(tmp_path / "m", {name: value})
     assert list(tmp_path.iterdir()) == []
-
-
-def test_snappy_against_the_real_one():
-    pyarrow = pytest.importorskip("pyarrow")
-    rng = np.random.default_rng(1)
-    for size in (0, 1, 59, 60, 61, 300, 5000, 70_000, 300_000):
-        for high in (2, 5, 256):
-            data = rng.integers(0, high, size).astype(np.uint8).tobytes()
-            packed = pyarrow.compress(data * 2, codec="snappy", asbytes=True)
-            assert wire.expand_snappy(packed) == data * 2
-
-
-def test_snappy_elements_by_hand():
-    assert (
-        wire.expand_snappy(b"\x0b" + b"\x04ab" + b"\x15\x02") == b"ab" * 5 + b"a"
-    )  # overlapping copy, one-byte offset
-    assert wire.expand_snappy(b"\x06" + b"\x08abc" + b"\x0a\x03\x00") == b"abcabc"  # two-byte offset
-    assert wire.expand_snappy(b"\x06" + b"\x08abc" + b"\x0b\x03\x00\x00\x00") == b"abcabc"  # four-byte offset
-
-
-@pytest.mark.parametrize(
-    ("block", "message"),
-    [
-        (b"\xff\xff\xff\xff\x0f" + b"\x00a", "cannot expand"),
-        (b"\x05" + b"\x10abc", "needs 5 bytes"),
-        (b"\x05" + b"\x00a", "expands to 1 bytes"),
-        (b"\x01" + b"\x04ab", "more than the announced"),
-        (b"\x05" + b"\x00a" + b"\x01\x02", "reaches back 2"),
-        (b"\x05" + b"\x00a" + b"\x01\x00", "reaches back 0"),
-        (b"\x05" + b"\xfc", "needs 4 bytes"),
-    ],
-)
-def test_broken_snappy(block, message):
-    with pytest.raises(ValueError, match=message):
-        wire.expand_snappy(block)

@@ -15,8 +15,7 @@ from huggingface_hub.errors import EntryNotFoundError, HTTPError, RepositoryNotF
 from safetensors.torch import load_file, save_file
 
 import mybert
-from mybert.files import Checkpoint, companion_files, copy_companions
-from mybert.files.checkpoint import check_available
+from mybert.files.checkpoint import Checkpoint, check_available, companion_files, copy_companions
 
 SIZES = {
     "vocab_size": 11,
@@ -72,7 +71,7 @@ def test_what_save_pretrained_writes_is_accepted(family, head, tmp_path):
     model.save_pretrained(tmp_path)
     assert Checkpoint(tmp_path).check_folder().fields == json.loads((tmp_path / "config.json").read_text())
     stored = {name: tuple(value.shape) for name, value in load_file(tmp_path / "model.safetensors").items()}
-    assert Checkpoint(tmp_path).tensor_shapes == stored
+    assert {name: shape for name, (_, shape) in Checkpoint(tmp_path).tensors.items()} == stored
 
 
 def test_parts_half_precision_a_bare_trunk_and_old_names_are_accepted(folder, tmp_path):

@@ -11,7 +11,8 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from mybert.files import (
+from mybert.files.errors import refuse_address
+from mybert.files.output import (
     BusyError,
     check_output_files,
     check_output_folder,
@@ -20,7 +21,6 @@ from mybert.files import (
     locked,
     output_to,
     readable_disk_errors,
-    refuse_address,
     reserved,
     write_json,
     write_text,

@@ -16,7 +16,7 @@ from multiprocessing.context import SpawnProcess
 import pytest
 from transformers.utils import logging
 
-from mybert.files import interruptible, no_warnings, only_errors, own_process, worker_processes
+from mybert.files.processes import interruptible, no_warnings, only_errors, own_process, worker_processes
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def as_in_a_command(monkeypatch):
 
 SLOW_TO_END = """
 import sys, time
-from mybert.files import interruptible
+from mybert.files.processes import interruptible
 with interruptible():
     try:
         print("begun", flush=True)
@@ -64,7 +64,7 @@ def test_a_second_signal_ends_at_once_with_one_line(tmp_path, first, moment):
 
 WAITS_FOR_INPUT = """
 import os, signal, sys, threading, time
-from mybert.files import interruptible
+from mybert.files.processes import interruptible
 
 def not_noticed_by_the_main_thread():
     time.sleep(0.2)
@@ -125,7 +125,7 @@ def test_the_signals_are_given_back():
 PARENT = """
 import os, signal, sys, time
 from contextlib import nullcontext
-from mybert.files import interruptible, worker_processes
+from mybert.files.processes import interruptible, worker_processes
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal, wherever the tests run
 
@@ -143,7 +143,7 @@ with nullcontext() if sys.argv[2:] else interruptible(), worker_processes(2) as 
 
 HOLDER = """
 import os, signal, sys, time
-from mybert.files import interruptible, own_process
+from mybert.files.processes import interruptible, own_process
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal, wherever the tests run
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from mybert.files import expand_paths, open_text, read_blocks
+from mybert.files.text import expand_paths, open_text, read_blocks
 
 TEXT = "first line\n\nzweite Zeile äöü\n세 번째 줄\n😀 last"
 LINES = TEXT.split("\n")

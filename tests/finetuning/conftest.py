@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from mybert import (
     MyBertTokenizer,
 )
 from mybert.finetuning import TASKS, FinetuningArguments
+from mybert.finetuning.tasks import classification
 from mybert.finetuning.tasks.registry import task_record
 from mybert.finetuning.training import run as training_run
 
@@ -71,6 +73,20 @@ def models(tmp_path_factory: pytest.TempPathFactory, tokenizer: MyBertTokenizer,
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
     return folder
+
+
+@pytest.fixture(scope="session")
+def any_temperature_helps() -> Callable[[], AbstractContextManager[None]]:
+    """A block in which every fitted temperature is kept, whatever it does to held-out probabilities."""
+
+    @contextmanager
+    def helps() -> Iterator[None]:
+        losses = count()
+        with pytest.MonkeyPatch.context() as patches:
+            patches.setattr(classification, "log_loss", lambda *_: next(losses))
+            yield
+
+    return helps
 
 
 @pytest.fixture

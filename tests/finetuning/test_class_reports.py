@@ -9,8 +9,9 @@ import pytest
 import mybert
 from mybert.cli import main
 from mybert.conversion import to_transformers_bert
-from mybert.finetuning import EvaluateArguments, evaluate_model
+from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
 from mybert.finetuning.prediction import predictor
+from mybert.finetuning.tasks.classification import LabelPrediction, TextExample
 
 ROWS = [(f"the {noun} sat", "animal" if noun in ("cat", "dog") else "thing") for noun in ("cat", "dog", "mat", "tree")]
 
@@ -27,10 +28,11 @@ SHORT = {"max_steps": 2, "save_strategy": "no", "max_length": 16, "disable_tqdm"
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory, pretrained, data):
+def run(tmp_path_factory, pretrained, data, any_temperature_helps):
     folder = tmp_path_factory.mktemp("run") / "out"
     files = {"train_file": data, "validation_file": data, "test_file": shutil.copy(data, folder.with_name("test.tsv"))}
-    mybert.finetune(model=pretrained, output_dir=folder, **files, **SHORT)
+    with any_temperature_helps():
+        mybert.finetune(model=pretrained, output_dir=folder, **files, **SHORT)
     return folder
 
 
@@ -113,6 +115,15 @@ def test_the_temperature_is_remembered_and_used_for_probabilities(run, changed):
         mybert.predict(changed(run, finetuned_for=record | {"temperature": 0}), texts)
 
 
+def test_adapted_keeps_a_temperature_only_if_it_helps_held_out_examples():
+    examples = [
+        TextExample(("x",), "b" if number < 40 else "a") for number in np.random.default_rng(0).permutation(200)
+    ]
+    for probability, is_kept in ((0.8, False), (0.99, True)):  # of class a; as frequent as it is, or too sure
+        predictions = [LabelPrediction("a", {"a": probability, "b": 1 - probability})] * 200
+        assert (TASKS["classification"].adapted(predictions, examples).temperature != 1) == is_kept
+
+
 def test_the_error_of_probabilities_is_measured_before_and_after(run, data):
     metrics = json.loads((run / "metrics.json").read_text())
     names = {name for name in metrics if name.endswith("calibration_error")}
@@ -121,3 +132,11 @@ def test_the_error_of_probabilities_is_measured_before_and_after(run, data):
     evaluated = mybert.evaluate(run, data, use_cpu=True)
     for name in ("expected_calibration_error", "test_expected_calibration_error"):
         assert evaluated["expected_calibration_error"] == pytest.approx(metrics[name])
+
+
+def test_no_error_is_reported_of_a_temperature_that_is_not_kept(pretrained, data, tmp_path):
+    metrics = mybert.finetune(
+        model=pretrained, output_dir=tmp_path / "out", train_file=data, validation_file=data, **SHORT
+    )
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["finetuned_for"]["temperature"] == 1
+    assert [name for name in metrics if "calibration" in name] == ["expected_calibration_error"]

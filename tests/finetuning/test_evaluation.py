@@ -13,7 +13,7 @@ import mybert
 from mybert import MyBertForSequenceClassification
 from mybert.cli import main
 from mybert.conversion import to_transformers_bert
-from mybert.files import TASK_RECORD, head_name
+from mybert.files.checkpoint import TASK_RECORD, head_name
 from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
 from mybert.finetuning.data import Labels
 from mybert.finetuning.network.heads import NetworkChanges

@@ -12,7 +12,7 @@ from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.question_answering import QuestionExample
 from mybert.finetuning.tasks.tagging import TaggedSentence
 from mybert.finetuning.training import run as training_run
-from mybert.finetuning.training.samples import fold_numbers
+from mybert.finetuning.training.preparation import fold_numbers
 
 ROWS = [(f"the {noun} sat {n}", "animal" if noun in ("cat", "dog") else "thing") for n in range(3) for noun in
         ("cat", "mat", "tree", "fish")]  # fmt: skip
@@ -67,8 +67,9 @@ def test_questions_on_one_text_are_in_one_fold():
 
 
 @pytest.mark.slow
-def test_folds_measure_and_the_model_learns_from_all(arguments, tmp_path, monkeypatch):
-    result = finetune(arguments())
+def test_folds_measure_and_the_model_learns_from_all(arguments, tmp_path, monkeypatch, any_temperature_helps):
+    with any_temperature_helps():
+        result = finetune(arguments())
     out = tmp_path / "out"
     metrics = json.loads((out / "metrics.json").read_text())
     assert list(metrics["folds"]) == ["1", "2", "3"]

@@ -13,13 +13,14 @@ from transformers import BertConfig, BertForSequenceClassification, pipeline
 
 import mybert
 from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertForTokenClassification, MyBertModel
+from mybert.files.source import read_rows
 from mybert.finetuning import TASKS, finetune
 from mybert.finetuning.data import Labels
 from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.registry import task_record
 from mybert.finetuning.tasks.tagging import TaggedSentence
 from mybert.finetuning.tasks.task import WINDOW_WEIGHT, network_outputs
-from mybert.finetuning.training.trainer import balanced_weights, weighted_loss
+from mybert.finetuning.training.trainer import TaskLoss, balanced_weights
 from mybert.pipelines import WindowedTextClassificationPipeline, WindowedTokenClassificationPipeline
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
@@ -142,7 +143,7 @@ def test_a_text_weighs_one_however_many_windows_it_has(tokenizer):
     logits, labels = torch.randn(len(data), 2), torch.tensor(data.inputs["labels"])
     shares = torch.tensor(data.inputs["window_weight"])
     wanted = (cross_entropy(logits, labels, reduction="none") * shares).sum() / len(TEXTS)
-    loss = weighted_loss(None)
+    loss = TaskLoss("classes")
     assert torch.allclose(loss({"logits": logits}, {"labels": labels, WINDOW_WEIGHT: shares}), wanted)
     parts = [slice(0, 7), slice(7, None)]
     batches = [{"labels": labels[part], WINDOW_WEIGHT: shares[part]} for part in parts]
@@ -150,11 +151,11 @@ def test_a_text_weighs_one_however_many_windows_it_has(tokenizer):
     assert torch.allclose(total, wanted)
     several, values = torch.randn(4, 3), torch.rand(4, 3)
     some = torch.tensor([0.5, 0.5, 1.0, 1.0])
-    found = weighted_loss(None, 0.0, "labels")({"logits": several}, {"labels": values, WINDOW_WEIGHT: some})
+    found = TaskLoss("labels")({"logits": several}, {"labels": values, WINDOW_WEIGHT: some})
     each = torch.nn.functional.binary_cross_entropy_with_logits(several, values, reduction="none").mean(-1)
     assert torch.allclose(found, (each * some).sum() / 3)
     batch = {"labels": values[:, 0], WINDOW_WEIGHT: some}
-    found = weighted_loss(None, 0.0, "value")({"logits": several[:, :1]}, batch)
+    found = TaskLoss("value")({"logits": several[:, :1]}, batch)
     assert torch.allclose(found, ((several[:, 0] - values[:, 0]).square() * some).sum() / 3)
 
 
@@ -189,7 +190,7 @@ def test_finetune_with_windows_learns_from_the_end_of_texts(tmp_path, arguments,
     assert mybert.evaluate(out, data, use_cpu=True)["accuracy"] == 1.0
     result = mybert.predict(out, data, output=tmp_path / "o.csv", use_cpu=True)
     assert result == {"rows": 24, "cut": 0, "windowed": 24}
-    written = mybert.files.read_rows(tmp_path / "o.csv")
+    written = read_rows(tmp_path / "o.csv")
     assert [row["predicted_label"] for row in written] == [row["label"] for row in ROWS]
     found = classifier(model=out)([row["text"] for row in ROWS])
     assert [answer["label"] for answer in found] == [row["label"] for row in ROWS]

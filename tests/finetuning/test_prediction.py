@@ -18,6 +18,7 @@ from transformers import BertForSequenceClassification, pipeline
 import mybert
 from mybert import MyBertForSequenceClassification, MyBertForTokenClassification
 from mybert.cli import main
+from mybert.files.source import read_rows
 from mybert.finetuning import TASKS, Predictor
 from mybert.finetuning.data import DataRow
 from mybert.finetuning.prediction import prediction_run, predictor
@@ -68,7 +69,7 @@ def test_predict_every_kind_of_output_has_the_columns_of_the_data(tmp_path, mode
     rows = [{"sentence": text, "label": f"mine {n}", "note": [n]} for n, text in enumerate(texts)]
     found = mybert.predict(models / "sst2", rows, output=tmp_path / name, probabilities=True)
     assert found == {"rows": 30, "cut": 0, "windowed": 0}
-    written = mybert.files.read_rows(tmp_path / name)
+    written = read_rows(tmp_path / name)
     assert [row["sentence"] for row in written] == texts
     assert [row["label"] for row in written] == [f"mine {n}" for n in range(30)]
     is_text = name in ("o.csv", "o.tsv")
@@ -85,7 +86,7 @@ def test_predict_to_parquet_loses_no_column(tmp_path, models, monkeypatch, caplo
     given[0]["mixed"], given[2]["huge"] = {"b": True}, 2**80
     rows = [{"sentence": "a cat"} | row for row in given]
     mybert.predict(models / "sst2", rows, output=tmp_path / "o.parquet")
-    written = mybert.files.read_rows(tmp_path / "o.parquet")
+    written = read_rows(tmp_path / "o.parquet")
     assert {name: [row[name] for row in written] for name in ("first", "second", "third", "mixed", "huge")} == {
         "first": [1.0, None, 2.5, None, None],
         "second": [None, [1], [], None, None],
@@ -152,7 +153,7 @@ def test_predict_text_with_its_label_is_no_pair(models, texts, task):
 def test_predict_bars_in_a_file_are_text_for_a_model_of_single_texts(tmp_path, models):
     (tmp_path / "t.txt").write_text("the cat ||| a dog\n")
     mybert.predict(models / "sst2", tmp_path / "t.txt", output=tmp_path / "o.jsonl")
-    (row,) = mybert.files.read_rows(tmp_path / "o.jsonl")
+    (row,) = read_rows(tmp_path / "o.jsonl")
     assert row["text"] == "the cat ||| a dog" and "text_pair" not in row
 
 
@@ -188,7 +189,7 @@ def test_predict_quotes_of_published_files_are_text_and_of_others_those_of_csv(t
         content = b'sentence\tlabel\n"the cat"\t1\n'
         (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
         mybert.predict(models / "sst2", tmp_path / name, output=tmp_path / "o.jsonl", overwrite=True)
-        assert mybert.files.read_rows(tmp_path / "o.jsonl")[0]["sentence"] == text
+        assert read_rows(tmp_path / "o.jsonl")[0]["sentence"] == text
         assert TASKS["sst2"].read(tmp_path / name)[0].texts == (text,)
 
 
@@ -218,7 +219,7 @@ def test_predict_line_breaks_of_every_kind_are_kept(tmp_path, models):
 def test_predict_tsv_with_quotes_is_read_as_it_was_written(tmp_path, models):
     texts = ['"the cat sat"', '"', 'he said "the dog"']
     mybert.predict(models / "sst2", texts, output=tmp_path / "o.tsv")
-    assert [row["text"] for row in mybert.files.read_rows(tmp_path / "o.tsv")] == texts
+    assert [row["text"] for row in read_rows(tmp_path / "o.tsv")] == texts
     assert mybert.predict(models / "sst2", tmp_path / "o.tsv") == mybert.predict(models / "sst2", texts)
 
 
@@ -376,7 +377,7 @@ def test_predict_killed_call_goes_on_with_what_is_missing_or_changed(
         data.write_text("\n".join(["sentence", *texts]))
     mybert.predict(models / "sst2", data, output=output)
     assert killer.written == parts
-    assert [row["sentence"] for row in mybert.files.read_rows(output)] == texts
+    assert [row["sentence"] for row in read_rows(output)] == texts
     mybert.predict(models / "sst2", data, output=tmp_path / "whole.csv")
     assert output.read_bytes() == (tmp_path / "whole.csv").read_bytes()
     assert names(tmp_path) == ["o.csv", "t.csv", "whole.csv"]
@@ -450,7 +451,7 @@ def test_predict_columns_have_one_name_in_all_rows(tmp_path, models, texts, kill
         assert ["predicted_label" in row for row in written] == [place >= 6 for place in range(9)]
         return
     mybert.predict(models / "sst2", tmp_path / "t.jsonl", output=tmp_path / name)
-    written = mybert.files.read_rows(tmp_path / name)
+    written = read_rows(tmp_path / name)
     assert {row["predicted_label"] for row in written} <= {"0", "1"}
     assert [row.get("label") or None for row in written] == [row.get("label") for row in rows]
 
@@ -464,7 +465,7 @@ def test_predict_overwrite_starts_over_and_resumes_without_the_flag(tmp_path, mo
     assert (killer.written, output.read_text()) == ([0, 1], "an earlier one")
     mybert.predict(models / "sst2", data, output=output)
     assert killer.written == list(range(8))
-    assert [row["sentence"] for row in mybert.files.read_rows(output)] == texts
+    assert [row["sentence"] for row in read_rows(output)] == texts
     assert names(tmp_path) == ["o.csv", "t.csv"]
 
 
@@ -483,7 +484,7 @@ def test_predict_never_replaces_silently(tmp_path, models, texts):
     assert (tmp_path / "o.csv").read_text() == (tmp_path / "file").read_text() == "mine"
     assert names(tmp_path) == ["file", "o.csv", "t.csv"]
     mybert.predict(models / "sst2", texts, output=tmp_path / "o.csv", overwrite=True)
-    assert len(mybert.files.read_rows(tmp_path / "o.csv")) == 30
+    assert len(read_rows(tmp_path / "o.csv")) == 30
 
 
 @pytest.mark.parametrize(
@@ -529,7 +530,7 @@ def test_predict_mistakes(tmp_path, monkeypatch, models, task, data, settings, m
 def test_predict_kept_columns_may_be_missing_in_some_rows(tmp_path, models):
     rows = [{"id": 1, "sentence": "a"}, {"sentence": "b"}, {"id": None, "sentence": "c"}]
     mybert.predict(models / "sst2", rows, output=tmp_path / "o.jsonl", keep_columns=["id"])
-    written = mybert.files.read_rows(tmp_path / "o.jsonl")
+    written = read_rows(tmp_path / "o.jsonl")
     assert [row.get("id", "none") for row in written] == [1, "none", None]
 
 

@@ -20,7 +20,6 @@ from transformers import (
     DistilBertForSequenceClassification,
 )
 
-import mybert
 from mybert import (
     MyBertConfig,
     MyBertForMultipleChoice,
@@ -31,7 +30,9 @@ from mybert import (
 )
 from mybert.cli import main
 from mybert.conversion import export_google_checkpoint, to_transformers_bert
-from mybert.files import Checkpoint, locked
+from mybert.files.checkpoint import Checkpoint
+from mybert.files.output import locked
+from mybert.files.source import read_rows
 from mybert.finetuning import TASKS, PruneArguments, evaluate, prune
 from mybert.finetuning.pruning import alternate_dropped, head_importance, most_important, top_dropped
 from mybert.finetuning.tasks.registry import task_record
@@ -308,7 +309,7 @@ def test_fewer_heads_compute_what_zeros_in_place_of_the_others_compute(tmp_path,
 
 
 def test_data_in_memory(tmp_path, bert, data):
-    rows = mybert.files.read_rows(data)
+    rows = read_rows(data)
     for name, given in (("file", [data]), ("memory", rows)):
         prune(PruneArguments(model=str(bert), data=given, keep_layers=[2], output_dir=str(tmp_path / name)))
     files = [(tmp_path / name / "pruning.json").read_bytes() for name in ("file", "memory")]

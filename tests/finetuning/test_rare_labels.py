@@ -14,7 +14,7 @@ from mybert.finetuning import finetune
 from mybert.finetuning.data import Labels
 from mybert.finetuning.tasks import TASKS
 from mybert.finetuning.tasks.classification import LabelPrediction, TextExample
-from mybert.finetuning.training.seeds_and_folds import Training, summarize
+from mybert.finetuning.training.run import Training, summarize
 from mybert.finetuning.training.trainer import LossBreaksTies
 
 NOUNS = ("cat", "dog", "tree", "mat", "fish")

@@ -9,7 +9,7 @@ from transformers import BertConfig, BertModel, TrainerCallback
 
 from mybert import MyBertConfig, MyBertModel
 from mybert.finetuning import FinetuningArguments
-from mybert.finetuning.tasks import feature_tasks
+from mybert.finetuning.tasks import feature_task
 from mybert.finetuning.training.preparation import read_run, starting_model
 from mybert.finetuning.training.trainer import TaskTrainer
 
@@ -58,7 +58,7 @@ def trainer_of(folder, model, task, callback, gpus=0, **settings):
     arguments._n_gpu = gpus
     task = arguments.resolve_task()
     if arguments.approach == "features":
-        task = feature_tasks(task, "concat_last_four", str(model), arguments.lstm_size, "cpu")[""]
+        task = feature_task(task, "concat_last_four", str(model), arguments.lstm_size, "cpu")
     run = read_run(arguments, task)
     network, _ = starting_model(run, arguments, seed=0)
     return TaskTrainer(run, arguments, model=network, callbacks=[callback])

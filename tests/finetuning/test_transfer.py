@@ -18,10 +18,10 @@ from transformers import (
 
 from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertModel
 from mybert.finetuning import finetune
-from mybert.finetuning.network.encoder_parts import reinitialize_layers
+from mybert.finetuning.network.heads import reinitialize_layers
 from mybert.finetuning.training import run as training_run
 from mybert.finetuning.training.parameters import Unfreezing, freeze_layers, layerwise_groups
-from mybert.finetuning.training.seeds_and_folds import Training, summarize
+from mybert.finetuning.training.run import Training, summarize
 
 
 @pytest.fixture(scope="module")

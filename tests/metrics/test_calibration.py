@@ -7,6 +7,7 @@ from mybert.metrics import (
     expected_calibration_error,
     fit_temperature,
     held_out_temperatures,
+    log_loss,
     with_temperature,
 )
 
@@ -72,3 +73,8 @@ def test_probabilities_of_zero_and_one_class_are_no_trouble():
     assert 1 < fit_temperature(certain, [0, 1, 1]) <= 20
     assert np.isfinite(with_temperature(certain, 0.05)).all()
     assert with_temperature([[1.0]], 2.0).tolist() == [[1.0]] and fit_temperature([[1.0]] * 3, [0, 0, 0]) > 0
+
+
+def test_log_loss_is_the_cross_entropy():
+    expected = torch.nn.functional.cross_entropy(torch.tensor(LOGITS), torch.tensor(TRUTH))
+    assert log_loss(softmax(LOGITS), TRUTH) == pytest.approx(expected.item())

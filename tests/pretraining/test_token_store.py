@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from mybert import MyBertTokenizer
-from mybert.files import BusyError
+from mybert.files.output import BusyError
 from mybert.pretraining import (
     StoreShards,
     TokenStore,

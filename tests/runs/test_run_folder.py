@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mybert.files import BusyError, locked
+from mybert.files.output import BusyError, locked
 from mybert.runs import RunFolder, last_complete_checkpoint
 from mybert.runs.trainer import seal_checkpoint
 

@@ -54,7 +54,20 @@ def make_trainer(tmp_path, model=None, kind=ResumableTrainer, **settings):
             **settings,
         ),
         train_dataset=Numbers(),
+        eval_dataset=Numbers(),
     )
+
+
+def test_log_after_training_has_the_step_of_the_kept_weights(tmp_path, caplog):
+    caplog.set_level("INFO", "mybert")
+    settings = {"eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True, "greater_is_better": True}
+    trainer = make_trainer(tmp_path, metric_for_best_model="loss", **settings)  # the first is the best
+    trainer.can_return_loss = True
+    trainer.train()
+    trainer.evaluate()
+    first, last = (entry for entry in trainer.state.log_history if "eval_loss" in entry and entry["step"] == 2)
+    assert first["eval_loss"] == last["eval_loss"] and trainer.state.global_step == 10
+    assert caplog.messages[-1] == "Kept: the best checkpoint, that of step 2."  # its evaluation was said before
 
 
 @pytest.mark.parametrize("factor", [float("nan"), float("inf")])

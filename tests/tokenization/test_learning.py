@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from mybert.files import read_rows
+from mybert.files.source import read_rows
 from mybert.pretraining import build_token_store
 from mybert.tokenization import MyBertTokenizer, VocabularySettings, train_wordpiece
 from mybert.tokenization.learning import read_texts

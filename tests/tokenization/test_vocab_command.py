@@ -12,7 +12,7 @@ import psutil
 import pytest
 from transformers import HfArgumentParser
 
-from mybert.files import BusyError, locked
+from mybert.files.output import BusyError, locked
 from mybert.tokenization import MyBertTokenizer, VocabArguments, train_vocabulary
 
 TEXT = "The cats sat on the mat.\nThe dogs did not sit on the mats.\n" * 20
