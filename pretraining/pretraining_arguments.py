@@ -330,9 +330,9 @@ class PretrainingArguments(
         if self.phase2_max_length is not None:
             steps = round(self.phase2_steps if self.phase2_steps >= 1 else self.phase2_steps * self.max_steps)
             long_from, others = self.max_steps - max(steps, 1), f"phase2_steps {self.phase2_steps}"
-        limit = self.max_steps if long_from is None else long_from  # -1 if epochs are counted
+        limit = max(self.max_steps, 1) if long_from is None else long_from
         for name, end in (("causal_share", causal_steps), ("batch_ramp", max(ramp, default=0))):
-            if end >= limit >= 0:
+            if end >= limit:
                 raise ValueError(
                     f"{name} is {getattr(self, name)} and {others}; together they leave nothing of max_steps for what "
                     "follows."
