@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from accelerate import PartialState
 from safetensors.numpy import save_file
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer
 
 from ..files.checkpoint import COMPANIONS, Checkpoint, check_available
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
@@ -19,7 +19,7 @@ from ..files.options import AT_LEAST_1, Group, check_options, check_required, op
 from ..files.output import check_can_be_folder, check_not_read, check_output_files, output_to
 from ..files.processes import leave_standard_output
 from ..files.tables import json_line
-from ..tokenization import TruncatedTexts, encode_and_truncate
+from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
 from .data import PAIR_SEPARATOR, DataSource, files_of, sources_of
 from .network.features import (
@@ -269,7 +269,8 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         raise ValueError(
             f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {arguments.features}."
         )
-    encodings = [_encode(tokenizer, settings.text(line), max_length) for line in texts]
+    pairs = (settings.text(line).rsplit(PAIR_SEPARATOR, 1) for line in texts)
+    encodings = [encode_and_truncate(tokenizer, [pair], max_length, return_offsets_mapping=True) for pair in pairs]
     cut = sum(encoding.cut for encoding in encodings)
     if cut:
         logger.warning("%d of %d texts are longer than max_length (%d) and were cut.", cut, len(texts), max_length)
@@ -306,7 +307,3 @@ def _sentence_settings(arguments: FeaturesArguments) -> SentenceSettings:
     if arguments.pooling != "own":
         return SentenceSettings(arguments.pooling)
     return sentence_settings(Checkpoint(arguments.model).local_folder(COMPANIONS))
-
-
-def _encode(tokenizer: PreTrainedTokenizerBase, line: str, max_length: int) -> TruncatedTexts:
-    return encode_and_truncate(tokenizer, [line.rsplit(PAIR_SEPARATOR, 1)], max_length, return_offsets_mapping=True)

@@ -31,15 +31,17 @@ class DataRow:
 
     def __post_init__(self) -> None:
         """Replace NaN by None, and reject lone surrogates, which no file can hold."""
-        if missing := [name for name, value in self.values.items() if _is_nan(value)]:
+        # Only NaN differs from itself.
+        if missing := [name for name, v in self.values.items() if isinstance(v, (float, np.floating)) and v != v]:
             object.__setattr__(self, "values", self.values | dict.fromkeys(missing))
         for name, value in self.values.items():
             if half := _lone_surrogate(value):
                 raise self.mistake(f"half of a character pair, \\u{ord(half):x}, as {name}; expected Unicode")
 
     def has(self, name: str) -> bool:
-        """Whether the column exists and is not empty."""
-        return self.values.get(name) not in (None, "")
+        """Whether the column exists and is not blank."""
+        value = self.values.get(name)
+        return bool(value.strip()) if isinstance(value, str) else value not in (None, [], ())
 
     def value(self, name: str) -> Any:
         """The value of a column; if there is no such column, the message lists those that exist."""
@@ -129,10 +131,6 @@ def _lone_surrogate(value: Any) -> str:
         return match.group() if match else ""
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
     return next(filter(None, map(_lone_surrogate, parts)), "")
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, (float, np.floating)) and bool(value != value)
 
 
 DataSource = str | Path | HubSplit | GivenData

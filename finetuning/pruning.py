@@ -3,9 +3,10 @@
 import logging
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,14 @@ from ..files.checkpoint import (
 from ..files.options import Group, check_options, check_required, option
 from ..files.output import MODEL_FOLDER, reserved, write_json
 from ..hub_card import CardContent, Comparison, write_card
-from ..modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
+from ..modeling_mybert import MyBertPreTrainedModel
 from ..pipelines.batching import batches_by_length
-from .data import files_of, sources_of
+from .data import LABEL_ARGUMENTS, files_of, sources_of
 from .network.heads import encoder_layers, set_encoder_layers
-from .prediction.predictor import load_finetuned_model
+from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .tasks.registry import FinetunedModelArguments, evaluation_names
 from .tasks.task import WINDOW_WEIGHT, Task, TaskData, network_outputs
+from .training.trainer import TaskLoss
 
 logger = logging.getLogger(__name__)
 
@@ -122,11 +124,7 @@ class PruneArguments(FinetunedModelArguments):
             raise ValueError("output_dir is set; say with keep_heads how many heads its model has, or leave it out.")
 
     def named_layers(self) -> list[int] | None:
-        """The indices of the layers to drop, if they are given.
-
-        Raises:
-            ValueError: If they are neither integers nor one of the orders.
-        """
+        """The indices of the layers to drop, if they are given."""
         if len(self.drop_layers) == 1 and self.drop_layers[0] in _ORDERS:
             return None
         if not self.drop_layers or not all(name.isdecimal() for name in map(str, self.drop_layers)):
@@ -137,14 +135,7 @@ class PruneArguments(FinetunedModelArguments):
         return sorted({int(name) for name in self.drop_layers})
 
     def kept(self, layers: int) -> list[list[int]]:
-        """The indices of the layers to keep, for each model to measure.
-
-        Args:
-            layers: Number of layers of the model.
-
-        Raises:
-            ValueError: If the model has too few layers.
-        """
+        """The indices of the layers to keep, for each model to measure, given the number of layers."""
         dropped = self.named_layers()
         if dropped is not None:
             if dropped[-1] >= layers or len(dropped) == layers:
@@ -203,27 +194,42 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
         )
     owned = (*MODEL_FOLDER, *COMPANIONS, *_COPIED, PRUNING)
     what = "heads" if arguments.keep_heads else "layers"
-    choices = [] if arguments.keep_heads else [list(range(layers)), *arguments.kept(layers)]
+    choices: list[Any] = [] if arguments.keep_heads else [list(range(layers)), *arguments.kept(layers)]
     with ExitStack() as held:
         if arguments.output_dir:
             output = Path(arguments.output_dir)
             read = [model, *files_of(arguments.data)]
             # Before measuring, which takes time.
             write = held.enter_context(reserved(output, owned, overwrite=arguments.overwrite, read=read))
-        found = None
+        found: FinetunedModel | None = None
         if arguments.data:
-            found = _Measuring(arguments)
-            rows = found.rows_of_heads() if arguments.keep_heads else found.rows_of_layers(choices)
-        else:
-            rows = [{"layers": kept} for kept in choices]
-        metric = found.model.task.main_metric if found else None
+            device = PartialState(cpu=arguments.use_cpu).device
+            found = load_finetuned_model(arguments.resolve_task(), arguments.checkpoint, device, arguments.dtype)
+            data = {
+                name: found.task.encode(found.task.read(source), found.labels, found.tokenizer, source)
+                for name, source in evaluation_names(found.task, arguments.data).items()
+            }
+            if arguments.keep_heads:
+                choices = _choices_of_heads(found, data.values(), arguments.keep_heads, model)
+                shrink: Any = PrunableHeads(found.model).keep
+            else:
+                shrink = partial(_keep_layers, found.model, encoder_layers(found.model))
+        rows: list[dict[str, Any]] = []
+        for kept in choices:
+            row = {what: kept}
+            if found is not None:
+                if rows:
+                    shrink(kept)
+                row |= _metrics(found, data, arguments.batch_size)
+                _say(row, rows[0] if rows else row, what, found.task.main_metric)
+            rows.append(row)
+        metric = found.task.main_metric if found else None
         if arguments.output_dir:
             with write() as folder:
                 source = checkpoint.local_folder((*_COPIED, *_WEIGHTS, "config.json", *COMPANIONS))
                 _copy_what_goes_along(source, folder)
-                if arguments.keep_heads:
-                    assert found is not None
-                    found.model.model.save_pretrained(folder)
+                if arguments.keep_heads and found:
+                    found.model.save_pretrained(folder)
                 else:
                     _write_without_layers(source, folder, config, choices[-1])
                 write_json(folder / PRUNING, {"model": model, "metric": metric, "rows": rows})
@@ -231,66 +237,45 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
     return {"rows": rows, "metric": metric}
 
 
-class _Measuring:
-    """Measures a model on labelled data, with fewer and fewer parts."""
+def _choices_of_heads(
+    found: FinetunedModel, data: Iterable[TaskData], counts: Sequence[int], model: str
+) -> list[list[list[int]]]:
+    """All heads of each layer, and for each count those that matter most for the data."""
+    heads = getattr(found.model.config, "num_attention_heads", 0)
+    if wrong := [count for count in counts if not 0 < count < heads]:
+        raise ValueError(f"keep_heads is {wrong[0]}; expected 1 to {heads - 1}, {model} has {heads} a layer.")
+    parts = [head_importance(found.task, part, found.model, found.tokenizer, progress=True) for part in data]
+    return [most_important(torch.stack(parts).mean(0), count) for count in (heads, *counts)]
 
-    def __init__(self, arguments: PruneArguments) -> None:
-        device = PartialState(cpu=arguments.use_cpu).device
-        self.model = load_finetuned_model(arguments.resolve_task(), arguments.checkpoint, device, arguments.dtype)
-        self._arguments = arguments
-        task, _, labels, tokenizer = self.model
-        sources = evaluation_names(task, arguments.data)
-        self._data: dict[str, TaskData] = {
-            name: task.encode(task.read(source), labels, tokenizer, source) for name, source in sources.items()
-        }
 
-    def rows_of_layers(self, choices: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
-        """The model's scores with each choice of layers."""
-        layers = encoder_layers(self.model.model)
-        rows: list[dict[str, Any]] = []
-        for kept in choices:
-            set_encoder_layers(self.model.model, [layers[number] for number in kept])
-            rows.append({"layers": kept} | self._metrics())
-            self._say(rows, len(kept), "layers", " ".join(map(str, kept)))
-        return rows
+def _keep_layers(model: PreTrainedModel, layers: Sequence[nn.Module], kept: Sequence[int]) -> None:
+    set_encoder_layers(model, [layers[number] for number in kept])
 
-    def rows_of_heads(self) -> list[dict[str, Any]]:
-        """The model's scores with its most important heads; afterwards it has the last choice of heads."""
-        task, network, _, tokenizer = self.model
-        heads = getattr(network.config, "num_attention_heads", 0)
-        if wrong := [count for count in self._arguments.keep_heads if not 0 < count < heads]:
-            raise ValueError(
-                f"keep_heads is {wrong[0]}; expected 1 to {heads - 1}, {self._arguments.model} has {heads} a layer."
-            )
-        prunable = PrunableHeads(network)
-        parts = [head_importance(task, part, network, tokenizer, progress=True) for part in self._data.values()]
-        importance = torch.stack(parts).mean(0)
-        rows: list[dict[str, Any]] = []
-        for count in (heads, *self._arguments.keep_heads):
-            kept = most_important(importance, count)
-            if count < heads:
-                prunable.keep(kept)
-            rows.append({"heads": kept} | self._metrics())
-            self._say(rows, count, "heads")
-        return rows
 
-    def _metrics(self) -> dict[str, Any]:
-        task, network, labels, tokenizer = self.model
-        metrics: dict[str, Any] = {"parameters": sum(parameter.numel() for parameter in network.parameters())}
-        for name, part in self._data.items():
-            outputs = network_outputs(task, part, network, tokenizer, self._arguments.batch_size, progress=True)
-            scores = task.score(task.predict(outputs, part, labels), part.examples)
-            metrics |= {f"{name}_{key}" if name else key: value for key, value in scores.items()}
-        return metrics
+def _metrics(found: FinetunedModel, data: Mapping[str, TaskData], batch_size: int | None) -> dict[str, Any]:
+    """The number of parameters, and the task's metrics."""
+    task, network, labels, tokenizer = found
+    metrics: dict[str, Any] = {"parameters": sum(parameter.numel() for parameter in network.parameters())}
+    for name, part in data.items():
+        outputs = network_outputs(task, part, network, tokenizer, batch_size, progress=True)
+        scores = task.score(task.predict(outputs, part, labels), part.examples)
+        metrics |= {f"{name}_{key}" if name else key: value for key, value in scores.items()}
+    return metrics
 
-    def _say(self, rows: Sequence[Mapping[str, Any]], count: int, what: str, kept: str = "") -> None:
-        """Log the last row of a table: the main metric, and the loss."""
-        row, metric = rows[-1], self.model.task.main_metric
-        name = next(name for name in row if name == metric or name.endswith(f"_{metric}"))
-        shown = f"{count:>3} {what} {row['parameters']:>13,} parameters  {name} {row[name]:.4f}"
-        if len(rows) > 1:
-            shown += f" ({row[name] - rows[0][name]:+.4f})" + (f"  kept: {kept}" if kept else "")
-        logger.info("%s", shown)
+
+def _say(row: Mapping[str, Any], first: Mapping[str, Any], what: str, metric: str) -> None:
+    """Log a row of the table: the main metric, and the loss compared with the first row."""
+    name = next(name for name in row if name == metric or name.endswith(f"_{metric}"))
+    shown = f"{_count(row, what):>3} {what} {row['parameters']:>13,} parameters  {name} {row[name]:.4f}"
+    if row is not first:
+        shown += f" ({row[name] - first[name]:+.4f})"
+        shown += f"  kept: {' '.join(map(str, row[what]))}" if what == "layers" else ""
+    logger.info("%s", shown)
+
+
+def _count(row: Mapping[str, Any], what: str) -> int:
+    """How many layers, or heads of each layer, the model of a row has."""
+    return len(row["layers"] if what == "layers" else row["heads"][0])
 
 
 def _write_without_layers(source: Path, folder: Path, config: PreTrainedConfig, kept: Sequence[int]) -> None:
@@ -329,7 +314,7 @@ def _copy_what_goes_along(source: Path, folder: Path) -> None:
 
 def _write_card(folder: Path, name: str, model: str, rows: Sequence[Mapping[str, Any]], what: str) -> None:
     """Write a card; `what` was reduced, "layers" or "heads"."""
-    counts = [len(row["layers"] if what == "layers" else row["heads"][0]) for row in rows]
+    counts = [_count(row, what) for row in rows]
     shown = model if not Path(model).exists() else Path(model).name
     which = (
         f"{counts[-1]} of its {counts[0]} layers ({', '.join(map(str, rows[-1]['layers']))}, counted from 0)"
@@ -354,6 +339,8 @@ def head_importance(
     # The mean over the examples of the absolute derivative of the loss with respect to a factor on the head's context.
     # Within each layer, importances are divided by their Euclidean norm. The model's gradients and mode are restored.
     layers = _attention_of(model)
+    if data.inputs.keys().isdisjoint(LABEL_ARGUMENTS):
+        raise ValueError(f"The data has no labels to train a {type(model).__name__} with.")
     heads, size = model.config.num_attention_heads, model.config.head_size
     total = torch.zeros(len(layers), heads, dtype=torch.float64)
     contexts: list[torch.Tensor] = []
@@ -364,7 +351,7 @@ def head_importance(
     hooks = [layer.self.register_forward_hook(keep) for layer in layers]
     unpads, was_training = model.config.unpad_inputs, model.training
     model.config.unpad_inputs = False  # in a packed batch examples are not separate rows
-    collate = task.collator(tokenizer, model)
+    collate, loss = task.collator(tokenizer, model), TaskLoss(task.objective)
     lengths = [len(data[place]["input_ids"]) for place in range(len(data))]
     try:
         model.eval()
@@ -373,15 +360,14 @@ def head_importance(
             rows = [{name: value for name, value in data[place].items() if name != WINDOW_WEIGHT} for place in places]
             batch: Any = send_to_device(collate(rows), model.device)
             contexts.clear()
-            loss = model(**batch).loss
-            if loss is None:
-                raise ValueError(f"The data has no labels to train a {type(model).__name__} with.")
-            gradients = torch.autograd.grad(loss, contexts)
-            shares = _shares_of_loss(batch, len(places)).to(loss.device)
+            each = loss.of_labels(loss.logits(model(**batch)), batch).view(len(places), -1)
+            there = loss.labelled(batch).view(len(places), -1)
+            of_examples = each.masked_fill(~there, 0.0).sum(1) / there.sum(1).clamp(min=1)  # means over words
+            gradients = torch.autograd.grad(of_examples.sum(), contexts)
             for number, (context, gradient) in enumerate(zip(contexts, gradients, strict=True)):
                 products = (context.detach() * gradient).unflatten(-1, (heads, size)).sum((1, 3))
-                of_examples = products.unflatten(0, (len(places), -1)).sum(1)  # one may have several choices
-                total[number] += (of_examples.abs() / shares).sum(0).double().cpu()
+                of_heads = products.unflatten(0, (len(places), -1)).sum(1)  # an example may have several choices
+                total[number] += of_heads.abs().sum(0).double().cpu()
     finally:
         for hook in hooks:
             hook.remove()
@@ -389,15 +375,6 @@ def head_importance(
         model.train(was_training)
     norms = total.norm(dim=1, keepdim=True)
     return total / torch.where(norms > 0, norms, 1)
-
-
-def _shares_of_loss(batch: Mapping[str, Any], count: int) -> torch.Tensor:
-    """Each example's share of a batch's loss, which is a mean over labels; shape (count, 1)."""
-    labels = batch.get("labels")
-    if labels is None or labels.dim() < 2 or labels.is_floating_point():  # one label each, or equally many
-        return torch.full((count, 1), 1 / count)
-    of_examples = (labels != IGNORE_INDEX).sum(1, keepdim=True).clamp(min=1)
-    return of_examples / of_examples.sum()
 
 
 class PrunableHeads:

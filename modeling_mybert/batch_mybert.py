@@ -1,7 +1,8 @@
-"""How a batch runs: as rows with a mask, or packed into one row of tokens, without padding.
+"""A batch: how it runs, attention within its sequences, and the checks of what the model gets.
 
-Padded rows, and rows that hold several sequences one after the other, become one row of tokens in which sequences of
-equal length are adjacent, so that attention runs on each group as one dense batch without a mask.
+A batch runs as rows with a mask, or packed into one row of tokens, without padding. Padded rows, and rows that hold
+several sequences one after the other, become one row of tokens in which sequences of equal length are adjacent.
+Attention then runs on each group as one dense batch, without a mask.
 
 Shapes: B rows of L tokens in a batch, N sequences with S tokens in total, H heads of size d.
 """
@@ -12,12 +13,21 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from transformers.masking_utils import create_bidirectional_mask, create_causal_mask, packed_sequence_mask_function
+from torch import nn
+from transformers.masking_utils import (
+    ALL_MASK_ATTENTION_FUNCTIONS,
+    create_bidirectional_mask,
+    create_causal_mask,
+    flash_attention_mask,
+    packed_sequence_mask_function,
+)
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
 from transformers.utils.import_utils import is_tracing
 
-from .attention_mybert import eager_attention_forward, prefers_eager
 from .configuration_mybert import MyBertConfig
 from .linear_mybert import rounded_rows
+from .losses_mybert import IGNORE_INDEX
 
 try:
     from torch.nn.attention.varlen import varlen_attn
@@ -26,6 +36,8 @@ except ImportError:  # PyTorch before 2.10
 else:  # its first releases lack arguments
     HAS_VARLEN_KERNEL = {"scale", "window_size"} <= inspect.signature(varlen_attn).parameters.keys()
 
+_MANY_SCORES = 16_384  # below this, bfloat16 products are dominated by launch overhead
+_LONG = 256  # tokens
 # Raised by a compiled model, whose branches must not depend on tensor values.
 _NOT_KEPT_APART = (
     "position_ids restart at 0 within a row, but a compiled model with flash attention cannot use them to find where "
@@ -42,7 +54,9 @@ class Batch:
     # flattened batch: the first token, or the last with causal attention. None: the first of each row.
     pooled_tokens: torch.Tensor | None
     is_packed: bool = True
-    is_flash: bool = False  # attention is one of transformers' flash functions, which get `cu_seqlens` as arguments
+    # "varlen": PyTorch's kernel for sequences of any length. "flash": one of transformers' flash functions, which get
+    # `cu_seqlens` as arguments. None: any other attention.
+    kernel: str | None = None
     index: torch.Tensor | None = None  # in the flattened batch, of each packed token (S,); None: in the same order
     # Packed sequences of equal length: their number, their length, and the first key position (1 if the first position
     # is padding, which is packed only because the pooler reads it). None if attention uses `cu_seqlens`.
@@ -57,40 +71,37 @@ class Batch:
     @classmethod
     def of(
         cls,
+        config: MyBertConfig,
         words: torch.Tensor,
         attention_mask: torch.Tensor | None,
         position_ids: torch.Tensor | None,
         cu_seqlens: torch.Tensor | None,
         max_seqlen: int | None,
         token_indices: torch.Tensor | None,
-        config: MyBertConfig,
         training: bool,
         may_pack: bool,
-        varlen: bool,
-        is_flash: bool,
+        has_varlen_kernel: bool,
     ) -> "Batch":
-        """Decide how a batch of token ids (B, L) or word embeddings (B, L, D) runs; see `MyBertModel.forward`.
-
-        Packed tokens, if they are allowed by `may_pack`, attend by `cu_seqlens` if `varlen`, else length by length.
-        """
+        """Decide how a batch of token ids (B, L) or word embeddings (B, L, D) runs; see `MyBertModel.forward`."""
         shape, is_causal = (words.shape[0], words.shape[1]), config.is_decoder
+        attention, masks = config._attn_implementation, ALL_MASK_ATTENTION_FUNCTIONS
+        kernel = None
+        if attention in masks and masks[attention] is flash_attention_mask:  # built in or from the Hub, without a mask
+            kernel = "flash"
+        elif attention == "sdpa" and has_varlen_kernel:
+            kernel = "varlen"
+        is_graph, is_fast = is_tracing(words), kernel is not None or words.device.type == "cpu"
         # With a mask, positions do not mark sequence boundaries.
         lengths = sequence_lengths(shape, None if attention_mask is not None else position_ids, cu_seqlens)
-        is_graph, is_fast = is_tracing(words), varlen or words.device.type == "cpu"
+        may_pack = may_pack and (kernel is not None or attention == "sdpa")
         if is_graph:  # its shapes and branches must not depend on tensor values
-            may_pack = may_pack and varlen and lengths is not None and max_seqlen is not None
+            may_pack = may_pack and kernel is not None and lengths is not None and max_seqlen is not None
         if may_pack and lengths is not None:
             # An accelerator runs one masked call faster than one call for each length.
             if is_fast or shape[1] > config.max_position_embeddings:
-                return pack_sequences(shape, lengths, varlen, max_seqlen, is_causal, is_flash)
+                return pack_sequences(shape, lengths, is_causal, kernel, max_seqlen)
         elif may_pack and is_fast and (attention_mask is None or len(attention_mask.shape) == 2):
-            packed = None
-            if attention_mask is not None:
-                packed = pack_padded(attention_mask, varlen, is_causal, token_indices, is_flash)
-            # In training without padding, dropout draws the same random numbers as transformers' BERT.
-            may_fill_up = packed is None and not varlen and not training
-            if may_fill_up and (attention_mask is None or bool(attention_mask.bool().all())):
-                packed = pack_full(shape, is_causal)
+            packed = pack_batch(shape, attention_mask, is_causal, kernel, token_indices, may_fill_up=not training)
             if packed is not None:
                 return packed
         pooled_tokens = numbers = cu_seqlens = None
@@ -99,13 +110,13 @@ class Batch:
             places = torch.arange(shape[0] * shape[1], device=words.device)
             numbers = torch.bucketize(places, offsets[1:], right=True).view(shape)
             pooled_tokens, cu_seqlens = pooled_places(offsets, is_causal), offsets.int()
-            if is_flash:
+            if kernel == "flash":
                 max_seqlen = max_seqlen or (shape[1] if is_graph else int(lengths.max()))
         else:
             if is_causal:
                 pooled_tokens = last_tokens(shape, attention_mask, words.device)
             if attention_mask is None and position_ids is not None:
-                if is_flash:
+                if kernel == "flash":
                     # A graph cannot branch on whether rows hold several sequences; checked on the device.
                     torch._assert_async(~number_sequences(position_ids).any(), _NOT_KEPT_APART)
                 elif is_graph:
@@ -113,13 +124,13 @@ class Batch:
         if token_indices is not None and attention_mask is not None:  # transformers would read the mask's values
             if is_causal:
                 attention_mask = None  # no token attends to the padding after it
-            elif config._attn_implementation in ("sdpa", "eager"):
+            elif attention in ("sdpa", "eager"):
                 attention_mask = attention_mask.bool()[:, None, None].expand(-1, 1, shape[1], -1)  # prepared
         return cls(
             shape,
             pooled_tokens,
             is_packed=False,
-            is_flash=is_flash,
+            kernel=kernel,
             cu_seqlens=cu_seqlens,
             max_seqlen=max_seqlen,
             attention_mask=attention_mask,
@@ -164,7 +175,7 @@ class Batch:
 
     def attention_arguments(self, config: MyBertConfig, hidden_states: torch.Tensor) -> dict[str, Any]:
         """Arguments of the layers for attention within each sequence: itself, or a mask and boundaries for flash."""
-        if self.is_packed and not self.is_flash:
+        if self.is_packed and self.kernel != "flash":
             return {"batch": self}
         create_mask = create_causal_mask if config.is_decoder else create_bidirectional_mask
         attention_mask = create_mask(
@@ -175,7 +186,7 @@ class Batch:
             and_mask_function=None if self.numbers is None else packed_sequence_mask_function(self.numbers),
         )
         limits = {}
-        if self.is_flash and self.cu_seqlens is not None:
+        if self.kernel == "flash" and self.cu_seqlens is not None:
             names = (("cu_seq_lens", self.cu_seqlens), ("max_length", self.max_seqlen))
             limits = {f"{name}_{side}": value for name, value in names for side in "qk"}
         return {"attention_mask": attention_mask, **limits}
@@ -215,70 +226,77 @@ class Batch:
         return torch.cat(contexts)
 
 
-def pack_padded(
-    attention_mask: torch.Tensor,
-    varlen: bool,
+def pack_batch(
+    shape: tuple[int, int],
+    attention_mask: torch.Tensor | None,
     is_causal: bool,
+    kernel: str | None = None,
     token_indices: torch.Tensor | None = None,
-    is_flash: bool = False,
+    may_fill_up: bool = False,
 ) -> Batch | None:
-    """Pack a padded batch; None if it has no padding, or a row starts with padding that attention cannot skip."""
-    is_token = attention_mask.bool()
-    starts_padded = ~is_token[:, 0]
-    kept, padding = is_token, None
-    if token_indices is None:
-        is_full, has_left_padding = torch.stack([is_token.all(), starts_padded.any()]).tolist()
-        if is_full or (has_left_padding and (is_causal or varlen)):
+    """Pack rows of one sequence each; None if attention cannot skip padding at their start, or nothing is gained.
+
+    Without padding, packing only adds filler tokens on a CPU, if it may. It may not in training, so that dropout draws
+    the same random numbers as transformers' BERT.
+    """
+    is_full, has_left_padding = attention_mask is None, False
+    if attention_mask is not None:
+        is_token = attention_mask.bool()
+        starts_padded = ~is_token[:, 0]
+        if token_indices is None:
+            is_full, has_left_padding = torch.stack([is_token.all(), starts_padded.any()]).tolist()
+    if is_full:
+        size = shape[0] * shape[1]
+        if kernel is not None or not may_fill_up or rounded_rows(size) == size:
             return None
-        if has_left_padding:
-            kept, padding = is_token.clone(), ~is_token
-            kept[:, 0] = True
-    shape = (attention_mask.shape[0], attention_mask.shape[1])
-    index, lengths = flat_indices(kept) if token_indices is None else token_indices, kept.sum(1)
-    if varlen:
-        offsets = F.pad(lengths.cumsum(0), (1, 0))
-        pooled = pooled_places(offsets, is_causal)
-        return Batch(shape, pooled, is_flash=is_flash, index=index, cu_seqlens=offsets.int(), max_seqlen=shape[1])
-    return _group(shape, index, lengths, starts_padded.long(), padding, is_causal)
-
-
-def pack_full(shape: tuple[int, int], is_causal: bool) -> Batch | None:
-    """Pack a batch (B, L) without padding on a CPU, with filler tokens; None if it needs none."""
-    index = torch.arange(shape[0] * shape[1])
-    pooled_tokens = index[(shape[1] - 1 if is_causal else 0) :: shape[1]]
-    packed = _fill_up(shape, index, pooled_tokens, [(*shape, 0)])
-    return packed if packed.fill else None
+        index = torch.arange(size)
+        return _fill_up(shape, index, index[(shape[1] - 1 if is_causal else 0) :: shape[1]], [(*shape, 0)])
+    if has_left_padding and (is_causal or kernel is not None):
+        return None
+    kept, padding = is_token, None
+    if has_left_padding:
+        kept, padding = is_token.clone(), ~is_token
+        kept[:, 0] = True
+    index = flat_indices(kept) if token_indices is None else token_indices
+    if kernel is not None:
+        return _pack_for_kernel(shape, index, kept.sum(1), is_causal, kernel, shape[1])
+    return _pack_by_length(shape, index, kept.sum(1), is_causal, starts_padded.long(), padding)
 
 
 def pack_sequences(
     shape: tuple[int, int],
     lengths: torch.Tensor,
-    varlen: bool,
-    max_seqlen: int | None,
     is_causal: bool,
-    is_flash: bool = False,
+    kernel: str | None = None,
+    max_seqlen: int | None = None,
 ) -> Batch:
-    """Pack rows that hold sequences of these lengths (N,) one after the other, without padding; see `Batch.of`."""
-    if varlen:  # the order stays
-        offsets = F.pad(lengths.cumsum(0), (1, 0))
-        return Batch(
-            shape,
-            pooled_places(offsets, is_causal),
-            is_flash=is_flash,
-            cu_seqlens=offsets.int(),
-            max_seqlen=max_seqlen or int(lengths.max()),
-        )
+    """Pack rows that hold sequences of these lengths (N,) one after the other, without padding."""
+    if kernel is not None:  # the order stays
+        return _pack_for_kernel(shape, None, lengths, is_causal, kernel, max_seqlen or int(lengths.max()))
     index = torch.arange(shape[0] * shape[1], device=lengths.device)
-    return _group(shape, index, lengths, torch.zeros_like(lengths), None, is_causal)
+    return _pack_by_length(shape, index, lengths, is_causal, torch.zeros_like(lengths), None)
 
 
-def _group(
+def _pack_for_kernel(
+    shape: tuple[int, int],
+    index: torch.Tensor | None,
+    lengths: torch.Tensor,
+    is_causal: bool,
+    kernel: str,
+    max_seqlen: int,
+) -> Batch:
+    offsets = F.pad(lengths.cumsum(0), (1, 0))
+    pooled = pooled_places(offsets, is_causal)
+    return Batch(shape, pooled, kernel=kernel, index=index, cu_seqlens=offsets.int(), max_seqlen=max_seqlen)
+
+
+def _pack_by_length(
     shape: tuple[int, int],
     index: torch.Tensor,
     lengths: torch.Tensor,
+    is_causal: bool,
     first_keys: torch.Tensor,
     padding: torch.Tensor | None,
-    is_causal: bool,
 ) -> Batch:
     """Pack sequences, given by the indices of their tokens, sorted by length; with filler on a CPU."""
     kinds, order = (2 * lengths + first_keys).sort(stable=True)
@@ -387,3 +405,167 @@ def supports_varlen(device: torch.device, dtype: torch.dtype, head_size: int, dr
         and dropout == 0
         and torch.cuda.get_device_capability(device)[0] >= 8
     )
+
+
+def eager_attention_forward(
+    module: nn.Module | None,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: Unpack[TransformersKwargs],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention in plain tensor operations, the one implementation that returns the attention weights.
+
+    From query, key and value (B, H, L, d) to the context (B, L, H, d) and the weights (B, H, L, L). A bool mask
+    (B or 1, H or 1, L, L) is True where a token may be attended to; one of another type is added to the scores.
+    """
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    elif attention_mask is not None:
+        scores = scores + attention_mask
+    weights = F.dropout(F.softmax(scores, dim=-1), p=dropout)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
+
+
+def prefers_eager(query: torch.Tensor, dropout: float, is_causal: bool) -> bool:
+    """Whether plain matrix products are faster here than PyTorch's fused attention.
+
+    Measured on AMD Zen 4: for bfloat16 training on a CPU, the flash kernel takes three to four times as long, and
+    PyTorch's implementation with dropout twice as long. Inference keeps the fused kernel because it computes the
+    scores in float32. Long sequences without dropout keep it, too, because it stores no attention weights for the
+    backward pass.
+    """
+    length = query.shape[2]
+    return (
+        not is_causal
+        and query.dtype == torch.bfloat16
+        and query.device.type == "cpu"
+        and query.requires_grad
+        and not torch.compiler.is_compiling()
+        and query.shape[:3].numel() * length >= _MANY_SCORES
+        and (dropout > 0 or length <= _LONG)
+    )
+
+
+# Checks. An error is one sentence: the argument, what was found and what was expected. In training, values on an
+# accelerator are not checked: reading them would synchronize with the device.
+
+
+def check_inputs(
+    config: MyBertConfig,
+    num_words: int,
+    training: bool,
+    input_ids: torch.Tensor | None,
+    attention_mask: torch.Tensor | None,
+    token_type_ids: torch.Tensor | None,
+    position_ids: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
+    cu_seqlens: torch.Tensor | None,
+    max_seqlen: int | None,
+) -> None:
+    """Check the inputs of `MyBertModel.forward`, whose word embeddings are `num_words`."""
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("Exactly one of input_ids and inputs_embeds must be given.")
+    if input_ids is not None and input_ids.dim() != 2:
+        raise ValueError(f"input_ids has shape {tuple(input_ids.shape)}; expected (batch, tokens).")
+    if inputs_embeds is not None and (inputs_embeds.dim() != 3 or inputs_embeds.shape[2] != config.hidden_size):
+        raise ValueError(
+            f"inputs_embeds has shape {tuple(inputs_embeds.shape)}; expected (batch, tokens, {config.hidden_size})."
+        )
+    words = input_ids if inputs_embeds is None else inputs_embeds
+    assert words is not None
+    shape = (words.shape[0], words.shape[1])
+    if 0 in shape:
+        raise ValueError(f"The batch is empty: {shape[0]} sequences of {shape[1]} tokens.")
+    if cu_seqlens is None:
+        max_seqlen = shape[1]
+    elif cu_seqlens.device.type == "cpu":
+        _check_cu_seqlens(shape, cu_seqlens)
+        max_seqlen = int(cu_seqlens.diff().max())
+    if position_ids is None and max_seqlen is not None and max_seqlen > config.max_position_embeddings:
+        raise ValueError(
+            f"The sequence has {max_seqlen} tokens; this model reads at most {config.max_position_embeddings} "
+            "(max_position_embeddings). Truncate it or split it into windows."
+        )
+    for name, ids, limit in (
+        ("input_ids", input_ids, num_words),
+        ("token_type_ids", token_type_ids, config.type_vocab_size),
+        ("position_ids", position_ids, config.max_position_embeddings),
+    ):
+        if ids is None:
+            continue
+        if ids.dim() != 2 or ids.shape[1] != shape[1] or ids.shape[0] not in (shape[0], 1):
+            raise ValueError(f"{name} has shape {tuple(ids.shape)}; expected {shape} like the other inputs.")
+        _check_values(name, ids, limit, training)
+    # A prepared mask may be flex attention's BlockMask, which has a shape and no `dim()`.
+    if isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 4:
+        if not (attention_mask.is_floating_point() or attention_mask.dtype == torch.bool):
+            raise ValueError(
+                f"attention_mask has type {attention_mask.dtype}; a prepared mask is expected to be bool (True "
+                "where a token may be attended to) or floating point (added to the scores)."
+            )
+    elif attention_mask is not None and len(attention_mask.shape) != 4 and attention_mask.shape != shape:
+        raise ValueError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}; expected {shape}, or four dimensions for a "
+            "prepared mask."
+        )
+
+
+def _check_cu_seqlens(shape: tuple[int, int], cu_seqlens: torch.Tensor) -> None:
+    """Check that offsets increase from 0 to B * L and that each row starts a new sequence."""
+    size = shape[0] * shape[1]
+    row_starts = torch.arange(0, size + 1, shape[1], device=cu_seqlens.device)
+    if (
+        cu_seqlens.dim() != 1
+        or not (cu_seqlens.diff() > 0).all()
+        or not torch.isin(row_starts, cu_seqlens).all()
+        or cu_seqlens[0] != 0
+        or cu_seqlens[-1] != size
+    ):
+        raise ValueError(
+            f"cu_seq_lens_q is {cu_seqlens.tolist()}; expected increasing offsets into the flattened batch from 0 to "
+            f"{size}, one of them at the start of each row of {shape[1]} tokens."
+        )
+
+
+def check_labels(name: str, labels: torch.Tensor, shape: torch.Size, num_classes: int, training: bool) -> None:
+    """Check class ids, some of which may be `IGNORE_INDEX`; not in a graph that is being compiled or exported."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return
+    if labels.shape != shape:
+        raise ValueError(f"{name} has shape {tuple(labels.shape)}; expected {tuple(shape)}.")
+    _check_values(name, labels.masked_fill(labels == IGNORE_INDEX, 0), num_classes, training)
+
+
+def check_indices(name: str, indices: torch.Tensor, count: int, training: bool) -> None:
+    """Check indices (n,) into the flattened batch of `count` tokens; in a compiled graph not the values."""
+    if indices.dim() != 1:
+        raise ValueError(f"{name} has shape {tuple(indices.shape)}; expected indices into the flattened batch (n,).")
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or not indices.shape[0]:
+        check_type(name, indices)
+    else:
+        _check_values(name, indices, count, training)
+
+
+def check_type(name: str, ids: torch.Tensor) -> None:
+    """Check that ids are of an integer dtype that PyTorch accepts as an index."""
+    if ids.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"{name} has type {ids.dtype}; expected int64 or int32.")
+
+
+def _check_values(name: str, ids: torch.Tensor, limit: int, training: bool) -> None:
+    """Check the dtype of ids, and their values unless reading them would synchronize a training step."""
+    check_type(name, ids)
+    if ids.device.type != "cpu" and (training or (ids.is_cuda and torch.cuda.is_current_stream_capturing())):
+        return
+    try:
+        smallest, largest = (int(value) for value in torch.aminmax(ids))
+    except RuntimeError:  # no values to read: meta and fake tensors, torch.func.vmap
+        return
+    if smallest < 0 or largest >= limit:
+        wrong = smallest if smallest < 0 else largest
+        raise ValueError(f"{name} holds {wrong}; expected values from 0 to {limit - 1}.")

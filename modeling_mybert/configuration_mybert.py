@@ -1,6 +1,7 @@
 """Configuration of MyBERT: the fields of transformers' BERT, checked when the configuration is made."""
 
 import difflib
+import math
 import re
 from typing import Any
 
@@ -11,7 +12,7 @@ from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
 
-_AT_LEAST_ONE = (
+_SIZES = (
     "vocab_size",
     "hidden_size",
     "num_attention_heads",
@@ -160,13 +161,13 @@ class MyBertConfig(PreTrainedConfig):
             if value is not None and not isinstance(named, torch.dtype):
                 raise ValueError(f"{name} is {value!r:.100}; expected the name of a PyTorch dtype, such as 'float32'.")
         count = others.get("num_labels")
-        if count is not None and not (_is_integer(count) and 0 <= count <= _MOST_LABELS):
+        if count is not None and not _is_in(count, 0, _MOST_LABELS):
             raise ValueError(f"num_labels is {count!r:.100}; expected an integer from 0 to {_MOST_LABELS}.")
         for name in ("id2label", "label2id"):
             if getattr(self, name) is not None and not isinstance(getattr(self, name), dict):
                 raise ValueError(f"{name} is {getattr(self, name)!r:.100}; expected a dictionary.")
         for label in self.id2label or ():
-            if not (_is_integer(label) or (isinstance(label, str) and label.isdecimal() and len(label) < 10)):
+            if not (_is_in(label) or (isinstance(label, str) and label.isdecimal() and len(label) < 10)):
                 raise ValueError(f"id2label has the key {label!r:.100}; expected label numbers.")
 
     def check(self) -> None:
@@ -175,26 +176,31 @@ class MyBertConfig(PreTrainedConfig):
         Raises:
             ValueError: If a value is outside its range, of the wrong type, or for a feature that MyBERT lacks.
         """
-        for name in (*_AT_LEAST_ONE, "num_hidden_layers"):
-            lowest, highest = (1, _LARGEST) if name in _AT_LEAST_ONE else (0, _MOST_LAYERS)
-            value = getattr(self, name)
-            _require(self, name, _is_integer(value) and value >= lowest, f"an integer of at least {lowest}")
-            _require(self, name, value <= highest, f"an integer of at most {highest}")
         kinds = ("regression", "single_label_classification", "multi_label_classification")
-        last = self.vocab_size - 1
         for name, is_right, expected in (
-            ("hidden_dropout_prob", _is_probability, "a probability between 0 and 1"),
-            ("attention_probs_dropout_prob", _is_probability, "a probability between 0 and 1"),
-            ("classifier_dropout", lambda p: p is None or _is_probability(p), "a probability between 0 and 1"),
-            ("initializer_range", lambda size: _is_number(size) and size >= 0, "a number of at least 0"),
-            ("layer_norm_eps", lambda size: _is_number(size) and size > 0, "a number above 0"),
+            *((name, lambda size: _is_in(size, 1, _LARGEST), f"an integer from 1 to {_LARGEST}") for name in _SIZES),
+            ("num_hidden_layers", lambda n: _is_in(n, 0, _MOST_LAYERS), f"an integer from 0 to {_MOST_LAYERS}"),
+            ("hidden_dropout_prob", lambda p: _is_in(p, 0, 1, float), "a probability between 0 and 1"),
+            ("attention_probs_dropout_prob", lambda p: _is_in(p, 0, 1, float), "a probability between 0 and 1"),
+            ("classifier_dropout", lambda p: p is None or _is_in(p, 0, 1, float), "a probability between 0 and 1"),
+            ("initializer_range", lambda size: _is_in(size, 0, math.inf, float), "a number of at least 0"),
+            ("layer_norm_eps", lambda size: _is_in(size, 0, math.inf, float) and size > 0, "a number above 0"),
             ("hidden_act", lambda act: isinstance(act, str) and act in ACT2FN, f"one of {', '.join(sorted(ACT2FN))}"),
-            ("pad_token_id", lambda id: _is_none_or(id, 0, last), f"None or a token id between 0 and {last}"),
             ("problem_type", lambda kind: kind in (None, *kinds), f"None or one of {', '.join(kinds)}"),
-            ("head_dim", lambda size: _is_none_or(size, 1, _LARGEST), f"None or an integer from 1 to {_LARGEST}"),
+            (
+                "head_dim",
+                lambda size: size is None or _is_in(size, 1, _LARGEST),
+                f"None or an integer from 1 to {_LARGEST}",
+            ),
             *((name, lambda flag: isinstance(flag, bool), "True or False") for name in _FLAGS),
         ):
-            _require(self, name, is_right(getattr(self, name)), expected)
+            if not is_right(getattr(self, name)):
+                raise ValueError(f"{name} is {getattr(self, name)!r:.100}; expected {expected}.")
+        if self.pad_token_id is not None and not _is_in(self.pad_token_id, 0, self.vocab_size - 1):
+            raise ValueError(
+                f"pad_token_id is {self.pad_token_id!r:.100}; expected None or a token id between 0 and "
+                f"{self.vocab_size - 1}."
+            )
         if self.head_dim is None and self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
@@ -230,22 +236,7 @@ class MyBertConfig(PreTrainedConfig):
         return config_dict, kwargs
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_probability(value: Any) -> bool:
-    return _is_number(value) and 0 <= value <= 1
-
-
-def _is_none_or(value: Any, lowest: int, highest: int) -> bool:
-    return value is None or (_is_integer(value) and lowest <= value <= highest)
-
-
-def _require(config: MyBertConfig, name: str, fulfilled: bool, expected: str) -> None:
-    if not fulfilled:
-        raise ValueError(f"{name} is {getattr(config, name)!r:.100}; expected {expected}.")
+def _is_in(value: Any, lowest: float = -math.inf, highest: float = math.inf, kind: type = int) -> bool:
+    """Whether a value is a number of a kind, `int` or `float`, in a range; an integer is a `float`, too."""
+    kinds = (int, float) if kind is float else int
+    return isinstance(value, kinds) and not isinstance(value, bool) and lowest <= value <= highest

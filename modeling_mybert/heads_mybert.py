@@ -17,11 +17,10 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_tracing
 
-from .batch_mybert import rows_of_sequences, sequence_lengths, unmask_empty_rows
-from .checks_mybert import check_type
+from .batch_mybert import check_type, rows_of_sequences, sequence_lengths, unmask_empty_rows
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import is_changed
-from .losses_mybert import binary_cross_entropy, padding_is_ignored, position_loss, squared_error
+from .losses_mybert import padding_is_ignored, position_loss, value_loss
 from .modeling_mybert import MyBertModel, MyBertPreTrainedModel, no_tokens
 
 
@@ -88,8 +87,8 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
                 f"labels has shape {tuple(labels.shape)}; {self.config.problem_type} needs a value for each of the "
                 f"{tuple(logits.shape)} logits."
             )
-        loss = squared_error if self.config.problem_type == "regression" else binary_cross_entropy
-        return loss(logits, labels.view(logits.shape), num_items_in_batch)
+        is_regression = self.config.problem_type == "regression"
+        return value_loss(logits, labels.view(logits.shape), num_items_in_batch, is_regression)
 
 
 class MyBertForMultipleChoice(MyBertPreTrainedModel):

@@ -18,8 +18,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
-from .attention_mybert import eager_attention_forward, prefers_eager
-from .batch_mybert import Batch
+from .batch_mybert import Batch, eager_attention_forward, prefers_eager
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import is_changed
 from .linear_mybert import MyBertInt8Linear, can_be_quantized, linear, product_of_each
@@ -85,13 +84,11 @@ class MyBertSelfAttention(nn.Module):
 
         With a packed `batch`, each token attends to those of its sequence, without a mask.
         """
-        products = product_of_each((self.query, self.key, self.value), hidden_states)
-        if products is None:
-            products = [
-                linear(self.query, hidden_states),
-                linear(self.key, hidden_states),
-                linear(self.value, hidden_states),
-            ]
+        products = product_of_each((self.query, self.key, self.value), hidden_states) or (
+            linear(self.query, hidden_states),
+            linear(self.key, hidden_states),
+            linear(self.value, hidden_states),
+        )
         shape, head_shape = products[0].shape, (*hidden_states.shape[:-1], -1, self.head_size)
         query, key, value = (product.view(head_shape) for product in products)
         dropout = self.dropout.p if self.training else 0.0

@@ -267,25 +267,25 @@ class _Product(torch.autograd.Function):
         )
 
 
-def product_of_each(layers: Sequence[nn.Module], hidden_states: torch.Tensor) -> Sequence[torch.Tensor] | None:
+def product_of_each(layers: Sequence[Any], hidden_states: torch.Tensor) -> Sequence[torch.Tensor] | None:
     """Multiply the same states (..., I) by each layer, in one product; None if weights are not int8 or packed."""
     if type(layers[0]) is MyBertInt8Linear:
-        int8_layers = [layer for layer in layers if type(layer) is MyBertInt8Linear and not has_hooks(layer)]
-        if len(int8_layers) < len(layers) or not can_be_quantized(hidden_states):
+        is_int8 = all(type(layer) is MyBertInt8Linear and not has_hooks(layer) for layer in layers)
+        if not is_int8 or not can_be_quantized(hidden_states):
             return None
-        return _multiply_each(int8_layers, hidden_states)
-    packed_weight = getattr(layers[0], "packed_weight", None)
-    if packed_weight is None or torch.is_grad_enabled():
-        return None
-    plain = [layer for layer in layers if is_plain(layer, hidden_states) and not layer.training]
-    if (
-        len(plain) < len(layers)
-        or hidden_states.dtype != plain[0].weight.dtype
-        or not packed_weight.is_of(*(layer.weight for layer in plain))
-    ):
-        return None
-    product = packed_weight.multiply(hidden_states, torch.cat([layer.bias for layer in plain]))
-    parts: Sequence[torch.Tensor] = product.split([layer.out_features for layer in plain], -1)
+        product = _packed_int8(layers).multiply(hidden_states)
+    else:
+        packed_weight = getattr(layers[0], "packed_weight", None)
+        if (
+            packed_weight is None
+            or torch.is_grad_enabled()
+            or not all(is_plain(layer, hidden_states) and not layer.training for layer in layers)
+            or hidden_states.dtype != layers[0].weight.dtype
+            or not packed_weight.is_of(*(layer.weight for layer in layers))
+        ):
+            return None
+        product = packed_weight.multiply(hidden_states, torch.cat([layer.bias for layer in layers]))
+    parts: Sequence[torch.Tensor] = product.split([layer.out_features for layer in layers], -1)
     return parts
 
 
@@ -415,18 +415,7 @@ class MyBertInt8Linear(nn.Module):
         if not can_be_quantized(hidden_states):
             weight = self.int8_weight.to(self.weight_scale.dtype) * self.weight_scale[:, None]
             return F.linear(hidden_states, weight, self.bias)
-        return _multiply_each((self,), hidden_states)[0]
-
-
-def _multiply_each(layers: Sequence[MyBertInt8Linear], hidden_states: torch.Tensor) -> Sequence[torch.Tensor]:
-    """Multiply states (..., I) by all layers' weights in one product; the first layer stores the packed weights."""
-    tensors = [tensor for layer in layers for tensor in (layer.int8_weight, layer.weight_scale, layer.bias)]
-    packed = layers[0]._packed
-    if packed is None or not packed.is_of(*tensors):
-        packed = layers[0]._packed = _PackedInt8Weights(*tensors)
-    product = packed.multiply(*quantize_rows(hidden_states.reshape(-1, layers[0].in_features)))
-    product = product.view(*hidden_states.shape[:-1], product.shape[-1])
-    return (product,) if len(layers) == 1 else product.split([layer.out_features for layer in layers], -1)
+        return _packed_int8((self,)).multiply(hidden_states)
 
 
 def can_be_quantized(hidden_states: torch.Tensor) -> bool:
@@ -453,10 +442,21 @@ class _PackedInt8Weights(PackedTensors):
         self.zeros = torch.zeros(1, dtype=torch.int32)
         self.sums = weight.sum(1, dtype=torch.int32) * scale  # the rows' middles are multiplied by these sums
 
-    def multiply(self, integers: torch.Tensor, extent: torch.Tensor, middle: torch.Tensor) -> torch.Tensor:
-        """Multiply rows (N, I), as `quantize_rows` returns them, to float32 (N, O), with bias."""
+    def multiply(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Multiply states (..., I), which are quantized row by row, to float32 (..., O), with bias."""
+        integers, extent, middle = quantize_rows(hidden_states.reshape(-1, hidden_states.shape[-1]))
         product = _multiply_int8(integers, self.packed, self.scale, self.zeros)
-        return product.mul_(extent).addcmul_(middle, self.sums).add_(self.bias)
+        product = product.mul_(extent).addcmul_(middle, self.sums).add_(self.bias)
+        return product.view(*hidden_states.shape[:-1], product.shape[-1])
+
+
+def _packed_int8(layers: Sequence[MyBertInt8Linear]) -> _PackedInt8Weights:
+    """The packed weights of layers, which the first layer stores until a weight changes."""
+    tensors = [tensor for layer in layers for tensor in (layer.int8_weight, layer.weight_scale, layer.bias)]
+    packed = layers[0]._packed
+    if packed is None or not packed.is_of(*tensors):
+        packed = layers[0]._packed = _PackedInt8Weights(*tensors)
+    return packed
 
 
 def _layers_to_quantize(model: Any) -> list[tuple[nn.Module, str]]:

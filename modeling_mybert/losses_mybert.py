@@ -50,19 +50,18 @@ def mean_of(total: torch.Tensor, count: torch.Tensor | int) -> torch.Tensor:
     return total / (count + (count == 0) if total.requires_grad else count)
 
 
-def squared_error(
-    logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+def value_loss(
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    num_items_in_batch: torch.Tensor | int | None = None,
+    is_regression: bool = True,
 ) -> torch.Tensor:
-    """Mean squared error of logits and labels of equal shape, in float32 (half precision would round the labels)."""
-    total = F.mse_loss(logits.float(), labels.float(), reduction="sum")
-    return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
+    """Mean squared error, or binary cross entropy with labels in [0, 1], of logits and labels of equal shape.
 
-
-def binary_cross_entropy(
-    logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
-) -> torch.Tensor:
-    """Mean binary cross entropy of independent labels in [0, 1], in float32; both of equal shape."""
-    total = F.binary_cross_entropy_with_logits(logits.float(), labels.float(), reduction="sum")
+    In float32: half precision would round the labels.
+    """
+    function = F.mse_loss if is_regression else F.binary_cross_entropy_with_logits
+    total = function(logits.float(), labels.float(), reduction="sum")
     return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
 
 

@@ -19,15 +19,21 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_attention_mask
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.output_capturing import capture_outputs
 
-from .batch_mybert import Batch, restarting_positions, supports_varlen, unmask_empty_rows
-from .checks_mybert import check_indices, check_inputs, check_labels
+from .batch_mybert import (
+    Batch,
+    check_indices,
+    check_inputs,
+    check_labels,
+    restarting_positions,
+    supports_varlen,
+    unmask_empty_rows,
+)
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import has_hook_from_outside, is_changed, is_known_class, runs_known_forward
 from .layers_mybert import MyBertEmbeddings, MyBertEncoder, MyBertPooler, MyBertSelfAttention
@@ -321,14 +327,10 @@ class MyBertModel(MyBertPreTrainedModel):
         if output_indices is not None:
             check_indices("output_indices", output_indices, shape[0] * shape[1], self.training)
         is_changed_inside = self.keeps_rows or self._is_changed_inside()
-        # Flash attention, built in or from the Hub, reads no mask.
-        attention, masks = self.config._attn_implementation, ALL_MASK_ATTENTION_FUNCTIONS
-        is_flash = attention in masks and masks[attention] is flash_attention_mask
         may_pack = self.config.unpad_inputs and unpad_inputs and not is_changed_inside
-        may_pack = may_pack and (is_flash or attention == "sdpa")
-        varlen = may_pack and (is_flash or self._supports_varlen(words))
-        limits, rules = (cu_seqlens, max_seqlen, token_indices), (self.training, may_pack, varlen, is_flash)
-        batch = Batch.of(words, attention_mask, position_ids, *limits, self.config, *rules)
+        given = (words, attention_mask, position_ids, cu_seqlens, max_seqlen, token_indices)
+        has_varlen_kernel = may_pack and self._supports_varlen(words)
+        batch = Batch.of(self.config, *given, self.training, may_pack, has_varlen_kernel)
         if batch.is_packed:
             if inputs_embeds is None and is_changed(self.embeddings.word_embeddings):
                 # It gets rows; NEFTune's noise, for example, depends on the shape of the batch.

@@ -16,8 +16,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .batch_mybert import flat_indices
-from .checks_mybert import check_indices, check_labels
+from .batch_mybert import check_indices, check_labels, flat_indices
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import is_changed
 from .linear_mybert import filled_up, linear

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files.checkpoint import Checkpoint
-from ..files.options import Group, check_required, option
+from ..files.options import Group, option
 from ..files.output import files_written_beside
 from ..finetuning import FinetuningArguments
 from ..pretraining import PretrainingArguments, pretrain
@@ -19,7 +19,6 @@ from .study_settings import (
     MAJORITY,
     Score,
     StudySettings,
-    as_map,
     finetune_all,
     finetuning_settings,
     main_score,
@@ -71,7 +70,6 @@ class AblationArguments(StudySettings):
     rows: list[str] = option(
         [], f"Rows of the table: those of --variants, or of the paper's, {', '.join(ROWS)}. Default: all."
     )
-    # Maps; on the command line they are JSON.
     variants: str = option(
         "{}",
         "Rows of your own instead of the paper's: for each name a `title`, settings of `pretraining` and of "
@@ -90,12 +88,10 @@ class AblationArguments(StudySettings):
     )
 
     def __post_init__(self) -> None:
-        """Read JSON, and check what can be checked before hours of training."""
-        for name in ("tasks", "pretraining", "finetuning", "variants"):
-            setattr(self, name, as_map(name, getattr(self, name)))
+        """Check what can be checked before hours of training."""
+        super().__post_init__()
         self.all_rows = self._own_rows() or ROWS
         self.rows = self.rows or list(self.all_rows)
-        check_required(self)
         for name, settings in self.map_of("tasks").items():
             if not names_a_folder(name) or name in _MEASURED:
                 raise ValueError(

@@ -5,14 +5,14 @@ import logging
 import re
 from argparse import ArgumentError
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from transformers import HfArgumentParser
 
 from ..files.errors import refuse_address
-from ..files.options import Group, contradicting, may_be_none, option
+from ..files.options import Group, check_required, contradicting, may_be_none, option
 from ..files.output import write_json, write_text
 from ..finetuning import FEATURES, TASKS, FinetuningArguments, finetune
 from ..finetuning.data import files_of
@@ -32,27 +32,29 @@ _FOLDER_NAME = re.compile(r"[^./\\\0\n][^/\\\0\n]*")
 class StudySettings:
     """Settings of all studies that fine-tune on several tasks."""
 
-    # A map; on the command line it is JSON.
+    # Settings with the default "{}" are maps; on the command line they are JSON.
     group = Group.TABLE
     finetuning: str = option(
         "{}", "Settings of `mybert finetune` for every run, as a map in the YAML file or as JSON."
     )
     disable_tqdm: bool = option(False, "Show no progress bars.", group=Group.RECORDS)
 
+    def __post_init__(self) -> None:
+        """Read JSON, and check that what is required is given."""
+        for name in [each.name for each in fields(self) if each.default == "{}"]:
+            value = getattr(self, name)
+            if isinstance(value, str):
+                try:
+                    value = json.loads(value)
+                except ValueError as error:
+                    raise ValueError(f"{name} is not JSON ({error}); expected a map of settings.") from error
+            if not isinstance(value, dict):
+                raise ValueError(f"{name} is {value!r}; expected a map of settings.")
+            setattr(self, name, value)
+        check_required(self)
+
     def map_of(self, name: str) -> dict[str, Any]:
         return getattr(self, name)
-
-
-def as_map(name: str, value: Any) -> dict[str, Any]:
-    """Return the value of a setting that is a map, or JSON for one."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError as error:
-            raise ValueError(f"{name} is not JSON ({error}); expected a map of settings.") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} is {value!r}; expected a map of settings.")
-    return value
 
 
 def names_a_folder(name: Any) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files.errors import refuse_address
-from ..files.options import Group, check_required, option
+from ..files.options import Group, option
 from ..files.output import written_beside
 from ..files.yaml_files import read_yaml
 from ..finetuning import TASKS, FinetuningArguments
@@ -19,7 +19,6 @@ from .study_settings import (
     MAJORITY,
     Score,
     StudySettings,
-    as_map,
     finetune_all,
     finetuning_settings,
     main_score,
@@ -123,10 +122,8 @@ class SuiteArguments(StudySettings):
     )
 
     def __post_init__(self) -> None:
-        """Read JSON and the suite, and check what can be checked before hours of training."""
-        check_required(self)
-        for name in ("grid", "finetuning"):
-            setattr(self, name, as_map(name, getattr(self, name)))
+        """Read the suite, and check what can be checked before hours of training."""
+        super().__post_init__()
         for name, values in self.map_of("grid").items():
             if not isinstance(values, list) or not values or any("/" in str(value) for value in values):
                 raise ValueError(f"grid has {values!r} as {name}; expected a list of values that name folders.")

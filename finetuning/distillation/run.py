@@ -159,8 +159,8 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
             )
         self.model = self.teacher if self.is_new_student else self.student
         self.from_scratch = self.from_scratch or self.is_new_student
-        self._teacher_task = task_for_model(self, Checkpoint(self.teacher))
-        self.task = self._teacher_task[0]
+        self.teacher_task = task_for_model(self, Checkpoint(self.teacher))
+        self.task = self.teacher_task[0]
         super().__post_init__()
         if self.learns_layers and is_sharded(self):
             name = "hidden_state_weight" if self.hidden_state_weight else "relation_weight"
@@ -178,12 +178,8 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
 
     def _chosen_task(self) -> tuple[str, Task]:
         """The teacher's task, without what was fitted to its predictions (thresholds, temperature)."""
-        name, task = self._teacher_task
+        name, task = self.teacher_task
         return name, task.fitted_as(TASKS[name])
-
-    def task_of_teacher(self, task: Task) -> Task:
-        """The task with the thresholds or temperature fitted to the teacher's predictions."""
-        return task.fitted_as(self._teacher_task[1])
 
     def _check_training_data(self) -> None:
         if not (self.train_file or self.dataset or self.unlabelled):
@@ -359,12 +355,15 @@ class Distillation(Finetuning):
         for name, data in run.validation.items():
             read = teacher.read(task, data)
             outputs = outputs_of_rows(task, teacher.outputs(task, read, folder))
-            found = teacher.scores(self.arguments.task_of_teacher(task), read, outputs)
+            # With the thresholds or temperature that were fitted to the teacher's predictions.
+            fitted = task.fitted_as(self.arguments.teacher_task[1])
+            found = fitted.score(fitted.predict(outputs, read, teacher.found.labels), read.examples)
             self.of_teacher |= {f"{name}_{metric}" if name else metric: value for metric, value in found.items()}
-        self.parameters["teacher"] = teacher.parameters
+        self.parameters["teacher"] = teacher.found.model.num_parameters()
         worth = f", {metric} {self.of_teacher[metric]:.4g}" if (metric := self._metric) in self.of_teacher else ""
-        logger.info("Teacher: %s, %s parameters%s.", self.arguments.teacher, f"{teacher.parameters:,}", worth)
-        logger.info("Student: %s, %s parameters.", self.arguments.student, f"{self.parameters['student']:,}")
+        sizes = {name: f"{count:,}" for name, count in self.parameters.items()}
+        logger.info("Teacher: %s, %s parameters%s.", self.arguments.teacher, sizes["teacher"], worth)
+        logger.info("Student: %s, %s parameters.", self.arguments.student, sizes["student"])
         if not (self.arguments.learns_layers or self.arguments.teacher_embeddings):
             del self.teacher  # no longer needed
         return replace(run, train=joined(taught))

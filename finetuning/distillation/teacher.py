@@ -5,6 +5,7 @@ Its logits are a student's soft targets: for each text, word or token that the s
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -48,7 +49,6 @@ _DEVIATION = 3  # times that of random weights, so that words outweigh the posit
 class Teacher:
     """A fine-tuned model to learn from."""
 
-    name: str  # folder or Hub name
     found: FinetunedModel
 
     @classmethod
@@ -63,11 +63,7 @@ class Teacher:
         problem, wanted = getattr(config, "problem_type", None), getattr(task, "problem", None)
         if problem is not None and wanted is not None and problem != wanted:
             raise ValueError(f"{name} was fine-tuned for {problem}; expected a teacher for {wanted}, as the task is.")
-        return cls(name, load_finetuned_model(task, checkpoint, device))
-
-    @property
-    def parameters(self) -> int:
-        return self.found.model.num_parameters()
+        return cls(load_finetuned_model(task, checkpoint, device))
 
     def read(self, task: Task, data: TaskData) -> TaskData:
         """The examples of data, tokenized for the teacher."""
@@ -76,10 +72,6 @@ class Teacher:
     def labels_of(self, task: Task) -> Labels | None:
         """Its classes, if the task has classes; other outputs' names in the configuration are ignored."""
         return self.found.labels if task.has_classes else None
-
-    def scores(self, task: Task, data: TaskData, outputs: Any) -> dict[str, float]:
-        """The metrics of its outputs for labelled data."""
-        return task.score(task.predict(outputs, data, self.found.labels), data.examples)
 
     @cached_property
     def _digest(self) -> bytes:
@@ -96,12 +88,8 @@ class Teacher:
         digest = new_digest()
         digest.update(self._digest)
         for name in sorted(set(data.inputs) & set(self.found.tokenizer.model_input_names)):
-            digest.update(f"{name} {SEQUENCES_OF_A_PART} {len(data)}".encode())
-            for sequence in data.inputs[name]:
-                choices = sequence if np.ndim(sequence[0]) else [sequence]  # of different lengths
-                for ids in [np.array(choice, dtype=np.int64) for choice in choices]:
-                    digest.update(np.array(ids.shape, dtype=np.int64).tobytes())
-                    digest.update(ids.tobytes())
+            read = [name, SEQUENCES_OF_A_PART, data.inputs[name]]
+            digest.update(json.dumps(read, default=np.ndarray.tolist).encode())
         return digest.hexdigest()
 
     def outputs(self, task: Task, data: TaskData, folder: Path) -> list[np.ndarray]:

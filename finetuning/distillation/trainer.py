@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import binary_cross_entropy_with_logits, kl_div, pad
+from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 from transformers.trainer_utils import TrainOutput
 
@@ -217,7 +218,9 @@ class LayerLosses:
 
 def relation_heads(wanted: int | None, teacher: PreTrainedModel, student: PreTrainedModel) -> int:
     """The number of parts of split vectors: `wanted`, or as many as fit, at most the teacher's heads."""
-    widths = [_width_of_queries(model) for model in (teacher, student)]
+    # The width of queries is less than the hidden size if heads were pruned.
+    queries: list[Any] = [attention_projections(encoder_layers(model)[-1])[0] for model in (teacher, student)]
+    widths = [len(query.weight) for query in queries]
     if wanted is None:
         choices = range(teacher.config.num_attention_heads, 0, -1)
         return next(heads for heads in choices if not any(width % heads for width in widths))
@@ -227,12 +230,6 @@ def relation_heads(wanted: int | None, teacher: PreTrainedModel, student: PreTra
             f"{widths[0]} and {widths[1]}."
         )
     return wanted
-
-
-def _width_of_queries(model: PreTrainedModel) -> int:
-    """The width of queries, which is less than the hidden size if heads were pruned."""
-    weight: Any = attention_projections(encoder_layers(model)[-1])[0].weight
-    return len(weight)
 
 
 def _log_relations(one: torch.Tensor, other: torch.Tensor, heads: int, mask: torch.Tensor) -> torch.Tensor:
@@ -256,10 +253,7 @@ def collate_soft_targets(
         batch = dict(collate([{name: row[name] for name in row if name != SOFT_TARGETS} for row in rows]))
         if SOFT_TARGETS in rows[0]:
             targets = [torch.as_tensor(row[SOFT_TARGETS], dtype=torch.float32) for row in rows]
-            if targets[0].ndim == 2:
-                length = batch["input_ids"].shape[1]
-                targets = [pad(row, (0, 0, 0, length - len(row)), value=torch.nan) for row in targets]
-            batch[SOFT_TARGETS] = torch.stack(targets)
+            batch[SOFT_TARGETS] = pad_sequence(targets, batch_first=True, padding_value=torch.nan)
         return batch
 
     return batch_of

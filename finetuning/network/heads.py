@@ -89,9 +89,10 @@ def load_with_head(
         _check_head(name, before, Labels(tuple(names.values())))
     model, loaded = load_checked(name, auto_class, config, advice=", or pass --from_scratch True")
     new = {*loaded["missing_keys"], *(key[0] for key in loaded["mismatched_keys"])}
+    head = [name for name, _ in model.named_parameters() if not name.startswith(f"{model.base_model_prefix}.")]
     if changes.new_head:
-        new |= set(reset_head(model))
-    elif _has_other_head(before, auto_class) and not new.issuperset(_head_parameters(model)):
+        new |= set(reinitialize(model, [*head_modules(model), *_pooler(model)]))
+    elif _has_other_head(before, auto_class) and not new.issuperset(head):
         new |= set(reinitialize(model, head_modules(model)))  # the other head's layers have the same names and sizes
     if has_new_head(model, new):
         vars(model.config).pop(TARGET_SCALE, None)
@@ -216,10 +217,6 @@ def heads_of(config: PreTrainedConfig) -> set[str]:
     return heads | ({"MaskedLM", "NextSentencePrediction"} if PRETRAINING_HEAD in heads else set())
 
 
-def _head_parameters(model: PreTrainedModel) -> list[str]:
-    return [name for name, _ in model.named_parameters() if not name.startswith(f"{model.base_model_prefix}.")]
-
-
 def _has_other_head(config: PreTrainedConfig, auto_class: Any) -> bool:
     own = head_name(auto_class.__name__)
     return bool(own) and own not in heads_of(config) and not heads_of(config) <= {""}
@@ -299,11 +296,6 @@ def head_layers(model: PreTrainedModel) -> list[str]:
     parts = [part for module in [*head_modules(model), *_pooler(model)] for part in module.modules()]
     own = {id(part) for part in parts if next(part.parameters(recurse=False), None) is not None}
     return [name for name, module in model.named_modules() if id(module) in own]
-
-
-def reset_head(model: PreTrainedModel) -> list[str]:
-    """Reinitialize the head of a model, the pooler included; returns the names of the parameters."""
-    return reinitialize(model, [*head_modules(model), *_pooler(model)])
 
 
 def reinitialize_layers(model: PreTrainedModel, count: int) -> None:

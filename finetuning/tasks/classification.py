@@ -152,9 +152,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row has no text (for a pair, neither text), or no label."""
-        has_text = any(str(row.values.get(name) or "").strip() for name in self.text_columns)
         has_label = self.has_label(row) and bool(self.label_columns or str(row.value(self.label_column)).strip())
-        return not (has_text and has_label)
+        return not (any(map(row.has, self.text_columns)) and has_label)
 
     def columns(self, labelled: bool) -> dict[str, str]:
         found = super().columns(labelled)

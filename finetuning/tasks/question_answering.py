@@ -93,7 +93,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row has no question, no text, or no answers."""
-        return super().is_empty(row) or not str(row.values.get(self.text_pair_column) or "").strip()
+        return super().is_empty(row) or not row.has(self.text_pair_column)
 
     def has_label(self, row: DataRow) -> bool:
         """Whether a row has answers; an empty list is one if questions may have no answer."""

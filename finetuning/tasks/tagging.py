@@ -191,11 +191,6 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             raise row.mistake("an empty tag; expected one tag per word")
         return TaggedSentence(words, tags, document)
 
-    def is_empty(self, row: DataRow) -> bool:
-        """Whether a row has no words, or no tags."""
-        sides = (row.values.get(name) for name in (self.text_column, self.label_column))
-        return not all(side.strip() if isinstance(side, str) else side for side in sides)
-
     def with_classes(self, labels: Labels | None) -> Self:
         """The task, with `are_of_entities` set from the classes."""
         return self if labels is None else replace(self, are_of_entities=_are_of_entities(labels.names))
@@ -270,7 +265,8 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
                     "entities such as B-PER, or continuation_labels 'ignore'."
                 )
             index = {name: number for number, name in enumerate(labels.names)}
-            inside = np.array([index.get(_inside(name), IGNORE_INDEX) for name in labels.names])
+            tags = [name if name == OUTSIDE else f"I{name[1:]}" for name in labels.names]  # of pieces after the first
+            inside = np.array([index.get(tag, IGNORE_INDEX) for tag in tags])
             ids[~pieces.is_first] = inside[ids[~pieces.is_first]]
         return ids
 
@@ -425,11 +421,6 @@ def _are_of_entities(tags: Iterable[str]) -> bool:
 def _has_prefix(tag: str) -> bool:
     """Whether a tag is an entity tag: O, B-PER, or a bare B."""
     return tag[1:2] == "-" or _are_of_entities([tag])
-
-
-def _inside(tag: str) -> str:
-    """The tag of the pieces after the first of a word with this tag, see `_has_prefix`."""
-    return tag if tag == OUTSIDE else f"I{tag[1:]}"
 
 
 @dataclass(frozen=True, kw_only=True)

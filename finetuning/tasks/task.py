@@ -188,8 +188,7 @@ class Task(ABC, Generic[E, P]):
 
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row of labelled data has no text, or no label."""
-        text = row.values.get(self.text_column)
-        return not (str(text or "").strip() and self.has_label(row))
+        return not (row.has(self.text_column) and self.has_label(row))
 
     def settled(self, rows: Sequence[DataRow]) -> Self:
         """The task, with settings inferred from labelled data; ambiguous data is an error."""

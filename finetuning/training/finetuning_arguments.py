@@ -304,12 +304,7 @@ class FinetuningArguments(
         return fitted_to_model(task, Checkpoint(self.model).config)
 
     def choose_learning_rate(self) -> None:
-        """Set the learning rate that the user has not given, and log why; the model must exist by now.
-
-        Raises:
-            OSError: If there is no such model.
-            ValueError: If `lr_scheduler_kwargs` does not fit the rate.
-        """
+        """Set the learning rate that the user has not given, and log why; the model must exist by now."""
         if self.learning_rate is None:
             self.learning_rate, self.why_learning_rate = self._default_learning_rate()
             logger.info("Learning rate: %g (%s).", self.learning_rate, self.why_learning_rate)
@@ -352,14 +347,8 @@ class FinetuningArguments(
         return dict(task.hub) if self.dataset else {}
 
     def sources(self, task: Task) -> dict[str, dict[str, DataSource]]:
-        """Data by split and name; a split's only data set has the name "".
-
-        The validation data of a Hub data set is known only here; the evaluation settings are adapted to it.
-
-        Raises:
-            ValueError: If the data set on the Hub has no training data, or no validation data to select the best seed.
-            OSError: If it cannot be loaded.
-        """
+        """Data by split and name; a split's only data set has the name ""."""
+        # The validation data of a Hub data set is known only here; the evaluation settings are adapted to it.
         if not self.dataset:
             return {
                 "train": {"": self.train_file} if self.train_file else {},

@@ -207,7 +207,7 @@ class Finetuning:
                 return {"interrupted": True}
             trained = True
             if training.is_fold and arguments.should_save:
-                clear_fold(training)
+                _clear(training.folder, (*_OF_A_FOLD, _CONFIG))
         kept, metrics, spread = summarize(trainings, arguments)
         examples: list[Example] = []
         if arguments.should_save:
@@ -464,11 +464,6 @@ def summarize(
     return best, best.metrics, spread | {"best_seed": best.seed, "seeds": numbered}
 
 
-def clear_fold(training: Training) -> None:
-    """Delete the model of a fold; metrics, predictions, reports and configuration are kept."""
-    _clear(training.folder, (*_OF_A_FOLD, _CONFIG))
-
-
 def keep_training(kept: Training, trainings: Sequence[Training], output_dir: Path) -> None:
     """Move the kept training's files into the output folder, and delete the models of the others."""
     for file in [path for path in kept.folder.iterdir() if path.is_file() and path.name != METRICS]:
@@ -481,5 +476,6 @@ def keep_training(kept: Training, trainings: Sequence[Training], output_dir: Pat
 
 
 def _clear(folder: Path, kept: Sequence[str]) -> None:
+    """Delete the model of a training, and all other files but some."""
     for path in [path for path in folder.iterdir() if not any(path.match(pattern) for pattern in kept)]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()

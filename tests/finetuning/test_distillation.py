@@ -673,5 +673,5 @@ def replace_task(settings):
     """The settings with a fill-mask teacher, whose folder would have a pretraining head."""
     from mybert.finetuning import TASKS
 
-    settings.task, settings._teacher_task = "fill_mask", ("fill_mask", replace(TASKS["fill_mask"], max_length=16))
+    settings.task, settings.teacher_task = "fill_mask", ("fill_mask", replace(TASKS["fill_mask"], max_length=16))
     return settings

@@ -6,14 +6,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mybert.modeling_mybert import attention_mybert
+from mybert.modeling_mybert import batch_mybert
 from mybert.modeling_mybert.batch_mybert import Batch
 
 
 @pytest.fixture(autouse=True)
 def many_scores(monkeypatch) -> None:
     """These tests have few scores, so lower the threshold."""
-    monkeypatch.setattr(attention_mybert, "_MANY_SCORES", 1)
+    monkeypatch.setattr(batch_mybert, "_MANY_SCORES", 1)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_what_runs_where(heads, kernel_calls, padding, dtype, is_training, is_de
     ],
 )
 def test_few_scores_and_long_sequences_stay_with_the_kernel(monkeypatch, kernel_calls, bound, largest, dropout, calls):
-    monkeypatch.setattr(attention_mybert, bound, largest)
+    monkeypatch.setattr(batch_mybert, bound, largest)
     attention(*states(torch.bfloat16), dropout)
     assert len(kernel_calls) == calls
 

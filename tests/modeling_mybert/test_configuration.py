@@ -60,8 +60,12 @@ AT_LEAST_ONE = (
 )
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 WRONG = [
-    *[(name, value, "an integer of at least 1") for name in AT_LEAST_ONE for value in (0, -3, 1.5, "12", None, True)],
-    *[("num_hidden_layers", value, "an integer of at least 0") for value in (-1, 2.0, None)],
+    *[
+        (name, value, "an integer from 1 to 2147483647")
+        for name in AT_LEAST_ONE
+        for value in (0, -3, 1.5, "12", None, True)
+    ],
+    *[("num_hidden_layers", value, "an integer from 0 to 10000") for value in (-1, 2.0, None)],
     *[(name, value, "a probability between 0 and 1") for name in DROPOUTS for value in (-0.1, 1.01, "0.1", True)],
     *[("initializer_range", value, "a number of at least 0") for value in (-0.02, "0.02", None)],
     *[("layer_norm_eps", value, "a number above 0") for value in (0, -1e-12, "1e-12")],
@@ -78,8 +82,8 @@ WRONG = [
 
 # Sizes beyond memory, and values that would end in a traceback inside transformers.
 ABSURD = [
-    *[(name, value, "an integer of at most 2147483647") for name in AT_LEAST_ONE for value in (2**31, 10**12)],
-    *[("num_hidden_layers", value, "an integer of at most 10000") for value in (10_001, 10**9)],
+    *[(name, value, "an integer from 1 to 2147483647") for name in AT_LEAST_ONE for value in (2**31, 10**12)],
+    *[("num_hidden_layers", value, "an integer from 0 to 10000") for value in (10_001, 10**9)],
     *[("num_labels", value, "an integer from 0 to 10000000") for value in (10**12, -1, "3", 2.0, True)],
     *[("dtype", value, "the name of a PyTorch dtype") for value in ("float99", "nn", "torch.float32", 5, ["float32"])],
     ("torch_dtype", "float99", "the name of a PyTorch dtype"),

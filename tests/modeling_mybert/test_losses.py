@@ -8,10 +8,9 @@ import torch.nn.functional as F
 
 from mybert.modeling_mybert import IGNORE_INDEX, cross_entropy
 from mybert.modeling_mybert.losses_mybert import (
-    binary_cross_entropy,
     padding_is_ignored,
     position_loss,
-    squared_error,
+    value_loss,
 )
 
 HALF = (torch.bfloat16, torch.float16)
@@ -21,18 +20,18 @@ HALF = (torch.bfloat16, torch.float16)
 def test_labels_are_not_rounded_to_the_networks_type(dtype):
     for value in (71.03, 100_000.0):
         logits = torch.tensor([71.0], dtype=dtype, requires_grad=True)
-        loss = squared_error(logits, torch.tensor([value]))
+        loss = value_loss(logits, torch.tensor([value]))
         loss.backward()
         assert loss.dtype == torch.float32
         difference = logits.item() - torch.tensor(value).item()
         assert loss.item() == pytest.approx(difference**2, rel=1e-6)
         assert logits.grad.item() == pytest.approx(2 * difference, rel=0.01, abs=0) or dtype == torch.float16
-    assert squared_error(torch.tensor([71]).float(), torch.tensor([72], dtype=torch.int64)) == 1.0
+    assert value_loss(torch.tensor([71]).float(), torch.tensor([72], dtype=torch.int64)) == 1.0
     labels, logits = torch.tensor([[0.3001, 1.0, 0.0]]), torch.tensor([[0.25, -2.0, 4.0]], dtype=dtype)
     expected = F.binary_cross_entropy_with_logits(logits.double(), labels.double()).item()
-    assert binary_cross_entropy(logits, labels).dtype == torch.float32
-    assert binary_cross_entropy(logits, labels).item() == pytest.approx(expected, rel=1e-6)
-    assert binary_cross_entropy(logits, labels, 6).item() == pytest.approx(expected / 2, rel=1e-6)
+    assert value_loss(logits, labels, is_regression=False).dtype == torch.float32
+    assert value_loss(logits, labels, is_regression=False).item() == pytest.approx(expected, rel=1e-6)
+    assert value_loss(logits, labels, 6, is_regression=False).item() == pytest.approx(expected / 2, rel=1e-6)
 
 
 @pytest.mark.parametrize(

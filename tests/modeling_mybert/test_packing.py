@@ -17,7 +17,7 @@ import mybert
 from mybert.modeling_mybert import batch_mybert
 from mybert.modeling_mybert.batch_mybert import (
     flat_indices,
-    pack_padded,
+    pack_batch,
     pack_sequences,
     unmask_empty_rows,
 )
@@ -482,7 +482,7 @@ def test_borders_on_an_accelerator(heads):
 def test_packing_and_back(rows):
     mask = unmask_empty_rows(torch.tensor(rows))
     rows = mask.tolist()
-    packing = pack_padded(mask.long(), varlen=False, is_causal=False)
+    packing = pack_batch(mask.shape, mask.long(), False)
     if mask.all():
         assert packing is None
         return
@@ -494,7 +494,7 @@ def test_packing_and_back(rows):
     first = [row.index(True) for row in rows]
     starts = torch.where(mask[:, 0], torch.tensor(first), 0)
     assert torch.equal(packed[0, packing.pooled_tokens, 0], batch[torch.arange(len(rows)), starts, 0])
-    causal = pack_padded(mask.long(), varlen=False, is_causal=True)
+    causal = pack_batch(mask.shape, mask.long(), True)
     assert (causal is None) == (not mask[:, 0].all())
     if causal is not None:
         last = [len(row) - 1 - row[::-1].index(True) for row in rows]
@@ -508,7 +508,7 @@ def test_attention_of_packed_sequences(lengths, is_causal):
     total = sum(lengths)
     generator = torch.Generator().manual_seed(total)
     query, key, value = torch.randn(3, total, 2, 4, generator=generator)
-    packing = pack_sequences((1, total), torch.tensor(lengths), varlen=False, max_seqlen=None, is_causal=False)
+    packing = pack_sequences((1, total), torch.tensor(lengths), False)
     context = packing.attend(*(packing.pack(tensor[None])[0] for tensor in (query, key, value)), 0.0, 0.5, is_causal)
     context = packing.unpack(context.flatten(1)[None]).view(total, 2, 4)
     owner = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
@@ -531,7 +531,7 @@ def test_kernel_for_sequences_of_any_length(heads, sequences, monkeypatch):
         assert longest == longest_key >= int(borders.diff().max())
         calls.append(window_size)
         lengths = borders.long().diff()
-        packing = pack_sequences((1, len(query)), lengths, varlen=False, max_seqlen=None, is_causal=False)
+        packing = pack_sequences((1, len(query)), lengths, False)
         packed = (packing.pack(tensor[None])[0] for tensor in (query, key, value))
         context = packing.attend(*packed, 0.0, scale, window_size == (-1, 0))
         return packing.unpack(context.flatten(1)[None]).view(query.shape)

@@ -6,8 +6,7 @@ import torch
 from mybert.modeling_mybert.batch_mybert import (
     last_tokens,
     number_sequences,
-    pack_full,
-    pack_padded,
+    pack_batch,
     pack_sequences,
     pooled_places,
     restarting_positions,
@@ -76,18 +75,18 @@ def test_rows_of_padding_only_see_everything(dtype):
 def test_a_padded_batch_is_packed_by_length():
     """Rows that start with padding keep that position, which the pooler reads, and form their own groups."""
     mask = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 1, 1]])
-    packing = pack_padded(mask, varlen=False, is_causal=False)
+    packing = pack_batch(mask.shape, mask, False)
     assert packing.groups == [(1, 2, 0), (1, 3, 0), (2, 3, 1), (1, 4, 0)]
     assert packing.index.tolist() == [8, 10, 12, 13, 15, 4, 5, 6, 16, 18, 19, 0, 1, 2, 3]
     assert packing.pooled_tokens.tolist() == [11, 5, 0, 2, 8]
     assert packing.cu_seqlens is None and packing.max_seqlen is None
     states = torch.arange(20.0).view(5, 4, 1) + 1
     assert torch.equal(packing.unpack(packing.pack(states)), states * mask[..., None])
-    assert pack_padded(mask, varlen=False, is_causal=True) is None
-    assert pack_padded(mask, varlen=True, is_causal=False) is None
-    assert pack_padded(torch.ones_like(mask), varlen=False, is_causal=False) is None
+    assert pack_batch(mask.shape, mask, True) is None
+    assert pack_batch(mask.shape, mask, False, "varlen") is None
+    assert pack_batch(mask.shape, torch.ones_like(mask), False) is None
     right = torch.tensor([[1, 1, 1, 0], [1, 0, 1, 1], [1, 0, 0, 0]])
-    causal = pack_padded(right, varlen=False, is_causal=True)
+    causal = pack_batch(right.shape, right, True)
     assert causal.groups == [(1, 1, 0), (2, 3, 0)] and causal.pooled_tokens.tolist() == [3, 6, 0]
     assert causal.index.tolist() == [8, 0, 1, 2, 4, 6, 7] and causal.padding is None
 
@@ -95,16 +94,16 @@ def test_a_padded_batch_is_packed_by_length():
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_for_the_kernel_of_any_length_nothing_moves(is_causal):
     mask = torch.tensor([[1, 1, 1, 0], [1, 0, 1, 0]])
-    padded = pack_padded(mask, varlen=True, is_causal=is_causal)
+    padded = pack_batch(mask.shape, mask, is_causal, "varlen")
     assert padded.groups is None and padded.index.tolist() == [0, 1, 2, 4, 6]
     assert padded.cu_seqlens.tolist() == [0, 3, 5] and padded.cu_seqlens.dtype == torch.int32
     assert padded.max_seqlen == 4
     assert padded.pooled_tokens.tolist() == ([2, 4] if is_causal else [0, 3])
-    rows = pack_sequences((2, 4), torch.tensor([4, 1, 3]), varlen=True, max_seqlen=None, is_causal=is_causal)
+    rows = pack_sequences((2, 4), torch.tensor([4, 1, 3]), is_causal, "varlen")
     assert rows.index is None and rows.groups is None and rows.max_seqlen == 4
     assert rows.cu_seqlens.tolist() == [0, 4, 5, 8]
     assert rows.pooled_tokens.tolist() == ([3, 4, 7] if is_causal else [0, 4, 5])
-    known = pack_sequences((2, 4), torch.tensor([4, 1, 3]), varlen=True, max_seqlen=9, is_causal=is_causal)
+    known = pack_sequences((2, 4), torch.tensor([4, 1, 3]), is_causal, "varlen", 9)
     assert known.max_seqlen == 9
     states = torch.arange(16.0).view(2, 4, 2)
     assert rows.pack(states).shape == (1, 8, 2) and torch.equal(rows.unpack(rows.pack(states)), states)
@@ -114,7 +113,7 @@ def test_many_tokens_are_filled_up():
     """With copies of the first token, which attend only to each other and are dropped afterwards."""
     mask = torch.ones(9, 11, dtype=torch.long)
     mask[1:, 8:] = 0  # 75 tokens
-    packing = pack_padded(mask, varlen=False, is_causal=False)
+    packing = pack_batch(mask.shape, mask, False)
     assert packing.fill == 1 and packing.groups == [(8, 8, 0), (1, 11, 0), (1, 1, 0)]
     assert len(packing.index) == 76 and packing.index[-1] == 0
     states = torch.arange(1.0, 100).view(9, 11, 1)
@@ -127,18 +126,18 @@ def test_many_tokens_are_filled_up():
     for tensor in (query, key, value):
         tensor[-1] = 100.0
     assert torch.equal(packing.attend(query, key, value, 0.0, 0.5, False)[:-1], context[:-1])
-    assert pack_padded(mask, varlen=True, is_causal=False).fill == 0
-    assert pack_sequences((1, 75), torch.tensor([70, 5]), varlen=False, max_seqlen=None, is_causal=True).fill == 1
+    assert pack_batch(mask.shape, mask, False, "varlen").fill == 0
+    assert pack_sequences((1, 75), torch.tensor([70, 5]), True).fill == 1
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_a_batch_without_padding_is_filled_up(is_causal):
-    packing = pack_full((5, 15), is_causal)
+    packing = pack_batch((5, 15), None, is_causal, may_fill_up=True)
     assert packing.fill == 1 and packing.groups == [(5, 15, 0), (1, 1, 0)]
     assert packing.pooled_tokens.tolist() == ([14, 29, 44, 59, 74] if is_causal else [0, 15, 30, 45, 60])
     states = torch.randn(5, 15, 2)
     assert packing.pack(states).shape == (1, 76, 2) and torch.equal(packing.unpack(packing.pack(states)), states)
-    assert pack_full((4, 16), is_causal) is None
+    assert pack_batch((4, 16), None, is_causal, may_fill_up=True) is None
 
 
 def test_rounded_rows():
@@ -151,7 +150,7 @@ def test_rounded_rows():
 
 
 def test_sequences_in_a_row_are_packed_by_length():
-    packing = pack_sequences((1, 8), torch.tensor([3, 1, 3, 1]), varlen=False, max_seqlen=None, is_causal=False)
+    packing = pack_sequences((1, 8), torch.tensor([3, 1, 3, 1]), False)
     assert packing.groups == [(2, 1, 0), (2, 3, 0)]
     assert packing.index.tolist() == [3, 7, 0, 1, 2, 4, 5, 6] and packing.pooled_tokens.tolist() == [2, 0, 5, 1]
     states = torch.arange(8.0).view(1, 8, 1)
