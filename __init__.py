@@ -7,8 +7,7 @@ Importing this package registers MyBERT with transformers (`AutoModel`, `AutoTok
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ._exports import lazy_names
-from ._registration import is_command, register
+from ._exports import is_command, lazy_names, register
 
 if TYPE_CHECKING:
     from .finetuning import distill, evaluate, finetune, predict

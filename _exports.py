@@ -1,10 +1,15 @@
-"""Names of a package that load on first use (PEP 562): those that its `if TYPE_CHECKING:` block imports."""
+"""What an import provides: names that load on first use, and MyBERT's registration with transformers.
+
+The names of a package that load on first use (PEP 562) are those that its `if TYPE_CHECKING:` block imports.
+"""
 
 import functools
 import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
+from itertools import dropwhile
+from pathlib import Path
 from typing import Any
 
 
@@ -29,3 +34,28 @@ def modules_of_names(package: str) -> dict[str, str]:
     blocks = [node.body for node in ast.parse(source).body if isinstance(node, ast.If)]
     imports = [node for block in blocks for node in block if isinstance(node, ast.ImportFrom)]
     return {alias.name: f"{'.' * node.level}{node.module}" for node in imports for alias in node.names}
+
+
+def is_command() -> bool:
+    """Whether this process is `mybert` or `python -m mybert`, which sets the environment before it imports torch."""
+    if sys.argv[:1] == ["-m"]:  # Python is looking for the module
+        return [*dropwhile(lambda word: word != "-m", sys.orig_argv)][1:2] == ["mybert"]
+    return Path(*sys.argv[:1]).stem == "mybert"
+
+
+def register() -> None:
+    """Register configuration, tokenizer, models and pipelines; a second call changes nothing."""
+    import transformers
+
+    from . import modeling_mybert
+    from .modeling_mybert import MyBertConfig
+    from .pipelines import register_pipelines
+    from .tokenization import MyBertTokenizer
+
+    transformers.AutoConfig.register(MyBertConfig.model_type, MyBertConfig, exist_ok=True)
+    transformers.AutoTokenizer.register(MyBertConfig, fast_tokenizer_class=MyBertTokenizer, exist_ok=True)
+    for auto_class, source in modeling_mybert.auto_map().items():
+        if auto_class != "AutoConfig":
+            model_class = getattr(modeling_mybert, source.rpartition(".")[2])
+            getattr(transformers, auto_class).register(MyBertConfig, model_class, exist_ok=True)
+    register_pipelines()

@@ -8,13 +8,14 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from . import __version__
-from ._registration import register
+from ._exports import register
 from .command_line import COMMANDS, Command, did_you_mean
 from .command_line.console import (
     calm_libraries,
     drop_output,
     make_output_safe,
     print_mistake,
+    say_closing,
     sentence_for_command,
 )
 from .files.errors import user_message
@@ -57,29 +58,30 @@ def _run(argv: list[str]) -> int:
         known = f"expected one of {', '.join(commands)}."
         print_mistake(f"mybert: unknown command {name!r}; {known}{did_you_mean(name, commands)}")
         return 2
-    return _run_command(name, COMMANDS[name], *take_debug(flags))
+    return _run_command(name, *take_debug(flags))
 
 
-def _run_command(name: str, command: Command, flags: list[str], debug: bool) -> int:
-    arguments_class = None
+def _run_command(name: str, flags: list[str], debug: bool) -> int:
+    command, arguments_class = COMMANDS[name], None
     try:
         arguments_class, function = command.load()
-        from .command_line.closings import say_closing
         from .command_line.flags import CommandParser, parse_flags
 
         if asked := _HELP & set(flags):
             every_flag = not asked <= {"-h", "--help"}
-            print(CommandParser(name, command, arguments_class).full_help(every_flag), end="")
+            print(CommandParser(name).full_help(every_flag), end="")
             return 0
         register()
-        arguments = parse_flags(name, command, arguments_class, flags)
+        arguments = parse_flags(name, flags)
         with calm_libraries():
             if hasattr(arguments, "bf16"):  # otherwise there is no such flag to suggest
                 from .runs import suggest_bfloat16
 
                 suggest_bfloat16(arguments)
             result = function(arguments)
-            _leave_other_processes()
+            distributed = sys.modules.get("torch.distributed")
+            if distributed is not None and distributed.is_available() and distributed.is_initialized():
+                distributed.destroy_process_group()  # as NCCL expects it at the end of a process
         interrupted = isinstance(result, dict) and result.get("interrupted")
         if not interrupted:
             say_closing(command.closing, arguments, result)
@@ -94,13 +96,6 @@ def _run_command(name: str, command: Command, flags: list[str], debug: bool) -> 
         print_mistake(f"mybert {name}: interrupted.")
         return INTERRUPTED
     return INTERRUPTED if interrupted else 0
-
-
-def _leave_other_processes() -> None:
-    """Destroy the process group of a run, as NCCL expects it at the end of a process."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        distributed.destroy_process_group()
 
 
 def take_debug(flags: list[str]) -> tuple[list[str], bool]:

@@ -416,7 +416,7 @@ def _embeddings(arguments: BenchArguments) -> list[str]:
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
             transformer = Transformer(folder)
-        pooling = Pooling(transformer.get_word_embedding_dimension())
+        pooling = Pooling(model.config.hidden_size)
         runs[name] = partial(SentenceTransformer(modules=[transformer, pooling]).encode, sentences, batch_size=32)
     title = f"embeddings: sentence-transformers, {len(sentences)} sentences of SST-2 by length, batch 32, "
     return _few_turns(title + arguments.model_size, runs, np.asarray, arguments)

@@ -9,7 +9,7 @@ _PACKAGE = __package__.partition(".")[0]
 
 
 class Closing(NamedTuple):
-    """Templates of the message at a command's end, see `closings`."""
+    """Templates of the message at a command's end, see `say_closing`."""
 
     made: str = ""  # the file or folder that it wrote; "" if it has none
     figures: str = ""

@@ -46,7 +46,7 @@ def _all_commands(files: Any) -> ArgumentParser:
 def _add(branches: Any, last: str, name: str, command: Command, files: Any) -> None:
     from .flags import CommandParser
 
-    flags = CommandParser(name, command, command.load()[0])
+    flags = CommandParser(name)
     parser = branches.add_parser(last, parents=[flags], add_help=False, help=command.summary)
     shown: list[Any] = list(flags.flags)
     for value, takes_list in flags.positional.items():  # without it the shell would offer nothing, not even files

@@ -5,11 +5,9 @@ This module imports transformers, whose parser turns fields into flags; listing 
 
 import copy
 import json
-import re
 import shutil
-import textwrap
 from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, ArgumentTypeError, HelpFormatter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import Field, fields
 from itertools import takewhile
 from operator import attrgetter, itemgetter
@@ -23,10 +21,9 @@ from transformers.hf_argparser import string_to_bool
 from ..files.errors import refuse_address
 from ..files.options import Group, contradicting, may_be_none
 from ..files.yaml_files import yaml_nodes, yaml_value
-from .command_table import COMMANDS, Command
-from .console import did_you_mean, set_up_output
+from .command_table import COMMANDS
+from .console import did_you_mean, set_up_output, shell_lines
 
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"
 _WIDEST = 100  # maximum width of the help in columns
 _KINDS: dict[Any, str] = {int: "INT", float: "NUMBER"}
@@ -73,21 +70,21 @@ def _value_name(action: Action) -> str:
 
 
 class CommandParser(HfArgumentParser):
-    """The parser of a command: a flag for each field of a class, in groups, and the common flags."""
+    """The parser of a command: a flag for each field of its arguments' class, in groups, and the common flags."""
 
-    def __init__(self, name: str, command: Command, arguments_class: Any) -> None:
-        self.command = command
-        self.arguments_class = arguments_class
+    def __init__(self, name: str) -> None:
+        self.command = COMMANDS[name]
+        self.arguments_class, _ = self.command.load()
         self.flags: list[Action] = []
         super().__init__(
-            arguments_class,
+            self.arguments_class,
             prog=f"mybert {name}",
-            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+            description=f"{self.command.summary[0].upper()}{self.command.summary[1:]}.",
             formatter_class=GroupedFormatter,
             allow_abbrev=False,
             add_help=False,
         )
-        leading = [each for each in fields(arguments_class) if each.init and getattr(each, "positional", None)]
+        leading = [each for each in fields(self.arguments_class) if each.init and getattr(each, "positional", None)]
         takes_list = {flag.dest: flag.nargs == "+" for flag in self.flags}
         self.positional = {each.name: takes_list[each.name] for each in sorted(leading, key=attrgetter("positional"))}
         values = " ".join(f"{each} ..." if several else each for each, several in self.positional.items())
@@ -97,7 +94,7 @@ class CommandParser(HfArgumentParser):
             metavar="FILE",
             help="YAML file of flags, or the name of a recipe (docs/pretraining.md); flags here win.",
         )
-        if "quiet" not in arguments_class.__dataclass_fields__:
+        if "quiet" not in self.arguments_class.__dataclass_fields__:
             self.add_argument(
                 "--quiet",
                 type=string_to_bool,
@@ -107,7 +104,7 @@ class CommandParser(HfArgumentParser):
                 help="Show warnings only, and no progress bars.",
             )
         where = "show where an error was found."
-        if issubclass(arguments_class, TrainingArguments):
+        if issubclass(self.arguments_class, TrainingArguments):
             debug = next(action for action in self.flags if action.dest == "debug")
             debug.help, debug.metavar = f"Alone, {where} With a value: {debug.help}", "[OPTION]"
             self.add_argument(
@@ -210,20 +207,6 @@ def _first_sentence(text: str) -> str:
     return text.partition(". ")[0].rstrip(".") + "."
 
 
-def shell_lines(call: str, width: int = 78) -> str:
-    """Format a command in several lines that can be copied into a shell."""
-    kept = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", "\0"), call)  # quoted words are not wrapped
-    lines = textwrap.wrap(
-        kept,
-        width,
-        initial_indent="  ",
-        subsequent_indent="    ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return " \\\n".join(lines).replace("\0", " ")
-
-
 def name_positional(flags: list[str], takes_list: dict[str, bool]) -> list[str]:
     """Add flags to leading positional values: `MODEL OUTPUT_DIR` becomes `--model MODEL --output_dir OUTPUT_DIR`."""
     leading = list(takewhile(lambda flag: flag == "-" or not flag.startswith("-"), flags))
@@ -244,9 +227,9 @@ def _given(flags: Sequence[str]) -> set[str]:
     return {flag[2:].partition("=")[0].replace("-", "_") for flag in flags if flag.startswith("--")}
 
 
-def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[str]) -> Any:
+def parse_flags(name: str, flags: list[str]) -> Any:
     """Parse a command's flags and set up its output."""
-    parser = CommandParser(name, command, arguments_class)
+    parser = CommandParser(name)
     flags = name_positional(flags, parser.positional)
     finder = ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--config", action="append", default=[])
@@ -254,9 +237,9 @@ def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[s
     paths = finder.parse_known_args(flags)[0].config
     if len(paths) > 1:
         parser.error(f"--config is given {len(paths)} times ({', '.join(paths)}); expected one file")
-    settings, of_other = _read_settings(paths[0], parser, _parser_of(command.config_of)) if paths else ({}, {})
+    settings, of_other = _read_settings(paths[0], parser) if paths else ({}, {})
     if of_other:
-        settings |= arguments_class.of_training(of_other)
+        settings |= parser.arguments_class.of_training(of_other)
     own = {name: parser.get_default(name) for name in settings}
     parser.set_defaults(**settings)
     for action in parser.flags:
@@ -265,18 +248,13 @@ def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[s
     if unknown:
         parser.error(_unknown(unknown[0], parser))
     replaced = contradicting(
-        arguments_class, {name: getattr(known, name) for name in _given(flags) & vars(known).keys()}
+        parser.arguments_class, {name: getattr(known, name) for name in _given(flags) & vars(known).keys()}
     )
     parser.set_defaults(**{name: value for name, value in own.items() if name in replaced})
     set_up_output(known.quiet)
-    if known.quiet and "disable_tqdm" in arguments_class.__dataclass_fields__:
+    if known.quiet and "disable_tqdm" in parser.arguments_class.__dataclass_fields__:
         parser.set_defaults(disable_tqdm=True)
     return parser.parse_args_into_dataclasses(flags, look_for_args_file=False)[0]
-
-
-def _parser_of(name: str) -> Callable[[], CommandParser] | None:
-    """Return a function that creates the parser of a command; None if no command is named."""
-    return (lambda: CommandParser(name, COMMANDS[name], COMMANDS[name].load()[0])) if name else None
 
 
 def _unknown(word: str, parser: CommandParser) -> str:
@@ -287,10 +265,8 @@ def _unknown(word: str, parser: CommandParser) -> str:
     return f"unknown flag {flag!r}.{did_you_mean(flag, known)}"
 
 
-def _read_settings(
-    path: str, parser: CommandParser, other: Callable[[], CommandParser] | None = None
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read a file's or recipe's settings: the command's, and those that only the `other` command's parser knows."""
+def _read_settings(path: str, parser: CommandParser) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read a file's or recipe's settings: the command's, and those that only the command of `config_of` knows."""
     own, nullable = _settable(parser), may_be_none(parser.arguments_class)
     others: dict[str, Action] = {}
     settings: dict[str, Any] = {}
@@ -301,10 +277,10 @@ def _read_settings(
     nodes = {str(key.value).replace("-", "_"): node for key, node in root.value}
     if len(nodes) < len(root.value):
         raise ValueError(f"{path} names a setting twice.")
-    if other is not None and not nodes.keys() <= own.keys():
-        of_that = other()
-        others = _settable(of_that)
-        nullable = nullable - others.keys() | may_be_none(of_that.arguments_class)
+    if parser.command.config_of and not nodes.keys() <= own.keys():
+        other = CommandParser(parser.command.config_of)
+        others = _settable(other)
+        nullable = nullable - others.keys() | may_be_none(other.arguments_class)
     if unknown := sorted(nodes.keys() - own.keys() - others.keys()):
         guess = did_you_mean(unknown[0], [*own, *others])
         raise ValueError(f"{path} has unknown settings: {', '.join(unknown)}.{guess}")

@@ -19,7 +19,7 @@ PAGE = Path(__file__).with_name("architecture.md")
 PICTURE = Path(__file__).parent / "images" / "architecture.svg"
 
 WIDTH, LEVEL_HEIGHT, BOX_WIDTH, BOX_HEIGHT, MARGIN = 1180, 165, 208, 100, 20
-FACE = "Whole commands and the public face: cli.py, __init__.py, __main__.py, _registration.py, _exports.py"
+FACE = "Whole commands and the public face: cli.py, __init__.py, __main__.py, _exports.py"
 # The boxes of each level, from the bottom up, so that arrows are short and rarely cross, and none passes behind a box.
 ORDER: tuple[tuple[str | None, ...], ...] = (
     ("files", "metrics", None, "modeling_mybert"),

@@ -143,28 +143,31 @@ def option(
 
 
 def check_options(settings: Any) -> None:
-    """Check a dataclass: numbers and words by range and type, and options that contradict each other.
+    """Check a dataclass: what is required, numbers and words by range and type, options that contradict each other.
 
     Raises:
-        ValueError: If one is out of range, or two contradict each other.
+        ValueError: If one is missing or out of range, or two contradict each other.
     """
-    kinds = get_type_hints(type(settings))
+    kind = type(settings)
+    kinds = get_type_hints(kind)
     for each in fields(settings):
-        kind, value = kinds[each.name], getattr(settings, each.name)
+        value = getattr(settings, each.name)
+        if getattr(each, "required", None) and not value:
+            raise ValueError(f"{each.name} is not set; expected: {each.metadata['help']}")
         if (limits := getattr(each, "range", None)) is not None:
             check_number(each.name, value, limits)
-        words = [word for part in (kind, *get_args(kind)) if get_origin(part) is Literal for word in get_args(part)]
+        parts = (kinds[each.name], *get_args(kinds[each.name]))
+        words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
         if words and value not in (*words, each.default):
             expected = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}"
             raise ValueError(f"{each.name} is {value!r}; expected {expected}.")
-    _check_rules(settings)
-
-
-def check_required(settings: Any) -> None:
-    """Raise `ValueError` for a required option that is not given."""
     for each in fields(settings):
-        if getattr(each, "required", None) and not getattr(settings, each.name):
-            raise ValueError(f"{each.name} is not set; expected: {each.metadata['help']}")
+        for rule in ("idle_with", "excludes", "needs") if is_given(settings, each) else ():
+            for other, wanted in _others(each, rule, kind):
+                value = getattr(settings, other.name)
+                holds = is_given(settings, other) if wanted is None else value == wanted
+                if holds != (rule == "needs"):
+                    raise ValueError(_contradiction(settings, each, rule, other, wanted))
 
 
 class Settings:
@@ -179,43 +182,30 @@ def check_number(name: str, value: float | None, limits: Range) -> None:
         raise ValueError(f"{name} is {value!r}; expected {limits.expected}.")
 
 
-def _check_rules(settings: Any) -> None:
-    options = _options(type(settings))
-    for each in filter(lambda each: is_given(settings, each), options.values()):
-        value = getattr(settings, each.name)
-        for other, wanted in _named(each.idle_with, options):
-            if _holds(settings, other, wanted):
-                found = getattr(settings, other.name)
-                what = other.name if found is True else f"{other.name} {found!r}"
-                raise ValueError(f"{_is(each, value)} with {what}{_why(other)}; leave it out.")
-        for other, wanted in _named(each.excludes, options):
-            if _holds(settings, other, wanted):
-                pair = sorted((each, other), key=lambda one: bool(one.why))
-                both = " and ".join(_is(one, getattr(settings, one.name)) for one in pair)
-                why = "" if pair[0].why else _why(pair[1])
-                raise ValueError(f"{both}{why}; expected one of the two.")
-        for other, wanted in _named(each.needs, options):
-            if not _holds(settings, other, wanted):
-                what = other.name if wanted is None else f"{other.name} {wanted!r}"
-                raise ValueError(f"{_is(each, value)} without {what}, so it has no effect; give both or neither.")
-
-
-def _is(option: Field, value: Any) -> str:
-    return f"{option.name} is {'set' if value is True else repr(value)}"
-
-
-def _why(option: Option) -> str:
-    return f", {option.why}" if option.why else ""
-
-
-def _options(kind: type) -> dict[str, Option]:
-    return {each.name: each for each in fields(kind) if isinstance(each, Option)}
-
-
-def _named(rule: str | None, options: Mapping[str, Option]) -> list[tuple[Option, str | None]]:
-    """The options in a rule that a class has, with the value that it wants, if any."""
-    parts = [word.partition("=") for word in (rule or "").split()]
+def _others(option: Field, rule: str, kind: type) -> list[tuple[Option, str | None]]:
+    """The options in a rule of an option that a class has, with the value that it wants, if any."""
+    options = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    parts = [word.partition("=") for word in (getattr(option, rule, None) or "").split()]
     return [(options[name], value or None) for name, _, value in parts if name in options]
+
+
+def _contradiction(settings: Any, option: Any, rule: str, other: Option, wanted: str | None) -> str:
+    """The message for an option that is given in spite of a rule."""
+
+    def said(each: Field) -> str:
+        value = getattr(settings, each.name)
+        return f"{each.name} is {'set' if value is True else repr(value)}"
+
+    if rule == "needs":
+        what = other.name if wanted is None else f"{other.name} {wanted!r}"
+        return f"{said(option)} without {what}, so it has no effect; give both or neither."
+    if rule == "idle_with":
+        found = getattr(settings, other.name)
+        what = other.name if found is True else f"{other.name} {found!r}"
+        return f"{said(option)} with {what}{f', {other.why}' if other.why else ''}; leave it out."
+    first, second = sorted((option, other), key=lambda each: bool(each.why))
+    why = f", {second.why}" if second.why and not first.why else ""
+    return f"{said(first)} and {said(second)}{why}; expected one of the two."
 
 
 def is_given(settings: Any, option: Field) -> bool:
@@ -224,28 +214,23 @@ def is_given(settings: Any, option: Field) -> bool:
     return value != default and bool(value or default)
 
 
-def _holds(settings: Any, option: Field, wanted: str | None) -> bool:
-    return is_given(settings, option) if wanted is None else getattr(settings, option.name) == wanted
-
-
 def default_of(option: Field) -> Any:
     return option.default if option.default_factory is MISSING else option.default_factory()
 
 
 def contradicting(kind: type, given: Mapping[str, Any]) -> set[str]:
     """The options that given ones replace in a settings file; one turned off (None, False, -1) replaces none."""
-    options = _options(kind)
     on = {name: value for name, value in given.items() if value not in (None, False, -1)}
     gone: set[str] = set()
-    for each in options.values():
-        contrary = _named(f"{each.excludes or ''} {each.replaces or ''}", options)
+    for each in fields(kind):
+        contrary = [*_others(each, "excludes", kind), *_others(each, "replaces", kind)]
         if each.name in on:
             gone |= {other.name for other, _ in contrary}
-        contrary += _named(each.idle_with, options)
+        contrary += _others(each, "idle_with", kind)
         if any(other.name in on and wanted in (None, on[other.name]) for other, wanted in contrary):
             gone.add(each.name)
-    for each in options.values():
-        for other, wanted in _named(each.needs, options):
+    for each in fields(kind):
+        for other, wanted in _others(each, "needs", kind):
             if other.name in gone or (wanted is not None and given.get(other.name, wanted) != wanted):
                 gone.add(each.name)
     return gone - given.keys()

@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from io import StringIO
 from itertools import chain
@@ -26,12 +27,13 @@ from .text import (
 
 logger = logging.getLogger(__name__)
 
-_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs"}  # column separators, of this file type or others
+_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}  # column separators
 _LONGEST_FIELD = 2**31 - 1  # csv's own limit, 128 KiB, is too small for long texts
 _ROWS_AT_A_TIME = 256  # of Parquet
 _HALF_PAIR = re.compile(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..", re.IGNORECASE)
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in LINE_BREAKS if sign >= " "}  # which JSON does not escape
 _HUGE_NUMBER = re.compile(r"\d{4000,}")  # Python reads integers of up to 4,300 digits
+_NODE = re.compile(r"\d+([-.]\d+)?")  # the first column of CoNLL-U: a word, a range of words, or an empty node
 DOCUMENT_START = "-DOCSTART-"  # first word of the line that starts a document in CoNLL-2003
 
 
@@ -73,30 +75,64 @@ def read_table(path: str, reading: Reading, digests: dict[str, str] | None = Non
     )
 
 
-def read_conll(path: str | Path, encoding: str = "utf-8") -> Iterator[dict[str, Any]]:
+def read_conll(path: str | Path, encoding: str = "utf-8", has_comments: bool = True) -> Iterator[dict[str, Any]]:
     """Read CoNLL columns: a word per line, followed by its tags, and an empty line between sentences."""
     # A sentence has `tokens`, the first column; `tags`, the last one, if there are several; `0`, `1`, ..., every
-    # column by its number; and `document`, its number: `-DOCSTART-` starts one.
+    # column by its number; and `document`, its number: `-DOCSTART-` or `# newdoc` starts one. In CoNLL-U, tokens and
+    # tags are FORM and UPOS. Comments (before a sentence), and CoNLL-U's ranges and empty nodes, are left out.
     words: list[list[str]] = []
     sentences = document = width = 0
+    is_conll_u = False
+    others: tuple[int, set[str]] | None = None
+    left_out: Counter[str] = Counter()
     for number, line in enumerate(chain(open_text(path, encoding), [""]), start=1):
-        fields = line.split("\t") if "\t" in line else line.split()
+        fields = _conll_fields(line)
         starts_document = fields[:1] == [DOCUMENT_START]
+        if has_comments and not words and line.startswith("#"):
+            expected, tags = others = others or _width_and_tags(path, encoding)
+            is_word = len(fields) == expected and (expected == 1 or fields[-1] in tags)
+            if expected and not is_word:
+                left_out["comments"] += 1
+                document += line.startswith("# newdoc") and sentences > 0
+                continue
         if not line.strip() or starts_document:
             if words:
                 named = {str(column): list(values) for column, values in enumerate(zip(*words, strict=True))}
-                tags = {"tags": named[str(width - 1)]} if width > 1 else {}
-                yield {"tokens": named["0"], **tags, **named, "document": document}
+                token, tag = ("1", "3") if is_conll_u else ("0", str(width - 1))
+                row = {"tokens": named[token]} | ({"tags": named[tag]} if width > 1 else {})
+                yield row | named | {"document": document}
                 sentences, words = sentences + 1, []
             document += starts_document and sentences > 0
             continue
-        width = width or len(fields)
+        if not width:
+            width, is_conll_u = len(fields), len(fields) == 10 and _NODE.fullmatch(fields[0]) is not None
         if len(fields) != width or not all(field.strip() for field in fields):
             raise ValueError(
                 f"{path}, line {number}: {line[:40]!r} has {sum(bool(field.strip()) for field in fields)} fields; "
                 f"expected {width} as in the first line, starting with the word."
             )
-        words.append(fields)
+        if is_conll_u and not fields[0].isdigit():
+            left_out["ranges of words" if "-" in fields[0] else "empty nodes"] += 1
+        else:
+            words.append(fields)
+    if left_out:
+        logger.info("%s: left out: %s.", path, ", ".join(f"{what} ({count:,})" for what, count in left_out.items()))
+
+
+def _conll_fields(line: str) -> list[str]:
+    return line.split("\t") if "\t" in line else line.split()
+
+
+def _width_and_tags(path: str | Path, encoding: str) -> tuple[int, set[str]]:
+    """The number of columns and the values of the last one, in lines that cannot be comments."""
+    width, tags, in_sentence = 0, set[str](), False
+    for line in open_text(path, encoding):
+        in_sentence = bool(line.strip()) and (in_sentence or not line.startswith("#"))
+        if in_sentence and not line.startswith(DOCUMENT_START):
+            fields = _conll_fields(line)
+            width = width or len(fields)
+            tags.add(fields[-1])
+    return width, tags
 
 
 def is_table(path: str | Path) -> bool:
@@ -109,23 +145,28 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
     csv.field_size_limit(_LONGEST_FIELD)
     record: list[str] = []  # lines of the current row
 
+    head, text = until_filled(open_text(path, reading.encoding, digests), 2)
     number = 0  # of the last line that was read
 
     def lines() -> Iterator[str]:
         nonlocal number
-        for line in open_text(path, reading.encoding, digests):
+        for line in text:
             number += 1
             record.append(f"{line}\n")
             yield record[-1]
 
-    rows: Iterator[list[str]] = csv.reader(lines())
-    if kind == ".tsv":
+    mark = usual = "," if kind == ".csv" else "\t"
+    if reading.columns is None:
+        mark = _mark_of(head, usual)
+    is_csv = kind == ".csv" or mark != usual
+    rows: Iterator[list[str]] = csv.reader(lines(), delimiter=mark)
+    if not is_csv:
         rows = _tab_separated(lines(), lambda: not reading.literal_quotes and _is_quoted(path, reading.encoding))
     header, row = reading.columns, [""]
     is_first, skipped = True, 0
 
     def mistake(what: str) -> ValueError:
-        if kind == ".csv" and _is_unclosed(row):  # only possible in a file's last row
+        if is_csv and _is_unclosed(row, mark):  # only possible in a file's last row
             what = "not CSV (a quote is never closed)"
         return ValueError(f"{path}, line {number - len(row) + 1}: {what}.")
 
@@ -138,7 +179,7 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
             if is_first:
                 is_first = False
                 if header is None or not set(header).isdisjoint(fields):
-                    header = _checked_header(path, fields, kind)
+                    header = _checked_header(path, [name.strip() for name in fields], usual)
                     if reading.column is not None and reading.column not in header:
                         raise ValueError(f"{path} {lacks_column(reading.column, header)}")
                     continue
@@ -151,7 +192,7 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
                 raise mistake(f"{len(fields)} fields; expected {len(header)} ({_shown(header)})")
     except csv.Error as error:
         raise mistake(f"not {kind[1:].upper()} ({error})") from error
-    if kind == ".csv" and _is_unclosed(row):
+    if is_csv and _is_unclosed(row, mark):
         raise mistake("")
     if skipped:
         logger.warning("%s: %d broken rows are left out.", path, skipped)
@@ -236,25 +277,32 @@ def _plain(value: Any) -> Any:
     return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _is_unclosed(record: Sequence[str]) -> bool:
+def _mark_of(head: Sequence[str], usual: str) -> str:
+    """The separator of columns: the usual one, unless only another divides the header, and the next row alike."""
+    with suppress(csv.Error):  # which is reported when the row is read
+        for mark in (usual, *_MARKS):
+            widths = [len(fields) for fields in csv.reader(head, delimiter=mark)]
+            if widths and widths[0] > 1 and (mark == usual or len(set(widths)) == 1):
+                return mark
+    return usual
+
+
+def _is_unclosed(record: Sequence[str], mark: str) -> bool:
     """Whether a row ends within quotes, at the end of the file."""
     try:
-        list(csv.reader(record, strict=True))
+        list(csv.reader(record, delimiter=mark, strict=True))
     except csv.Error as error:
         return "unexpected end of data" in str(error)
     return False
 
 
-def _checked_header(path: str, header: Sequence[str], kind: str) -> Sequence[str]:
+def _checked_header(path: str, header: Sequence[str], mark: str) -> Sequence[str]:
     """The names of the columns."""
-    if len(header) == 1:
-        mark = "," if kind == ".csv" else "\t"
-        other = next((sign for sign in _MARKS if sign != mark and sign in header[0]), None)
-        if other is not None:
-            raise ValueError(
-                f"{path} has one column, {header[0][:60]!r}; expected {_MARKS[mark]} between the columns of a {kind} "
-                f"file, not {_MARKS[other]}, and their names in its first line."
-            )
+    if len(header) == 1 and (other := next((sign for sign in _MARKS if sign != mark and sign in header[0]), None)):
+        raise ValueError(
+            f"{path} has one column, {header[0][:60]!r}; expected {_MARKS[mark]} between the columns, or "
+            f"{_MARKS[other]} in every row, and their names in its first line."
+        )
     refuse_doubled(path, header)
     return header
 

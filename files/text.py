@@ -15,7 +15,7 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -34,6 +34,8 @@ PARQUET_SUFFIX = ".parquet"
 TABLE_SUFFIXES = (*SEPARATED_SUFFIXES, *JSON_SUFFIXES, PARQUET_SUFFIX)
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
 _COMPRESSED_AT_A_TIME = 1 << 8  # bytes; 4 of them may be a block of zstd that expands to 128 KB
+
+_USUAL_ENCODINGS = ("utf-8", "cp949", "cp1252")  # named if a file has another than was expected
 
 # In folders only files with these endings are read; others must be named.
 _FOLDER_SUFFIXES = ("", ".txt", ".text", ".md", ".rst", *TABLE_SUFFIXES)
@@ -117,18 +119,23 @@ def read_blocks(
     tail: list[str] = []  # parts of an incomplete line
     start = True
     for offset, data in _read_bytes(path, block_bytes, digests):
-        if start and encoding.lower().replace("_", "-") in ("utf-8", "utf8") and data.count(b"\0") * 100 > len(data):
-            raise ValueError(
-                f"{path} looks like a binary file or UTF-16 (zero byte at offset {data.index(0)}); "
-                "if it is text, give its --encoding."
-            )
+        if start and encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
+            if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                raise ValueError(f"{path} begins with the byte-order mark of UTF-16; read it with --encoding utf-16.")
+            if data.count(b"\0") * 100 > len(data):
+                order = "le" if data.index(0) % 2 else "be"
+                raise ValueError(
+                    f"{path} looks like a binary file or UTF-16 (zero byte at offset {data.index(0)}); if it is text, "
+                    f"give its encoding (--encoding utf-16-{order})."
+                )
         pending = decoder.getstate()[0]
         try:
             text = decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
+            valid = _encodings_of(pending + data, encoding)
             raise ValueError(
                 f"{path} is not {encoding} text: bad byte at offset {offset - len(pending) + error.start} "
-                f"({error.reason}); if its encoding is another, give it with --encoding."
+                f"({error.reason}); if its encoding is another, give it with --encoding{valid}."
             ) from error
         text = newlines.decode(text, final=not data)
         if start and text:
@@ -142,6 +149,16 @@ def read_blocks(
             tail.append(rest)
     if tail:
         yield "".join(tail)
+
+
+def _encodings_of(data: bytes, encoding: str) -> str:
+    """The usual encodings in which this part of a text is valid: " utf-8 or cp949"."""
+    valid = []
+    for other in _USUAL_ENCODINGS:
+        with suppress(UnicodeDecodeError):
+            codecs.getincrementaldecoder(other)().decode(data)
+            valid += [other] if other != encoding else []
+    return f" {' or '.join(valid)}" if valid else ""
 
 
 def new_digest() -> "hashlib.blake2b":

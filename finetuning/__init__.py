@@ -1,12 +1,15 @@
 """From task data to a fine-tuned model: tasks, the recipe, the feature-based approach, evaluation."""
 
 from .commands import EvaluateArguments, FeaturesArguments, evaluate, evaluate_model, extract_features
-from .distillation import DistillationArguments, distill
-from .network import FEATURES, TABLE_7, FeatureTagger
-from .prediction import PredictArguments, Predictor, predict, predict_files, tag_words
+from .distillation.run import DistillationArguments, distill
+from .network.features import FEATURES, TABLE_7, FeatureTagger
+from .prediction.prediction_run import PredictArguments, predict, predict_files
+from .prediction.predictor import Predictor, tag_words
 from .pruning import PruneArguments, prune
-from .tasks import TASKS, Task
-from .training import FinetuningArguments, finetune
+from .tasks.registry import TASKS
+from .tasks.task import Task
+from .training.finetuning_arguments import FinetuningArguments
+from .training.run import finetune
 
 __all__ = [
     "FEATURES",

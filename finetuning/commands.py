@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 
 from ..files.checkpoint import COMPANIONS, Checkpoint, check_available
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
-from ..files.options import AT_LEAST_1, Group, check_options, check_required, option
+from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..files.output import check_can_be_folder, check_not_read, check_output_files, output_to
 from ..files.processes import leave_standard_output
 from ..files.tables import json_line
@@ -79,7 +79,6 @@ class EvaluateArguments(FinetunedModelArguments):
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
         self.data = sources_of(self.data, "data")  # type: ignore[assignment]
-        check_required(self)
         if not self.model and not self.predictions:
             raise ValueError("neither model nor predictions is set; expected one of them along with the data.")
         if self.predictions and len(self.data) > 1:

@@ -28,7 +28,7 @@ from ..files.checkpoint import (
     read_json_object,
     refuse_link_outside,
 )
-from ..files.options import Group, check_options, check_required, option
+from ..files.options import Group, check_options, option
 from ..files.output import MODEL_FOLDER, reserved, write_json
 from ..hub_card import CardContent, Comparison, write_card
 from ..modeling_mybert import MyBertPreTrainedModel
@@ -95,7 +95,6 @@ class PruneArguments(FinetunedModelArguments):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
-        check_required(self)
         self.data = sources_of(self.data, "data")  # type: ignore[assignment]
         check_options(self)
         if not self.data and not self.output_dir:

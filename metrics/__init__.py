@@ -32,9 +32,15 @@ from .classification import (
     require_named_labels,
     spearman,
 )
-from .entities import entity_metrics, entity_spans
 from .language_model import HiddenWords, fitting_words, hidden_words, perplexity, word_loss
-from .reports import ClassReport, class_report, entity_report, several_labels_report
+from .reports import (
+    ClassReport,
+    class_report,
+    entity_metrics,
+    entity_report,
+    entity_spans,
+    several_labels_report,
+)
 from .squad import normalize_answer, squad_answers, squad_metrics, squad_v2_metrics
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from .classification import (
     pearson_spearman,
     spearman,
 )
-from .entities import entity_metrics
 from .language_model import perplexity
+from .reports import entity_metrics
 from .squad import squad_metrics, squad_v2_metrics
 
 

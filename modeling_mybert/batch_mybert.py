@@ -109,7 +109,7 @@ class Batch:
             offsets = F.pad(lengths.cumsum(0), (1, 0))
             places = torch.arange(shape[0] * shape[1], device=words.device)
             numbers = torch.bucketize(places, offsets[1:], right=True).view(shape)
-            pooled_tokens, cu_seqlens = pooled_places(offsets, is_causal), offsets.int()
+            pooled_tokens, cu_seqlens = (offsets[1:] - 1 if is_causal else offsets[:-1]), offsets.int()
             if kernel == "flash":
                 max_seqlen = max_seqlen or (shape[1] if is_graph else int(lengths.max()))
         else:
@@ -286,7 +286,7 @@ def _pack_for_kernel(
     max_seqlen: int,
 ) -> Batch:
     offsets = F.pad(lengths.cumsum(0), (1, 0))
-    pooled = pooled_places(offsets, is_causal)
+    pooled = offsets[1:] - 1 if is_causal else offsets[:-1]
     return Batch(shape, pooled, kernel=kernel, index=index, cu_seqlens=offsets.int(), max_seqlen=max_seqlen)
 
 
@@ -305,7 +305,7 @@ def _pack_by_length(
     packed_starts = sorted_lengths.cumsum(0) - sorted_lengths
     moved_by = (starts[order] - packed_starts).repeat_interleave(sorted_lengths, output_size=len(index))
     index = index[moved_by + torch.arange(len(index), device=index.device)]
-    pooled = pooled_places(F.pad(sorted_lengths.cumsum(0), (1, 0)), is_causal)
+    pooled = packed_starts + sorted_lengths - 1 if is_causal else packed_starts
     pooled_tokens = torch.empty_like(starts).scatter_(0, order, pooled)
     distinct, counts = kinds.unique_consecutive(return_counts=True)
     groups = [(count, kind // 2, kind % 2) for count, kind in zip(counts.tolist(), distinct.tolist(), strict=True)]
@@ -338,11 +338,6 @@ def unmask_empty_rows(attention_mask: torch.Tensor) -> torch.Tensor:
 def flat_indices(mask: torch.Tensor) -> torch.Tensor:
     """Indices (n,) of the nonzero elements of a flattened mask of any shape; collators compute them on the CPU."""
     return mask.flatten().nonzero().squeeze(1)
-
-
-def pooled_places(offsets: torch.Tensor, is_causal: bool) -> torch.Tensor:
-    """Index of the token that the pooler reads for each sequence (N,), from the sequences' offsets (N + 1,)."""
-    return offsets[1:] - 1 if is_causal else offsets[:-1]
 
 
 def last_tokens(shape: tuple[int, int], attention_mask: torch.Tensor | None, device: torch.device) -> torch.Tensor:
@@ -500,7 +495,7 @@ def check_inputs(
             continue
         if ids.dim() != 2 or ids.shape[1] != shape[1] or ids.shape[0] not in (shape[0], 1):
             raise ValueError(f"{name} has shape {tuple(ids.shape)}; expected {shape} like the other inputs.")
-        _check_values(name, ids, limit, training)
+        check_values(name, ids, limit, training)
     # A prepared mask may be flex attention's BlockMask, which has a shape and no `dim()`.
     if isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 4:
         if not (attention_mask.is_floating_point() or attention_mask.dtype == torch.bool):
@@ -538,30 +533,24 @@ def check_labels(name: str, labels: torch.Tensor, shape: torch.Size, num_classes
         return
     if labels.shape != shape:
         raise ValueError(f"{name} has shape {tuple(labels.shape)}; expected {tuple(shape)}.")
-    _check_values(name, labels.masked_fill(labels == IGNORE_INDEX, 0), num_classes, training)
+    check_values(name, labels.masked_fill(labels == IGNORE_INDEX, 0), num_classes, training)
 
 
 def check_indices(name: str, indices: torch.Tensor, count: int, training: bool) -> None:
-    """Check indices (n,) into the flattened batch of `count` tokens; in a compiled graph not the values."""
+    """Check indices (n,) into the flattened batch of `count` tokens."""
     if indices.dim() != 1:
         raise ValueError(f"{name} has shape {tuple(indices.shape)}; expected indices into the flattened batch (n,).")
-    if torch.compiler.is_compiling() or torch.jit.is_tracing() or not indices.shape[0]:
-        check_type(name, indices)
-    else:
-        _check_values(name, indices, count, training)
+    check_values(name, indices, count, training)
 
 
-def check_type(name: str, ids: torch.Tensor) -> None:
-    """Check that ids are of an integer dtype that PyTorch accepts as an index."""
+def check_values(name: str, ids: torch.Tensor, limit: int | None, training: bool) -> None:
+    """Check that ids are of a dtype that PyTorch accepts as an index, and below a limit, if they can be read."""
     if ids.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"{name} has type {ids.dtype}; expected int64 or int32.")
-
-
-def _check_values(name: str, ids: torch.Tensor, limit: int, training: bool) -> None:
-    """Check the dtype of ids, and their values unless reading them would synchronize a training step."""
-    check_type(name, ids)
-    if ids.device.type != "cpu" and (training or (ids.is_cuda and torch.cuda.is_current_stream_capturing())):
+    if limit is None or torch.compiler.is_compiling() or torch.jit.is_tracing() or not ids.numel():
         return
+    if ids.device.type != "cpu" and (training or (ids.is_cuda and torch.cuda.is_current_stream_capturing())):
+        return  # reading would synchronize
     try:
         smallest, largest = (int(value) for value in torch.aminmax(ids))
     except RuntimeError:  # no values to read: meta and fake tensors, torch.func.vmap

@@ -59,35 +59,32 @@ def is_changed(*modules: nn.Module | None, leave_out: nn.Module | None = None) -
             or inside["_forward_pre_hooks"]
             or inside["_backward_hooks"]
             or inside["_backward_pre_hooks"]
-        ) and (has_hook_from_outside(module) or not runs_known_forward(module)):
+        ) and (has_foreign_hooks(*hooks_of(module)) or not runs_known_forward(module)):
             return True
         classes.add(type(module))
         if inside["_modules"]:
             left += inside["_modules"].values()
     is_known = _is_known_class if torch.compiler.is_compiling() else is_known_class  # it cannot trace the cache
-    return _has_foreign(_GLOBAL_HOOKS) or not all(is_known(one, one.forward) for one in classes)
+    return has_foreign_hooks(*_GLOBAL_HOOKS) or not all(is_known(one, one.forward) for one in classes)
 
 
 def has_hooks(module: nn.Module) -> bool:
     """Whether a call of a module does more than its class's own `forward`: hooks, or a replaced forward."""
     return (
-        any(_hooks_of(module))
+        any(hooks_of(module))
         or any(_GLOBAL_HOOKS)
         or "forward" in module.__dict__  # accelerate replaces it
         or not is_known_class(type(module), type(module).forward)
     )
 
 
-def has_hook_from_outside(module: nn.Module) -> bool:
-    """Whether a module itself has hooks that may depend on the rows of the batch."""
-    return _has_foreign(_hooks_of(module))
-
-
-def _hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
+def hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
+    """The hooks of a module itself."""
     return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
 
 
-def _has_foreign(all_hooks: tuple[dict[int, Any], ...]) -> bool:
+def has_foreign_hooks(*all_hooks: dict[int, Any]) -> bool:
+    """Whether some of these hooks may depend on the rows of the batch."""
     return any(
         not (getattr(hook, "__module__", None) or "").startswith(_KNOWN_HOOKS)
         for hooks in all_hooks

@@ -35,7 +35,7 @@ from .batch_mybert import (
     unmask_empty_rows,
 )
 from .configuration_mybert import MyBertConfig
-from .hooks_mybert import has_hook_from_outside, is_changed, is_known_class, runs_known_forward
+from .hooks_mybert import has_foreign_hooks, hooks_of, is_changed, is_known_class, runs_known_forward
 from .layers_mybert import MyBertEmbeddings, MyBertEncoder, MyBertPooler, MyBertSelfAttention
 from .linear_mybert import QUANT_METHOD, filled_up, pack_weights, quantize_layers
 from .losses_mybert import cross_entropy
@@ -176,7 +176,7 @@ class MyBertPreTrainedModel(PreTrainedModel):
             return {name: value for name, value in arguments.items() if name not in ("token_indices", "unpad_inputs")}
         if unpad_inputs is not None:
             arguments["unpad_inputs"] = unpad_inputs
-        if output_indices is not None and is_ours and not has_hook_from_outside(encoder):
+        if output_indices is not None and is_ours and not has_foreign_hooks(*hooks_of(encoder)):
             arguments["output_indices"] = output_indices
         return arguments
 

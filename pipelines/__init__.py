@@ -7,8 +7,7 @@ from transformers import (
     pipelines,
 )
 
-from .pairs import MultipleChoicePipeline, NextSentencePredictionPipeline
-from .question_answering import QuestionAnsweringPipeline
+from .pairs import MultipleChoicePipeline, NextSentencePredictionPipeline, QuestionAnsweringPipeline
 from .spans import Answer, QuestionError, Window, WindowedQuestion, answer_positions, best_answers, make_windows
 from .windows import (
     WindowedTextClassificationPipeline,

@@ -80,8 +80,21 @@ def run_sorted(
     return [kept for _, kept in sorted(found, key=itemgetter(0))]
 
 
-def logits_of(outputs: Any) -> np.ndarray:
+def logits_of(outputs: Any, *_: Any) -> np.ndarray:
+    """What `run_sorted` keeps of a model's outputs: its logits."""
     return outputs.logits.float().cpu().numpy()
+
+
+def pad_rows(tokenizer: Any, rows: Sequence[Mapping[str, np.ndarray]]) -> dict[str, torch.Tensor]:
+    """Pad rows at their end, to the length of the first, which is the longest."""
+    padding = {"input_ids": tokenizer.pad_token_id or 0, "token_type_ids": tokenizer.pad_token_type_id}
+    inputs = {}
+    for name in rows[0]:
+        padded = np.full((len(rows), len(rows[0][name])), padding.get(name, 0), dtype=np.int64)
+        for target, row in zip(padded, rows, strict=True):
+            target[: len(row[name])] = row[name]
+        inputs[name] = torch.from_numpy(padded)
+    return inputs
 
 
 class BatchedPipeline(Pipeline):
@@ -147,32 +160,17 @@ class BatchedPipeline(Pipeline):
         """The error for an input or an example of the wrong kind."""
         return ValueError(f"found {str(found)[:80]!r}: expected {self.expected_example}")
 
-    def run_rows(
-        self, rows: Sequence[dict[str, np.ndarray]], keep: Callable[[Any], Iterable[Any]], batch_size: int | None
-    ) -> list[Any]:
-        """What `keep` keeps of the model's outputs for each row."""
-        return run_sorted(self.model, rows, self.collate, lambda outputs, *_: keep(outputs), batch_size)
-
     def collate(self, rows: Sequence[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
-        """Pad rows at their end, to the length of the first, which is the longest."""
-        padding = {"input_ids": self.tokenizer.pad_token_id or 0, "token_type_ids": self.tokenizer.pad_token_type_id}
-        inputs = {}
-        for name in rows[0]:
-            padded = np.full((len(rows), len(rows[0][name])), padding.get(name, 0), dtype=np.int64)
-            for target, row in zip(padded, rows, strict=True):
-                target[: len(row[name])] = row[name]
-            inputs[name] = torch.from_numpy(padded)
-        return inputs
+        """The model's inputs of rows, the longest first."""
+        return pad_rows(self.tokenizer, rows)
 
     def pair_rows(self, texts: Sequence[str], pairs: Sequence[str]) -> list[dict[str, np.ndarray]]:
         """Tokenize text pairs, truncated to the model's maximum length, the longer text first."""
-        batch = self.tokenizer(list(texts), list(pairs), truncation=True, max_length=self.max_length, padding=False)
+        batch = self.tokenizer(
+            list(texts), list(pairs), truncation=True, max_length=longest_input(self), padding=False
+        )
         names = [name for name in self.tokenizer.model_input_names if name in batch]
         return [{name: np.array(batch[name][number]) for name in names} for number in range(len(texts))]
-
-    @property
-    def max_length(self) -> int:
-        return longest_input(self)
 
 
 def longest_input(pipeline: Pipeline) -> int:

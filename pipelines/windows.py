@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from transformers.pipelines.base import Pipeline
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from ..files.checkpoint import TASK_RECORD
-from .batching import logits_of, longest_input, run_sorted
+from .batching import logits_of, longest_input, pad_rows, run_sorted
 
 WindowPooling = Literal["mean", "max"]
 
@@ -142,25 +143,18 @@ def windowed_pipeline(task: str, config: Mapping[str, Any]) -> type[Pipeline] | 
 
 
 def _window_logits(
-    pipeline: Pipeline, inputs: dict[str, torch.Tensor], windows: Sequence[tuple[int, Sequence[int]]]
+    pipeline: Pipeline, inputs: Mapping[str, torch.Tensor], windows: Sequence[tuple[int, Sequence[int]]]
 ) -> list[np.ndarray]:
     """The logits of windows, (text, indices of its tokens): (C,) or (tokens, C) each."""
-    padding = {"input_ids": pipeline.tokenizer.pad_token_id or 0}
+    values = {name: tensor.cpu().numpy() for name, tensor in inputs.items()}
+    rows = [{name: array[text, list(places)] for name, array in values.items()} for text, places in windows]
 
-    def collate(chosen: list[tuple[int, Sequence[int]]]) -> dict[str, torch.Tensor]:
-        batch = {}
-        for name, values in inputs.items():
-            batch[name] = values.new_full((len(chosen), len(chosen[0][1])), padding.get(name, 0))
-            for row, (text, places) in zip(batch[name], chosen, strict=True):
-                row[: len(places)] = values[text, list(places)]
-        return batch
-
-    def keep(outputs: Any, batch: object, chosen: list[tuple[int, Sequence[int]]]) -> list[np.ndarray]:
+    def keep(outputs: Any, batch: object, chosen: list[dict[str, np.ndarray]]) -> list[np.ndarray]:
         logits = logits_of(outputs)
         pairs = zip(logits, chosen, strict=True)
-        return [row[: len(places)] for row, (_, places) in pairs] if logits.ndim == 3 else list(logits)
+        return [one[: len(row["input_ids"])] for one, row in pairs] if logits.ndim == 3 else list(logits)
 
-    return run_sorted(pipeline.model, windows, collate, keep, length=lambda window: len(window[1]))
+    return run_sorted(pipeline.model, rows, partial(pad_rows, pipeline.tokenizer), keep)
 
 
 class WindowedTextClassificationPipeline(TextClassificationPipeline):
@@ -181,12 +175,12 @@ class WindowedTextClassificationPipeline(TextClassificationPipeline):
     """
 
     def _sanitize_parameters(self, *args: Any, **parameters: Any) -> tuple[dict[str, Any], ...]:
-        names = ("window_pooling", "doc_stride")
-        given = {name: parameters.pop(name) for name in names if name in parameters}
+        given = {name: parameters.pop(name) for name in ("window_pooling", "doc_stride") if name in parameters}
         for_preprocess, for_forward, for_postprocess = super()._sanitize_parameters(*args, **parameters)
         if given.get("window_pooling") not in (None, "mean", "max"):
             raise ValueError(f"window_pooling is {given['window_pooling']!r:.60}; expected 'mean' or 'max'.")
-        return for_preprocess | given, for_forward, for_postprocess
+        longest = {"max_length": parameters["max_length"]} if "max_length" in parameters else {}
+        return for_preprocess | given, for_forward | given | longest, for_postprocess
 
     def preprocess(
         self,
@@ -196,29 +190,30 @@ class WindowedTextClassificationPipeline(TextClassificationPipeline):
         **tokenizer_kwargs: Any,
     ) -> Any:
         """Tokenize a text or a pair, without truncation if windows are used."""
-        record = _recorded(self, "window_pooling")
-        pooling = window_pooling or record.get("window_pooling")
-        if pooling is None or tokenizer_kwargs.get("truncation"):
+        has_windows = window_pooling or _recorded(self, "window_pooling")
+        if not has_windows or tokenizer_kwargs.get("truncation"):
             if doc_stride is not None:
                 raise ValueError("doc_stride is set without windows; expected window_pooling 'mean' or 'max'.")
             return super().preprocess(inputs, **tokenizer_kwargs)
-        max_length = tokenizer_kwargs.pop("max_length", None) or record.get("max_length") or longest_input(self)
-        doc_stride = record.get("doc_stride") if doc_stride is None else doc_stride
+        tokenizer_kwargs.pop("max_length", None)
         encoded = super().preprocess(inputs, **tokenizer_kwargs | {"truncation": False, "verbose": False})
         sides = [0 if side is None else side + 1 for side in encoded.sequence_ids(0)]
-        # Settings are passed as tensors, which batches of texts can contain.
-        return {
-            **encoded,
-            _SIDES: torch.tensor([sides]),
-            "windows": torch.tensor([[max_length, -1 if doc_stride is None else doc_stride, pooling == "max"]]),
-        }
+        return {**encoded, _SIDES: torch.tensor([sides])}
 
-    def _forward(self, model_inputs: Any) -> Any:
+    def _forward(
+        self,
+        model_inputs: Any,
+        window_pooling: WindowPooling | None = None,
+        doc_stride: int | None = None,
+        max_length: int | None = None,
+    ) -> Any:
         if _SIDES not in model_inputs:
             return super()._forward(model_inputs)
+        record = _recorded(self, "window_pooling")
+        doc_stride = record.get("doc_stride") if doc_stride is None else doc_stride
+        max_length = max_length or record.get("max_length") or longest_input(self)
         inputs = dict(model_inputs)
         all_sides = inputs.pop(_SIDES).tolist()
-        max_length, doc_stride, is_max = inputs.pop("windows")[0].tolist()
         windows: list[tuple[int, Sequence[int]]] = []
         for text, mask in enumerate(inputs["attention_mask"].tolist()):
             there = [place for place, value in enumerate(mask) if value]
@@ -226,10 +221,10 @@ class WindowedTextClassificationPipeline(TextClassificationPipeline):
             if len(there) <= max_length:
                 windows.append((text, there))
                 continue
-            cut = window_places(sides, max_length, None if doc_stride < 0 else doc_stride)
+            cut = window_places(sides, max_length, doc_stride)
             windows += [(text, [there[place] for place in places]) for places in cut]
         logits = np.stack(_window_logits(self, inputs, windows))
-        pooled = pool_windows(logits, [text for text, _ in windows], "max" if is_max else "mean")
+        pooled = pool_windows(logits, [text for text, _ in windows], window_pooling or record["window_pooling"])
         return {"logits": torch.from_numpy(pooled)}
 
 

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from ..files.checkpoint import read_json_object
-from ..files.options import Group, check_required, option
+from ..files.options import Group, option
 from ..files.output import write_json
 from ..files.processes import only_errors
 from ..metrics import HiddenWords, fitting_words, hidden_words, word_loss
@@ -46,7 +46,7 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
-        check_required(self)
+        NewPiecesSettings.__post_init__(self)
         if self.new_pieces and (self.data or self.tokenizer):
             name = "data" if self.data else "tokenizer"
             raise ValueError(

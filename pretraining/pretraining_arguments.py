@@ -17,7 +17,6 @@ from ..files.options import (
     SHARE,
     SHARE_BELOW_1,
     Group,
-    check_required,
     deciding,
     option,
     settings_of,
@@ -204,7 +203,6 @@ class PretrainingArguments(
         super().__post_init__()  # checks the options of all classes
         if self.max_hours is not None:
             self._measure_in_time(self.max_hours)
-        check_required(self)
         fields_of_size(self.model_size)  # checks it
         self._check_parts()
         if not (self.data or self.tokenizer or self.model):

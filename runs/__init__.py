@@ -1,10 +1,17 @@
 """What makes a run safe and fast to interrupt; optimizers and schedules."""
 
 from .callbacks import TICKS, StopOnInterrupt, TimeBudget
-from .distributed import is_sharded, log_on_main_process, prepare_once, started_on_cpus
 from .optimizers import Lamb, MuonWithAdamW, MyBertAdamW, linear_schedule, matrix_groups, parameter_groups
 from .run_arguments import EvaluationTimes, RunArguments, arguments_by_name, check_libraries, suggest_bfloat16
-from .run_folder import RUN_FOLDER, RunFolder, draw_curves
+from .run_folder import (
+    RUN_FOLDER,
+    RunFolder,
+    draw_curves,
+    is_sharded,
+    log_on_main_process,
+    prepare_once,
+    started_on_cpus,
+)
 from .trainer import DivergedError, ResumableTrainer, last_complete_checkpoint
 
 __all__ = [

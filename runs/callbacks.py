@@ -19,8 +19,8 @@ from transformers.trainer_utils import SaveStrategy, has_length
 
 from ..files.checkpoint import read_json_object
 from ..files.machine import duration
-from .distributed import broadcast_value
 from .run_arguments import LOGGED_EVERY
+from .run_folder import broadcast_value
 
 logger = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from transformers.trainer_utils import (
 
 from ..files.output import readable_disk_errors, write_json
 from .callbacks import ReadableProgress, SaveAfterEvaluation, TimeBudget
-from .distributed import is_sharded
+from .run_folder import is_sharded
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from ..pretraining.run import prepare_run
 from ..pretraining.settings import CorpusSettings
 from ..runs import RunFolder, prepare_once
 from ..tokenization import VocabularyBasics
-from .study_settings import (
+from .suite import (
     MAJORITY,
     Score,
     StudySettings,

@@ -6,7 +6,8 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from transformers.utils import logging as transformers_logging
 
 import mybert
 from mybert import MyBertForPreTraining, MyBertTokenizer
+from mybert.finetuning import TASKS
+from mybert.finetuning.tasks.registry import task_record
+from mybert.modeling_mybert import flat_indices
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -55,6 +59,21 @@ def what_is_loaded_is_no_garbage() -> None:
     """`Trainer` collects garbage several times a run: a third of a second each, with all libraries."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pictures_are_their_texts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Rendering takes half of a short run: only tests of pictures let matplotlib do it."""
+    with pytest.MonkeyPatch.context() as patches:
+        if find_spec("matplotlib") and request.path.parent.name not in ("demo", "visualization"):
+            from matplotlib.figure import Figure
+            from matplotlib.text import Text
+
+            def write(figure: Figure, file: Path, **options: Any) -> None:
+                file.write_text("\n".join(text.get_text() for text in figure.findobj(Text)))
+
+            patches.setattr(Figure, "savefig", write)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -186,14 +205,34 @@ def tokenizer() -> MyBertTokenizer:
 
 @pytest.fixture(scope="session")
 def tiny_model(tokenizer: MyBertTokenizer) -> Callable[..., Path]:
-    """Make a model folder with random weights, the tokenizer, and these fields of the configuration."""
+    """Make a model folder with random weights, the tokenizer, and these fields of the configuration.
 
-    def make(folder: Path, model_class: Any = MyBertForPreTraining, **fields: Any) -> Path:
+    `labels` are the names of its classes, `task` what it was fine-tuned for, `change` is called with the model.
+    """
+
+    def make(
+        folder: Path,
+        model_class: Any = MyBertForPreTraining,
+        *,
+        labels: Sequence[str] = (),
+        task: str | None = None,
+        words: MyBertTokenizer = tokenizer,
+        seed: int = 0,
+        change: Callable[[Any], Any] = lambda model: None,
+        **fields: Any,
+    ) -> Path:
         size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-        size["vocab_size"] = len(tokenizer)
-        torch.manual_seed(0)
-        model_class(model_class.config_class(**size | fields)).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        size["vocab_size"] = len(words)
+        if labels:
+            fields |= {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
+        config = model_class.config_class(**size | fields)
+        if task:
+            config.finetuned_for = task_record(task, TASKS[task])
+        torch.manual_seed(seed)
+        model = model_class(config)
+        change(model)
+        model.save_pretrained(folder)
+        words.save_pretrained(folder)
         return folder
 
     return make
@@ -289,6 +328,17 @@ class Head:
         for side in "qk":
             flat |= {f"cu_seq_lens_{side}": ends, f"max_length_{side}": int(mask.sum(1).max())}
         return flat
+
+    def known(self, batch: dict[str, Any], spare_labels: int = 0) -> dict[str, Any]:
+        """The batch with the indices that a collator precomputes, plus some spare label positions."""
+        more = {}
+        if "attention_mask" in batch:
+            more["token_indices"] = flat_indices(batch["attention_mask"])
+        if self.name in ("ForPreTraining", "ForMaskedLM"):
+            is_labelled = batch["labels"] != -100
+            spare = flat_indices(~is_labelled)[:1].repeat(spare_labels)
+            more["prediction_indices"] = torch.cat([flat_indices(is_labelled), spare])
+        return {**batch, **more}
 
     def labels(self, input_ids: torch.Tensor, generator: torch.Generator) -> dict[str, torch.Tensor]:
         """Labels of a batch, some of them -100 where the head allows it."""

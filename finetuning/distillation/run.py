@@ -11,7 +11,7 @@ import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ...files.checkpoint import Checkpoint, check_available
-from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_required, option, settings_of
+from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_options, option, settings_of
 from ...files.output import write_json
 from ...hub_card import Comparison, plain_text
 from ...modeling_mybert import MODEL_SIZES, MyBertConfig
@@ -19,22 +19,27 @@ from ...modeling_mybert.configuration_mybert import fields_of_size, is_size
 from ...runs import arguments_by_name, is_sharded
 from ..data import DataSource, Labels, data_name, files_of, sources_of
 from ..network.heads import NetworkChanges
-from ..tasks import FillMaskTask, MultipleChoiceTask, NextSentenceTask
-from ..tasks.registry import TASKS, task_for_model
+from ..tasks.classification import NextSentenceTask
+from ..tasks.fill_mask import FillMaskTask
+from ..tasks.multiple_choice import MultipleChoiceTask
+from ..tasks.registry import TASKS, task_of_model
 from ..tasks.task import Task
 from ..training.finetuning_arguments import FinetuningArguments
 from ..training.preparation import StartingModel, TaskRun, joined, load_tokenizer, read_run, starting_model
 from ..training.run import Finetuning
 from ..training.trainer import TaskTrainer
-from .teacher import (
+from .trainer import (
+    RELATIONS,
     SOFT_TARGETS,
     TEACHER_OUTPUTS,
+    DistillationLoss,
+    DistillationTrainer,
+    LayerLosses,
     Teacher,
     init_embeddings_from_teacher,
     outputs_of_rows,
     with_soft_targets,
 )
-from .trainer import RELATIONS, DistillationLoss, DistillationTrainer, LayerLosses
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +129,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
 
     def __post_init__(self) -> None:
         """Find the teacher's task, and check what can be checked without looking at data."""
-        check_required(self)
+        check_options(self)
         self.teacher, self.student = str(self.teacher), str(self.student)
         self.unlabelled = sources_of(self.unlabelled, "unlabelled") or None  # type: ignore[assignment]
         if self.hard_label_weight == 1 and not self.learns_layers:
@@ -150,7 +155,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
             raise ValueError(
                 f"{what} and {self.student} has its own; it is for a new student, one of {STUDENT_SIZES}."
             )
-        Checkpoint(self.teacher).check("teacher")
+        teacher = Checkpoint(self.teacher).check("teacher")
         if self.is_new_student and Path(self.student, "config.json").is_file() and self.student != self.output_dir:
             logger.warning(
                 "student is %r, a new model of that size; to use the folder of that name write ./%s.",
@@ -159,7 +164,9 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
             )
         self.model = self.teacher if self.is_new_student else self.student
         self.from_scratch = self.from_scratch or self.is_new_student
-        self.teacher_task = task_for_model(self, Checkpoint(self.teacher))
+        if self.task is not None:
+            self._given_settings(self.task)  # reports errors without loading the teacher
+        self.teacher_task = task_of_model(self.teacher, teacher.config, self.task)
         self.task = self.teacher_task[0]
         super().__post_init__()
         if self.learns_layers and is_sharded(self):

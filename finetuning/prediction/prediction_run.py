@@ -18,15 +18,15 @@ from accelerate.utils import gather_object
 from tqdm.auto import tqdm
 
 from ...files.errors import refuse_address
-from ...files.options import Group, check_required, deciding, option
-from ...files.output import PARTIAL, check_not_read, check_output_files, locked, write_text, written_beside
+from ...files.options import Group, deciding, option
+from ...files.output import PARTIAL, check_not_read, check_output_files, locked, write_lines, written_beside
 from ...files.processes import leave_standard_output
 from ...files.tables import json_line, separated_line
 from ...files.text import LINE_BREAKS, STDIN, new_digest, open_text
 from ...runs import RunFolder, prepare_once
 from ..data import DataRow, new_name, rows_of
-from ..tasks.data_report import long_text_lines
 from ..tasks.registry import TASK_OPTIONS, task_record
+from ..tasks.task import long_text_lines
 from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
 
 logger = logging.getLogger(__name__)
@@ -94,14 +94,14 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
         ValueError: If the model has no head for a task, or the data does not fit it.
         OSError: If a file cannot be read or written.
     """
-    arguments = PredictArguments(model=str(model), output=str(output or STDIN), **settings)
+    parts = list(data) if isinstance(data, (list, tuple)) and data and isinstance(data[0], Path) else [data]
+    arguments = PredictArguments(model=str(model), data=parts, output=str(output or STDIN), **settings)
     if isinstance(data, str) and data != STDIN and not _is_there(data):
         refuse_address(data)
         raise FileNotFoundError(f"There is no file {data[:60]!r}; a text is given in a list: [text].")
-    parts = list(data) if isinstance(data, (list, tuple)) and data and isinstance(data[0], Path) else [data]
     if output is not None:
-        return _Prediction(arguments, parts).write()
-    answers = (answer for _, answer in _Prediction(arguments, parts).rows())
+        return _Prediction(arguments).write()
+    answers = (answer for _, answer in _Prediction(arguments).rows())
     return answers if isinstance(data, Iterator) else list(answers)
 
 
@@ -132,18 +132,27 @@ def predict_files(arguments: PredictArguments) -> dict[str, Any]:
             an earlier call that was interrupted had other settings, files or another model.
         OSError: If a file cannot be read or written.
     """
-    check_required(arguments)
     if arguments.output == STDIN:  # on which nothing else may be printed
         leave_standard_output()
-    return _Prediction(arguments, arguments.data).write()
+    return _Prediction(arguments).write()
+
+
+class PartHead(NamedTuple):
+    """Description of a part of the predictions."""
+
+    digest: str  # of its rows
+    columns: Sequence[str]  # those of the data that its rows keep
+    cut: int  # truncated texts
+    windowed: int  # texts read in windows
 
 
 class _Prediction:
     """A call of `predict`, which predicts the data part by part."""
 
-    def __init__(self, arguments: PredictArguments, data: Sequence[Any]) -> None:
-        self.arguments = arguments
-        self.data = data
+    def __init__(self, arguments: PredictArguments) -> None:
+        self.arguments, data = arguments, arguments.data
+        # Whether another call can read the data again, because it is in files.
+        self.can_resume = all(isinstance(source, (str, Path)) and str(source) != STDIN for source in data)
         self.state = PartialState(cpu=arguments.use_cpu)
         self.predictor = Predictor(arguments)
         rows = chain.from_iterable(rows_of(source, self.predictor.task, new=True) for source in data)
@@ -156,24 +165,23 @@ class _Prediction:
 
     def rows(self) -> Iterator[tuple[DataRow, dict[str, Any]]]:
         """Every row with its prediction, in order."""
-        self.predictor.load()
+        found = self.predictor
+        found.load()
         count = 0
         with self._progress() as progress:
             for rows in self.parts:
-                yield from zip(rows, self.predictor.answers(rows), strict=True)
+                yield from zip(rows, found.answers(rows), strict=True)
                 progress.update(len(rows))
                 count += len(rows)
-        self._tell_long_texts(count)
+        for line in long_text_lines(found.task, count, found.cut, found.windowed):
+            logger.warning("%s", line)
 
     def _progress(self) -> Any:
-        data = self.data[0] if len(self.data) == 1 else None
-        total = len(data) if isinstance(data, Sized) and not isinstance(data, str) else None
+        data = self.arguments.data
+        total = (
+            len(data[0]) if len(data) == 1 and isinstance(data[0], Sized) and not isinstance(data[0], str) else None
+        )
         return tqdm(desc="Predict", total=total, unit=" rows", delay=2, disable=not self.state.is_main_process or None)
-
-    def _tell_long_texts(self, rows: int) -> None:
-        found = self.predictor
-        for line in long_text_lines(found.task, rows, found.cut, found.windowed):
-            logger.warning("%s", line)
 
     def _kept(self, row: DataRow) -> dict[str, Any]:
         """The columns of a row that the output has too; one that the first row has may be missing in others."""
@@ -181,86 +189,90 @@ class _Prediction:
 
     def write(self) -> dict[str, Any]:
         """Write the output, see `predict_files`."""
-        if self.arguments.output == STDIN:
+        arguments, output = self.arguments, Path(self.arguments.output)
+        if arguments.output == STDIN:
             return self._print()
-        output = Path(self.arguments.output)
-        starts_over = self.arguments.overwrite or not self._can_resume()
-        folder = RunFolder(output.with_name(f".{output.name}{PARTIAL}"), starts_over)
+        folder = RunFolder(
+            output.with_name(f".{output.name}{PARTIAL}"), overwrite=arguments.overwrite or not self.can_resume
+        )
         with folder:
             prepare_once(self.state.is_main_process, lambda: self._begin(folder, output))
             try:
-                counts = self._write_parts(folder.path, output)
+                heads, rows = self._write_parts(folder.path, output)
             except ValueError:  # an error in the data
-                if self._can_resume() and any(folder.path.glob("predictions-*.jsonl")):
+                if self.can_resume and any(folder.path.glob("predictions-*.jsonl")):
                     logger.info("What was predicted is kept; correct the data and run the same command to continue.")
                 elif self.state.num_processes == 1:
                     shutil.rmtree(folder.path)
                 raise
-            self.state.wait_for_everyone()
-            rows = sum(counts)
-            found = self.predictor
-            shares = gather_object([(found.cut, found.windowed)])
-            found.cut, found.windowed = sum(cut for cut, _ in shares), sum(windowed for _, windowed in shares)
+            heads = gather_object(heads)  # of all processes
+            cut, windowed = sum(head.cut for head in heads), sum(head.windowed for head in heads)
             if self.state.is_main_process:
-                merge_parts(folder.path, len(counts), output)
-                self._tell_long_texts(rows)
+                merge_parts(folder.path, heads, output)
+                for line in long_text_lines(self.predictor.task, rows, cut, windowed):
+                    logger.warning("%s", line)
                 logger.info("%s: %s rows.", output, f"{rows:,}")
-        return {"rows": rows, "cut": found.cut, "windowed": found.windowed}
-
-    def _can_resume(self) -> bool:
-        """Whether another call can read the data again, because it is in files."""
-        return all(isinstance(source, (str, Path)) and str(source) != STDIN for source in self.data)
+        return {"rows": rows, "cut": cut, "windowed": windowed}
 
     def _begin(self, folder: RunFolder, output: Path) -> None:
         """Check the output, and begin a run or resume an interrupted one."""
-        arguments, model, task = self.arguments, Path(str(self.arguments.model)), self.predictor.task
-        files = [str(source) for source in self.data] if self._can_resume() else []
+        arguments, task = self.arguments, self.predictor.task
+        files = [str(source) for source in arguments.data] if self.can_resume else []
+        may_replace = folder.path / _MAY_REPLACE
         check_not_read(output, files)
         with locked(output):  # which removes what a call left that was killed after it had written the output
-            check_output_files([output], arguments.overwrite or (folder.path / _MAY_REPLACE).is_file())
+            check_output_files([output], arguments.overwrite or may_replace.is_file())
         settings = {
             "command": "predict",
-            "model": str(model),
+            "model": str(arguments.model),
             "data": files,
             "rows_of_a_part": ROWS_OF_A_PART,
             **{name: value for name, value in deciding(arguments).items() if name not in TASK_OPTIONS},
             "task": task_record(type(task).__name__, task),
             "device": self.state.device.type,
         }
+        folder.begin(settings, arguments.checkpoint.deciding_files)  # each part records a digest of its rows
+        if arguments.overwrite:
+            may_replace.touch()
 
-        def prepare(place: Path) -> None:
-            if arguments.overwrite:
-                (place / _MAY_REPLACE).touch()
-
-        # Each part records a digest of its rows.
-        folder.begin(settings, self.arguments.checkpoint.deciding_files, prepare=prepare)
-
-    def _write_parts(self, folder: Path, output: Path) -> list[int]:
-        """Predict the missing parts of this process's rows; returns the number of rows of each part."""
-        found = self.predictor
-        counts: list[int] = []
-        there = 0
+    def _write_parts(self, folder: Path, output: Path) -> tuple[list[PartHead], int]:
+        """Predict the missing parts of this process; returns the heads of its parts, and the number of all rows."""
+        heads: list[PartHead] = []
+        count = there = 0
         with self._progress() as progress:
             for number, rows in enumerate(self.parts):
-                counts.append(len(rows))
+                count += len(rows)
                 if number % self.state.num_processes == self.state.process_index:
-                    digest = digest_of(row.values for row in rows)
-                    head = part_head(folder, number)
-                    if head is not None and head.digest == digest:
+                    digest = new_digest()
+                    for row in rows:
+                        digest.update(f"{json_line(row.values)}\n".encode())
+                    file = folder / _PART.format(number)  # if there is one, it is complete
+                    head = PartHead(*json.loads(next(open_text(file)))) if file.is_file() else None
+                    if head is not None and head.digest == digest.hexdigest():
                         there += len(rows)
-                        # Long texts count as if they had been predicted now.
-                        found.cut, found.windowed = found.cut + head.cut, found.windowed + head.windowed
                     else:
-                        cut, windowed = found.cut, found.windowed
-                        answers = found.answers(rows)
-                        kept = [self._kept(row) for row in rows]
-                        columns = list(dict.fromkeys(chain.from_iterable(kept)))
-                        head = PartHead(digest, columns, found.cut - cut, found.windowed - windowed)
-                        write_part(folder, number, head, zip(kept, answers, strict=True), output)
+                        head = self._write_part(file, rows, digest.hexdigest(), output)
+                    heads.append(head)
                 progress.update(len(rows))
         if there:
             logger.info("%s rows had been predicted already, by a call that was interrupted.", f"{there:,}")
-        return counts
+        return heads, count
+
+    def _write_part(self, file: Path, rows: Sequence[DataRow], digest: str, output: Path) -> PartHead:
+        """Predict a part and write it, kept columns and prediction of each row, completely or not at all."""
+        found = self.predictor
+        cut, windowed = found.cut, found.windowed
+        answers = found.answers(rows)
+        kept = [self._kept(row) for row in rows]
+        lines = [f"[{json_line(values)}, {json_line(answer)}]" for values, answer in zip(kept, answers, strict=True)]
+        # Now, not at the end: a TSV file cannot hold tabs or line breaks in values.
+        if output.suffix.lower() == ".tsv":
+            for values in chain.from_iterable(map(json.loads, lines)):
+                _refuse_breaks(values, output)
+        columns = list(dict.fromkeys(chain.from_iterable(kept)))
+        head = PartHead(digest, columns, found.cut - cut, found.windowed - windowed)
+        write_lines(file, [json.dumps(head), *lines])
+        return head
 
     def _print(self) -> dict[str, Any]:
         """Write to standard output."""
@@ -274,45 +286,6 @@ class _Prediction:
             count += 1
         sys.stdout.flush()
         return {"rows": count, "cut": self.predictor.cut, "windowed": self.predictor.windowed}
-
-
-class PartHead(NamedTuple):
-    """Description of a part of the predictions."""
-
-    digest: str  # of its rows, see `digest_of`
-    columns: Sequence[str]  # those of the data that its rows keep
-    cut: int  # truncated texts
-    windowed: int  # texts read in windows
-
-
-def digest_of(rows: Iterable[Mapping[str, Any]]) -> str:
-    """The digest that identifies rows of the data."""
-    digest = new_digest()
-    for row in rows:
-        digest.update(f"{json_line(row)}\n".encode())
-    return digest.hexdigest()
-
-
-def part_head(folder: Path, number: int) -> PartHead | None:
-    """The head of a part; None if the part has not been written. Written parts are complete."""
-    file = folder / _PART.format(number)
-    return PartHead(*json.loads(next(open_text(file)))) if file.is_file() else None
-
-
-def write_part(
-    folder: Path,
-    number: int,
-    head: PartHead,
-    rows: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]],
-    output: Path,
-) -> None:
-    """Write a part, kept columns and prediction of each row, completely or not at all."""
-    lines = [f"[{json_line(kept)}, {json_line(answer)}]" for kept, answer in rows]
-    # Now, not at the end: a TSV file cannot hold tabs or line breaks in values.
-    if output.suffix.lower() == ".tsv":
-        for row in chain.from_iterable(map(json.loads, lines)):
-            _refuse_breaks(row, output)
-    write_text(folder / _PART.format(number), "".join(f"{line}\n" for line in (json.dumps(head), *lines)))
 
 
 def output_row(kept: Mapping[str, Any], answer: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
@@ -330,40 +303,38 @@ def _refuse_breaks(row: Mapping[str, Any], output: Path) -> None:
                 )
 
 
-def merge_parts(folder: Path, count: int, output: Path) -> None:
+def merge_parts(folder: Path, heads: Collection[PartHead], output: Path) -> None:
     """Merge the parts in order, and delete their folder; the output's ending is one of `OUTPUT_ENDINGS`."""
-    heads = [part_head(folder, number) for number in range(count)]
-    columns = {name for head in heads if head for name in head.columns}
+    known = set(chain.from_iterable(head.columns for head in heads))
 
     def rows_of_part(number: int) -> Iterator[dict[str, Any]]:
         lines = islice(open_text(folder / _PART.format(number)), 1, None)
-        return (output_row(kept, answer, columns) for kept, answer in map(json.loads, lines))
+        return (output_row(kept, answer, known) for kept, answer in map(json.loads, lines))
 
-    parts = [partial(rows_of_part, number) for number in range(count)]
+    parts = [partial(rows_of_part, number) for number in range(len(heads))]
     with locked(output):
         with written_beside(output) as path:
-            match output.suffix.lower():
-                case ".jsonl":
-                    with path.open("w", encoding="utf-8", newline="") as target:
-                        target.writelines(f"{json_line(row)}\n" for rows in parts for row in rows())
-                case ".parquet":
-                    _write_parquet(path, parts, output)
-                case ending:
-                    _write_separated(path, parts, ending)
+            ending = output.suffix.lower()
+            rows = chain.from_iterable(part() for part in parts)
+            if ending == ".parquet":
+                _write_parquet(path, parts, output)
+            elif ending == ".jsonl":
+                _write_each(path, map(json_line, rows))
+            else:
+                columns = list(dict.fromkeys(name for part in parts for row in part() for name in row))
+                cells = ([_cell(row.get(name)) for name in columns] for row in rows)
+                mark = "," if ending == ".csv" else "\t"
+                _write_each(path, (separated_line(line, mark) for line in chain([columns], cells)))
         folder.rename(path)  # to the name of what is incomplete: if this call is killed now, the next lock removes it
         shutil.rmtree(path)
 
 
-_Part = Callable[[], Iterator[dict[str, Any]]]  # each call yields its rows from the start
-
-
-def _write_separated(path: Path, parts: Sequence[_Part], ending: str) -> None:
-    columns = list(dict.fromkeys(name for rows in parts for row in rows() for name in row))
-    rows = chain.from_iterable(rows() for rows in parts)
-    cells = ([_cell(row.get(name)) for name in columns] for row in rows)
+def _write_each(path: Path, lines: Iterable[str]) -> None:
     with path.open("w", encoding="utf-8", newline="") as target:
-        mark = "," if ending == ".csv" else "\t"
-        target.writelines(f"{separated_line(line, mark)}\n" for line in chain([columns], cells))
+        target.writelines(f"{line}\n" for line in lines)
+
+
+_Part = Callable[[], Iterator[dict[str, Any]]]  # each call yields its rows from the start
 
 
 def _cell(value: Any) -> str:

@@ -25,10 +25,9 @@ from ...modeling_mybert import MyBertPreTrainedModel
 from ...visualization import confusion_picture
 from ..data import DataRow, DataSource, Labels, check_columns, new_name
 from ..network.features import FeatureTaggerConfig
-from ..tasks import TaggingTask, feature_task
-from ..tasks.data_report import long_text_lines
 from ..tasks.registry import TASKS, FinetunedModelArguments, TaskArguments, fitted_to_model
-from ..tasks.task import Task, network_outputs
+from ..tasks.tagging import TaggingTask, feature_task
+from ..tasks.task import Task, long_text_lines, network_outputs
 
 
 class FinetunedModel(NamedTuple):
@@ -157,11 +156,6 @@ class PredictorSettings(FinetunedModelArguments):
     keep_columns: list[str] | None = option(
         None, "Columns of the data to keep in the output (default: all).", group=Group.INPUT, decides=True
     )
-
-    def __post_init__(self) -> None:
-        if not self.model:
-            raise ValueError("model is not set; expected a fine-tuned model, folder or Hub name.")
-        super().__post_init__()
 
 
 class Predictor:

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from ...metrics.reports import shortened
 from ...tokenization import unknown_warning
 from ..data import quoted
-from .task import Task, TaskData, sequences_of
+from .task import Task, TaskData, long_text_lines, sequences_of
 
 logger = logging.getLogger(__name__)
 
@@ -45,18 +45,6 @@ def describe_data(
         logger.info("%s", line)
     for warning in filter(None, (unknown_share_warning(train, tokenizer), *data_warnings(task, train, validation))):
         logger.warning("%s", warning)
-
-
-def long_text_lines(task: Task, examples: int, cut: int, windowed: int) -> list[str]:
-    """Messages about texts longer than the model's input, of which so many were truncated or read in windows."""
-    advice = " (--window_pooling mean reads them whole)" if "window_pooling" in task.options else ""
-    counts = {f"cut{advice}": cut, "read in windows": windowed}
-    longer = f"longer than {task.max_length} tokens"
-    return [
-        f"{count:,} of {examples:,} texts {'is' if count == 1 else 'are'} {longer}: {done}."
-        for done, count in counts.items()
-        if count
-    ]
 
 
 def data_lines(task: Task, data: TaskData) -> list[str]:

@@ -149,14 +149,12 @@ TASKS: dict[str, Task] = {
 
 def task_record(name: str, task: Task) -> dict[str, Any]:
     """The record of a task: its name, and the settings for reading data and making predictions."""
-    values = {field: getattr(task, field) for field in _recorded_fields(task)}
-    return {"task": name} | {
-        field: list(value) if isinstance(value, tuple) else value for field, value in values.items()
-    }
-
-
-def _recorded_fields(task: Task) -> list[str]:
-    return [name for name in dict.fromkeys((*task.options, *task.fitted_fields)) if name != "encoding"]
+    record: dict[str, Any] = {"task": name}
+    for field in (*task.options, *task.fitted_fields):
+        if field != "encoding":
+            value = getattr(task, field)
+            record[field] = list(value) if isinstance(value, tuple) else value
+    return record
 
 
 def write_task_record(model_dir: str | Path, record: Mapping[str, Any]) -> None:
@@ -164,12 +162,18 @@ def write_task_record(model_dir: str | Path, record: Mapping[str, Any]) -> None:
     write_json(path, read_json_object(path) | {TASK_RECORD: dict(record)}, sort_keys=True)
 
 
-def task_of_model(model: str, config: PreTrainedConfig) -> tuple[str, Task]:
-    """The task that a model was fine-tuned for, and its name."""
-    if found := recorded_task(model, config):
-        return found
-    # Without a record, the head decides, with the model's maximum length and the default column names.
+def task_of_model(model: str, config: PreTrainedConfig, wanted: str | None = None) -> tuple[str, Task]:
+    """The task that a model was fine-tuned for, or a wanted one, as recorded if it is that; with its name."""
     heads = heads_of(config)
+    record = getattr(config, TASK_RECORD, None)
+    if record is not None:
+        name, task = read_task_record(model, record)
+        own = heads | ({"TokenClassification"} if isinstance(config, FeatureTaggerConfig) else set())
+        if wanted in (None, name) and head_name(task.auto_class.__name__) in own:  # else it has got another head
+            return name, task
+    if wanted is not None:
+        return wanted, fitted_to_model(TASKS[wanted], config)
+    # Without a record, the head decides, with the model's maximum length and the default column names.
     problem = config.problem_type or ("regression" if config.num_labels == 1 else "single_label_classification")
     fitting = [
         name
@@ -190,27 +194,17 @@ def task_of_model(model: str, config: PreTrainedConfig) -> tuple[str, Task]:
     return name, replace(task, max_length=min(longest, max(task.max_length, 512)))
 
 
-def recorded_task(model: str, config: PreTrainedConfig) -> tuple[str, Task] | None:
-    """The recorded task of a model's configuration, with its name; None if its head is no longer that task's."""
-    record = getattr(config, TASK_RECORD, None)
-    if record is None:
-        return None
-    name, task = read_task_record(model, record)
-    heads = heads_of(config) | ({"TokenClassification"} if isinstance(config, FeatureTaggerConfig) else set())
-    return (name, task) if head_name(task.auto_class.__name__) in heads else None
-
-
 def read_task_record(model: str, record: Any) -> tuple[str, Task]:
     """The task of a record and its name; the record is not trusted."""
     where = f"{TASK_RECORD} in the configuration of {model}"
     if not isinstance(record, dict) or not isinstance(record.get("task"), str) or record["task"] not in TASKS:
         raise ValueError(f"{where} is {str(record)[:80]}; expected an object with a task: {', '.join(TASKS)}.")
     task = TASKS[record["task"]]
-    hints = get_type_hints(type(task))
+    known, hints = task_record(record["task"], task), get_type_hints(type(task))
     values: dict[str, Any] = {}
     for name, value in record.items():
-        if name not in _recorded_fields(task):
-            continue  # the task's name, or a setting from a later version
+        if name == "task" or name not in known:  # a setting from a later version
+            continue
         value = tuple(value) if isinstance(value, list) else value
         if not _is_of(value, hints[name]):
             expected = getattr(hints[name], "__name__", "") if type(hints[name]) is type else hints[name]
@@ -299,7 +293,7 @@ class TaskArguments:
     def resolve_task(self) -> Task:
         """The task with the given settings, which must be its own."""
         name, task = self._chosen_task()
-        return replace(task, **self._hub_fields(task) | self._given_settings(name))
+        return replace(task, **self._given_settings(name))
 
     def _given_settings(self, name: str) -> dict[str, Any]:
         """The settings given for a task; a setting of other tasks, or a column named twice, is an error."""
@@ -319,9 +313,6 @@ class TaskArguments:
     def _chosen_task(self) -> tuple[str, Task]:
         """The task and its name, before settings are applied."""
         return self.task, _task_called(self.task)
-
-    def _hub_fields(self, task: Task) -> dict[str, Any]:
-        return {}
 
 
 def _task_called(name: str) -> Task:
@@ -378,24 +369,13 @@ class FinetunedModelArguments(TaskArguments):
 
     def _chosen_task(self) -> tuple[str, Task]:
         """The model's own task with its recorded settings, unless another is named."""
-        return task_for_model(self, self.checkpoint if self.model is not None else None)
-
-
-def task_for_model(arguments: TaskArguments, model: Checkpoint | None) -> tuple[str, Task]:
-    """The task of a fine-tuned model with its recorded settings, unless the arguments name another; with its name."""
-    if model is None:
-        name = arguments.task or TaskArguments.task
-        return name, _task_called(name)
-    if arguments.task is not None:
-        arguments._given_settings(arguments.task)  # reports errors without loading the model
-    check_available(model.name)
-    config = model.config
-    if arguments.task is None:
-        return task_of_model(model.name, config)
-    recorded = recorded_task(model.name, config)
-    if recorded is not None and recorded[0] == arguments.task:
-        return recorded
-    return arguments.task, fitted_to_model(TASKS[arguments.task], config)
+        if self.model is None:
+            name = self.task or TaskArguments.task
+            return name, _task_called(name)
+        if self.task is not None:
+            self._given_settings(self.task)  # reports errors without loading the model
+        check_available(self.model)
+        return task_of_model(self.model, self.checkpoint.config, self.task)
 
 
 def fitted_to_model(task: Task, config: PreTrainedConfig) -> Task:

@@ -370,7 +370,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
     def read_predictions(self, path: Path, examples: Examples) -> list[tuple[str, ...]]:
         """Read CoNLL columns; the last one is the predicted tag."""
-        rows = list(read_conll(path))
+        rows = list(read_conll(path, has_comments=False))
         if len(rows) != len(examples):
             raise ValueError(f"{path} has {len(rows)} sentences; expected {len(examples)}.")
         for number, (row, example) in enumerate(zip(rows, examples, strict=True), start=1):

@@ -464,3 +464,15 @@ def _tokens(row: dict[str, Any]) -> int:
 def sequences_of(ids: Sequence[Any]) -> list[Any]:
     """The sequences in a value of `TaskData.inputs`: itself, or those of several choices."""
     return list(ids) if len(ids) and isinstance(ids[0], (list, tuple)) else [ids]
+
+
+def long_text_lines(task: Task, examples: int, cut: int, windowed: int) -> list[str]:
+    """Messages about texts longer than the model's input, of which so many were truncated or read in windows."""
+    advice = " (--window_pooling mean reads them whole)" if "window_pooling" in task.options else ""
+    counts = {f"cut{advice}": cut, "read in windows": windowed}
+    longer = f"longer than {task.max_length} tokens"
+    return [
+        f"{count:,} of {examples:,} texts {'is' if count == 1 else 'are'} {longer}: {done}."
+        for done, count in counts.items()
+        if count
+    ]

@@ -18,7 +18,6 @@ from ...files.options import (
     Group,
     Range,
     check_options,
-    check_required,
     deciding,
     option,
     settings_of,
@@ -27,7 +26,7 @@ from ...files.source import GivenData
 from ...runs import EvaluationTimes, RunArguments, check_libraries, is_sharded, started_on_cpus
 from ..data import DataSource, HubSplit, source_of, sources_of
 from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
-from ..tasks.registry import TaskArguments, benchmark_files, evaluation_names, fitted_to_model
+from ..tasks.registry import TASKS, TaskArguments, benchmark_files, evaluation_names, fitted_to_model
 from ..tasks.task import Task
 from .parameters import rate_for_size
 
@@ -215,9 +214,8 @@ class FinetuningArguments(
         self.train_file = source_of(self.train_file, "train_file")  # type: ignore[assignment]
         for name in ("validation_file", "test_file"):
             setattr(self, name, sources_of(getattr(self, name), name) or None)
-        check_required(self)
-        self.model, self.output_dir = str(self.model), str(self.output_dir)
         check_options(self)
+        self.model, self.output_dir = str(self.model), str(self.output_dir)
         if not self.correct_bias and self.optim not in _ADAMW:
             raise ValueError(
                 f"correct_bias is False and optim is {OptimizerNames(self.optim).value!r}; without bias correction "
@@ -343,8 +341,9 @@ class FinetuningArguments(
             there = ", ".join(sorted(path.name for path in folder.iterdir())[:8])
             raise ValueError(f"{folder} has no {' or '.join(task.files['train'])}; it holds {there or 'nothing'}.")
 
-    def _hub_fields(self, task: Task) -> dict[str, Any]:
-        return dict(task.hub) if self.dataset else {}
+    def _given_settings(self, name: str) -> dict[str, Any]:
+        given = super()._given_settings(name)
+        return {**TASKS[name].hub, **given} if self.dataset else given
 
     def sources(self, task: Task) -> dict[str, dict[str, DataSource]]:
         """Data by split and name; a split's only data set has the name ""."""

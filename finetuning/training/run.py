@@ -39,9 +39,9 @@ from ...runs import (
 from ...tokenization import save_vocab
 from ..network.heads import fold_target_scale, has_new_head, learn_standardized
 from ..prediction.predictor import PREDICTION_FILES, REPORT_FILES, write_class_report
-from ..tasks import FeatureTask, feature_task
 from ..tasks.data_report import describe_data
 from ..tasks.registry import read_task_record, task_record, write_task_record
+from ..tasks.tagging import FeatureTask, feature_task
 from ..tasks.task import Task, TaskData
 from .card import task_examples, trainings_table, write_finetuning_card
 from .finetuning_arguments import FinetuningArguments

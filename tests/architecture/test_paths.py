@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import mybert
-from mybert import MyBertConfig, MyBertForSequenceClassification
+from mybert import MyBertForSequenceClassification
 from mybert.cli import main
 
 ROOT = f"{Path(mybert.__file__).resolve().parent}/"
@@ -56,17 +56,13 @@ def entered_by(command: list[str]) -> Counter[str]:
 @pytest.mark.parametrize(
     ("command", "functions", "files", "configs"),
     [
-        ("predict MODEL DATA --output OUT.csv --use_cpu", 292, 43, 2),
+        ("predict MODEL DATA --output OUT.csv --use_cpu", 259, 35, 2),
         (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 525, 64, 2),
     ],
     ids=lambda value: value.split()[0] if isinstance(value, str) else None,
 )
-def test_commands_take_short_paths(command, functions, files, configs, tmp_path, tokenizer, text_file):
-    config = MyBertConfig(
-        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
-    )
-    MyBertForSequenceClassification(config).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
+def test_commands_take_short_paths(command, functions, files, configs, tmp_path, tiny_model, text_file):
+    tiny_model(tmp_path / "model", MyBertForSequenceClassification)
     (tmp_path / "rows.csv").write_text("text\nthe cat\na dog sat\nit was happy\n")
     places = {"MODEL": tmp_path / "model", "DATA": tmp_path / "rows.csv", "TEXT": text_file}
 

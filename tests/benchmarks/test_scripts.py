@@ -11,7 +11,6 @@ from mybert.pretraining import build_token_store
 
 SCRIPTS = {path.stem for path in (Path(__file__).parents[2] / "benchmarks" / "scripts").glob("[a-z]*.py")}
 
-
 slow = pytest.mark.slow
 # Flags, and what must be shown.
 RUNS = [
@@ -80,7 +79,6 @@ def test_checkpoints(run, monkeypatch, tmp_path):
     ("command", "sentence"),
     [
         ("conversion_speed --folder nowhere", "nowhere"),
-        ("finetuning_tasks nowhere --data nowhere --output_dir out", "data_dir is 'nowhere/glue/CoLA', which is no"),
         ("gpu_report --sizes tiny --sections training --tests nowhere.xml", "nowhere.xml: No such file"),
         ("many_ranks nowhere --tokenizer TOKENIZER", "There is no token store nowhere."),
         ("prediction_speed --model TOKENIZER --data nowhere.tsv", "nowhere.tsv: No such file or directory."),
@@ -158,48 +156,6 @@ def test_cost_of_quantized_weights(run, model, tmp_path):
     assert rows[0][1] in ("0.00", "50.00", "100.00") and rows[0][2] == rows[3][2] == "100.00" and rows[0][5] == "1.00"
     assert [row[1] for row in rows[:3]] == [row[1] for row in rows[3:6]]
     assert float(rows[1][3]) == pytest.approx(float(rows[0][3]) / 2, abs=0.1)
-
-
-SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"]
-
-
-@pytest.fixture
-def task_data(tmp_path):
-    folder = tmp_path / "data"
-    for name in ("glue/STS-B", "glue/MRPC", "ner/wnut17"):
-        (folder / name).mkdir(parents=True)
-    pairs = [(SENTENCES[row % 4], SENTENCES[row // 4]) for row in range(16)]
-    scores = ["sentence1\tsentence2\tscore", *(f"{a}\t{b}\t{5.0 * (a == b)}" for a, b in pairs)]
-    same = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *(f"{int(a == b)}\t1\t2\t{a}\t{b}" for a, b in pairs)]
-    for split in ("train", "dev"):
-        (folder / "glue" / "STS-B" / f"{split}.tsv").write_text("\n".join(scores) + "\n")
-        (folder / "glue" / "MRPC" / f"{split}.tsv").write_text("\n".join(same) + "\n")
-    for split in ("train", "dev", "test"):
-        (folder / "ner" / "wnut17" / f"{split}.conll").write_text("Ada B-person\nsat O\n\n" * 6)
-    return folder
-
-
-@pytest.mark.slow
-def test_finetuning_tasks_makes_three_tables_once(run, tiny_model, task_data, tmp_path, capsys):
-    model = tiny_model(tmp_path / "model", num_hidden_layers=4)
-    flags = ["--data", task_data, "--output_dir", tmp_path / "runs", "--tasks", "MRPC", "--seeds", 2, "--max_steps", 1]
-    shown = run("finetuning_tasks", model, *flags)
-    rows = [line.split("|")[1].strip() for line in shown.splitlines() if line.startswith("| ")]
-    tables = [row for row in rows if ":" in row or row == "task, metric"]
-    assert tables == ["task, metric", "STS-B: what learns", "WNUT-17: features of the frozen encoder"]
-    assert "MRPC, f1" in rows and rows.count("everything") == 1 and "concat_last_four" in rows
-    assert shown.count("mybert finetune ") == 4 + 5 + 1
-
-    with pytest.raises(SystemExit) as ended:
-        run("finetuning_tasks", model, *flags[:-1], 2)
-    assert ended.value.code == 2
-    assert "holds a run with other settings (max_steps was 1, is 2)" in capsys.readouterr().err
-
-    again = run("finetuning_tasks", model, *flags)
-    assert "mybert finetune " not in again
-    assert [line for line in again.splitlines() if line.startswith("|")] == [
-        line for line in shown.splitlines() if line.startswith("|")
-    ]
 
 
 @pytest.mark.slow

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from mybert import cli
-from mybert.command_line.closings import say_closing
 from mybert.command_line.command_table import Closing
+from mybert.command_line.console import say_closing
 from mybert.conversion.verification import OnnxReport
 from mybert.hub_card import PushArguments
 from mybert.pretraining.filtering import FilterReport

@@ -97,6 +97,19 @@ class ModelArguments:
             "task is 'sst'; expected one of cola, sst2.",
             "task is 'sst'; expected one of cola, sst2. Did you mean sst2?",
         ),
+        *(
+            (said, f"{said}{meant}")
+            for said, meant in (
+                ("f has no column 'labels' in row 2; its columns are 'text', 'Label'.", " Did you mean Label?"),
+                (
+                    "f has no column 'txt' and 'lable'; its columns are 'text', 'label', ...; choose which to read.",
+                    " Did you mean text? Did you mean label?",
+                ),
+                ("f has no 'Text', only 'id', 'text'; name it with --text_column.", " Did you mean text?"),
+                ("f has no 'text', only 'id'; name it with --text_column.", ""),
+                ("f has no column 'text'; its columns are 'id', ....", ""),
+            )
+        ),
         ("algorithm is 'bp', expected 'bpe'.", "algorithm is 'bp', expected 'bpe'."),
         ("layout is 'compct'; expected 'google' or 'compact'.", None),
         ("number is 'abc'; expected a whole number.", "number is 'abc'; expected a whole number."),

@@ -6,10 +6,9 @@ import typing
 from dataclasses import fields
 
 import pytest
-import torch
 from transformers import HfArgumentParser, TrainingArguments
 
-from mybert import MyBertConfig, MyBertForSequenceClassification, cli
+from mybert import MyBertForSequenceClassification, cli
 from mybert.command_line.flags import is_as_transformers_has_it
 from mybert.files.options import Group, contradicting
 
@@ -67,13 +66,8 @@ def made(name, folder, **settings):
 
 
 @pytest.fixture(scope="module")
-def teacher(tmp_path_factory, tokenizer):
-    folder = tmp_path_factory.mktemp("teacher")
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    torch.manual_seed(0)
-    MyBertForSequenceClassification(MyBertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
+def teacher(tmp_path_factory, tiny_model):
+    return str(tiny_model(tmp_path_factory.mktemp("teacher"), MyBertForSequenceClassification))
 
 
 @pytest.mark.parametrize("name", BASES)

@@ -81,7 +81,7 @@ def test_a_flag_has_one_help():
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_flags_are_shown_once_and_explained(name):
-    parser = CommandParser(name, cli.COMMANDS[name], cli.COMMANDS[name].load()[0])
+    parser = CommandParser(name)
     for action in parser.flags:
         assert action.help, action.dest
         shown = [flag for flag in action.option_strings if flag.startswith("--")]
@@ -110,13 +110,13 @@ def test_usage_shows_the_values_that_may_lead_and_which_are_several():
         "bench": "",
     }
     for name, values in expected.items():
-        usage = CommandParser(name, cli.COMMANDS[name], cli.COMMANDS[name].load()[0]).format_usage()
+        usage = CommandParser(name).format_usage()
         assert " ".join(usage.split()) == " ".join(f"usage: mybert {name} {values} [flags]".split())
 
 
 def test_a_flag_with_another_meaning_is_in_the_group_of_its_command():
     for name, title in (("attention", "Picture"), ("convert google", "Conversion")):
-        text = CommandParser(name, cli.COMMANDS[name], cli.COMMANDS[name].load()[0]).format_help()
+        text = CommandParser(name).format_help()
         assert re.search(rf"^{title}:(\n  .*)*\n  --head ", text, re.MULTILINE)
 
 
@@ -124,7 +124,7 @@ def test_a_flag_with_another_meaning_is_in_the_group_of_its_command():
 def test_help_fits_a_terminal_and_begins_with_a_call_that_is_right(name, monkeypatch):
     command = cli.COMMANDS[name]
     monkeypatch.setenv("COLUMNS", "80")
-    parser = CommandParser(name, command, command.load()[0])
+    parser = CommandParser(name)
     for text in (parser.format_help(), parser.full_help(every_flag=True)):
         assert max(map(len, text.splitlines())) <= 80
         assert "\n  mybert " in text.partition("Example:")[2][:12]
@@ -136,7 +136,7 @@ def test_help_fits_a_terminal_and_begins_with_a_call_that_is_right(name, monkeyp
 
 def test_help_shows_what_matters_from_day_to_day(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    parser = CommandParser("pretrain", cli.COMMANDS["pretrain"], cli.COMMANDS["pretrain"].load()[0])
+    parser = CommandParser("pretrain")
     short, full = parser.format_help(), parser.full_help(every_flag=True)
     assert len(short.splitlines()) < 224
     shown = [set(re.findall(r"^  (--\w+)", text, re.MULTILINE)) for text in (short, full)]
@@ -157,7 +157,7 @@ def test_what_a_command_requires_is_refused_without_it(name):
     command = cli.COMMANDS[name]
     arguments_class, _ = command.load()
     if any(getattr(field, "required", None) for field in dataclasses.fields(arguments_class)):
-        with pytest.raises(ValueError, match=r"not set|is empty"):
+        with pytest.raises(ValueError, match=r"not set|neither .* is set|is empty"):
             arguments_class()
 
 
@@ -182,8 +182,7 @@ def test_what_a_command_requires_is_refused_without_it(name):
 def test_a_flag_takes_the_place_of_what_a_recipe_says_instead(recipe, flags, expected, tmp_path):
     (tmp_path / "recipe.yaml").write_text(recipe)
     arguments = ["--config", str(tmp_path / "recipe.yaml"), *flags.split(), "--output_dir", "out"]
-    command = cli.COMMANDS["pretrain"]
-    found = parse_flags("pretrain", command, command.load()[0], arguments)
+    found = parse_flags("pretrain", arguments)
     assert {name: getattr(found, name) for name in expected} == expected
 
 
@@ -201,8 +200,7 @@ def test_a_flag_takes_the_place_of_what_a_recipe_says_instead(recipe, flags, exp
 def test_so_it_does_in_fine_tuning(recipe, flags, expected, tmp_path):
     (tmp_path / "recipe.yaml").write_text(f"train_file: t.tsv\n{recipe}")
     arguments = ["m", "--config", str(tmp_path / "recipe.yaml"), *flags.split(), "--output_dir", "out"]
-    command = cli.COMMANDS["finetune"]
-    found = parse_flags("finetune", command, command.load()[0], arguments)
+    found = parse_flags("finetune", arguments)
     assert {name: getattr(found, name) for name in expected} == expected
 
 
@@ -210,8 +208,7 @@ def test_a_switch_that_may_be_unset_needs_no_value():
     """As in scripts that pass `--load_best_model_at_end` to transformers' parser."""
     flags = ["m", "--train_file", "t.tsv", "--output_dir", "out", "--validation_split", "0.1"]
     switches = ["disable_tqdm", "load_best_model_at_end", "greater_is_better"]
-    command = cli.COMMANDS["finetune"]
-    found = parse_flags("finetune", command, command.load()[0], [*flags, *(f"--{name}" for name in switches)])
+    found = parse_flags("finetune", [*flags, *(f"--{name}" for name in switches)])
     assert all(getattr(found, name) is True for name in switches)
 
 
@@ -226,9 +223,8 @@ def test_settings_that_exclude_each_other_are_refused_in_one_place(tmp_path, cap
     ("flags", "expected"),
     [("--bf16", True), ("--bf16 true", True), ("--bf16 False", False), ("--bf16 auto", "auto"), ("", False)],
 )
-def test_a_switch_that_may_be_left_to_the_command(flags, expected, monkeypatch):
-    command = cli.COMMANDS["pretrain"]
-    parser = CommandParser("pretrain", command, command.load()[0])
+def test_a_switch_that_may_be_left_to_the_command(flags, expected):
+    parser = CommandParser("pretrain")
     assert vars(parser.parse_args(flags.split()))["bf16"] == expected
     with pytest.raises(ValueError, match=r"'atuo' \(choose from True, False, auto\)\. Did you mean auto"):
         parser.parse_args(["--bf16", "atuo"])

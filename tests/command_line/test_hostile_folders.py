@@ -48,6 +48,7 @@ COMMANDS = {
 }
 READS_NO_TOKENIZER = {"convert bert", "convert onnx", "convert to-bert", "convert to-google"}
 WITHOUT_WEIGHTS = {"curves", "data"}
+TAKES_LONG = {"adapt", "convert onnx", "distill", "finetune", "glue", "pretrain", "prune"}
 
 
 @pytest.fixture(scope="module")
@@ -250,8 +251,14 @@ def plant(folder, mark):
     (folder / "trainer_state.json").write_text(json.dumps({"log_history": [{"step": 1, "loss": 1.0}]}))
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("kind", ["mybert", "bert", "evil", "pickled"])
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    [
+        pytest.param(kind, name, marks=[pytest.mark.slow] if kind == "bert" and name in TAKES_LONG else [])
+        for kind in ("mybert", "bert", "evil", "pickled")
+        for name in COMMANDS
+    ],
+)
 def test_no_command_runs_what_a_model_folder_holds(kind, command, folders, desk, capsys):
     mark = desk / "mark"
     of_tasks = ("distill", "evaluate", "finetune", "glue", "predict", "prune")

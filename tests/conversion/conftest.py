@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 import mybert
 from mybert.conversion import convert_google_checkpoint, key_map, read_tensor_bundle, write_tensor_bundle
@@ -70,6 +71,24 @@ def change_config():
         (folder / "config.json").write_text(json.dumps(config))
 
     return change
+
+
+@pytest.fixture(scope="session")
+def save_old_bert(save_model, change_config):
+    """Save a BERT like `bert-base-uncased`, a masked LM by name with all of pretraining; gives its weights."""
+
+    def save(folder):
+        save_model(folder, "pretraining", library=transformers)
+        change_config(folder, architectures=["BertForMaskedLM"])
+        weights = load_file(folder / "model.safetensors")
+        old = {  # names, and a buffer, of before 2020
+            name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): value
+            for name, value in (weights | {"bert.embeddings.position_ids": torch.arange(24)[None]}).items()
+        }
+        save_file(old, folder / "model.safetensors", metadata={"format": "pt"})
+        return weights
+
+    return save
 
 
 @pytest.fixture(scope="session")

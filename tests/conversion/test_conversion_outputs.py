@@ -33,8 +33,13 @@ CONVERSIONS = {
 
 
 @pytest.mark.parametrize("name", CONVERSIONS)
-def test_what_is_there_stays_without_overwrite(model_dir, tmp_path, name):
+def test_a_place_in_use_and_what_is_there_are_left_alone(model_dir, tmp_path, name):
     convert = CONVERSIONS[name]
+    (tmp_path / "out").mkdir()
+    in_use = locked(tmp_path / "out", within=name == "to-google")
+    with in_use, pytest.raises(BusyError, match=f"process {os.getpid()}"):
+        convert(model_dir, tmp_path, verify=False)
+    assert contents(tmp_path) == {}
     convert(model_dir, tmp_path, verify=False)
     before = contents(tmp_path)
     with pytest.raises(ValueError, match="pass --overwrite"):
@@ -52,17 +57,6 @@ def test_a_model_is_not_replaced_by_what_is_made_of_it(model_dir, tmp_path):
             with pytest.raises(ValueError, match="would be both read and written; name another place"):
                 convert(tmp_path / "own" / "model", output, overwrite=True)
     assert contents(tmp_path) == before
-
-
-@pytest.mark.parametrize("name", CONVERSIONS)
-def test_a_place_in_use_is_left_alone(model_dir, tmp_path, name):
-    (tmp_path / "out").mkdir()
-    with (
-        locked(tmp_path / "out", within=name == "to-google"),
-        pytest.raises(BusyError, match=f"process {os.getpid()}"),
-    ):
-        CONVERSIONS[name](model_dir, tmp_path, verify=False)
-    assert contents(tmp_path) == {}
 
 
 @pytest.mark.parametrize("existing", [False, True])

@@ -217,19 +217,6 @@ def test_a_head_that_is_not_there_is_newly_initialised_and_said_so(tmp_path, cap
     assert not torch.equal(other, weights["classifier.weight"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"head": "chatbot"}, "'chatbot': is unknown; expected one of pretraining"),
-        ({"labels": ["a", "b"]}, "has 3 labels in the checkpoint, but 2 names"),
-        ({"head": "encoder", "labels": ["a", "b"]}, "has no labels to name"),
-    ],
-)
-def test_heads_that_do_not_fit(tmp_path, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        convert_google_checkpoint(TF1 / "classifier", tmp_path / "model", **arguments)
-
-
 # --- optimizer -------------------------------------------------------------------------------------------------------
 
 

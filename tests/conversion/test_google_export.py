@@ -97,14 +97,8 @@ def test_a_korean_model_comes_back_with_its_tokens(tmp_path, save_model, pieces)
     assert before.tokenize("가 나다 W40") == after.tokenize("가 나다 W40") == ["가", "[UNK]", "w40"]
 
 
-def test_weights_that_the_head_does_not_use(tmp_path, save_model, change_config):
-    """Like `bert-base-uncased`: a masked LM by name that holds all of pretraining, and a buffer of before 2020."""
-    save_model(tmp_path / "model", "pretraining")
-    to_transformers_bert(tmp_path / "model", tmp_path / "bert")
-    weights = load_file(tmp_path / "bert" / "model.safetensors")
-    old = weights | {"bert.embeddings.position_ids": torch.arange(24)[None]}
-    save_file(old, tmp_path / "bert" / "model.safetensors", metadata={"format": "pt"})
-    change_config(tmp_path / "bert", architectures=["BertForMaskedLM"])
+def test_weights_that_the_head_does_not_use(tmp_path, save_old_bert):
+    weights = save_old_bert(tmp_path / "bert")
     report = export_google_checkpoint(tmp_path / "bert", tmp_path / "out" / "m")
     assert report.verification.ok and report.head == "masked-lm"
     assert report.ignored == {
@@ -115,6 +109,8 @@ def test_weights_that_the_head_does_not_use(tmp_path, save_model, change_config)
     pooler = weights["bert.pooler.dense.weight"].numpy()
     assert pooler.any() and np.array_equal(written["bert/pooler/dense/kernel"], pooler.T)
     assert not any(name.startswith("cls/seq_relationship") for name in written)
+    gains = weights["bert.embeddings.LayerNorm.weight"].numpy()
+    assert np.array_equal(written["bert/embeddings/LayerNorm/gamma"], gains)
     weights["bert.encoder.layer.0.output.dense.bias"][0] += 1
     save_file(weights, tmp_path / "bert" / "model.safetensors", metadata={"format": "pt"})
     assert not verify_conversion(tmp_path / "out", tmp_path / "bert").ok
@@ -182,13 +178,9 @@ def test_half_precision_is_widened(tmp_path, save_model):
     ("spoil", "message"),
     [
         (lambda f, change: (f / "model.safetensors").unlink(), "There is no model.safetensors"),
-        (lambda f, change: (f / "model.safetensors").write_bytes(b"\0" * 50), "cannot be read"),
-        (lambda f, change: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "only pickled weights"),
-        (lambda f, change: (f / "config.json").unlink(), "There is no config.json"),
         (lambda f, change: change(f, model_type="gpt2"), "model_type 'gpt2', expected 'mybert' or 'bert'"),
         (lambda f, change: change(f, architectures=["MyBertForPoetry"]), "MyBertForPoetry"),
         (lambda f, change: change(f, architectures=None), "architectures in config.json is None"),
-        (lambda f, change: change(f, num_hidden_layers=3), "num_hidden_layers is 3, but the weights have 2"),
         (lambda f, change: change(f, num_hidden_layers=10**9), "num_hidden_layers is 1000000000, but"),
     ],
 )
@@ -199,15 +191,6 @@ def test_broken_model_folders(tmp_path, spoil, message, save_model, change_confi
         export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m")
     with pytest.raises((FileNotFoundError, ValueError), match=message):
         to_transformers_bert(tmp_path / "model", tmp_path / "bert")
-
-
-def test_shards_outside_the_folder_are_refused(tmp_path, save_model):
-    save_model(tmp_path / "model", "encoder")
-    shutil.move(tmp_path / "model" / "model.safetensors", tmp_path / "outside.safetensors")
-    index = {"weight_map": {"embeddings.LayerNorm.bias": "../outside.safetensors"}}
-    (tmp_path / "model" / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ValueError, match="no weight_map that names files of its folder"):
-        export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m")
 
 
 def test_transformers_agrees_with_the_whole_journey(tmp_path, converted):
@@ -224,7 +207,7 @@ def test_transformers_agrees_with_the_whole_journey(tmp_path, converted):
 
 
 def test_every_form_of_a_folder_gives_the_same_checkpoint(tmp_path, save_model):
-    """Of transformers, in shards, with the index of earlier shards, with names of before 2020."""
+    """Of transformers, in shards, and with the index of earlier shards."""
     model = save_model(tmp_path / "model", "pretraining")
     export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m", verify=False)
     expected = (tmp_path / "out" / "m.data-00000-of-00001").read_bytes()
@@ -237,12 +220,6 @@ def test_every_form_of_a_folder_gives_the_same_checkpoint(tmp_path, save_model):
     shutil.copytree(tmp_path / "shards", tmp_path / "whole again")
     model.save_pretrained(tmp_path / "whole again")  # which takes the parts away, but not their index
     assert (tmp_path / "whole again" / "model.safetensors.index.json").is_file()
-    shutil.copytree(tmp_path / "model", tmp_path / "old")
-    old = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value
-        for name, value in load_file(tmp_path / "model" / "model.safetensors").items()
-    }
-    save_file(old, tmp_path / "old" / "model.safetensors", metadata={"format": "pt"})
-    for name in ("bert", "shards", "whole again", "old"):
+    for name in ("bert", "shards", "whole again"):
         assert export_google_checkpoint(tmp_path / name, tmp_path / name / "out" / "m").verification.ok
         assert (tmp_path / name / "out" / "m.data-00000-of-00001").read_bytes() == expected, name

@@ -39,11 +39,17 @@ def write_classifier(save_model):
     return write
 
 
-def test_googles_classifier_gets_googles_order(converted):
-    folder, report = converted("classifier", task="mnli")
-    config = AutoConfig.from_pretrained(folder)
-    assert [config.id2label[row] for row in range(3)] == ["contradiction", "entailment", "neutral"]
-    assert any("Google's order of mnli" in decision for decision in report.decisions)
+@pytest.mark.parametrize(
+    ("options", "names", "said"),
+    [
+        ({"task": "mnli"}, ["contradiction", "entailment", "neutral"], "Google's order of mnli"),
+        ({}, ["LABEL_0", "LABEL_1", "LABEL_2"], "the 3 classes have no names; --task ("),
+    ],
+)
+def test_classes_of_googles_classifier(converted, options, names, said):
+    folder, report = converted("classifier", **options)
+    (decision,) = [line for line in report.decisions if line.startswith("labels: ")]
+    assert said in decision and AutoConfig.from_pretrained(folder).id2label == dict(enumerate(names))
 
 
 def test_a_classifier_goes_out_and_comes_back_by_name(tmp_path, write_classifier):
@@ -98,16 +104,11 @@ def test_what_is_written_is_said(tmp_path, names, said, write_classifier):
     assert (stored == model.classifier.bias.detach().numpy()[order or [0, 1, 2]]).all()
 
 
-def test_classes_without_names_are_said(converted):
-    folder, report = converted("classifier")
-    (decision,) = [line for line in report.decisions if line.startswith("labels: ")]
-    assert "have no names" in decision and "--task" in decision and "--labels" in decision
-    assert AutoConfig.from_pretrained(folder).id2label == {row: f"LABEL_{row}" for row in range(3)}
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"head": "chatbot"}, "'chatbot': is unknown; expected one of pretraining"),
+        ({"labels": ["a", "b"]}, "has 3 labels in the checkpoint, but 2 names"),
         ({"task": "rte"}, "expected cola, mnli, mrpc, xnli"),
         ({"task": "mrpc"}, r"has 3 labels in the checkpoint, but 2 names were given \(0, 1\)"),
         ({"task": "mnli", "labels": ["a", "b", "c"]}, "both were given"),

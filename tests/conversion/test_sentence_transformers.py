@@ -1,37 +1,27 @@
 """A model of sentence-transformers keeps its pooling, normalisation and prompts in every conversion of folders."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
-import torch
 
-from mybert import MyBertConfig, MyBertModel, MyBertTokenizer
+from mybert import MyBertModel
 from mybert.conversion import export_google_checkpoint, from_transformers_bert, to_transformers_bert
 
 sentence_transformers = pytest.importorskip("sentence_transformers")
 
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "quick", "brown", "fox", "query", ":"]
-TEXTS = ["a quick fox", "brown brown", "query", "a fox a fox a quick brown fox"]
+TEXTS = ["the cat sat", "bread bread", "it", "a cat a cat a happy cat on a mat"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, tiny_model):
     """A MyBERT folder that sentence-transformers pools by the maximum, normalises and prompts."""
     from sentence_transformers import SentenceTransformer, models
 
     path = tmp_path_factory.mktemp("sentences")
-    torch.manual_seed(0)
-    sizes = {"vocab_size": len(PIECES), "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    model = MyBertModel(MyBertConfig(**sizes, intermediate_size=24, max_position_embeddings=32))
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
-    model.save_pretrained(path / "plain")
-    (path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
-    MyBertTokenizer(path / "vocab.txt", do_lower_case=True).save_pretrained(path / "plain")
+    tiny_model(path / "plain", MyBertModel, initializer_range=0.5)
     modules = [models.Transformer(str(path / "plain")), models.Pooling(16, pooling_mode="max"), models.Normalize()]
-    model = SentenceTransformer(modules=modules, prompts={"query": "query : "}, device="cpu")
+    model = SentenceTransformer(modules=modules, prompts={"query": "it was "}, device="cpu")
     model.save(str(path / "model"))
     return path / "model"
 
@@ -40,7 +30,7 @@ def vectors(folder):
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(str(folder), device="cpu")
-    assert model.prompts["query"] == "query : "
+    assert model.prompts["query"] == "it was "
     return np.concatenate([model.encode(TEXTS), model.encode(TEXTS, prompt_name="query")])
 
 
@@ -77,13 +67,3 @@ def test_a_second_conversion_replaces_the_first(folder, tmp_path):
 def test_google_has_no_place_for_it(folder, tmp_path):
     report = export_google_checkpoint(folder, tmp_path / "google" / "m", allow_other_activation=True)
     assert any("sentence-transformers' files are left out" in decision for decision in report.decisions)
-
-
-def test_modules_elsewhere_are_refused(folder, tmp_path):
-    shutil.copytree(folder, tmp_path / "evil")
-    modules = json.loads((tmp_path / "evil" / "modules.json").read_text())
-    modules[1]["path"] = "../secrets"
-    (tmp_path / "evil" / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ValueError, match="expected folders within"):
-        to_transformers_bert(tmp_path / "evil", tmp_path / "bert")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["evil"]

@@ -7,11 +7,9 @@ import string
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import BertConfig, BertForPreTraining
+from transformers import BertForPreTraining
 
 from mybert import (
-    MyBertConfig,
     MyBertForMultipleChoice,
     MyBertForPreTraining,
     MyBertForQuestionAnswering,
@@ -21,7 +19,6 @@ from mybert import (
 )
 from mybert.conversion import export_google_checkpoint
 from mybert.finetuning import TASKS
-from mybert.finetuning.tasks.registry import task_record
 from mybert.hub_card import CardContent, write_card
 from mybert.pretraining import build_token_store, read_documents
 
@@ -130,7 +127,7 @@ def files() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def stand_ins(tmp_path_factory, documents) -> Path:
+def stand_ins(tmp_path_factory, documents, tiny_model) -> Path:
     """A folder with everything that readers are told to bring."""
     folder = tmp_path_factory.mktemp("stand_ins")
     for name, content in files().items():
@@ -155,19 +152,9 @@ def stand_ins(tmp_path_factory, documents) -> Path:
     for name in ("tokens.safetensors", "store.safetensors"):
         build_token_store(read_documents([folder / "corpus"]), tokenizer, folder / name)
 
-    def save(model_class, labels, path):
-        config_class = BertConfig if model_class is BertForPreTraining else MyBertConfig
-        named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
-        config = config_class(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **SIZE, **named)
-        task = path.name.removeprefix("my-")
-        if task in TASKS:
-            config.finetuned_for = task_record(task, TASKS[task])
-        model_class(config).save_pretrained(path)
-        tokenizer.save_pretrained(path)
-
-    torch.manual_seed(0)
     for name, (model_class, labels) in MODELS.items():
-        save(model_class, labels, folder / name)
+        task = name.removeprefix("my-") if name.removeprefix("my-") in TASKS else None
+        tiny_model(folder / name, model_class, labels=labels, task=task, words=tokenizer, **SIZE)
         if model_class is not BertForPreTraining:  # every recipe ends with a card
             write_card(folder / name, CardContent(name=Path(name).name))
 
@@ -178,6 +165,7 @@ def stand_ins(tmp_path_factory, documents) -> Path:
     export_google_checkpoint(folder / "my-bert", google / "bert_model.ckpt")
     shutil.make_archive(str(folder / google.name), "zip", google.parent, google.name)
     mnli = tmp_path_factory.mktemp("of_google") / "model"
-    save(MyBertForSequenceClassification, ("contradiction", "entailment", "neutral"), mnli)
+    classes = ("contradiction", "entailment", "neutral")
+    tiny_model(mnli, MyBertForSequenceClassification, labels=classes, words=tokenizer, **SIZE)
     export_google_checkpoint(mnli, folder / "my_mnli_checkpoint" / "model.ckpt-36815")
     return folder

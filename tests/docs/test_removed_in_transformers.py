@@ -51,7 +51,7 @@ def test_the_page_has_what_missing_modules_say(module):
     assert said_by(f"import {module}") == f"ModuleNotFoundError: No module named '{module}'"
 
 
-def test_the_page_has_what_wrong_arguments_say(tmp_path):
+def test_the_page_has_what_wrong_arguments_say():
     messages = re.findall(r"`(TypeError: (\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)')`", PAGE)
     assert {class_name for _, class_name, _ in messages} == {"Trainer", "TrainingArguments"}
     for message, class_name, argument in messages:

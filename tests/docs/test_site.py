@@ -1,9 +1,6 @@
 """The documentation site: all pages, the search and the reference are built, and broken links fail the build."""
 
 import json
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,11 +13,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def site(tmp_path_factory, run_python):
     folder = tmp_path_factory.mktemp("site")
-    build = [sys.executable, ROOT / "docs" / "build_site.py", "--site-dir", folder]
-    built = subprocess.run(build, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
+    run_python(ROOT / "docs" / "build_site.py", "--site-dir", folder)
     return folder
 
 
@@ -71,15 +66,13 @@ def test_the_reference_has_the_public_names(entries):
         ("![no picture](missing.png)", False),
     ],
 )
-def test_what_leads_nowhere_ends_the_build(tmp_path, text, is_right):
+def test_what_leads_nowhere_ends_the_build(tmp_path, text, is_right, run_python):
     pages = tmp_path / "pages"
     pages.mkdir()
     (pages / "index.md").write_text(text)
     (pages / "other.md").write_text("# A heading\n")
     inherited = f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: pages\nsite_dir: html\n"
     (tmp_path / "mkdocs.yml").write_text(inherited + "plugins: [search]\nnav: [index.md, other.md]\n")
-    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", tmp_path / "mkdocs.yml"]
-    built = subprocess.run(build, capture_output=True, text=True)
-    assert (built.returncode == 0) is is_right, built.stderr
+    build = ("-m", "mkdocs", "build", "--strict", "--config-file", tmp_path / "mkdocs.yml")
+    built = run_python(*build, status=0 if is_right else 1)
     assert is_right or "WARNING" in built.stderr
-    shutil.rmtree(pages)

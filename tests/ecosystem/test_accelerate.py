@@ -7,7 +7,7 @@ from accelerate.hooks import ModelHook, SequentialHook, add_hook_to_module
 from accelerate.state import AcceleratorState, GradientState
 
 import mybert
-from mybert import MyBertForMaskedLM, MyBertForSequenceClassification
+from mybert import MyBertForSequenceClassification
 
 HEADS = ["MyBertModel", *(name for name in mybert.__all__ if name.startswith("MyBertFor"))]
 
@@ -108,5 +108,4 @@ def test_accumulation_gathering_and_saving(load, make_batch, outputs_of, tmp_pat
 
 def test_tied_weights_stay_tied_when_loaded_by_a_device_map(load):
     model = load("MyBertForMaskedLM", device_map="auto")
-    assert isinstance(model, MyBertForMaskedLM)
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight

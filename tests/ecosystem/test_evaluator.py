@@ -17,32 +17,20 @@ SENTENCES = ["the cat sat on a mat .", "a dog ran", "it was a very happy tree", 
 LABELS = ["B-PER", "I-PER", "O"]
 
 
-def test_text_classification(model_dir):
-    folder = str(model_dir("MyBertForSequenceClassification"))
-    classify = pipeline("text-classification", model=folder, device="cpu")
-    predicted = [LABELS.index(answer["label"]) for answer in classify(SENTENCES)]
-    wrong = (predicted[0] + 1) % 3
-    data = datasets.Dataset.from_dict({"text": SENTENCES, "label": [wrong, *predicted[1:]]})
-    found = evaluate.evaluator("text-classification").compute(
-        folder, data, metric=load("accuracy"), label_mapping={name: number for number, name in enumerate(LABELS)}
-    )
-    assert found["accuracy"] == 0.75
-    assert found["latency_in_seconds"] > 0
-
-
-def test_a_model_and_several_metrics(model_dir, tokenizer):
+def test_text_classification(model_dir, tokenizer):
+    """By a folder, and by a model with several metrics."""
     folder = str(model_dir("MyBertForSequenceClassification"))
     classify = pipeline("text-classification", model=folder, device="cpu")
     predicted = [LABELS.index(answer["label"]) for answer in classify(SENTENCES)]
     data = datasets.Dataset.from_dict({"text": SENTENCES, "label": [(predicted[0] + 1) % 3, *predicted[1:]]})
-    found = evaluate.evaluator("text-classification").compute(
-        MyBertForSequenceClassification.from_pretrained(folder),
-        data,
-        tokenizer=tokenizer,
-        metric=evaluate.combine([load("accuracy"), load("matthews_correlation")]),
-        label_mapping={name: number for number, name in enumerate(LABELS)},
-    )
-    assert found["accuracy"] == 0.75 and "matthews_correlation" in found
+    numbers = {name: number for number, name in enumerate(LABELS)}
+    several = evaluate.combine([load("accuracy"), load("matthews_correlation")])
+    model = MyBertForSequenceClassification.from_pretrained(folder)
+    for given, metric, more in ((folder, load("accuracy"), {}), (model, several, {"tokenizer": tokenizer})):
+        evaluator = evaluate.evaluator("text-classification")
+        found = evaluator.compute(given, data, metric=metric, label_mapping=numbers, **more)
+        assert found["accuracy"] == 0.75 and found["latency_in_seconds"] > 0
+    assert "matthews_correlation" in found
 
 
 def test_token_classification(model_dir):

@@ -101,6 +101,21 @@ def test_quotes_of_other_tsv_files_are_part_of_the_text(tmp_path, lines, caplog)
     assert "quotes are part of the text" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", 'text;label\n"a, b";1\n'),
+        ("t.csv", 'text\tlabel\n"a, b"\t1\n'),
+        ("t.csv", "text|label\na, b|1\n"),
+        ("t.tsv", 'text,label\n"a, b",1\n'),
+        ("t.tsv", " text ; label\na, b;1\n"),  # blanks around names
+    ],
+)
+def test_read_rows_finds_the_separator_of_columns(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    assert read_rows(tmp_path / name) == [{"text": "a, b", "label": "1"}]
+
+
 def test_a_quote_over_several_lines_of_one_column_is_an_error(tmp_path):
     (tmp_path / "t.tsv").write_text('text\nplain\n"a fine film\nb\nc film"\nd\n')
     with pytest.raises(ValueError, match=r"t.tsv, line 3: a quote opens here and closes in line 5; expected a .csv"):
@@ -145,9 +160,9 @@ def test_only_colas_test_file_has_a_header(tmp_path):
         ("t.csv", 'text\nb\n"a', r"t.csv, line 3: not CSV \(a quote is never closed\)"),
         ("t.csv", 'text,label\n"a\nb",1,2\n', r"t.csv, line 2: 3 fields; expected 2 \(text, label\)"),
         ("t.csv", "text,label,text\na,1,b\n", r"t.csv has 2 columns named 'text'; expected a name for each column"),
-        ("t.csv", "text;label\na;1\n", r"t.csv has one column, 'text;label'; expected commas .* not semicolons"),
-        ("t.csv", "text\tlabel\na\t1\n", r"t.csv has one column, .*; expected commas .* not tabs"),
-        ("t.tsv", "text,label\na,1\n", r"t.tsv has one column, 'text,label'; expected tabs .* not commas"),
+        ("t.csv", "text;label\na;1;2\n", r"t.csv has one column, 'text;label'; expected commas .*, or semicolons"),
+        ("t.csv", 'text;label\na;1\n"b;2\n', r"t.csv, line 3: not CSV \(a quote is never closed\)"),
+        ("t.tsv", "text,label\na\n", r"t.tsv has one column, 'text,label'; expected tabs .*, or commas"),
         ("t.txt", "text", r"t.txt ends in .txt; expected a .csv, .tsv, .jsonl, .json, .ndjson or .parquet file"),
         ("t", "text", r"ends in nothing"),
         ("t.csv", "", r"t.csv holds no rows"),
@@ -214,3 +229,46 @@ def test_conll_columns_and_documents(tmp_path):
     assert "tags" not in read_rows(path, conll=True)[0]
     path.write_text("New York\tB-LOC\nis\tO\n")
     assert read_rows(path, conll=True)[0]["tokens"] == ["New York", "is"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "tokens", "tags"),
+    [
+        # The tag of the second line occurs in no other; the others are a hashtag and a number sign.
+        (["# doc1", "#fun O", "it B-X", "# O"], ["#fun", "it", "#"], ["O", "B-X", "O"]),
+        (["## klue-1\ta text", "#\tO", "a\tB-X", "b\tO"], ["#", "a", "b"], ["O", "B-X", "O"]),
+        (["#\thttp://x", "# id 1\tdomain=en", "EU NNP B-NP B-ORG"], ["EU"], ["B-ORG"]),
+        (["# a comment", "#fun", "is"], ["#fun", "is"], None),
+        (["#\tO"], ["#"], ["O"]),
+    ],
+)
+def test_read_conll_leaves_out_comments(tmp_path, lines, tokens, tags, caplog):
+    caplog.set_level("INFO", "mybert")
+    (tmp_path / "t.conll").write_text("\n".join(lines))
+    (row,) = read_rows(tmp_path / "t.conll", conll=True)
+    assert (row["tokens"], row.get("tags")) == (tokens, tags)
+    left_out = len(lines) - len(tokens)
+    assert caplog.messages == [f"{tmp_path}/t.conll: left out: comments ({left_out})."] * bool(left_out)
+
+
+CONLL_U = """# newdoc id = 1
+# text = vámonos
+1-2 vámonos _ _ _ _ _ _ _ _
+1 vamos ir VERB V _ 0 root _ _
+2 nos nosotros PRON P _ 1 obj _ _
+2.1 x _ _ _ _ _ _ _ _
+
+# newdoc id = 2
+1 al al ADP A _ 0 root _ _
+"""
+
+
+def test_read_conll_u_has_words_and_parts_of_speech(tmp_path, caplog):
+    caplog.set_level("INFO", "mybert")
+    path = tmp_path / "t.conllu"
+    lines = [line if line.startswith("#") else line.replace(" ", "\t") for line in CONLL_U.splitlines()]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    first, second = read_rows(path, conll=True)
+    assert first["tokens"] == ["vamos", "nos"] and first["tags"] == ["VERB", "PRON"] and first["4"] == ["V", "P"]
+    assert second["tokens"] == ["al"] and second["document"] == first["document"] + 1
+    assert caplog.messages == [f"{path}: left out: comments (3), ranges of words (1), empty nodes (1)."]

@@ -72,7 +72,11 @@ MEGABYTE = 1 << 20
         ("ab한".encode()[:-1], 2),
         (b"a" * (MEGABYTE - 1) + b"\xed\x95" + b"b", MEGABYTE - 1),
         (bytes(range(32)) * 10, r"a\.txt looks like a binary file or UTF-16 \(zero byte at offset 0\)"),
-        ("text".encode("utf-16-le"), r"offset 1\).*--encoding"),
+        ("text".encode("utf-16-le"), r"offset 1\).*--encoding utf-16-le"),
+        ("text".encode("utf-16-be"), r"offset 0\).*--encoding utf-16-be"),
+        ("한국어".encode("utf-16"), "byte-order mark of UTF-16; read it with --encoding utf-16"),
+        ("한국어 글".encode("cp949"), "with --encoding cp949 or cp1252"),
+        ("café crème".encode("cp1252"), "with --encoding cp1252"),
     ],
 )
 def test_what_is_no_text_is_an_error_with_its_offset(tmp_path, data, message):

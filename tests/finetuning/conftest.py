@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from mybert import (
-    MyBertConfig,
     MyBertForMultipleChoice,
     MyBertForQuestionAnswering,
     MyBertForSequenceClassification,
@@ -21,7 +20,6 @@ from mybert import (
 )
 from mybert.finetuning import TASKS, FinetuningArguments
 from mybert.finetuning.tasks import classification
-from mybert.finetuning.tasks.registry import task_record
 from mybert.finetuning.training import run as training_run
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
@@ -50,28 +48,27 @@ def texts() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory, tokenizer: MyBertTokenizer, texts: list[str]) -> Path:
+def models(tmp_path_factory: pytest.TempPathFactory, tokenizer: MyBertTokenizer, texts: list[str], tiny_model) -> Path:
     """Folders by task of fine-tuned models with random weights, large enough that predictions differ."""
     folder = tmp_path_factory.mktemp("models")
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    sizes |= {"vocab_size": len(tokenizer), "initializer_range": 0.5, "max_position_embeddings": 64}
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64}
+    sizes |= {"initializer_range": 0.5, "max_position_embeddings": 64}
+    more = {
+        "squad": {"max_length": 32, "doc_stride": 4},
+        "squad_v2": {"max_length": 32, "doc_stride": 4},
+        "multilabel": {"max_length": 16, "thresholds": {"a": 0.9, "b": 0.1}},
+    }
     for name, (model_class, labels) in HEADS.items():
-        torch.manual_seed(1)
-        numbers = {label: number for number, label in enumerate(labels)}
-        config = MyBertConfig(**sizes, id2label=dict(enumerate(labels)), label2id=numbers)
-        config.problem_type = getattr(TASKS[name], "problem", None)
-        config.finetuned_for = task_record(name, TASKS[name]) | {"max_length": 16}
-        if name.startswith("squad"):
-            config.finetuned_for |= {"max_length": 32, "doc_stride": 4}
-        if name == "multilabel":
-            config.finetuned_for |= {"thresholds": {"a": 0.9, "b": 0.1}}
-        model = model_class(config)
-        if name == "sst2":  # both classes must occur
-            with torch.no_grad():
-                batch = tokenizer(texts, padding=True, return_tensors="pt")
-                model.classifier.bias -= model.eval()(**batch).logits.mean(0)
-        model.save_pretrained(folder / name)
-        tokenizer.save_pretrained(folder / name)
+
+        def change(model: Any, name: str = name) -> None:
+            model.config.finetuned_for |= more.get(name, {"max_length": 16})
+            if name == "sst2":  # both classes must occur
+                with torch.no_grad():
+                    batch = tokenizer(texts, padding=True, return_tensors="pt")
+                    model.classifier.bias -= model.eval()(**batch).logits.mean(0)
+
+        problem = {"problem_type": getattr(TASKS[name], "problem", None)}
+        tiny_model(folder / name, model_class, labels=labels, task=name, seed=1, change=change, **sizes, **problem)
     return folder
 
 
@@ -113,18 +110,41 @@ def short_run(tmp_path: Path, pretrained: Path) -> Callable[..., FinetuningArgum
     return make
 
 
-@pytest.fixture
-def reviews(tmp_path: Path) -> dict[str, str]:
-    """Training and validation files of 48 and 16 texts, whose label depends on one of their words."""
-    rows = [
-        f"the {noun} was {word} {end}\t{'good' if word in ('happy', 'fish') else 'bad'}"
+@pytest.fixture(scope="session")
+def rows() -> list[tuple[str, str]]:
+    """48 texts and labels, which depend on one of the words."""
+    return [
+        (f"the {noun} was {word} {end}", "good" if word in ("happy", "fish") else "bad")
         for noun in ("cat", "dog", "tree", "mat")
         for word in ("happy", "sad", "fish", "under")
         for end in ("today", "very", "and")
     ]
-    for name, lines in (("train", rows), ("dev", rows[::3])):
-        (tmp_path / f"{name}.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
-    return {"train_file": str(tmp_path / "train.tsv"), "validation_file": str(tmp_path / "dev.tsv")}
+
+
+@pytest.fixture
+def reviews(tmp_path: Path, rows: list[tuple[str, str]]) -> dict[str, str]:
+    """Training and validation files of `rows` and of every third of them."""
+    files = {"train_file": tmp_path / "train.tsv", "validation_file": tmp_path / "dev.tsv"}
+    for path, chosen in zip(files.values(), (rows, rows[::3]), strict=True):
+        path.write_text("\n".join("\t".join(row) for row in (("text", "label"), *chosen)) + "\n")
+    return {name: str(path) for name, path in files.items()}
+
+
+@pytest.fixture
+def log_history(tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+    """Reads what the run of a name logged."""
+    return lambda name="out": json.loads((tmp_path / name / "trainer_state.json").read_text())["log_history"]
+
+
+@pytest.fixture
+def same_weights(tmp_path: Path) -> Callable[..., None]:
+    """Asserts that the runs of two names have the same weights, bit for bit."""
+
+    def compare(one: str, other: str) -> None:
+        first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in (one, other))
+        assert first == second
+
+    return compare
 
 
 @pytest.fixture

@@ -110,7 +110,7 @@ def test_what_is_no_adapter_for_the_model_is_refused(arguments, tmp_path, conten
     assert not (tmp_path / "out").exists()
 
 
-def test_without_peft_one_sentence_says_what_to_install(arguments, tmp_path, pretrained, monkeypatch, capsys):
+def test_without_peft_one_sentence_says_what_to_install(arguments, pretrained, monkeypatch, capsys):
     given = arguments()
     monkeypatch.setitem(sys.modules, "peft", None)
     flags = ["finetune", str(pretrained), "--train_file", given.train_file, "--output_dir", given.output_dir]

@@ -55,44 +55,48 @@ class MapStyle(torch.utils.data.Dataset):
 def from_file(tmp_path_factory, pretrained):
     """The result of fine-tuning on a file."""
     folder = tmp_path_factory.mktemp("file")
-    (folder / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
-    (folder / "dev.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS[::3]))
-    files = {"train_file": str(folder / "train.jsonl"), "validation_file": str(folder / "dev.jsonl")}
-    out = folder / "out"
-    return mybert.finetune(model=pretrained, **files, output_dir=out, **SETTINGS), out
+    files = {"train_file": folder / "train.jsonl", "validation_file": folder / "dev.jsonl"}
+    for path, rows in zip(files.values(), (ROWS, ROWS[::3]), strict=True):
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return mybert.finetune(model=pretrained, **files, output_dir=folder / "out", **SETTINGS), folder / "out"
 
 
-def test_card_has_no_example_of_pages(tmp_path, pretrained):
+@pytest.fixture
+def tune(tmp_path, pretrained):
+    """Fine-tune on data, into the folder `out` or another by name."""
+
+    def run(data, name="out", **settings):
+        return mybert.finetune(model=pretrained, train_file=data, output_dir=tmp_path / name, **SETTINGS | settings)
+
+    return run
+
+
+def test_card_has_no_example_of_pages(tmp_path, tune):
     long = [{"text": "the cat sat " * 400, "label": "good"}, {"text": "the dog ran " * 400, "label": "bad"}]
     for name, rows, count in (("a", [*ROWS[:4], *long], 3), ("b", long, 0)):
-        folder = tmp_path / name
-        found = mybert.finetune(model=pretrained, train_file=rows, output_dir=folder, max_steps=1, **SETTINGS)
-        assert len(found["examples"]) == count and (folder / "README.md").stat().st_size < 10_000
+        assert len(tune(rows, name, max_steps=1)["examples"]) == count
+        assert (tmp_path / name / "README.md").stat().st_size < 10_000
 
 
 @pytest.mark.parametrize("kind", ["frame", "dataset", "rows", "tuples", "map_style"])
-def test_every_kind_of_data_teaches_as_a_file_does(tmp_path, pretrained, from_file, kind):
+def test_every_kind_of_data_teaches_as_a_file_does(tmp_path, tune, from_file, kind):
     metrics, folder = from_file
-    train, validation = frames(ROWS)[kind], frames(ROWS[::3])[kind]
     out = tmp_path / "out"
-    data = {"train_file": train, "validation_file": validation}
-    found = mybert.finetune(model=pretrained, **data, output_dir=out, **SETTINGS)
+    found = tune(frames(ROWS)[kind], validation_file=frames(ROWS[::3])[kind])
     assert found | {"examples": []} == metrics | {"examples": []}
     assert (out / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
-    data = frames(ROWS[::3])[kind]
-    measured = mybert.evaluate(out, data, use_cpu=True)
+    measured = mybert.evaluate(out, frames(ROWS[::3])[kind], use_cpu=True)
     assert measured == mybert.evaluate(folder, str(folder.parent / "dev.jsonl"), use_cpu=True)
     assert measured["accuracy"] == metrics["accuracy"]
     assert "in memory" in (out / "README.md").read_text()
 
 
-def test_other_data_is_refused_and_the_same_goes_on(tmp_path, pretrained):
+def test_other_data_is_refused_and_the_same_goes_on(tmp_path, tune):
     pandas = pytest.importorskip("pandas", reason="a data frame is pandas'")
     frame = pandas.DataFrame(ROWS)
 
     def finetune(frame, **settings):
-        settings = SETTINGS | {"save_strategy": "epoch", "output_dir": tmp_path / "out", "overwrite": False} | settings
-        return mybert.finetune(model=pretrained, train_file=frame, validation_file={"dev": frame[:6]}, **settings)
+        return tune(frame, validation_file={"dev": frame[:6]}, save_strategy="epoch", **settings)
 
     first = finetune(frame)
     record = json.loads((tmp_path / "out" / "run.json").read_text())
@@ -108,21 +112,19 @@ def test_other_data_is_refused_and_the_same_goes_on(tmp_path, pretrained):
     assert arguments.train_file == "train_file"  # not the rows
 
 
-def test_several_validation_sets_have_names(tmp_path, pretrained):
+def test_several_validation_sets_have_names(tmp_path, tune):
     datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
     sets = datasets.DatasetDict(easy=datasets.Dataset.from_list(ROWS[:6]), hard=datasets.Dataset.from_list(ROWS[6:]))
-    metrics = mybert.finetune(
-        model=pretrained, train_file=ROWS, validation_file=sets, output_dir=tmp_path / "out", **SETTINGS
-    )
+    metrics = tune(ROWS, validation_file=sets)
     assert {"easy_accuracy", "hard_accuracy"} <= metrics.keys()
     found = mybert.evaluate(tmp_path / "out", sets, use_cpu=True)
     assert found["hard_accuracy"] == metrics["hard_accuracy"]
 
 
-def test_classes_of_a_data_set_have_its_names(tmp_path, pretrained):
+def test_classes_of_a_data_set_have_its_names(tmp_path, tune):
     datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
     data = datasets.Dataset.from_list(ROWS).cast_column("label", datasets.ClassLabel(names=["bad", "good"]))
-    mybert.finetune(model=pretrained, train_file=data, output_dir=tmp_path / "out", **SETTINGS | {"max_steps": 1})
+    tune(data, max_steps=1)
     assert json.loads((tmp_path / "out" / "config.json").read_text())["label2id"] == {"bad": 0, "good": 1}
 
     tags = datasets.Sequence(datasets.ClassLabel(names=["O", "B-X"]))
@@ -134,35 +136,32 @@ def test_classes_of_a_data_set_have_its_names(tmp_path, pretrained):
 
 @pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1"), ("LABEL_bad", "LABEL_good")])
 @pytest.mark.parametrize("task", ["classification", "tagging"])
-def test_classes_may_be_called_as_transformers_calls_those_without_a_name(tmp_path, pretrained, task, names):
+def test_classes_may_be_called_as_transformers_calls_those_without_a_name(tmp_path, tune, task, names):
     rows = [("a cat", names[0]), ("a dog", names[1])] * 4
     if task == "tagging":
         rows = [(text.split(), [name, names[0]]) for text, name in rows]
-    settings = SETTINGS | {"max_steps": 1, "task": task}
-    mybert.finetune(model=pretrained, train_file=rows, output_dir=tmp_path / "out", **settings)
+    tune(rows, task=task, max_steps=1)
     metrics = mybert.evaluate(tmp_path / "out", rows, use_cpu=True, predictions_dir=tmp_path)
     (file,) = tmp_path.glob("predictions.*")
     again = evaluate_model(EvaluateArguments(task=task, data=rows, predictions=str(file)))
     assert again["accuracy"] == metrics["accuracy"]
 
 
-def test_test_data_has_labels_in_all_rows_or_in_none(tmp_path, pretrained):
+def test_test_data_has_labels_in_all_rows_or_in_none(tune):
     for lacking in (0, 3):
         rows = [dict(row) for row in ROWS]
         rows[lacking]["label"] = None
         with pytest.raises(ValueError, match=f"test_file has no label in row {lacking + 1}"):
-            mybert.finetune(model=pretrained, train_file=ROWS, test_file=rows, output_dir=tmp_path / "out", **SETTINGS)
+            tune(ROWS, test_file=rows)
 
 
-def test_pairs_and_tags_as_tuples(tmp_path, pretrained):
-    pairs = [((row["text"], "the mat"), row["label"]) for row in ROWS]
-    settings = SETTINGS | {"max_steps": 1}
-    mybert.finetune(model=pretrained, train_file=pairs, output_dir=tmp_path / "pairs", **settings)
+def test_pairs_and_tags_as_tuples(tmp_path, tune):
+    tune([((row["text"], "the mat"), row["label"]) for row in ROWS], "pairs", max_steps=1)
     assert json.loads((tmp_path / "pairs" / "config.json").read_text())["finetuned_for"]["text_pair_column"]
     (answer,) = mybert.predict(tmp_path / "pairs", [("the cat", "a dog")], use_cpu=True)
     assert answer["label"] in ("good", "bad")
     tagged = [(row["text"].split(), ["O", "B-X", "O", "O", "O"]) for row in ROWS]
-    mybert.finetune(model=pretrained, task="tagging", train_file=tagged, output_dir=tmp_path / "tags", **settings)
+    tune(tagged, "tags", task="tagging", max_steps=1)
     assert "f1" in mybert.evaluate(tmp_path / "tags", tagged, use_cpu=True)
 
 
@@ -177,9 +176,9 @@ def test_pairs_and_tags_as_tuples(tmp_path, pretrained):
         (iter(()), r"^train_file holds no rows"),
     ],
 )
-def test_mistakes_name_the_argument(tmp_path, pretrained, data, message):
+def test_mistakes_name_the_argument(tmp_path, tune, data, message):
     with pytest.raises(ValueError, match=message) as found:
-        mybert.finetune(model=pretrained, train_file=data, output_dir=tmp_path / "out", use_cpu=True)
+        tune(data)
     assert len(str(found.value)) < 500
     assert not (tmp_path / "out").exists()
 

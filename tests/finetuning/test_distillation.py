@@ -11,9 +11,7 @@ from safetensors.numpy import load_file
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, kl_div, log_softmax, softmax
 from transformers import (
     AutoModelForSequenceClassification,
-    BertConfig,
     BertForSequenceClassification,
-    DistilBertConfig,
     DistilBertForSequenceClassification,
     pipeline,
 )
@@ -29,19 +27,21 @@ from mybert import (
     MyBertTokenizer,
 )
 from mybert.finetuning import DistillationArguments, distill
-from mybert.finetuning.distillation import teacher as teacher_module
+from mybert.finetuning.distillation import trainer as teacher_module
 from mybert.finetuning.distillation.run import Distillation
-from mybert.finetuning.distillation.teacher import SOFT_TARGETS, init_embeddings_from_teacher
 from mybert.finetuning.distillation.trainer import (
     LAYER_LOSSES,
     PROJECTIONS,
+    SOFT_TARGETS,
     DistillationLoss,
     LayerLosses,
+    init_embeddings_from_teacher,
     relation_heads,
 )
 from mybert.finetuning.tasks.task import WINDOW_WEIGHT
 
 NAN = float("nan")
+CLASSES = ("bad", "fair", "good")
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 SIZE |= {"initializer_range": 0.4}  # with the usual small weights all texts have almost the same logits
 NOUNS, VERBS = ("cat", "dog", "tree", "mat", "fish", "bread"), ("sat", "ran", "slept", "ate")
@@ -50,35 +50,27 @@ TEXTS = [f"the {noun} {verb} {end}" for noun in NOUNS for verb in VERBS for end 
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory, tokenizer):
+def folders(tmp_path_factory, tokenizer, tiny_model):
     """Teachers and students by name, with the same vocabulary, and a student with another."""
-    names = {0: "bad", 1: "fair", 2: "good"}
-    classes = {"id2label": names, "label2id": {name: number for number, name in names.items()}}
-    tags = {"id2label": {0: "O", 1: "B-PET"}, "label2id": {"O": 0, "B-PET": 1}}
-    regression = {"num_labels": 1, "problem_type": "regression"}
-    several = {**classes, "problem_type": "multi_label_classification"}
-    made = {
-        "teacher": (MyBertForSequenceClassification, MyBertConfig, classes, tokenizer),
-        "bert": (BertForSequenceClassification, BertConfig, classes, tokenizer),
-        "several": (MyBertForSequenceClassification, MyBertConfig, several, tokenizer),
-        "value": (MyBertForSequenceClassification, MyBertConfig, regression, tokenizer),
-        "tagger": (MyBertForTokenClassification, MyBertConfig, tags, tokenizer),
-        "answers": (MyBertForQuestionAnswering, MyBertConfig, {}, tokenizer),
-        "choices": (MyBertForMultipleChoice, MyBertConfig, {}, tokenizer),
-        "plain": (MyBertModel, MyBertConfig, {}, tokenizer),
-    }
     words = [word for word in tokenizer.get_vocab() if word.isalpha() and word not in ("cat", "dog", "tree")]
     pieces = ["c", "d", "t", "##a", "##t", "##o", "##g", "##r", "##e"]
     other = MyBertTokenizer(vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces, *sorted(words)])
-    made["other_words"] = (MyBertModel, MyBertConfig, {}, other)
-    paths = {}
-    for number, (name, (kind, config, fields, words_of)) in enumerate(made.items()):
-        paths[name] = tmp_path_factory.mktemp(name) / name
-        torch.manual_seed(number)
-        model = kind(config(vocab_size=len(words_of), **SIZE, **fields))
-        model.save_pretrained(paths[name])
-        words_of.save_pretrained(paths[name])
-    return {name: str(path) for name, path in paths.items()}
+    classes = {"labels": CLASSES}
+    made = {
+        "teacher": (MyBertForSequenceClassification, classes),
+        "bert": (BertForSequenceClassification, classes),
+        "several": (MyBertForSequenceClassification, classes | {"problem_type": "multi_label_classification"}),
+        "value": (MyBertForSequenceClassification, {"num_labels": 1, "problem_type": "regression"}),
+        "tagger": (MyBertForTokenClassification, {"labels": ("O", "B-PET")}),
+        "answers": (MyBertForQuestionAnswering, {}),
+        "choices": (MyBertForMultipleChoice, {}),
+        "plain": (MyBertModel, {}),
+        "other_words": (MyBertModel, {"words": other}),
+    }
+    return {
+        name: str(tiny_model(tmp_path_factory.mktemp(name) / name, kind, seed=number, **SIZE, **fields))
+        for number, (name, (kind, fields)) in enumerate(made.items())
+    }
 
 
 @pytest.fixture
@@ -279,13 +271,11 @@ def test_choices_of_other_lengths_have_the_teachers_logits(arguments, folders, t
     assert "accuracy" in distill(arguments(teacher="choices", student="plain", **data))
 
 
-def test_classes_stand_in_the_order_of_the_student(arguments, folders, tmp_path, tokenizer):
-    names = {0: "good", 1: "bad", 2: "fair"}
-    config = MyBertConfig(vocab_size=len(tokenizer), **SIZE, id2label=names, label2id={n: i for i, n in names.items()})
-    MyBertForSequenceClassification(config).save_pretrained(tmp_path / "tuned")
-    tokenizer.save_pretrained(tmp_path / "tuned")
-    run = training_data(arguments(teacher="bert", student=str(tmp_path / "tuned"), train_file=labelled()))
-    assert run.labels.names == ("good", "bad", "fair")
+def test_classes_stand_in_the_order_of_the_student(arguments, folders, tmp_path, tiny_model):
+    names = ("good", "bad", "fair")
+    tuned = tiny_model(tmp_path / "tuned", MyBertForSequenceClassification, labels=names, **SIZE)
+    run = training_data(arguments(teacher="bert", student=str(tuned), train_file=labelled()))
+    assert run.labels.names == names
     assert run.train.inputs["labels"][:3] == [0, 1, 2]
     assert np.allclose(run.train.inputs["soft_targets"], direct(folders["bert"], TEXTS[:24])[:, [2, 0, 1]], atol=1e-5)
 
@@ -300,7 +290,7 @@ def test_windows_of_a_text_have_its_pooled_logits(arguments):
 
 
 @pytest.mark.parametrize("model", ["several", "value", "answers"])
-def test_other_tasks_are_learnt_from_labels_and_from_texts_without(arguments, model, tmp_path, capsys):
+def test_other_tasks_are_learnt_from_labels_and_from_texts_without(arguments, model, tmp_path, log_history):
     data = {
         "several": ([{"text": text, "labels": ["good"][: n % 2]} for n, text in enumerate(TEXTS[:16])], unlabelled()),
         "value": ([{"text": text, "score": n / 8} for n, text in enumerate(TEXTS[:16])], unlabelled()),
@@ -312,8 +302,7 @@ def test_other_tasks_are_learnt_from_labels_and_from_texts_without(arguments, mo
     rows, texts = data[model]
     settings = {"validation_file": rows} if model != "several" else {}
     result = distill(arguments(teacher=model, student="plain", train_file=rows, unlabelled=texts, **settings))
-    history = json.loads((tmp_path / "out" / "trainer_state.json").read_text())["log_history"]
-    losses = [entry["loss"] for entry in history if "loss" in entry]
+    losses = [entry["loss"] for entry in log_history() if "loss" in entry]
     assert losses and np.isfinite(losses).all()
     assert set(result["teacher"]) <= set(result)
     assert bool(result["teacher"]) == bool(settings)
@@ -323,6 +312,16 @@ def test_other_tasks_are_learnt_from_labels_and_from_texts_without(arguments, mo
 
 
 # Layers
+
+
+def relation_by_hand(models_and_states, part, heads):
+    """The divergence between teacher and student of how the last layer's queries, keys or values compare."""
+    tables = []
+    for model, states in models_and_states:
+        vectors = getattr(model.base_model.encoder.layer[-1].attention.self, part)(states)[0]
+        pieces = vectors.chunk(heads, dim=1)
+        tables.append([softmax(piece @ piece.T / piece.shape[1] ** 0.5, -1) for piece in pieces])
+    return sum((p * (p / q).log()).sum(-1).mean() / heads for p, q in zip(*tables, strict=True))
 
 
 @pytest.mark.parametrize("places", [(0, 2), (0, 1, 3, 4)])
@@ -345,16 +344,8 @@ def test_layer_losses_are_those_made_by_hand(tokenizer, places):
         right = teacher(**single, output_hidden_states=True).hidden_states
         learnt = zip(maps, own, [right[place] for place in places], strict=True)
         states = sum(((map_(state) - wanted) ** 2).mean() for map_, state, wanted in learnt) / len(places)
-        relations = 0.0
-        for name in ("query", "key", "value"):
-            tables = []
-            for model, states_in in ((teacher, right[-2]), (student, own[-2])):
-                part = getattr(model.base_model.encoder.layer[-1].attention.self, name)(states_in)[0]
-                size = part.shape[1] // 4
-                pieces = [part[:, head * size : (head + 1) * size] for head in range(4)]
-                tables.append([softmax(piece @ piece.T / size**0.5, -1) for piece in pieces])
-            for p, q in zip(*tables, strict=True):
-                relations = relations + (p * (p / q).log()).sum(-1).mean() / 4
+        both = ((teacher, right[-2]), (student, own[-2]))
+        relations = sum(relation_by_hand(both, name, 4) for name in ("query", "key", "value"))
         torch.testing.assert_close(expected, 2 * states + 3 * relations, atol=1e-4, rtol=1e-4)
     found.sum().backward()
     assert all(parameter.grad.abs().sum() > 0 for parameter in maps.parameters())
@@ -380,13 +371,8 @@ def test_attention_is_learnt_head_by_head(folders, tokenizer):
         said = [model(**single, output_attentions=True, output_hidden_states=True) for model in (student, teacher)]
         q, p = (outputs.attentions[-1][0] for outputs in said)
         wanted = (p * (p / q).log()).sum(-1).mean()
-        tables = []
-        for model, outputs in zip((student, teacher), said, strict=True):
-            values = model.base_model.encoder.layer[-1].attention.self.value(outputs.hidden_states[-2])[0]
-            pieces = values.chunk(SIZE["num_attention_heads"], dim=1)
-            tables.append([softmax(piece @ piece.T / piece.shape[1] ** 0.5, -1) for piece in pieces])
-        for q, p in zip(*tables, strict=True):
-            wanted = wanted + (p * (p / q).log()).sum(-1).mean() / SIZE["num_attention_heads"]
+        both = [(model, outputs.hidden_states[-2]) for model, outputs in zip((student, teacher), said, strict=True)]
+        wanted = wanted + relation_by_hand(both[::-1], "value", SIZE["num_attention_heads"])
         torch.testing.assert_close(expected, wanted, atol=1e-5, rtol=1e-4)
 
 
@@ -455,7 +441,7 @@ def test_a_kill_while_the_teacher_speaks_costs_a_part(arguments, tmp_path, monke
 
 
 @pytest.mark.parametrize("layers", [{}, {"hidden_state_weight": 1.0, "relation_weight": 0.5}])
-def test_a_killed_training_goes_on_bit_for_bit(arguments, tmp_path, monkeypatch, killed_at, layers):
+def test_a_killed_training_goes_on_bit_for_bit(arguments, tmp_path, monkeypatch, killed_at, same_weights, layers):
     settings = {"teacher": "teacher", "student": "plain", "train_file": labelled(), "unlabelled": unlabelled()}
     settings |= {"save_strategy": "steps", "save_steps": 2, **layers}
     distill(arguments("whole", **settings))
@@ -463,14 +449,13 @@ def test_a_killed_training_goes_on_bit_for_bit(arguments, tmp_path, monkeypatch,
         distill(arguments(**settings))
     monkeypatch.setattr(teacher_module, "network_outputs", lambda *given: pytest.fail("computes again"))
     distill(arguments(**settings))
-    whole, out = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "out"))
-    assert whole == out
+    same_weights("whole", "out")
     _, loading = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not loading["unexpected_keys"] and not loading["missing_keys"]
 
 
 @pytest.mark.slow
-def test_a_student_comes_near_its_teacher_on_texts_without_labels(tmp_path, tokenizer, arguments):
+def test_a_student_comes_near_its_teacher_on_texts_without_labels(tmp_path, tokenizer):
     pets = ("cat", "dog", "fish")
     kinds = [{"text": text, "label": "pet" if text.split()[1] in pets else "thing"} for text in TEXTS]
     torch.manual_seed(0)
@@ -495,17 +480,17 @@ def test_a_student_comes_near_its_teacher_on_texts_without_labels(tmp_path, toke
     assert "distilled from pets" in (student / "README.md").read_text()
 
 
-def test_a_new_student_has_the_teachers_words_and_classes_and_begins_by_its_seed(arguments, folders, tmp_path):
-    weights = []
+def test_a_new_student_has_the_teachers_words_and_classes_and_begins_by_its_seed(
+    arguments, folders, tmp_path, same_weights
+):
     for name in "01":
         distill(arguments(name, teacher="bert", student="3x192", train_file=labelled(), max_steps=1))
-        weights.append((tmp_path / name / "model.safetensors").read_bytes())
-    assert weights[0] == weights[1]
+    same_weights("0", "1")
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "0")
     config = model.config
     assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (3, 192, 3)
     assert config.intermediate_size == 768
-    assert model.config.id2label == {0: "bad", 1: "fair", 2: "good"}
+    assert model.config.id2label == dict(enumerate(CLASSES))
     assert (
         MyBertTokenizer.from_pretrained(tmp_path / "0").get_vocab()
         == MyBertTokenizer.from_pretrained(folders["bert"]).get_vocab()
@@ -571,28 +556,20 @@ def test_a_teacher_beside_its_student_runs_in_the_precision_of_the_training(argu
 
 
 @pytest.mark.parametrize("settings", [{}, {"hidden_state_weight": 1.0, "relation_weight": 1.0}])
-def test_a_teacher_may_be_of_another_architecture(arguments, tmp_path, tokenizer, settings):
-    names = {0: "bad", 1: "fair", 2: "good"}
-    size = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32, "initializer_range": 0.4}
-    config = DistilBertConfig(
-        vocab_size=len(tokenizer), **size, id2label=names, label2id={name: number for number, name in names.items()}
-    )
-    torch.manual_seed(0)
-    model = DistilBertForSequenceClassification(config).eval()
-    model.save_pretrained(tmp_path / "teacher")
-    tokenizer.save_pretrained(tmp_path / "teacher")
-    run = training_data(arguments(teacher=str(tmp_path / "teacher"), student="plain", train_file=labelled(4)))
+def test_a_teacher_may_be_of_another_architecture(arguments, tmp_path, tokenizer, tiny_model, log_history, settings):
+    teacher = tiny_model(tmp_path / "teacher", DistilBertForSequenceClassification, labels=CLASSES, **SIZE)
+    run = training_data(arguments(teacher=str(teacher), student="plain", train_file=labelled(4)))
+    model = DistilBertForSequenceClassification.from_pretrained(teacher).eval()
     with torch.no_grad():
         batch = tokenizer(TEXTS[:4], padding=True, return_tensors="pt")
         said = model(batch["input_ids"], batch["attention_mask"]).logits
     assert np.allclose(run.train.inputs["soft_targets"], said, atol=1e-5)
-    settings |= {"teacher": str(tmp_path / "teacher"), "output_dir": str(tmp_path / "run"), "max_steps": 2}
-    distill(arguments(student="tiny", train_file=labelled(), **settings))
-    state = json.loads((tmp_path / "run" / "trainer_state.json").read_text())
-    assert all(np.isfinite(entry["loss"]) for entry in state["log_history"] if "loss" in entry)
+    distill(arguments("run", teacher=str(teacher), student="tiny", train_file=labelled(), max_steps=2, **settings))
+    losses = [entry["loss"] for entry in log_history("run") if "loss" in entry]
+    assert losses and np.isfinite(losses).all()
 
 
-def test_a_folder_that_is_called_like_a_size_is_told_of(arguments, folders, tmp_path, monkeypatch, caplog):
+def test_a_folder_that_is_called_like_a_size_is_told_of(arguments, tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     distill(arguments(teacher="bert", student="tiny", train_file=labelled(), max_steps=1, output_dir="tiny"))
     again = {"teacher": "bert", "train_file": labelled(), "max_steps": 1}
@@ -662,7 +639,7 @@ def test_what_cannot_be_is_refused_before_anything_runs(arguments, tmp_path, mes
     assert not (tmp_path / "out").exists()
 
 
-def test_only_some_tasks_can_be_distilled(arguments, folders):
+def test_only_some_tasks_can_be_distilled(arguments):
     settings = arguments(teacher="teacher", student="tiny", train_file=labelled())
     run = Distillation(replace_task(settings))
     with pytest.raises(ValueError, match="task is 'fill_mask'; distillation is for classification, regression"):

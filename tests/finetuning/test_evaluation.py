@@ -148,7 +148,7 @@ def test_evaluate_mistakes(tmp_path, monkeypatch, rte, pretrained, finetuned, na
         evaluate_model(arguments(tmp_path, name if name and "predictions" not in settings else rte, **settings))
 
 
-def test_a_model_knows_its_task_columns_and_length(tmp_path, rte, finetuned, monkeypatch):
+def test_a_model_knows_its_task_columns_and_length(tmp_path, rte, finetuned):
     """Also after loading, saving elsewhere and converting it."""
     folder = tmp_path / "moved"
     MyBertForSequenceClassification.from_pretrained(finetuned[0]).save_pretrained(folder)
@@ -253,7 +253,7 @@ def test_classes_of_mnli_without_names_are_nobodys(tmp_path, mnli, changed, name
         evaluate_model(arguments(tmp_path, data, task="mnli", model=str(tmp_path / "out")))
 
 
-def test_a_model_without_a_record_is_measured_on_both_texts(tmp_path, mnli):
+def test_a_model_without_a_record_is_measured_on_both_texts(mnli):
     """As `predict` reads them: the first text alone gives other classes."""
     assert not hasattr(AutoConfig.from_pretrained(mnli[0]), TASK_RECORD)
     rows = [{"text": first, "text_pair": second} for first, second, _ in mnli[1]]
@@ -279,7 +279,7 @@ def test_the_name_of_a_head_is_found_behind_any_name_of_a_model():
     assert head_name("RoFormerModel") == head_name("BertLMHeadModel") == ""
 
 
-def test_starting_from_a_finetuned_model(tmp_path, rte, finetuned, capsys):
+def test_starting_from_a_finetuned_model(tmp_path, finetuned, capsys):
     rows = ["text\tlabel", "a cat\tx", "a dog\ty", "a tree\tz"]
     (tmp_path / "three.tsv").write_text("\n".join(rows) + "\n")
     flags = ["finetune", "--model", str(finetuned[0]), "--train_file", str(tmp_path / "three.tsv"), "--output_dir"]
@@ -311,7 +311,7 @@ def test_a_head_of_another_kind_with_layers_of_the_same_name_is_left_out(finetun
     assert torch.equal(model.bert.embeddings.word_embeddings.weight, before.bert.embeddings.word_embeddings.weight)
 
 
-def test_a_finetuned_model_keeps_the_order_of_its_classes(tmp_path, rte, finetuned):
+def test_a_finetuned_model_keeps_the_order_of_its_classes(tmp_path, finetuned):
     model = MyBertForSequenceClassification.from_pretrained(finetuned[0])
     model.config.id2label = {0: "y", 1: "x"}
     model.save_pretrained(tmp_path / "turned")

@@ -9,7 +9,7 @@ import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from mybert import MyBertConfig, MyBertForPreTraining, MyBertModel
+from mybert import MyBertModel
 from mybert.finetuning import (
     FEATURES,
     TABLE_7,
@@ -29,15 +29,8 @@ TEXTS = ["the cat sat on the mats", "a dog ||| fish and bread", "tree"]
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory, tokenizer):
-    folder = tmp_path_factory.mktemp("encoder")
-    config = MyBertConfig(
-        vocab_size=len(tokenizer), hidden_size=8, num_hidden_layers=5, num_attention_heads=2, intermediate_size=16
-    )
-    torch.manual_seed(0)
-    MyBertForPreTraining(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+def encoder(tmp_path_factory, tiny_model):
+    return tiny_model(tmp_path_factory.mktemp("encoder"), hidden_size=8, num_hidden_layers=5)
 
 
 @pytest.fixture
@@ -144,13 +137,10 @@ def test_lone_surrogates_are_unknown_characters_in_features(encoder, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def short(tmp_path_factory, tokenizer):
+def short(tmp_path_factory, tiny_model):
     """An encoder that reads at most 16 tokens."""
     folder = tmp_path_factory.mktemp("encoder") / "short"
-    size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    MyBertModel(MyBertConfig(vocab_size=len(tokenizer), max_position_embeddings=16, **size)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return tiny_model(folder, MyBertModel, hidden_size=8, max_position_embeddings=16)
 
 
 def test_texts_longer_than_the_model_reads_are_cut_and_counted(short, tmp_path):
@@ -203,21 +193,15 @@ def test_mistakes_in_extraction(settings, message, encoder, text_file, tmp_path)
 
 WORDS = {"cat": "B-A", "dog": "B-A", "mats": "B-P", "tree": "B-P"}
 SENTENCES = [f"the {noun} was {end}".split() for noun in (*WORDS, "fish") for end in ("happy", "sad", "under")]
+TAGGED = [(words, [WORDS.get(word, "O") for word in words]) for words in SENTENCES]
 
 
 @pytest.fixture
-def tagging(short_run, tmp_path, encoder):
-    lines = [[f"{word}\t{WORDS.get(word, 'O')}" for word in words] for words in SENTENCES]
-    path = tmp_path / "train.conll"
-    path.write_text("\n\n".join("\n".join(sentence) for sentence in lines) + "\n")
-    defaults = {"task": "ner", "model": str(encoder), "train_file": str(path), "validation_file": str(path)}
+def tagging(short_run, encoder):
+    defaults = {"task": "ner", "model": str(encoder), "train_file": TAGGED, "validation_file": TAGGED}
     defaults |= {"approach": "features", "lstm_size": 16, "learning_rate": 1e-2, "num_train_epochs": 100}
     defaults |= {"per_device_train_batch_size": 4, "save_strategy": "no", "eval_strategy": "no"}
-
-    def make(**settings):
-        return short_run(**defaults | settings)
-
-    return make
+    return lambda **settings: short_run(**defaults | settings)
 
 
 @pytest.mark.slow
@@ -228,9 +212,8 @@ def test_a_tagger_learns_on_frozen_features(tagging, tmp_path, encoder):
     tagger = FeatureTagger.from_pretrained(tmp_path / "out")
     assert tagger.weights.abs().max() > 0  # the weights of the sum are trained
     assert tagger.lstm.num_layers == 2
-    wanted = [tuple(WORDS.get(word, "O") for word in words) for words in SENTENCES]
     tags = tag_words(tmp_path / "out", SENTENCES)
-    assert sum(a == b for a, b in zip(tags, wanted, strict=True)) >= 0.9 * len(wanted)
+    assert sum(list(a) == b for a, (_, b) in zip(tags, TAGGED, strict=True)) >= 0.9 * len(TAGGED)
     assert (encoder / "model.safetensors").read_bytes() == before
 
 
@@ -273,7 +256,7 @@ def test_a_tagger_on_an_encoder_of_short_texts(tagging, tmp_path, short):
     assert [len(sentence) for sentence in tags] == [10 * len(SENTENCES[0]), len(SENTENCES[1])]
     with pytest.raises(ValueError, match=r"max_length is 17; .*short reads at most 16 tokens"):
         tag_words(tmp_path / "out", SENTENCES, max_length=17)
-    settings = {"model": str(tmp_path / "out"), "data": [str(tmp_path / "train.conll")]}
+    settings = {"model": str(tmp_path / "out"), "data": TAGGED}
     assert "f1" in evaluate_model(EvaluateArguments(**settings))
     with pytest.raises(ValueError, match=r"max_length is 128; .*short reads at most 16 tokens"):
         evaluate_model(EvaluateArguments(task="ner", max_length=128, **settings))
@@ -301,9 +284,8 @@ def test_all_rows_are_those_of_table_7(tagging, tmp_path):
     assert sizes == dict.fromkeys(TABLE_7, 8) | {"concat_last_four": 32}
 
 
-def test_mistakes_in_training(tagging, tmp_path):
+def test_mistakes_in_training(tagging):
     with pytest.raises(ValueError, match="features is 'best'; expected one of all, embeddings"):
         finetune(tagging(features="best"))
-    (tmp_path / "t.tsv").write_text("text\tlabel\na\tx\nb\ty\n")
     with pytest.raises(ValueError, match="is only for tagging words"):
-        finetune(tagging(task="classification", train_file=str(tmp_path / "t.tsv"), validation_file=None))
+        finetune(tagging(task="classification", train_file=[("a", "x"), ("b", "y")], validation_file=None))

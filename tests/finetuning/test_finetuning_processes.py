@@ -33,32 +33,33 @@ def save(tmp_path, tiny_model, monkeypatch):
     return lambda name, *kind, **settings: tiny_model(tmp_path / name, *kind, **SIZE | settings)
 
 
-@pytest.fixture
-def weights_by_processes(tmp_path, launch):
-    """The weights of the starting model, and those that one process gives, and two with half of its batch size."""
+DENSE = "bert.encoder.layer.0.output.dense.weight"
 
-    def train(command, start, *flags_of_two):
+
+@pytest.fixture
+def same_by_two_processes(tmp_path, launch):
+    """Asserts that one process and two with half of its batch size train alike, and that these weights change."""
+
+    def train(command, start, *flags_of_two, changed=(DENSE,), by=1e-3, atol=1e-6, rtol=0.0):
+        command = command.split()
         assert main([*command, "--output_dir", "one", "--per_device_train_batch_size", "4", "--use_cpu"]) == 0
         launch(*command, "--output_dir", "two", "--per_device_train_batch_size", "2", *flags_of_two)
-        return [load_file(tmp_path / name / "model.safetensors") for name in (start, "one", "two")]
+        first, one, two = (load_file(tmp_path / name / "model.safetensors") for name in (start, "one", "two"))
+        assert all((one[name] - first[name]).abs().max() > by for name in changed)
+        torch.testing.assert_close(one, two, atol=atol, rtol=rtol)
 
     return train
 
 
-def test_two_processes_are_one_run(tmp_path, save, launch, weights_by_processes):
+def test_two_processes_are_one_run(tmp_path, save, launch, same_by_two_processes):
     save("base", initializer_range=0.02)
     rows = [f"the {word} sat\t{label}" for word in ("cat", "dog", "mat", "sun") for label in "xy"]
     (tmp_path / "data.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
-    command = (
+    same_by_two_processes(
         "finetune --model base --train_file data.tsv --validation_file data.tsv --max_length 16 --max_steps 4 "
-        "--learning_rate 3e-3 --quiet"
-    ).split()
-    start, one, both = weights_by_processes(command, "base")
-    assert one.keys() == both.keys()
-    name = "bert.encoder.layer.0.output.dense.weight"
-    assert (one[name] - start[name]).abs().max() > 1e-3  # the weights have changed
-    for name, weight in one.items():
-        torch.testing.assert_close(weight, both[name], atol=1e-6, rtol=0)
+        "--learning_rate 3e-3 --quiet",
+        "base",
+    )
     assert (tmp_path / "two" / "checkpoint-4" / "rng_state_1.pth").is_file()
     metrics = [json.loads((tmp_path / run / "metrics.json").read_text()) for run in ("one", "two")]
     assert metrics[0] == pytest.approx(metrics[1], abs=1e-6)
@@ -69,7 +70,7 @@ def test_two_processes_are_one_run(tmp_path, save, launch, weights_by_processes)
 
 
 @pytest.mark.parametrize(("task", "count"), [("classification", 7), ("regression", 5)])
-def test_two_processes_count_no_example_twice(tmp_path, save, task, count, weights_by_processes):
+def test_two_processes_count_no_example_twice(tmp_path, save, task, count, same_by_two_processes):
     """With five examples in batches of two, the second process has none of its own at the end of an epoch."""
     save("base")
     words = ("cat", "dog", "mat", "tree", "fish", "bread", "sun")[:count]
@@ -78,52 +79,42 @@ def test_two_processes_count_no_example_twice(tmp_path, save, task, count, weigh
         "regression": [{"text": f"the {word} sat", "score": n / 4} for n, word in enumerate(words)],
     }[task]
     (tmp_path / "data.json").write_text(json.dumps(rows))
-    command = (
+    same_by_two_processes(
         f"finetune --model base --task {task} --train_file data.json --validation_file data.json --max_length 16 "
-        "--num_train_epochs 3 --learning_rate 3e-3 --weight_decay 0 --optim sgd --save_strategy no --quiet"
-    ).split()
-    start, one, both = weights_by_processes(command, "base")
-    name = "bert.encoder.layer.0.output.dense.weight"
-    assert (one[name] - start[name]).abs().max() > 1e-4
-    for name, weight in one.items():
-        torch.testing.assert_close(weight, both[name], atol=1e-6, rtol=0)
+        "--num_train_epochs 3 --learning_rate 3e-3 --weight_decay 0 --optim sgd --save_strategy no --quiet",
+        "base",
+        by=1e-4,
+    )
 
 
-def test_shards_are_saved_as_one_model(tmp_path, save, weights_by_processes):
+def test_shards_are_saved_as_one_model(tmp_path, save, same_by_two_processes):
     """With FSDP each process has a part of every weight, the output layer's that is scaled at the end included."""
     save("base", initializer_range=0.02)
     rows = [{"text": f"the {word} sat", "score": 30 * n} for n, word in enumerate(("cat", "dog", "mat", "tree") * 2)]
     (tmp_path / "data.json").write_text(json.dumps(rows))
-    command = (
+    same_by_two_processes(
         "finetune --model base --task regression --train_file data.json --validation_file data.json --max_length 16 "
-        "--max_steps 4 --learning_rate 3e-3 --quiet"
-    ).split()
-    start, one, both = weights_by_processes(command, "base", "--fsdp")
-    name = "bert.encoder.layer.0.output.dense.weight"
-    assert (one[name] - start[name]).abs().max() > 1e-3
+        "--max_steps 4 --learning_rate 3e-3 --quiet",
+        *("base", "--fsdp"),
+        atol=1e-5,
+        rtol=1e-5,
+    )
     assert list((tmp_path / "two" / "checkpoint-4").glob("pytorch_model_fsdp*"))  # sharding was really on
-    assert one.keys() == both.keys()
-    for name, weight in one.items():
-        torch.testing.assert_close(weight, both[name], atol=1e-5, rtol=1e-5)
 
 
-def test_two_processes_distill_as_one(tmp_path, save, weights_by_processes):
-    labels = {"id2label": {0: "x", 1: "y"}, "label2id": {"x": 0, "y": 1}}
+def test_two_processes_distill_as_one(tmp_path, save, same_by_two_processes):
     for name, layers in (("teacher", 2), ("begin", 1)):
-        save(name, MyBertForSequenceClassification, num_hidden_layers=layers, **labels)
+        save(name, MyBertForSequenceClassification, num_hidden_layers=layers, labels="xy")
     texts = [f"the {word} {verb}" for word in ("cat", "dog", "mat", "tree") for verb in ("sat", "ran under a tree")]
     (tmp_path / "data.tsv").write_text("\n".join(["text\tlabel", *(f"{text}\tx" for text in texts), "a\ty"]) + "\n")
     (tmp_path / "more.txt").write_text("\n".join(f"{text} today" for text in texts[:6]) + "\n")
-    command = (
+    same_by_two_processes(
         "distill teacher --student begin --train_file data.tsv --unlabelled more.txt --validation_file data.tsv "
-        "--max_length 16 --max_steps 4 --learning_rate 3e-3 --hidden_state_weight 1 --relation_weight 1 --quiet"
-    ).split()
-    start, one, both = weights_by_processes(command, "begin")
-    for name in ("bert.encoder.layer.0.attention.self.key.weight", "bert.encoder.layer.0.output.dense.weight"):
-        assert (one[name] - start[name]).abs().max() > 1e-3
-    assert one.keys() == start.keys()
-    for name, weight in one.items():
-        torch.testing.assert_close(weight, both[name], atol=2e-6, rtol=0)
+        "--max_length 16 --max_steps 4 --learning_rate 3e-3 --hidden_state_weight 1 --relation_weight 1 --quiet",
+        "begin",
+        changed=(DENSE, "bert.encoder.layer.0.attention.self.key.weight"),
+        atol=2e-6,
+    )
     reports = [json.loads((tmp_path / run / "distillation.json").read_text()) for run in ("one", "two")]
     assert reports[0] == reports[1]
     assert len(list((tmp_path / "two" / "teacher_outputs").iterdir())) == 2  # data.tsv, twice, is one

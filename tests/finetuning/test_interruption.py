@@ -1,6 +1,5 @@
 """Interrupted or killed runs resume where they were, whichever checkpoint is the best."""
 
-import json
 import os
 import shutil
 import signal
@@ -15,6 +14,7 @@ from mybert.finetuning import finetune
 from mybert.finetuning.training import run as training_run
 
 NUMBERS = [(f"the cat was {word}", float(number)) for number, word in enumerate(("happy", "sad", "very", "and") * 6)]
+SAMPLED = {"validation_file": None, "validation_split": 0.2, "max_train_samples": 24, "class_weights": "balanced"}
 STRATEGIES = {
     "epoch": {},  # the defaults
     "steps": {"eval_strategy": "steps", "save_strategy": "steps", "eval_steps": 4, "save_steps": 4},
@@ -28,6 +28,12 @@ def arguments(short_run, reviews):
     return partial(short_run, num_train_epochs=2, per_device_train_batch_size=8, **defaults, **reviews)
 
 
+@pytest.fixture
+def evaluations(log_history):
+    """Steps and losses of the evaluations of a run."""
+    return lambda name: [(row["step"], row["eval_loss"]) for row in log_history(name) if "eval_runtime" in row]
+
+
 @pytest.mark.parametrize(
     ("settings", "step"),
     [
@@ -35,10 +41,11 @@ def arguments(short_run, reviews):
         ({"embedding_learning_rate": 10.0, "layer_decay": 0.9}, 6),
         ({"task": "regression", "train_file": NUMBERS, "validation_file": NUMBERS[::2]}, 4),
         ({"save_only_model": True}, 4),  # without the optimizer it starts over
+        (SAMPLED | {"early_stopping_patience": 1, "learning_rate": 0.0}, 2),  # the second evaluation is no better
         pytest.param({"lora": True}, 4, marks=pytest.mark.skipif(not find_spec("peft"), reason="needs PEFT")),
     ],
 )
-def test_a_killed_run_ends_as_a_whole_one(arguments, tmp_path, killed_at, settings, step):
+def test_a_killed_run_ends_as_a_whole_one(arguments, tmp_path, killed_at, evaluations, same_weights, settings, step):
     settings |= dict.fromkeys(("eval_strategy", "save_strategy"), "steps") | {"max_steps": 8}
     settings |= dict.fromkeys(("eval_steps", "save_steps"), 2)
     finetune(arguments("whole", **settings))
@@ -46,8 +53,12 @@ def test_a_killed_run_ends_as_a_whole_one(arguments, tmp_path, killed_at, settin
         finetune(arguments(**settings))
     assert (tmp_path / "out" / f"checkpoint-{step}").is_dir()
     finetune(arguments(**settings))
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "out")]
-    assert weights[0] == weights[1]
+    same_weights("whole", "out")
+    assert evaluations("out") == evaluations("whole")
+    (tmp_path / "out" / "metrics.json").unlink()  # as if killed before it was written
+    finetune(arguments(**settings))
+    same_weights("whole", "out")
+    assert max(evaluations("out"))[0] == (4 if "early_stopping_patience" in settings else 8)
     assert (tmp_path / "out" / "adapter" / "adapter_model.safetensors").is_file() == ("lora" in settings)
 
 
@@ -61,13 +72,10 @@ def stop(monkeypatch, event, step):
     monkeypatch.setattr(training_run, "StopOnInterrupt", type("Stop", (training_run.StopOnInterrupt,), {event: send}))
 
 
-def evaluations(folder):
-    history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
-    return [(entry["step"], entry["eval_loss"]) for entry in history if "eval_runtime" in entry]
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_stopped_run_keeps_its_last_checkpoint(arguments, tmp_path, monkeypatch, caplog, strategy):
+def test_a_stopped_run_keeps_its_last_checkpoint(
+    arguments, tmp_path, monkeypatch, caplog, evaluations, same_weights, strategy
+):
     settings = STRATEGIES[strategy]
     finetune(arguments("whole", **settings))
     stop(monkeypatch, "on_step_begin", 8)
@@ -76,10 +84,9 @@ def test_a_stopped_run_keeps_its_last_checkpoint(arguments, tmp_path, monkeypatc
     assert (tmp_path / "out" / "checkpoint-9" / "complete.json").is_file()
     monkeypatch.undo()
     assert not finetune(arguments(**settings))["interrupted"]
-    assert max(loss for _, loss in evaluations(tmp_path / "whole")[1:]) < evaluations(tmp_path / "whole")[0][1]
-    assert evaluations(tmp_path / "out") == evaluations(tmp_path / "whole")
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "out")]
-    assert weights[0] == weights[1]
+    assert max(loss for _, loss in evaluations("whole")[1:]) < evaluations("whole")[0][1]
+    assert evaluations("out") == evaluations("whole")
+    same_weights("whole", "out")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +98,7 @@ def test_a_stopped_run_keeps_its_last_checkpoint(arguments, tmp_path, monkeypatc
     ],
 )
 def test_a_run_killed_between_an_epochs_last_step_and_its_evaluation_ends_as_a_whole_one(
-    arguments, tmp_path, monkeypatch, settings
+    arguments, monkeypatch, evaluations, same_weights, settings
 ):
     settings = {"save_strategy": "steps", "eval_strategy": "epoch"} | settings
     finetune(arguments("whole", **settings))
@@ -106,10 +113,9 @@ def test_a_run_killed_between_an_epochs_last_step_and_its_evaluation_ends_as_a_w
             patches.setattr(training_run.TaskTrainer, "evaluate", killed)
             finetune(arguments(**settings))
     finetune(arguments(**settings))
-    assert len(evaluations(tmp_path / "whole")) == 2
-    assert evaluations(tmp_path / "out") == evaluations(tmp_path / "whole")
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "out")]
-    assert weights[0] == weights[1]
+    assert len(evaluations("whole")) == 2
+    assert evaluations("out") == evaluations("whole")
+    same_weights("whole", "out")
 
 
 def test_a_run_killed_after_training_is_not_trained_again(arguments, monkeypatch):

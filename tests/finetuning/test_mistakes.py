@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from transformers import DistilBertConfig, DistilBertModel, RobertaModel
+from transformers import DistilBertModel, RobertaModel
 
 from mybert import MyBertForPreTraining
 from mybert.cli import main
@@ -128,38 +128,23 @@ def test_settings_that_the_model_cannot_do(tmp_path, short_run, table, settings,
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        ("hidden_size", 64, r"embeddings.word_embeddings.weight in .* has shape \(28, 32\); expected \(28, 64\)"),
-        ("vocab_size", 10**12, r"word_embeddings.weight in .* has shape \(28, 32\); expected \(1000000000000, 32\)"),
-        ("num_hidden_layers", 10**9, "num_hidden_layers is 1000000000, but the weights have 1 layers"),
-        ("dtype", "float7", "dtype is 'float7'; expected one of float16"),
-        ("id2label", ["x"], r"id2label is \['x'\]; expected an object"),
-        ("architectures", 7, "architectures is 7; expected a list of class names"),
-    ],
-)
-def test_a_configuration_that_disagrees_with_the_weights(
-    tmp_path, pretrained, changed, short_run, table, field, value, message
-):
-    """Every command reports it before anything is loaded or written."""
-    model = str(changed(pretrained, **{field: value}))
+def test_a_configuration_that_disagrees_with_the_weights(tmp_path, pretrained, changed, short_run, table):
+    """Every way in reports it before anything is loaded or written."""
+    model = str(changed(pretrained, hidden_size=64))
     for call in (
         lambda: finetune(short_run(model=model, train_file=table)),
         lambda: EvaluateArguments(model=model, data=[table]),
         lambda: FeaturesArguments(model=model, text=[table], output=str(tmp_path / "out.jsonl")),
         lambda: tag_words(model, [["a"]]),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=r"word_embeddings.weight in .* \(28, 32\); expected \(28, 64\)"):
             call()
     assert not list(tmp_path.glob("out*"))
 
 
-def test_models_of_other_types_whose_encoder_does_not_fit(tmp_path, tokenizer, short_run, table):
+def test_models_of_other_types_whose_encoder_does_not_fit(tmp_path, tiny_model, short_run, table):
     """Their parameter names are unknown before they are loaded."""
-    size = {"vocab_size": len(tokenizer), "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16}
-    DistilBertModel(DistilBertConfig(**size)).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
+    tiny_model(tmp_path / "model", DistilBertModel, hidden_size=8, hidden_dim=16)
     features = {"text": [table], "output": str(tmp_path / "out.jsonl"), "max_length": 16}
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     for change, message in (

@@ -334,15 +334,18 @@ class Killer:
     """Ends calls before they write certain parts; records the numbers of those that are written."""
 
     def __init__(self, monkeypatch):
-        self.written, self.at, self._write = [], None, prediction_run.write_part
-        monkeypatch.setattr(prediction_run, "ROWS_OF_A_PART", 4)
-        monkeypatch.setattr(prediction_run, "write_part", self._write_or_die)
+        self.written, self.at = [], None
+        write = prediction_run.write_lines
 
-    def _write_or_die(self, folder, number, *others):
-        if number == self.at:
-            raise KeyboardInterrupt
-        self.written.append(number)
-        self._write(folder, number, *others)
+        def write_or_die(file, lines):
+            number = int(file.stem.rpartition("-")[2])
+            if number == self.at:
+                raise KeyboardInterrupt
+            self.written.append(number)
+            write(file, lines)
+
+        monkeypatch.setattr(prediction_run, "ROWS_OF_A_PART", 4)
+        monkeypatch.setattr(prediction_run, "write_lines", write_or_die)
 
     def kill(self, at, *args, **settings):
         self.at = at
@@ -396,7 +399,7 @@ def test_predict_call_killed_behind_its_output_leaves_nothing_for_good(tmp_path,
     assert names(tmp_path) == ["o.csv", "t.csv"] and output.read_bytes() == written
 
 
-def test_predict_resumed_call_counts_the_long_texts_of_all(tmp_path, models, monkeypatch, killer, caplog):
+def test_predict_resumed_call_counts_the_long_texts_of_all(tmp_path, models, killer, caplog):
     data, output = tmp_path / "t.txt", tmp_path / "o.jsonl"
     data.write_text("\n".join(["the cat " * 20, *["the cat"] * 4, "a dog " * 30, "a dog " * 30]))
     killer.kill(1, models / "sst2", data, output=output)

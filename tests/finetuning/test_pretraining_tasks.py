@@ -1,13 +1,14 @@
 """Pretraining heads on new data, compared with the pipelines: fill-mask and next sentence prediction."""
 
 import json
+import shutil
 
 import pytest
 import torch
 from transformers import pipeline
 
 import mybert
-from mybert import MyBertConfig, MyBertForMaskedLM, MyBertForNextSentencePrediction, MyBertForPreTraining
+from mybert import MyBertForMaskedLM, MyBertForNextSentencePrediction
 from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
 from mybert.finetuning.tasks.fill_mask import MaskedText
 
@@ -16,17 +17,13 @@ TEXTS = ["the [MASK] sat on the mat", "A happy [MASK] ate [MASK] today .", "it w
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory, tokenizer):
+def models(tmp_path_factory, tiny_model):
     """Folders by head of models with random weights, equal in their shared parts."""
     folder = tmp_path_factory.mktemp("pretrained")
-    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    torch.manual_seed(1)
-    whole = MyBertForPreTraining(MyBertConfig(vocab_size=len(tokenizer), initializer_range=0.5, **size))
-    whole.save_pretrained(folder / "both")
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "initializer_range": 0.5}
+    both = tiny_model(folder / "both", **size)
     for name, kind in (("masked", MyBertForMaskedLM), ("pairs", MyBertForNextSentencePrediction)):
-        kind.from_pretrained(folder / "both").save_pretrained(folder / name)
-    for name in ("both", "masked", "pairs"):
-        tokenizer.save_pretrained(folder / name)
+        kind.from_pretrained(both).save_pretrained(shutil.copytree(both, folder / name))
     return folder
 
 
@@ -79,7 +76,7 @@ def test_a_mask_behind_the_longest_sequence(models, tokenizer):
     assert row["score"] == pytest.approx(wanted, abs=2e-6)
 
 
-def test_what_is_hidden_is_measured(tmp_path, models, capsys):
+def test_what_is_hidden_is_measured(tmp_path, models):
     best = [row["label"] for row in mybert.predict(models / "masked", TEXTS)]
     rows = [{"text": text, "label": " ".join(words)} for text, words in zip(TEXTS, best, strict=True)]
     rows[1]["label"] = [best[1][0].title(), "nothing"]  # the tokenizer lower-cases it

@@ -3,25 +3,22 @@
 import json
 import logging
 import shutil
+from functools import partial
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import (
-    AlbertConfig,
     AlbertForSequenceClassification,
     AutoModel,
     AutoModelForSequenceClassification,
     AutoTokenizer,
-    BertConfig,
     BertForSequenceClassification,
     BertModel,
-    DistilBertConfig,
     DistilBertForSequenceClassification,
 )
 
 from mybert import (
-    MyBertConfig,
     MyBertForMultipleChoice,
     MyBertForPreTraining,
     MyBertForQuestionAnswering,
@@ -35,10 +32,9 @@ from mybert.files.output import locked
 from mybert.files.source import read_rows
 from mybert.finetuning import TASKS, PruneArguments, evaluate, prune
 from mybert.finetuning.pruning import alternate_dropped, head_importance, most_important, top_dropped
-from mybert.finetuning.tasks.registry import task_record
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 24}
-HEADS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+HEADS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
 ROWS = [("the cat sat on the mat", "1"), ("a dog ate the bread", "0"), ("it was a happy fish", "1")] * 4
 CHOICES = [
     {"text": "the cat", "choices": ["sat", "ran on", "ate bread"], "label": 0},
@@ -50,26 +46,22 @@ TAGGED = [
 ]
 
 
-def saved(folder, config_class, model_class, tokenizer, task=None, **settings):
-    torch.manual_seed(0)
-    config = config_class(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **SIZE | settings)
-    if task:
-        config.finetuned_for = task_record(task, TASKS[task])
-    model = model_class(config)
-    with torch.no_grad():
-        for parameter in model.parameters():  # so that every layer matters
-            parameter.add_(torch.randn(parameter.shape) * 0.2)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+def spread(model):
+    """Weights with which every layer matters."""
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn(parameter.shape) * 0.2)
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory, tokenizer):
+def save(tiny_model):
+    return partial(tiny_model, change=spread)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory, save):
     """A classifier of type `bert`."""
-    names = {"id2label": {0: "0", 1: "1"}, "label2id": {"0": 0, "1": 1}}
     folder = tmp_path_factory.mktemp("prune") / "bert"
-    return saved(folder, BertConfig, BertForSequenceClassification, tokenizer, "classification", **names)
+    return save(folder, BertForSequenceClassification, labels="01", task="classification", **SIZE)
 
 
 @pytest.fixture
@@ -156,20 +148,18 @@ PARAGRAPH = {"context": "the cat sat on the mat", "qas": [ANSWER]}
         ),
     ],
 )
-def test_other_tasks(tmp_path, tokenizer, task, model_class, rows):
-    names = {"id2label": {0: "O", 1: "B-X"}, "label2id": {"O": 0, "B-X": 1}} if task == "tagging" else {}
-    folder = saved(tmp_path / "m", MyBertConfig, model_class, tokenizer, task, **names)
+def test_other_tasks(tmp_path, save, task, model_class, rows):
+    folder = save(tmp_path / "m", model_class, task=task, labels=("O", "B-X"), **SIZE)
     path = tmp_path / ("dev.txt" if task == "tagging" else "dev.json")
     path.write_text(rows)
     settings = {"model": str(folder), "data": [str(path)], "keep_layers": [2], "output_dir": str(tmp_path / "small")}
     found = prune(PruneArguments(**settings))
     assert found["metric"] == TASKS[task].main_metric
-    assert isinstance(model_class.from_pretrained(tmp_path / "small"), model_class)
     assert evaluate(tmp_path / "small", str(path))[found["metric"]] == found["rows"][1][found["metric"]]
 
 
-def test_a_pretrained_model_needs_no_data(tmp_path, tokenizer):
-    folder = saved(tmp_path / "pretrained", MyBertConfig, MyBertForPreTraining, tokenizer)
+def test_a_pretrained_model_needs_no_data(tmp_path, save):
+    folder = save(tmp_path / "pretrained", MyBertForPreTraining, **SIZE)
     found = prune(PruneArguments(model=str(folder), keep_layers=[1], output_dir=str(tmp_path / "one")))
     assert found == {"rows": [{"layers": [0, 1, 2, 3]}, {"layers": [0]}], "metric": None}
     one, whole = (MyBertForPreTraining.from_pretrained(path) for path in (tmp_path / "one", folder))
@@ -188,32 +178,26 @@ def test_settings_of_data_that_there_is_none_of_are_said(tmp_path, bert, capsys)
     assert "without effect" not in capsys.readouterr().out
 
 
-def test_models_like_bert(tmp_path, tokenizer, data):
+def test_models_like_bert(tmp_path, tiny_model, data):
     """DistilBERT has other names; ALBERT shares one layer."""
-    sizes = {"dim": 16, "n_layers": 4, "n_heads": 2, "hidden_dim": 24}
-    config = DistilBertConfig(vocab_size=len(tokenizer), **sizes, id2label={0: "0", 1: "1"}, label2id={"0": 0, "1": 1})
-    DistilBertForSequenceClassification(config).save_pretrained(tmp_path / "distil")
-    tokenizer.save_pretrained(tmp_path / "distil")
+    tiny_model(tmp_path / "distil", DistilBertForSequenceClassification, labels="01", hidden_dim=24, **SIZE)
     settings = {"data": [data], "keep_layers": [2], "output_dir": str(tmp_path / "small")}
     prune(PruneArguments(model=str(tmp_path / "distil"), **settings))
     small = AutoModelForSequenceClassification.from_pretrained(tmp_path / "small")
     assert len(small.distilbert.transformer.layer) == 2
     with pytest.raises(ValueError, match="only bert and mybert can have heads pruned"):
         prune(PruneArguments(model=str(tmp_path / "distil"), data=[data], keep_heads=[1]))
-    config = AlbertConfig(vocab_size=len(tokenizer), embedding_size=8, **SIZE)
-    AlbertForSequenceClassification(config).save_pretrained(tmp_path / "albert")
-    tokenizer.save_pretrained(tmp_path / "albert")
+    tiny_model(tmp_path / "albert", AlbertForSequenceClassification, embedding_size=8, **SIZE)
     with pytest.raises(ValueError, match="expected the 4 of a model like BERT"):
         prune(PruneArguments(model=str(tmp_path / "albert"), keep_layers=[2], output_dir=str(tmp_path / "a")))
     assert not (tmp_path / "a").exists()
 
 
 @pytest.fixture(scope="module")
-def classifier(tmp_path_factory, tokenizer):
+def classifier(tmp_path_factory, save):
     """A MyBERT of two layers with four heads of eight."""
-    names = {"id2label": {0: "0", 1: "1"}, "label2id": {"0": 0, "1": 1}}
     folder = tmp_path_factory.mktemp("heads") / "model"
-    return saved(folder, MyBertConfig, MyBertForSequenceClassification, tokenizer, "classification", **HEADS, **names)
+    return save(folder, MyBertForSequenceClassification, task="classification", labels="01", **HEADS)
 
 
 def masked_loss(model, batch, masks):
@@ -239,9 +223,8 @@ def masked_loss(model, batch, masks):
     ],
     ids=["a text", "the choices of a question are one example", "a short sentence counts as a long one"],
 )
-def test_importance_is_the_mean_derivative_by_a_mask(tmp_path, tokenizer, name, head, labels, rows):
-    names = {"id2label": dict(enumerate(labels))} if labels else {}
-    folder = saved(tmp_path / "m", MyBertConfig, head, tokenizer, name, **HEADS, **names)
+def test_importance_is_the_mean_derivative_by_a_mask(tmp_path, tokenizer, save, name, head, labels, rows):
+    folder = save(tmp_path / "m", head, task=name, labels=labels, **HEADS)
     task = TASKS[name]
     model, labels = task.load_finetuned(Checkpoint(folder))
     (tmp_path / "dev.json").write_text(json.dumps(rows))

@@ -2,7 +2,6 @@
 
 import json
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +11,8 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from mybert import metrics
 from mybert.finetuning import finetune
 from mybert.finetuning.data import Labels
-from mybert.finetuning.tasks import TASKS
 from mybert.finetuning.tasks.classification import LabelPrediction, TextExample
-from mybert.finetuning.training.run import Training, summarize
+from mybert.finetuning.tasks.registry import TASKS
 from mybert.finetuning.training.trainer import LossBreaksTies
 
 NOUNS = ("cat", "dog", "tree", "mat", "fish")
@@ -92,14 +90,6 @@ def test_loss_breaks_ties_of_the_best_data_set(loss, is_better, greater):
     LossBreaksTies().on_evaluate(args, state, TrainerControl(), {"eval_a_f1": 0.0, "eval_a_loss": loss})
     assert (state.best_metric < 0 if greater else state.best_metric > 0) == is_better
     assert (state.best_metric == 0.0) != is_better
-
-
-def test_the_lowest_loss_is_best_among_equal_seeds(arguments):
-    measured = {f"seed {seed}": {"loss": loss, "accuracy": 0.5} for seed, loss in ((42, 0.7), (43, 0.6), (44, 0.8))}
-    trainings = [
-        Training(name, Path(name), int(name[-2:]), lambda: None, metrics=metrics) for name, metrics in measured.items()
-    ]
-    assert summarize(trainings, arguments(seeds=3, validation_file=CLASSES))[0].name == "seed 43"
 
 
 def test_fit_thresholds_shrinks_those_of_rare_labels():

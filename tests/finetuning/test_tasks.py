@@ -291,7 +291,7 @@ def test_several_labels_where_none_holds():
     }
 
 
-def test_messages_do_not_repeat_pages(tokenizer):
+def test_messages_do_not_repeat_pages():
     """A column of texts may be given as the label column by mistake."""
     texts = [f"{number} {'cat ' * 1000}" for number in range(30)]
     with pytest.raises(ValueError, match=r"has the label '30 cat .*\.\.\.'; expected one of '0 cat") as caught:
@@ -455,7 +455,7 @@ def test_labels_of_entities_have_both_tags_of_a_type(task, tags, names):
     assert TASKS[task].labels([TaggedSentence(("a",) * len(tags), tuple(tags))], "x").names == names
 
 
-def test_tags_that_are_not_of_entities(tokenizer):
+def test_tags_that_are_not_of_entities():
     sentences = [TaggedSentence(("a", "cat"), ("DET", "NOUN")), TaggedSentence(("sat",), ("VERB",))]
     task = TASKS["tagging"]
     assert task.score([("DET", "NOUN"), ("NOUN",)], sentences) == {"accuracy": 2 / 3, "f1": pytest.approx(5 / 9)}
@@ -519,7 +519,7 @@ def squad(tmp_path, answers, question="What?", **fields):
     return write_json(tmp_path / "squad.json", {"version": "x", "data": [{"title": "t", "paragraphs": paragraphs}]})
 
 
-def test_answers_that_are_not_where_they_should_be(tmp_path, tokenizer, caplog):
+def test_answers_that_are_not_where_they_should_be(tmp_path, caplog):
     answers = [[{"text": "the mat", "answer_start": n}] for n in (15, 2)] + [[{"text": "a horse", "answer_start": 0}]]
     with caplog.at_level(logging.WARNING):
         examples = TASKS["squad"].read(squad(tmp_path, answers))
@@ -545,7 +545,7 @@ def test_questions_are_learnt_and_measured_without_padding(tmp_path, pretrained,
     metrics = finetune(
         FinetuningArguments(**settings, train_file=data, validation_file=data, disable_tqdm=True, use_cpu=True)
     )
-    assert metrics["exact_match"] >= 0 and given[:2] == [True, True]  # training, evaluation
+    assert given[:2] == [True, True]  # training, evaluation
     given.clear()
     settings = {"task": "squad", "model": str(tmp_path / "out"), "output": str(tmp_path / "metrics.json")}
     found = evaluate_model(EvaluateArguments(**settings, data=[data], use_cpu=True))

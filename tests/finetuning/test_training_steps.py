@@ -5,11 +5,11 @@ import json
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, BertModel, TrainerCallback
+from transformers import BertModel, TrainerCallback
 
-from mybert import MyBertConfig, MyBertModel
+from mybert import MyBertModel
 from mybert.finetuning import FinetuningArguments
-from mybert.finetuning.tasks import feature_task
+from mybert.finetuning.tasks.tagging import feature_task
 from mybert.finetuning.training.preparation import read_run, starting_model
 from mybert.finetuning.training.trainer import TaskTrainer
 
@@ -25,22 +25,12 @@ DATA = {
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory, tokenizer):
+def models(tmp_path_factory, tiny_model):
     """Folders of models without dropout: MyBERT, and transformers' BERT."""
-    size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    size |= {
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-        "initializer_range": 0.2,
-        "vocab_size": len(tokenizer),
-    }
-    folders = {}
-    for model_type, kind, config in (("mybert", MyBertModel, MyBertConfig), ("bert", BertModel, BertConfig)):
-        folders[model_type] = tmp_path_factory.mktemp(model_type)
-        torch.manual_seed(0)
-        kind(config(**size)).save_pretrained(folders[model_type])
-        tokenizer.save_pretrained(folders[model_type])
-    return folders
+    fields = {"hidden_size": 8, "intermediate_size": 8, "initializer_range": 0.2}
+    fields |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    kinds = {"mybert": MyBertModel, "bert": BertModel}
+    return {name: tiny_model(tmp_path_factory.mktemp(name), kind, **fields) for name, kind in kinds.items()}
 
 
 class KeepGradients(TrainerCallback):

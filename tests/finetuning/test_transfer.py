@@ -10,13 +10,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import (
     AutoModelForSequenceClassification,
-    DistilBertConfig,
     DistilBertModel,
     PreTrainedModel,
     TrainerCallback,
 )
 
-from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertModel
+from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertModel
 from mybert.finetuning import finetune
 from mybert.finetuning.network.heads import reinitialize_layers
 from mybert.finetuning.training import run as training_run
@@ -25,16 +24,9 @@ from mybert.finetuning.training.run import Training, summarize
 
 
 @pytest.fixture(scope="module")
-def deep(tmp_path_factory, tokenizer):
+def deep(tmp_path_factory, tiny_model):
     """A pretrained model with three layers."""
-    folder = tmp_path_factory.mktemp("deep")
-    config = MyBertConfig(
-        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32
-    )
-    torch.manual_seed(0)
-    MyBertForPreTraining(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return tiny_model(tmp_path_factory.mktemp("deep"), num_hidden_layers=3)
 
 
 @pytest.fixture
@@ -43,12 +35,15 @@ def arguments(short_run, deep, reviews):
     return partial(short_run, per_device_train_batch_size=8, **defaults, **reviews)
 
 
+def parts_of(names):
+    """The parts of the encoder to which parameters belong."""
+    return {".".join(name.split(".")[:3]) if name.startswith("encoder") else name.split(".")[0] for name in names}
+
+
 def changed_parts(before, output_dir):
     """Which parts of the encoder differ between two model folders."""
-    old = MyBertModel.from_pretrained(before).state_dict()
-    new = MyBertModel.from_pretrained(output_dir).state_dict()
-    moved = {name for name in old if not torch.equal(old[name], new[name])}
-    return {".".join(name.split(".")[:3]) if name.startswith("encoder") else name.split(".")[0] for name in moved}
+    old, new = (MyBertModel.from_pretrained(folder).state_dict() for folder in (before, output_dir))
+    return parts_of(name for name in old if not torch.equal(old[name], new[name]))
 
 
 EVERYTHING = {"embeddings", "encoder.layer.0", "encoder.layer.1", "encoder.layer.2", "pooler"}
@@ -81,18 +76,10 @@ def test_unfreezing_keeps_what_is_frozen_for_good(deep):
     freeze_layers(model, 1)
     schedule = Unfreezing(model, head_first=2.0, gradual=1.0)
 
-    def learning():
-        names = [name for name, parameter in model.bert.named_parameters() if parameter.requires_grad]
-        return {".".join(name.split(".")[:3]) if name.startswith("encoder") else name.split(".")[0] for name in names}
-
-    schedule.apply(1.9)
-    assert learning() == {"pooler"}
-    schedule.apply(2.0)
-    assert learning() == {"pooler", "encoder.layer.2"}
-    schedule.apply(3.0)
-    assert learning() == {"pooler", "encoder.layer.2", "encoder.layer.1"}
-    schedule.apply(9.0)
-    assert learning() == {"pooler", "encoder.layer.2", "encoder.layer.1"}
+    for epoch, layers in ((1.9, ()), (2.0, (2,)), (3.0, (2, 1)), (9.0, (2, 1))):
+        schedule.apply(epoch)
+        learning = parts_of(name for name, parameter in model.bert.named_parameters() if parameter.requires_grad)
+        assert learning == {"pooler", *(f"encoder.layer.{layer}" for layer in layers)}
 
 
 @pytest.mark.parametrize(("decay", "factor"), [(0.5, 1.0), (1.0, 10.0), (0.5, 10.0)])
@@ -145,20 +132,34 @@ def test_seeds_keep_the_best(arguments, tmp_path):
     assert finetune(arguments(seeds=3, seed=5))["mean"] == result["mean"]  # nothing left to do
 
 
+def summary(arguments, *measured, **settings):
+    """What is kept of trainings with the seeds from 42 on that have these metrics."""
+    trainings = [
+        Training(f"seed {seed}", Path(str(seed)), seed, lambda: None, metrics=metrics)
+        for seed, metrics in enumerate(measured, 42)
+    ]
+    return summarize(trainings, arguments(seeds=len(measured), **settings))
+
+
 def test_a_metric_that_only_some_seeds_have(arguments):
     """The metric of an entity type that the data lacks but a model predicts."""
-    measured = {"seed 42": {"accuracy": 0.5}, "seed 43": {"accuracy": 0.75, "A_f1": 0.0}}
-    trainings = [
-        Training(name, Path(name), int(name[-2:]), lambda: None, metrics=metrics) for name, metrics in measured.items()
-    ]
-    kept, metrics, spread = summarize(trainings, arguments(seeds=2))
-    assert (kept.name, metrics, spread["mean"]) == ("seed 43", measured["seed 43"], {"accuracy": 0.625})
+    measured = ({"accuracy": 0.5}, {"accuracy": 0.75, "A_f1": 0.0})
+    kept, metrics, spread = summary(arguments, *measured)
+    assert (kept.name, metrics, spread["mean"]) == ("seed 43", measured[1], {"accuracy": 0.625})
     assert (spread["best_seed"], spread["seeds"]["42"]) == (43, {"accuracy": 0.5})
     with pytest.raises(ValueError, match="metric_for_best_model is 'A_f1'; expected one of accuracy"):
-        summarize(trainings, arguments(seeds=2, metric_for_best_model="A_f1"))
+        summary(arguments, *measured, metric_for_best_model="A_f1")
 
 
-@pytest.mark.parametrize("settings", [{"save_strategy": "epoch"}, {"seeds": 2, "eval_strategy": "no"}])
+def test_the_lowest_loss_is_best_among_equal_seeds(arguments):
+    kept, *_ = summary(arguments, *({"loss": loss, "accuracy": 0.5} for loss in (0.7, 0.6, 0.8)))
+    assert kept.name == "seed 43"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"save_strategy": "epoch"}, {"seeds": 2, "eval_strategy": "no"}, {"folds": 2, "validation_file": None}],
+)
 def test_a_best_metric_that_there_is_not(arguments, tmp_path, settings):
     message = "metric_for_best_model is 'mood'; expected one of accuracy, loss, macro_f1"
     with pytest.raises(ValueError, match=message):
@@ -230,10 +231,9 @@ def test_every_example_is_measured_where_training_drops_a_batch(arguments, tmp_p
         ),
     ],
 )
-def test_the_best_checkpoint_is_kept(arguments, tmp_path, settings, metric):
+def test_the_best_checkpoint_is_kept(arguments, log_history, settings, metric):
     metrics = finetune(arguments(eval_strategy="steps", learning_rate=1e-2, **settings))
-    state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
-    scores = [entry[f"eval_{metric}"] for entry in state["log_history"] if "eval_runtime" in entry]
+    scores = [entry[f"eval_{metric}"] for entry in log_history() if "eval_runtime" in entry]
     assert metrics[metric] == pytest.approx(max(scores), abs=1e-6)
     assert metric != "loss" or max(scores) > scores[-1] + 1e-4
 
@@ -272,11 +272,10 @@ def test_a_frozen_encoder_is_loaded_for_all_data_at_once(arguments, loads, tmp_p
     assert loads == ["MyBertModel", "MyBertModel"]  # for the data, and for the card
 
 
-def test_an_evaluation_in_half_precision_leaves_the_model_as_it_is(arguments, tmp_path):
+def test_an_evaluation_in_half_precision_leaves_the_model_as_it_is(arguments, same_weights):
     for name, rounds in (("whole", False), ("rounded", True)):
         finetune(arguments(name, bf16_full_eval=rounds, max_steps=2))
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "rounded")]
-    assert weights[0] == weights[1]
+    same_weights("whole", "rounded")
 
 
 def test_a_left_to_right_model_with_bilstm_is_loaded_again(arguments, tmp_path, deep):
@@ -340,9 +339,7 @@ def test_dropout_in_place_of_the_models_own(tmp_path, deep, arguments):
     assert "| dropout | 0 |" in (tmp_path / "c" / "README.md").read_text()
 
 
-def test_dropout_refused(tmp_path, arguments, tokenizer):
-    other = DistilBertConfig(vocab_size=len(tokenizer), dim=16, n_layers=1, n_heads=2, hidden_dim=16)
-    DistilBertModel(other).save_pretrained(tmp_path / "distil")
-    tokenizer.save_pretrained(tmp_path / "distil")
+def test_dropout_refused(tmp_path, arguments, tiny_model):
+    model = tiny_model(tmp_path / "distil", DistilBertModel, hidden_dim=16)
     with pytest.raises(ValueError, match="of type distilbert, whose configuration has no hidden_dropout_prob"):
-        finetune(arguments(model=str(tmp_path / "distil"), dropout=0.1))
+        finetune(arguments(model=str(model), dropout=0.1))

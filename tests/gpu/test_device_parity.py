@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from mybert.modeling_mybert import flat_indices
 from mybert.modeling_mybert.batch_mybert import supports_varlen
 
 LAYERS = 2
@@ -25,22 +24,11 @@ def loss_and_gradient(model, batch, dtype=None) -> tuple[float, torch.Tensor]:
     return float(loss.detach()), torch.cat(gradients)
 
 
-def in_rows(batch) -> dict:
-    """The sequences of a padded batch one after the other in one row, with their borders."""
-    mask = batch["attention_mask"].bool()
-    lengths = mask.sum(1)
-    borders = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
-    flat = {name: batch[name][mask][None] for name in ("input_ids", "labels")}
-    return {
-        **flat,
-        "next_sentence_label": batch["next_sentence_label"],
-        "position_ids": (mask.cumsum(1) - 1)[mask][None],
-        "cu_seq_lens_q": borders,
-        "cu_seq_lens_k": borders,
-        "max_length_q": int(lengths.max()),
-        "max_length_k": int(lengths.max()),
-        "prediction_indices": flat_indices(flat["labels"] != -100),
-    }
+@pytest.fixture
+def in_rows(heads):
+    """The sequences of a padded batch one after the other in one row, with the indices of their labels."""
+    head = heads("ForPreTraining")
+    return lambda batch: head.known(head.flattened(batch))
 
 
 @pytest.mark.parametrize("is_full", [False, True], ids=["padded", "full"])
@@ -70,7 +58,7 @@ def test_bfloat16(device, head, is_full, twins, batch_for, kernel_calls):
 
 
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16], ids=["float32", "bfloat16"])
-def test_packed_rows_are_the_padded_batch(device, dtype, twins, batch_for, kernel_calls):
+def test_packed_rows_are_the_padded_batch(device, dtype, twins, batch_for, in_rows, kernel_calls):
     ours, theirs = twins("ForPreTraining", device)
     batch = batch_for("ForPreTraining", device)
     expected, expected_gradient = loss_and_gradient(theirs, batch)
@@ -82,7 +70,7 @@ def test_packed_rows_are_the_padded_batch(device, dtype, twins, batch_for, kerne
 
 
 @pytest.mark.parametrize("attention", ["flash_attention_2", "flash_attention_3"])
-def test_flash_attention(device, attention, twins, batch_for):
+def test_flash_attention(device, attention, twins, batch_for, in_rows):
     """If it is installed; the CPU tests use a stand-in."""
     ours, theirs = twins("ForPreTraining", device)
     try:

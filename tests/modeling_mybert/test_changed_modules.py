@@ -58,6 +58,8 @@ def with_mixed(output: Any) -> Any:
     if isinstance(output, tuple):
         return mixed(output[0]), *output[1:]
     output.last_hidden_state = mixed(output.last_hidden_state)
+    if "pooler_output" in output:
+        output.pooler_output = output.last_hidden_state.mean(1)
     return output
 
 
@@ -109,7 +111,7 @@ WAYS = (replace, subclass, patch, patch_class, hook, hook_before)
 
 def parent_of(model: Any, place: str) -> tuple[nn.Module, str, nn.Module] | None:
     """The module at a place, below its parent and the name there; None if the model has no such module."""
-    root = model if place.startswith(("cls", "classifier", "qa_outputs")) else model.base_model
+    root = model if place.startswith(("bert", "cls", "classifier", "qa_outputs")) else model.base_model
     try:
         module = root.get_submodule(place)
     except AttributeError:
@@ -119,9 +121,15 @@ def parent_of(model: Any, place: str) -> tuple[nn.Module, str, nn.Module] | None
 
 
 @cache
+def unchanged(name: str, heads: Any) -> Any:
+    """A model that nothing changes."""
+    return heads(name).model()
+
+
+@cache
 def heads_with(place: str, heads: Any) -> list[str]:
     """The heads that have a module at a place."""
-    return [name for name in heads.names if parent_of(heads(name).model(), place)]
+    return [name for name in heads.names if parent_of(unchanged(name, heads), place)]
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -140,14 +148,25 @@ def test_a_changed_module_does_what_it_does_in_bert(heads, agree, monkeypatch, p
         agree(ours.train(training), theirs.train(training), batch, tolerance=3e-5, unpads=(True,))
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_a_replaced_module_in_every_head(head, agree, place):
-    ours, theirs = head.twins(dropout=0.0, attn_implementation="eager")
-    if parent_of(ours, place) is None:
-        return
+@pytest.mark.parametrize("way", WAYS[:-1])
+def test_a_changed_encoder_computes_all_tokens(head_with_loss, agree, monkeypatch, way):
+    """Without padding, whose hidden states are zeros if a `MyBertModel` is called."""
+    ours, theirs = head_with_loss.twins(dropout=0.0)
     for model in (ours, theirs):
-        replace(*parent_of(model, place), None)
-    agree(ours, theirs, head.batch("left", labels=True), tolerance=3e-5, unpads=(True,))
+        way(*parent_of(model, "bert"), monkeypatch)
+    for training in (False, True):
+        agree(ours.train(training), theirs.train(training), head_with_loss.batch(None, labels=True))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_replaced_module_in_every_head(heads, agree, place):
+    names = heads_with(place, heads)
+    assert names
+    for head in map(heads, names):
+        ours, theirs = head.twins(dropout=0.0, attn_implementation="eager")
+        for model in (ours, theirs):
+            replace(*parent_of(model, place), None)
+        agree(ours, theirs, head.batch("left", labels=True), tolerance=3e-5, unpads=(True,))
 
 
 @pytest.mark.parametrize(
@@ -191,17 +210,19 @@ class Wrapper(nn.Module):
 
 
 # Ways of keeping a module, all but the first without PyTorch's knowledge.
-HIDDEN = [lambda one: one, lambda one: [one], lambda one: {"encoder": (one,)}]
+HIDDEN = {"module": lambda one: one, "list": lambda one: [one], "dictionary": lambda one: {"encoder": (one,)}}
 
 
-@pytest.mark.parametrize("hide", HIDDEN, ids=["module", "list", "dictionary"])
-@pytest.mark.parametrize("padding", ["right", "left", None])
+@pytest.mark.parametrize(
+    ("hide", "padding"),
+    [*(("module", side) for side in ("right", "left", None)), ("list", "right"), ("dictionary", None)],
+)
 @pytest.mark.parametrize("training", [False, True])
 def test_a_wrapped_encoder_gets_berts_arguments(head_with_loss, agree, training, padding, hide):
     ours, theirs = head_with_loss.twins(dropout=0.0)
     batch = head_with_loss.batch(padding, labels=True)
     inner, others = ours.bert.train(training), theirs.bert.train(training)
-    ours.bert, theirs.bert = Wrapper(inner, hide), Wrapper(others, hide)
+    ours.bert, theirs.bert = Wrapper(inner, HIDDEN[hide]), Wrapper(others, HIDDEN[hide])
     agree(ours.train(training), theirs.train(training), batch)
     agree(ours, theirs, head_with_loss.batch(padding))
     assert inner.keeps_rows

@@ -1,16 +1,11 @@
 """The last layer computes, after its attention, only the tokens that a head reads; outputs and gradients are equal."""
 
-from collections.abc import Callable
-from types import MethodType
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
-
-from mybert import MyBertModel
-from mybert.modeling_mybert.layers_mybert import MyBertLayer
 
 POOLED = ("ForNextSentencePrediction", "ForSequenceClassification", "ForMultipleChoice")
 PREDICTING = ("ForMaskedLM", "ForPreTraining")
@@ -77,74 +72,6 @@ def test_the_trunk_returns_the_states_that_are_needed(heads, settings, pooler):
         expected = whole.last_hidden_state.flatten(0, 1)[some]
         torch.testing.assert_close(found.last_hidden_state, expected, rtol=0, atol=1e-5)
         torch.testing.assert_close(found.pooler_output, whole.pooler_output, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("settings", [{}, {"unpad_inputs": False}])
-@pytest.mark.parametrize("name", POOLED)
-def test_a_hook_on_the_trunk_sees_all_hidden_states(heads, name, settings):
-    """`model.bert` is where features of a classifier are taken."""
-    model, batch, seen = heads(name).model(**settings), heads(name).batch("right"), []
-    expected = model(**batch, output_hidden_states=True)
-    model.bert.register_forward_hook(lambda module, inputs, output: seen.append(output.last_hidden_state))
-    logits = model(**batch).logits
-    torch.testing.assert_close(seen[0], expected.hidden_states[-1], rtol=0, atol=1e-5)
-    torch.testing.assert_close(logits, expected.logits, rtol=0, atol=1e-5)
-
-
-def derived(trunk: MyBertModel, forward: Callable[..., Any]) -> nn.Module:
-    """A trunk of a class of a user's."""
-    trunk.__class__ = type("OwnTrunk", (MyBertModel,), {"forward": forward})
-    return trunk
-
-
-def replaced(trunk: MyBertModel, forward: Callable[..., Any]) -> nn.Module:
-    """A trunk whose forward somebody has replaced."""
-    trunk.forward = MethodType(forward, trunk)
-    return trunk
-
-
-def wrapped(trunk: MyBertModel, forward: Callable[..., Any]) -> nn.Module:
-    """A trunk in a module of a user's."""
-    wrapper = type(
-        "Wrapper", (nn.Module,), {"forward": lambda self, *inputs, **kwargs: forward(trunk, *inputs, **kwargs)}
-    )()
-    wrapper.trunk = trunk
-    return wrapper
-
-
-def pooled_by_mean(trunk: MyBertModel, *inputs: Any, **kwargs: Any) -> Any:
-    """A forward that goes on with the hidden states of all tokens."""
-    outputs = MyBertModel.forward(trunk, *inputs, **kwargs)
-    outputs.pooler_output = outputs.last_hidden_state.mean(1)
-    return outputs
-
-
-@pytest.mark.parametrize("change", [derived, replaced, wrapped])
-@pytest.mark.parametrize("name", POOLED)
-def test_a_trunk_of_somebody_elses_gets_all_tokens(heads, name, change):
-    model, batch = heads(name).model(), heads(name).batch(None)
-    classifier = model.classifier if hasattr(model, "classifier") else model.cls.seq_relationship
-    expected = classifier(model(**batch, output_hidden_states=True).hidden_states[-1].mean(1))
-    model.bert = change(model.bert, pooled_by_mean)
-    torch.testing.assert_close(model(**batch).logits.flatten(), expected.flatten(), rtol=0, atol=1e-5)
-
-
-def own_layer(layer: MyBertLayer, hidden_states: torch.Tensor, *inputs: Any, **kwargs: Any) -> torch.Tensor:
-    """A forward that knows nothing of needed tokens, nor of packing."""
-    return layer.feed_forward_chunk(layer.attention(hidden_states, *inputs)[0])
-
-
-@pytest.mark.parametrize("in_its_class", [True, False])
-@pytest.mark.parametrize("name", POOLED + PREDICTING)
-def test_a_layer_of_somebody_elses_computes_all_tokens(heads, name, in_its_class):
-    head = heads(name)
-    model, batch = head.model(sparse_prediction=True), head.batch("right", labels=True)
-    expected, layer = model(**batch).loss, model.bert.encoder.layer[-1]
-    if in_its_class:
-        layer.__class__ = type("OwnLayer", (MyBertLayer,), {"forward": own_layer})
-    else:
-        layer.forward = MethodType(own_layer, layer)
-    torch.testing.assert_close(model(**batch).loss, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:`is_gradient")  # about transformers' code

@@ -8,7 +8,6 @@ from mybert.modeling_mybert.batch_mybert import (
     number_sequences,
     pack_batch,
     pack_sequences,
-    pooled_places,
     restarting_positions,
     sequence_lengths,
     unmask_empty_rows,
@@ -23,12 +22,6 @@ def test_last_tokens():
     assert last_tokens((4, 5), mask, CPU).tolist() == [2, 8, 14, 19]
     assert last_tokens((4, 5), None, CPU).tolist() == [4, 9, 14, 19]
     assert last_tokens((4, 5), mask[:, None, None].expand(4, 1, 5, 5), CPU).tolist() == [4, 9, 14, 19]
-
-
-def test_pooled_places():
-    cu_seqlens = torch.tensor([0, 3, 4, 9])
-    assert pooled_places(cu_seqlens, is_causal=False).tolist() == [0, 3, 4]
-    assert pooled_places(cu_seqlens, is_causal=True).tolist() == [2, 3, 8]
 
 
 def test_restarting_positions():
@@ -147,11 +140,3 @@ def test_rounded_rows():
     rounded = [rounded_rows(count) for count in range(64, 4096)]
     assert all(count <= found <= count * 33 / 32 for count, found in enumerate(rounded, start=64))
     assert len(set(rounded)) == 6 * 32 + 1
-
-
-def test_sequences_in_a_row_are_packed_by_length():
-    packing = pack_sequences((1, 8), torch.tensor([3, 1, 3, 1]), False)
-    assert packing.groups == [(2, 1, 0), (2, 3, 0)]
-    assert packing.index.tolist() == [3, 7, 0, 1, 2, 4, 5, 6] and packing.pooled_tokens.tolist() == [2, 0, 5, 1]
-    states = torch.arange(8.0).view(1, 8, 1)
-    assert torch.equal(packing.unpack(packing.pack(states)), states)

@@ -200,6 +200,7 @@ assert torch.equal(sharded.full_tensor(), whole)
 """
 
 
+@pytest.mark.slow
 def test_positions_in_shards(run_in_two_processes):
     """With FSDP 2 every process has some of the rows."""
     run_in_two_processes(SHARDED)

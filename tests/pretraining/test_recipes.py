@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from mybert import cli
 from mybert.command_line.flags import parse_flags
 from mybert.pretraining import MODEL_SIZES, PretrainingArguments, PretrainingTrainer, pretrain
 from mybert.runs import TICKS
@@ -16,7 +15,7 @@ PRETRAINING = [path for path in RECIPES if not path.stem.startswith("ablation")]
 
 def load(path, *flags) -> PretrainingArguments:
     flags = ["--config", str(path), "--text", "corpus", "--output_dir", "out", "--use_cpu", *flags]
-    return parse_flags("pretrain", cli.COMMANDS["pretrain"], PretrainingArguments, flags)
+    return parse_flags("pretrain", flags)
 
 
 def test_the_recipes_are_there():

@@ -3,11 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from mybert import cli
 from mybert.command_line.flags import parse_flags
 from mybert.pretraining import MODEL_SIZES
 from mybert.studies import ROWS, AblationArguments, ablation, run_ablation
-from mybert.studies.study_settings import markdown_table
+from mybert.studies.suite import markdown_table
 
 
 @pytest.fixture
@@ -179,7 +178,7 @@ def read_recipe(name, *more):
     recipe = Path(__file__).parents[2] / "pretraining" / "recipes" / f"{name}.yaml"
     assert f"--config {name} " in recipe.read_text()
     flags = ["--config", str(recipe), "--text", "corpus", "--output_dir", "out", *more]
-    return parse_flags("ablation", cli.COMMANDS["ablation"], AblationArguments, flags)
+    return parse_flags("ablation", flags)
 
 
 @pytest.mark.parametrize(

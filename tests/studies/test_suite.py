@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mybert.finetuning import TASKS, FinetuningArguments
-from mybert.studies import SuiteArguments, read_suite, run_suite, study_settings
-from mybert.studies.study_settings import main_score
+from mybert.studies import SuiteArguments, read_suite, run_suite, suite
+from mybert.studies.suite import main_score
 
 SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"]
 FINETUNING = {"max_length": 24, "max_steps": 1, "use_cpu": True, "save_strategy": "no", "learning_rate": 1e-3}
@@ -127,7 +127,7 @@ def test_what_counts_is_what_tells_the_best_model(tmp_path, settings, data, monk
         found = {"accuracy": rate, "macro_f1": 1 - rate, "loss": rate, "majority_accuracy": 0.5, "tied": 0.0}
         return found | {"interrupted": False}
 
-    monkeypatch.setattr(study_settings, "finetune", finetune)
+    monkeypatch.setattr(suite, "finetune", finetune)
     chosen = {"finetuning": FINETUNING | {"metric_for_best_model": metric}, "grid": {"learning_rate": [0.2, 0.1]}}
     report = run_suite(settings(only=["animals"], **chosen))["tasks"]["animals"]
     assert report["chosen"] == {"learning_rate": best}
@@ -140,7 +140,7 @@ def test_what_counts_is_what_tells_the_best_model(tmp_path, settings, data, monk
 def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
     for change, message in (
         ({"model": ""}, "model is not set; expected: Model folder"),
-        ({"suite": "superglue"}, "There is no suite superglue; expected glue, ko, laptop, or a YAML file"),
+        ({"suite": "superglue"}, "There is no suite superglue; expected glue, ko, laptop, short, or a YAML file"),
         ({"only": ["dogs"]}, "There is no task 'dogs' in .*mine.yaml; it has same, animals, split"),
         ({"grid": {"learning_rate": 1e-3}}, "grid has 0.001 as learning_rate; expected a list of values"),
         ({"finetuning": "["}, "finetuning is not JSON"),
@@ -253,7 +253,7 @@ def test_the_suite_of_the_page_is_one(tmp_path):
     assert list(read_suite(str(tmp_path / "s.yaml")).tasks) == ["topic", "urgency"]
 
 
-@pytest.mark.parametrize("name", ["glue", "ko", "laptop"])
+@pytest.mark.parametrize("name", ["glue", "ko", "laptop", "short"])
 def test_suites_that_ship_know_their_tasks(name):
     found = read_suite(name)
     for task, own in found.tasks.items():
@@ -264,3 +264,17 @@ def test_suites_that_ship_know_their_tasks(name):
     for scores in found.published.values():
         assert set(scores) <= set(found.tasks)
         assert all(len(value) == 2 for task, value in scores.items() if task == "mnli")
+
+
+def test_settings_of_the_short_runs(tmp_path):
+    for task, own in read_suite("short").tasks.items():
+        for name in {"train_file", "validation_file", "test_file"} & own.keys():
+            (tmp_path / own[name]).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / own[name]).touch()
+        for split in ("train", "dev"):
+            (tmp_path / own.get("data_dir", "none")).mkdir(parents=True, exist_ok=True)
+            (tmp_path / own.get("data_dir", "none") / f"{split}.tsv").touch()
+        arguments = SuiteArguments(model="m", data_dir=str(tmp_path), output_dir="out", suite="short")
+        for keep in (False,) if own.get("approach") == "features" else (False, True):
+            found = arguments.finetuning_of(task, {"keep_model_type": keep})
+            assert (found.keep_model_type, found.eval_strategy, found.save_strategy) == (keep, "no", "no")

@@ -9,23 +9,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import BertConfig, BertForMaskedLM, BertModel
 
-from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertModel
+from mybert import MyBertModel
 from mybert.cli import main
 from mybert.visualization import AttentionMap, attention_map, attention_rollout
 from mybert.visualization.commands import AttentionArguments, CurvesArguments, draw_attention, draw_run
 
 imread = pytest.importorskip("matplotlib.image", reason="PNG pictures need matplotlib").imread
 
-TINY = {
-    "vocab_size": 32,
-    "hidden_size": 24,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 32,
-    "max_position_embeddings": 24,
-}
 HOSTILE = [
     "</script><script>window.hacked = 1</script>",
     '<img src="x" onerror="window.hacked = 1">',
@@ -45,22 +36,6 @@ def data_of(page):
     return json.loads(page.text("script")[0])
 
 
-def model_of(model_class, **settings):
-    config_class = MyBertConfig if model_class.__name__.startswith("My") else BertConfig
-    torch.manual_seed(0)
-    config = config_class(**TINY, **settings)
-    return model_class(config).eval()
-
-
-def sharpened(model):
-    """Larger weights, so that the heads differ visibly from uniform attention."""
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "query" in name or "key" in name or "embeddings" in name:
-                parameter.mul_(8)
-    return model
-
-
 def example_map(tokens=6, layers=2, heads=3, segments=None, name="example"):
     weights = np.random.default_rng(0).dirichlet(np.full(tokens, 0.3), size=(layers, heads, tokens))
     return AttentionMap([f"token{i}" for i in range(tokens)], segments or [0] * tokens, weights, name)
@@ -71,12 +46,12 @@ def decoded(view, tokens):
     return (codes.reshape(view["layers"], view["heads"], tokens, tokens) / 255) ** 2
 
 
-@pytest.mark.parametrize(
-    "model_class", [MyBertModel, MyBertForPreTraining, MyBertForSequenceClassification, BertModel, BertForMaskedLM]
-)
+@pytest.mark.parametrize("name", ["Model", "ForPreTraining", "ForSequenceClassification"])
+@pytest.mark.parametrize("is_ours", [True, False])
 @pytest.mark.parametrize("pair", [None, "it was happy."])
-def test_weights_are_those_of_the_model(model_class, pair, tokenizer):
-    model = sharpened(model_of(model_class))
+def test_weights_are_those_of_the_model(name, is_ours, pair, heads, tokenizer):
+    ours, theirs = heads(name).twins()
+    model = ours if is_ours else theirs
     attention = attention_map(model, tokenizer, "the cat sat on a mat.", pair)
     inputs = tokenizer("the cat sat on a mat.", pair, return_tensors="pt")
     model.set_attn_implementation("eager")
@@ -89,8 +64,8 @@ def test_weights_are_those_of_the_model(model_class, pair, tokenizer):
     assert attention.tokens == words + (["it", "was", "happy", ".", "[SEP]"] if pair else [])
 
 
-def test_model_is_left_as_it_was(tokenizer):
-    model = model_of(MyBertModel, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
+def test_model_is_left_as_it_was(heads, tokenizer):
+    model = heads("Model").model(dropout=0.5)
     plain = attention_map(model, tokenizer, "the cat sat").weights
     model.train()
     model.embeddings.eval()
@@ -107,27 +82,27 @@ def test_model_is_left_as_it_was(tokenizer):
     assert model.config._attn_implementation == "sdpa"
 
 
-def test_a_tokenizer_that_pads_does_not_pad_here(tokenizer):
+def test_a_tokenizer_that_pads_does_not_pad_here(heads, tokenizer):
     padding = type(tokenizer)(vocab=tokenizer.get_vocab())
     padding("the cat", padding="max_length", max_length=12)  # leaves padding switched on in the backend
-    attention = attention_map(model_of(MyBertModel), padding, "the cat")
-    assert attention.tokens == ["[CLS]", "the", "cat", "[SEP]"] and attention.weights.shape == (3, 4, 4, 4)
+    attention = attention_map(heads("Model").model(), padding, "the cat")
+    assert attention.tokens == ["[CLS]", "the", "cat", "[SEP]"] and attention.weights.shape == (2, 4, 4, 4)
 
 
-def test_a_decoder_looks_back_only(tokenizer):
-    weights = attention_map(model_of(MyBertModel, is_decoder=True), tokenizer, "the cat sat on a mat").weights
+def test_a_decoder_looks_back_only(heads, tokenizer):
+    weights = attention_map(heads("Model").model(is_decoder=True), tokenizer, "the cat sat on a mat").weights
     assert not np.triu(weights, 1).any() and (np.tril(weights).sum(-1) > 0.99999).all()
 
 
-def test_prepacked_weights_give_the_same_map(tokenizer):
-    model = sharpened(model_of(MyBertModel))
+def test_prepacked_weights_give_the_same_map(heads, tokenizer):
+    model = heads("Model").model()
     plain = attention_map(model, tokenizer, "the cat sat on a mat").weights
     model.prepack_weights()
     np.testing.assert_allclose(attention_map(model, tokenizer, "the cat sat on a mat").weights, plain, atol=1e-4)
 
 
-def test_name_is_that_of_the_folder(tmp_path, tokenizer):
-    model = model_of(MyBertModel)
+def test_name_is_that_of_the_folder(tmp_path, heads, tokenizer):
+    model = heads("Model").model()
     assert attention_map(model, tokenizer, "the cat").name == ""
     model.save_pretrained(tmp_path / "my-bert")
     loaded = MyBertModel.from_pretrained(tmp_path / "my-bert")
@@ -144,9 +119,9 @@ def test_name_is_that_of_the_folder(tmp_path, tokenizer):
         (("the cat", " \n"), "text_pair is empty"),
     ],
 )
-def test_texts_that_cannot_be_shown(texts, message, tokenizer):
+def test_texts_that_cannot_be_shown(texts, message, heads, tokenizer):
     with pytest.raises(ValueError, match=message):
-        attention_map(model_of(MyBertModel), tokenizer, *texts)
+        attention_map(heads("Model").model(), tokenizer, *texts)
 
 
 def test_rollout_by_hand():
@@ -285,32 +260,22 @@ def test_picture_takes_hostile_tokens(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def model_dir(tmp_path_factory, tokenizer):
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    model_of(MyBertForPreTraining).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+def model_dir(tmp_path_factory, tiny_model):
+    return tiny_model(tmp_path_factory.mktemp("models") / "tiny", num_hidden_layers=3, max_position_embeddings=24)
 
 
-def test_command_writes_the_page(page_of, tmp_path, model_dir):
+def test_command_writes_the_page_and_leaves_what_is_there(page_of, tmp_path, model_dir, capsys):
     path = tmp_path / "page.html"
+    path.write_text("mine")
     arguments = ["attention", str(model_dir), "the cat sat", "it was happy", "--output", str(path)]
-    assert not main([*arguments, "--layer", "2", "--head", "1"])
+    assert main(arguments) == 2
+    assert f"{path} exists; name another place or pass --overwrite." in capsys.readouterr().err
+    assert path.read_text() == "mine"
+    assert not main([*arguments, "--layer", "2", "--head", "1", "--overwrite"])
     data = data_of(page_of(path.read_text(encoding="utf-8")))
     assert data["tokens"] == ["[CLS]", "the", "cat", "sat", "[SEP]", "it", "was", "happy", "[SEP]"]
     assert data["segments"] == [0] * 5 + [1] * 4
     assert data["start"] == {"layer": 2, "head": 1, "view": "attention"} and data["name"] == "tiny"
-
-
-def test_a_picture_that_is_there_stays(tmp_path, model_dir, capsys):
-    path = tmp_path / "page.html"
-    path.write_text("mine")
-    arguments = ["attention", str(model_dir), "the cat sat", "--output", str(path)]
-    assert main(arguments) == 2
-    assert f"{path} exists; name another place or pass --overwrite." in capsys.readouterr().err
-    assert path.read_text() == "mine"
-    assert not main([*arguments, "--overwrite"])
-    assert path.read_text() != "mine"
 
 
 def test_command_writes_each_view(tmp_path, model_dir):
