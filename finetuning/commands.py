@@ -18,10 +18,11 @@ from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..files.output import check_can_be_folder, check_not_read, check_output_files, output_to
 from ..files.processes import leave_standard_output
+from ..files.source import Source, files_of, sources_of
 from ..files.tables import json_line
 from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
-from .data import PAIR_SEPARATOR, DataSource, files_of, sources_of
+from .data import PAIR_SEPARATOR
 from .network.features import (
     FEATURES,
     SentenceSettings,
@@ -78,7 +79,7 @@ class EvaluateArguments(FinetunedModelArguments):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
-        self.data = sources_of(self.data, "data")  # type: ignore[assignment]
+        self.data = sources_of(self.data, "data")
         if not self.model and not self.predictions:
             raise ValueError("neither model nor predictions is set; expected one of them along with the data.")
         if self.predictions and len(self.data) > 1:
@@ -150,7 +151,7 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
             there = [file for pattern in patterns for file in Path(written).glob(pattern)]
             _check_outputs(there, read, arguments.overwrite)
     if arguments.predictions:
-        examples = task.read(arguments.data[0])
+        examples = task.read(Source.of(arguments.data[0]))
         predictions = task.read_predictions(Path(arguments.predictions), examples)
         measured = Measured(task, task.score(predictions, examples), [("", predictions, examples)])
     else:
@@ -168,7 +169,7 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
     return measured.metrics
 
 
-def _check_outputs(paths: Sequence[str | Path], read: Sequence[DataSource], overwrite: bool) -> None:
+def _check_outputs(paths: Sequence[str | Path], read: Sequence[Any], overwrite: bool) -> None:
     """Reject existing outputs unless `overwrite` is set, and outputs that are also inputs."""
     for path in paths:
         check_not_read(path, files_of(read))

@@ -30,10 +30,11 @@ from ..files.checkpoint import (
 )
 from ..files.options import Group, check_options, option
 from ..files.output import MODEL_FOLDER, reserved, write_json
+from ..files.source import files_of, sources_of
 from ..hub_card import CardContent, Comparison, write_card
 from ..modeling_mybert import MyBertPreTrainedModel
 from ..pipelines.batching import batches_by_length
-from .data import LABEL_ARGUMENTS, files_of, sources_of
+from .data import LABEL_ARGUMENTS
 from .network.heads import encoder_layers, set_encoder_layers
 from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .tasks.registry import FinetunedModelArguments, evaluation_names
@@ -95,7 +96,7 @@ class PruneArguments(FinetunedModelArguments):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
-        self.data = sources_of(self.data, "data")  # type: ignore[assignment]
+        self.data = sources_of(self.data, "data")
         check_options(self)
         if not self.data and not self.output_dir:
             raise ValueError("data and output_dir are not set; give data to measure on, a folder to write, or both.")

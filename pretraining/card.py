@@ -1,14 +1,13 @@
 """The card of a pretrained model, and the fill-mask examples on it."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..files.checkpoint import Checkpoint
 from ..files.machine import describe_environment
-from ..files.source import GivenData
+from ..files.source import Source
 from ..hub_card import (
     CardContent,
     Example,
@@ -73,9 +72,7 @@ def write_pretraining_card(
     """Write `README.md`; `wall_time` is in seconds, None if unknown."""
     summary = store.summary
     sources = arguments.text or [str(arguments.data)]
-    names = [
-        plain_text(source.described if isinstance(source, GivenData) else Path(source).name) for source in sources
-    ]
+    names = [plain_text(Source.of(source).described) for source in sources]
     rest = len(names) - _FILES_NAMED
     write_card(
         checkpoint.path,

@@ -18,12 +18,12 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from ...files.checkpoint import Checkpoint
 from ...files.options import AT_LEAST_1, Group, option
 from ...files.output import output_to, write_json, write_lines
-from ...files.source import rows_of_batch, with_columns
+from ...files.source import Source, rows_of_batch, with_columns
 from ...files.text import SEPARATED_SUFFIXES, content_suffix
 from ...metrics import ClassReport
 from ...modeling_mybert import MyBertPreTrainedModel
 from ...visualization import confusion_picture
-from ..data import DataRow, DataSource, Labels, check_columns, new_name
+from ..data import DataRow, Labels, check_columns, new_name
 from ..network.features import FeatureTaggerConfig
 from ..tasks.registry import TASKS, FinetunedModelArguments, TaskArguments, fitted_to_model
 from ..tasks.tagging import TaggingTask, feature_task
@@ -221,7 +221,7 @@ class Predictor:
         """Predictions for one or more rows, which are tokenized and sorted by length together."""
         found, settings = self.load(), self.settings
         examples = found.task.new_examples(rows)
-        data = found.task.encode(examples, found.labels, found.tokenizer, rows[0].source)
+        data = found.task.encode(examples, found.labels, found.tokenizer, Source.of(rows[0].source))
         self.cut += data.cut
         self.windowed += data.windowed
         outputs = network_outputs(found.task, data, found.model, found.tokenizer, settings.batch_size)
@@ -250,14 +250,15 @@ class Predictor:
             self.settle(rows[0])
         starts = range(0, len(rows), ROWS_OF_A_PART)
         answers = [answer for start in starts for answer in self.answers(rows[start : start + ROWS_OF_A_PART])]
-        kept = self.kept_columns(rows[0])
+        kept = list(self.kept(rows[0]))
         told = dict.fromkeys(chain.from_iterable(answers))
         columns = {new_name(name, kept): [answer.get(name) for answer in answers] for name in told}
         return with_columns(batch, kept, columns)
 
-    def kept_columns(self, row: DataRow) -> Sequence[str]:
-        """The columns of a row that are kept."""
-        return list(row.values) if self.settings.keep_columns is None else self.settings.keep_columns
+    def kept(self, row: DataRow) -> dict[str, Any]:
+        """The columns of a row that are kept; one that the first row has may be missing in others."""
+        names = row.values if self.settings.keep_columns is None else self.settings.keep_columns
+        return {name: row.values[name] for name in names if name in row.values}
 
 
 _copies: dict[str, Predictor] = {}
@@ -323,7 +324,7 @@ class Measured(NamedTuple):
 def measure_model(
     task: Task,
     checkpoint: Checkpoint,
-    sources: Mapping[str, DataSource],
+    sources: Mapping[str, Source],
     batch_size: int | None = None,  # sequences, see `network_outputs`
     dtype: str = "float32",  # of the weights and the computation
     use_cpu: bool = False,
