@@ -1,14 +1,13 @@
 """The card of a pretrained model, and the fill-mask examples on it."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..files.checkpoint import Checkpoint
 from ..files.machine import describe_environment
-from ..files.source import GivenData
+from ..files.source import GivenData, Source
 from ..hub_card import (
     CardContent,
     Example,
@@ -99,9 +98,7 @@ def write_pretraining_card(
 
 
 def _corpus(sources: Sequence[str | GivenData]) -> str:
-    names = [
-        plain_text(source.described if isinstance(source, GivenData) else Path(source).name) for source in sources
-    ]
+    names = [plain_text(Source.of(source).described) for source in sources]
     rest = len(names) - _FILES_NAMED
     return ", ".join(names[:_FILES_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 

@@ -1,6 +1,5 @@
 """The settings of `mybert pretrain`."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from ..files.options import (
     option,
     settings_of,
 )
-from ..files.source import GivenData, has_items
+from ..files.source import sources_of
 from ..modeling_mybert import MODEL_SIZES, MyBertConfig
 from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..runs import TICKS, RunArguments, started_on_cpus
@@ -294,19 +293,7 @@ class PretrainingArguments(
 
     def _check_sources(self) -> None:
         """Check the sources: either text (names, or data in memory) or a token store."""
-        text: Any = [] if self.text is None else self.text
-        if isinstance(text, (str, Path, GivenData)):
-            text = [text]
-        is_list = isinstance(text, (list, tuple, set, frozenset))
-        if is_list and all(isinstance(item, (str, Path, GivenData)) for item in text):
-            self.text = [str(item) if isinstance(item, Path) else item for item in text]
-        elif isinstance(text, Mapping) or not has_items(text):
-            raise ValueError(
-                f"text is a {type(text).__name__}; expected files, a table (DataFrame, Dataset) or an iterable of "
-                "texts."
-            )
-        else:  # a table, or an iterable of documents
-            self.text = [GivenData("text", text)]  # type: ignore[list-item]
+        self.text = sources_of(self.text, "text", in_parts=False)
         for name in ("data", "tokenizer", "model"):
             if isinstance(getattr(self, name), Path):
                 setattr(self, name, str(getattr(self, name)))

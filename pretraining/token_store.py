@@ -34,6 +34,9 @@ _COPIED_AT_A_TIME = 1 << 20  # entries
 _SAFETENSORS_TYPES = {"uint16": "U16", "uint32": "U32", "int64": "I64"}
 
 
+_FEWEST_SENTENCES = 3  # of a document on average; with fewer a warning is logged
+
+
 @dataclass(frozen=True)
 class StoreSummary:
     """Contents of a token store: numbers of documents, sentences, tokens and [UNK] tokens; size in bytes."""
@@ -56,11 +59,18 @@ class StoreSummary:
         )
 
     def log(self, name: str) -> None:
-        """Log the contents of the store called `name`, and warn if the vocabulary does not fit the text."""
+        """Log the contents of the store called `name`, and warn if vocabulary or documents do not fit the text."""
         logger.info("%s: %s.", name, self)
         advice = "mybert vocab learns one from the text."
         if warning := unknown_warning(self.unknown_tokens, self.tokens, advice):
             logger.warning("%s", warning)
+        if self.sentences < _FEWEST_SENTENCES * self.documents:
+            logger.warning(
+                "Documents have %.1f sentences on average, so most pairs of next sentence prediction are random. If "
+                "blank lines separate paragraphs, --document_end file makes each file one document; if lines hold "
+                "several sentences, --split_sentences divides them.",
+                self.sentences / self.documents,
+            )
 
 
 def tokenizer_fingerprint(tokenizer: MyBertTokenizer) -> str:

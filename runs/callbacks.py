@@ -2,6 +2,7 @@
 
 import logging
 import signal
+import sys
 import textwrap
 import threading
 import time
@@ -262,7 +263,7 @@ def _say(line: str, args: TrainingArguments) -> None:
 def log_line(
     logs: Mapping[str, Any], step: int, max_steps: int, share_of_time: float | None = None, first_step: int = 0
 ) -> str:
-    """A log entry of `Trainer` as text, in lines of at most 80 columns; "" if there is nothing to show."""
+    """A log entry of `Trainer` as text, in a terminal in lines of at most 80 columns; "" if it has nothing to show."""
     # `first_step` is the step at which this call, or this phase of the run, began; `share_of_time` is the fraction of
     # the time budget that is used.
     if "train_runtime" in logs:
@@ -278,8 +279,9 @@ def log_line(
         where = f"{where}, {kind}" if where and kind == "evaluation" else kind
     said = _said(values)
     text = f"{where}: {', '.join(said)}".lstrip(": ") if said else ""
-    lines = textwrap.fill(text, _COLUMNS, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
-    return lines.replace("\0", " ")
+    if sys.stdout.isatty():
+        text = textwrap.fill(text, _COLUMNS, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+    return text.replace("\0", " ")
 
 
 def _said(values: Mapping[str, Any]) -> list[str]:

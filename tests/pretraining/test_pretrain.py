@@ -276,7 +276,7 @@ def test_other_text_in_memory_is_refused(tmp_path, arguments, documents):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (3, "^text is a int"),
+        (3, "^text is 3; expected a file"),
         ({"text": ["a"]}, "^text is a dict"),
         ([["a cat"], 3], "^text, row 2: .* is int"),
         ([[]], "^The corpus is empty: there is no text in text"),

@@ -39,8 +39,10 @@ def test_the_end_counts_the_steps_of_its_time():
     assert log_line({"train_runtime": 60.0}, 1500, 1500, first_step=1000) == "Trained 500 steps in 1 min 0 s."
 
 
-def test_lines_fit_a_terminal_and_are_broken_between_values():
+def test_lines_fit_a_terminal_and_are_broken_between_values(monkeypatch):
     logs = {f"eval_recall_of_type_{number}": number / 7 for number in range(12)}
+    assert "\n" not in log_line(logs, 1500, 20000)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     lines = log_line(logs, 1500, 20000).splitlines()
     assert len(lines) > 3 and max(map(len, lines)) <= 80
     assert all(line.startswith("  recall of type ") for line in lines[1:])
