@@ -18,6 +18,7 @@ from ...files.options import AT_LEAST_1, Group, Range, check_options, option
 from ...files.output import write_json
 from ...files.source import GivenData, HubSplit, Source
 from ...runs import started_on_cpus
+from ..data import PAIR_SEPARATOR
 from ..network.features import FeatureTaggerConfig
 from ..network.heads import heads_of, longest_sequence
 from .classification import ClassificationTask, NextSentenceTask
@@ -294,10 +295,20 @@ class TaskArguments:
         name, task = self._chosen_task()
         return replace(task, **self._given_settings(name))
 
+    @property
+    def new_data(self) -> tuple[str, str | None]:
+        """A file of new data for the model in `output_dir`, and what its lines hold if that is not one text."""
+        folder = str(getattr(self, "output_dir", ""))
+        _, task = task_of_model(folder, Checkpoint(folder).config)
+        if "choice_columns" in task.options:
+            return "new.jsonl", f"an object with {', '.join(task.columns(labelled=False))}"
+        return "new.txt", PAIR_SEPARATOR.join(task.text_columns) if task.text_pair_column else None
+
     def _given_settings(self, name: str) -> dict[str, Any]:
         """The settings given for a task; a setting of other tasks, or a column named twice, is an error."""
-        task = _task_called(name)
-        given: dict[str, Any] = {}
+        if name not in TASKS:
+            raise ValueError(f"task is {name!r}; expected one of {', '.join(TASKS)}.")
+        task, given = TASKS[name], dict[str, Any]()
         for each in (each.name for each in fields(TaskArguments) if each.name != "task"):
             value = getattr(self, each)
             if value is None:
@@ -311,13 +322,8 @@ class TaskArguments:
 
     def _chosen_task(self) -> tuple[str, Task]:
         """The task and its name, before settings are applied."""
-        return self.task, _task_called(self.task)
-
-
-def _task_called(name: str) -> Task:
-    if name not in TASKS:
-        raise ValueError(f"task is {name!r}; expected one of {', '.join(TASKS)}.")
-    return TASKS[name]
+        self._given_settings(self.task)  # checks the name
+        return self.task, TASKS[self.task]
 
 
 TASK_OPTIONS = TaskArguments.__dataclass_fields__.keys()
@@ -368,11 +374,11 @@ class FinetunedModelArguments(TaskArguments):
 
     def _chosen_task(self) -> tuple[str, Task]:
         """The model's own task with its recorded settings, unless another is named."""
-        if self.model is None:
-            name = self.task or TaskArguments.task
-            return name, _task_called(name)
         if self.task is not None:
             self._given_settings(self.task)  # reports errors without loading the model
+        if self.model is None:
+            name = self.task or TaskArguments.task
+            return name, TASKS[name]
         check_available(self.model)
         return task_of_model(self.model, self.checkpoint.config, self.task)
 

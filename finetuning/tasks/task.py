@@ -41,7 +41,7 @@ from ..data import (
     read_prediction_rows,
     rows_of,
 )
-from ..network.heads import NetworkChanges, check_max_length, keeps_head, load_finetuned, load_with_head
+from ..network.heads import NetworkChanges, check_head, check_max_length, keeps_head, load_finetuned, load_with_head
 
 WINDOW_WEIGHT = "window_weight"
 """Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
@@ -275,9 +275,12 @@ class Task(ABC, Generic[E, P]):
         """Load a model with the task's head, or a new head if it has another one; also returns the new parameters."""
         before, changes = AutoConfig.from_pretrained(name, trust_remote_code=False), changes or NetworkChanges()
         check_max_length(self.max_length, name, before)
+        config_fields = self.config_fields(labels)
         if keeps_head(before, self.auto_class, changes):
             self.check_labels(name, before)
-        return load_with_head(name, self.auto_class, self.config_fields(labels), changes, config)
+            if "id2label" in config_fields:
+                check_head(name, before, Labels(tuple(config_fields["id2label"].values())))
+        return load_with_head(name, before, self.auto_class, config_fields, changes, config)
 
     def load_finetuned(self, checkpoint: Checkpoint) -> tuple[PreTrainedModel, Labels]:
         """Load a fine-tuned model with its classes."""
