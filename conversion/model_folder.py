@@ -1,7 +1,7 @@
 """Model folders: checked before a model is built, read tensor by tensor, and written completely or not at all."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from .. import modeling_mybert
 from ..files.checkpoint import COMPANIONS, FIELDS_OF_A_HEAD, Checkpoint
 from ..files.output import MODEL_FOLDER, output_to
 from ..modeling_mybert import MyBertConfig
-from .key_map import GROUPS, HEADS, TIED, WeightRow, head_of_class, model_rows
+from .key_map import GROUPS, HEADS, TIED, UNUSED_BY_HEAD, WeightRow, head_of_class, model_rows
 
 _MODEL_TYPES = ("mybert", "bert")
 # Names in checkpoints that were written before 2020, and a buffer that was saved with them.
@@ -74,9 +74,10 @@ class ModelFolder:
             raise self._wrong(f"{len(missing)} parameters are missing, {', '.join(missing[:8])}")
         return names
 
-    def left_over(self) -> list[str]:
-        """Name the tensors that this model does not use."""
-        return sorted(self._names.keys() - set(self.parameters()) - TIED.keys() - set(_BUFFERS))
+    def ignored(self, used: Iterable[str]) -> dict[str, list[str]]:
+        """Name the tensors that a conversion does not use, by kind; empty if there are none."""
+        names = sorted(self._names.keys() - set(used) - TIED.keys() - set(_BUFFERS))
+        return {UNUSED_BY_HEAD: names} if names else {}
 
     def load(self, model_type: str | None = None) -> tuple[Any, dict[str, Any]]:
         """Load the model in float32, by default as its own type, with what `from_pretrained` reports."""

@@ -15,7 +15,7 @@ from ..files.checkpoint import COMPANIONS, WEIGHTS_FILE, Checkpoint, check_avail
 from ..files.output import write_json
 from ..hub_card.examples import IMPORT
 from ..tokenization import MyBertTokenizer
-from .key_map import GROUPS, UNUSED_BY_HEAD, find_head, name_in_model
+from .key_map import GROUPS, find_head, name_in_model
 from .model_folder import ModelFolder, new_model_folder
 from .options import ConvertBertArguments, ConvertToBertArguments
 from .verification import MODEL_CARD, ConversionReport, require, verify_folder, write_conversion_report
@@ -100,7 +100,6 @@ def _convert(
     if folder.config.get("is_decoder") and GROUPS["pooler"][0].parameter in names:
         problem = "is_decoder is true; MyBERT then pools the last token, transformers' bert the first"
         raise ValueError(f"{folder.path}: {problem}")
-    left_over = folder.left_over()
     with new_model_folder(settings.output_dir, settings.overwrite, settings.model) as output:
         tensors = {name_in_model(name, folder.head): folder.read(name) for name in names}
         save_file(tensors, output / WEIGHTS_FILE, metadata={"format": "pt"})
@@ -116,7 +115,7 @@ def _convert(
             head=folder.head,
             decisions=tuple(decisions),
             parameters=len(names),
-            ignored={UNUSED_BY_HEAD: left_over} if left_over else {},
+            ignored=folder.ignored(names),
             verification=report,
         )
         if (folder.path / MODEL_CARD).is_file():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from ..files.tables import Reading
 from ..files.text import LINE_BREAKS
 
 PAIR_SEPARATOR = " ||| "  # the last one in a line divides a pair, as in Google's extract_features.py
+_SHARE_AGAIN = 0.8  # of the parts of joined labels that occur in several
 _MOST_NAMES, _LONGEST_NAME = 12, 40  # columns in messages, and characters of a name
 
 
@@ -280,8 +282,23 @@ class Labels:
             return [index[_TRUTH[value]] for value in values]
         if unknown:
             known = ", ".join(map(quoted, self.names[:20])) + (", ..." if len(self.names) > 20 else "")
-            raise ValueError(f"{source} has the label {quoted(unknown[0])}; expected one of {known}.")
+            sign = joining_sign([*self.names, *unknown])
+            several = f" Are these several labels, joined by {sign!r} (--task multilabel)?" if sign else ""
+            raise ValueError(f"{source} has the label {quoted(unknown[0])}; expected one of {known}.{several}")
         return [index[value] for value in values]
+
+
+def joining_sign(names: Iterable[str]) -> str:
+    """The sign that seems to join several labels in names of classes, of which most parts occur again; "" if none."""
+    for sign in ";|,/+&":
+        parts = [{part.strip() for part in name.split(sign)} for name in names]
+        counts = Counter(part for each in parts for part in each)
+        joined = set().union(*(each for each in parts if len(each) > 1))
+        again = sum(counts[part] > 1 for part in joined)
+        is_decimal = sign == "," and all(part.isdigit() for part in joined)
+        if len(joined) > 1 and "" not in joined and not is_decimal and again >= _SHARE_AGAIN * len(joined):
+            return sign
+    return ""
 
 
 def listed(names: Sequence[str]) -> str:

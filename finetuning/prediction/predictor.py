@@ -22,7 +22,7 @@ from ...files.text import SEPARATED_SUFFIXES, content_suffix
 from ...metrics import ClassReport
 from ...modeling_mybert import MyBertPreTrainedModel
 from ...visualization import confusion_picture
-from ..data import DataRow, Labels, check_columns, new_name
+from ..data import PAIR_SEPARATOR, DataRow, Labels, check_columns, new_name
 from ..network.features import FeatureTaggerConfig
 from ..tasks.registry import TASKS, FinetunedModelArguments, TaskArguments, fitted_to_model
 from ..tasks.tagging import TaggingTask, feature_task
@@ -152,6 +152,9 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
                 )
             singles = others
         if not singles or knows_pair:
+            if row.values.keys() == {"line", "text"} and task.may_read_pairs and "choice_columns" not in task.options:
+                expected = PAIR_SEPARATOR.join(task.text_columns)
+                raise row.mistake(f"{row.values['text'][:40]!r}; expected {expected} in a line")
             raise row.lacks({name: option for name, option in task.columns(False).items() if name not in names})
         found = {"text_column": singles[0]}
     if row.values.keys() - {"line", "text", "text_pair"}:

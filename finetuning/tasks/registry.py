@@ -18,6 +18,7 @@ from ...files.options import AT_LEAST_1, Group, Range, check_options, option
 from ...files.output import write_json
 from ...files.source import GivenData, HubSplit, Source
 from ...runs import started_on_cpus
+from ..data import PAIR_SEPARATOR
 from ..network.features import FeatureTaggerConfig
 from ..network.heads import heads_of, longest_sequence
 from .classification import ClassificationTask, NextSentenceTask
@@ -293,6 +294,15 @@ class TaskArguments:
         """The task with the given settings, which must be its own."""
         name, task = self._chosen_task()
         return replace(task, **self._given_settings(name))
+
+    @property
+    def new_data(self) -> tuple[str, str | None]:
+        """A file of new data for the model in `output_dir`, and what its lines hold if that is not one text."""
+        folder = str(getattr(self, "output_dir", ""))
+        _, task = task_of_model(folder, Checkpoint(folder).config)
+        if "choice_columns" in task.options:
+            return "new.jsonl", f"an object with {', '.join(task.columns(labelled=False))}"
+        return "new.txt", PAIR_SEPARATOR.join(task.text_columns) if task.text_pair_column else None
 
     def _given_settings(self, name: str) -> dict[str, Any]:
         """The settings given for a task; a setting of other tasks, or a column named twice, is an error."""

@@ -43,6 +43,26 @@ def same(rows, expected):
     assert [float(row["score"]) for row in rows] == pytest.approx([score for _, score in expected], abs=2e-6)
 
 
+@pytest.mark.parametrize(
+    ("task", "file", "form"),
+    [
+        ("sst2", "new.txt", None),
+        ("ner", "new.txt", None),
+        ("squad", "new.txt", "question ||| context"),
+        ("swag", "new.jsonl", "an object with sent1, sent2, ending0, ending1, ending2, ending3"),
+    ],
+)
+def test_new_data_is_a_file_that_the_model_reads(models, short_run, tmp_path, capsys, task, file, form):
+    assert short_run(output_dir=str(models / task), train_file="x", save_strategy="no").new_data == (file, form)
+    (tmp_path / "new.txt").write_text("who sat ||| the cat sat\n" if form else "the cat sat\n")
+    flags = ["predict", str(models / task), str(tmp_path / "new.txt"), "--use_cpu", "--output"]
+    assert main([*flags, str(tmp_path / "out.csv")]) == (0 if file == "new.txt" else 2)
+    if task == "squad":
+        (tmp_path / "new.txt").write_text("who sat\n")
+        assert main([*flags, str(tmp_path / "other.csv")]) == 2
+        assert "'who sat'; expected question ||| context in a line" in capsys.readouterr().err
+
+
 def test_predict_every_kind_of_data_answers_as_the_pipeline(tmp_path, models, texts, expected):
     pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
     model = models / "sst2"
