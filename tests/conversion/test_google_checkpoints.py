@@ -578,7 +578,7 @@ def test_what_macos_keeps_beside_files_is_no_checkpoint(tmp_path, release, kind)
             assert not list(found.prefix.parent.glob("._*"))
 
 
-def test_the_state_file_names_the_latest(tmp_path, release):
+def test_the_state_file_names_the_latest(release):
     for step in (5, 7):
         write_tensor_bundle(release / f"model.ckpt-{step}", dict(read_tensor_bundle(release / "bert_model.ckpt")))
     with open_source(release) as found:

@@ -199,7 +199,7 @@ def test_of_results_that_cannot_be_used_nothing_is_written(flag, content, messag
     assert not (folder / ".eval_results").exists() and not (folder / "README.md").exists()
 
 
-def test_metadata_is_not_added_when_benchmarks_may_not_be_replaced(copy_of, tmp_path, capsys):
+def test_metadata_is_not_added_when_benchmarks_may_not_be_replaced(copy_of, tmp_path):
     folder = copy_of("MyBertForSequenceClassification")
     (folder / "README.md").write_text("mine\n")
     file = tmp_path / "benchmarks.json"

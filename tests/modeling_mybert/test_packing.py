@@ -51,7 +51,7 @@ def test_tokens_that_fill_up_change_nothing(heads, watch, agree, monkeypatch, na
 
 @pytest.mark.parametrize("padding", [None, "full"])
 @pytest.mark.parametrize("is_decoder", [False, True])
-def test_a_batch_without_padding_is_filled_up_in_inference(heads, watch, agree, monkeypatch, is_decoder, padding):
+def test_a_batch_without_padding_is_filled_up_in_inference(heads, watch, monkeypatch, is_decoder, padding):
     ours, theirs = heads("Model").twins(is_decoder=is_decoder, use_cache=False)
     batch, seen = heads("Model").batch(None), watch(ours.base_model.encoder.layer[0], num_tokens)
     if padding == "full":

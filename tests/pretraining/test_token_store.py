@@ -375,7 +375,7 @@ def test_documents_of_few_sentences_are_said(tmp_path, tokenizer, caplog, senten
     assert ("--document_end file" in caplog.text) == is_said
 
 
-def test_large_vocabularies_need_four_bytes(tmp_path, tokenizer):
+def test_large_vocabularies_need_four_bytes(tmp_path):
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     large = MyBertTokenizer(vocab=[*specials, *(f"w{number}" for number in range(70_000))])
     path, _ = build(tmp_path, [["w69999 w0"], ["w1"]], large)

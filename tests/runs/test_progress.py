@@ -1,4 +1,5 @@
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -7,7 +8,6 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from mybert.pretraining import PretrainingArguments
 from mybert.runs import ResumableTrainer
 from mybert.runs.callbacks import ReadableProgress, log_line
-from mybert.runs.run_arguments import fitting_logging_steps
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,9 @@ def test_lines_fit_a_terminal_and_are_broken_between_values(monkeypatch):
 
 @pytest.mark.parametrize(("steps", "expected"), [(1, 1), (60, 3), (999, 49), (1000, 50), (10**6, 50)])
 def test_runs_log_as_often_as_fits_their_length(steps, expected):
-    assert fitting_logging_steps(steps) == expected
+    state = TrainerState(max_steps=steps, is_world_process_zero=False)
+    ReadableProgress().on_train_begin(SimpleNamespace(logging_steps=None), state, None)
+    assert state.logging_steps == expected
 
 
 class Linear(torch.nn.Linear):
