@@ -46,6 +46,7 @@ format: $(INSTALLED)  ## Format the code
 
 docs: $(INSTALLED)  ## Build all pages as a site with search, .site/html/index.html; a broken link is an error
 	$(BIN)/python docs/build_site.py
+	@echo "Search needs a server: $(BIN)/python -m http.server --directory .site/html"
 
 bench: $(INSTALLED) demo_output/report.json  ## Run the benchmarks on the demo's text; each prints its table
 	$(BIN)/python -m mybert.benchmarks.scripts.tokenization_speed train demo_output/text

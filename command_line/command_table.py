@@ -14,6 +14,7 @@ class Closing(NamedTuple):
     made: str = ""  # the file or folder that it wrote; "" if it has none
     figures: str = ""
     next_call: str = ""  # what to run next, a call of `mybert`
+    note: str = ""  # on that call
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ _LOSSES = (
     "{result[eval_nsp_accuracy]} | mlm loss {result[mlm_loss]}; nsp loss {result[nsp_loss]}"
 )
 _BEST = "BEST {result[BEST]}; most frequent answer {result[majority_BEST]}; test BEST {result[test_BEST]}"
-_PREDICT = "predict {output_dir} new.txt --output predictions.tsv{result[BEST]:given}"
+_PREDICT = "predict{result[BEST]:given} {output_dir} {new_data[0]} --output predictions.csv"
+_LINES = "each line of {new_data[0]}: {new_data[1]}"
 _OF_CONVERSION = "{result.parameters} parameters"
 
 COMMANDS = {
@@ -99,7 +101,7 @@ COMMANDS = {
         ".finetuning",
         "finetune",
         "pretrained --task classification --train_file train.tsv --validation_file dev.tsv --output_dir tuned",
-        closing=Closing("{output_dir}", f"BEST: {{result:BEST}} | {_BEST}", _PREDICT),
+        closing=Closing("{output_dir}", f"BEST: {{result:BEST}} | {_BEST}", _PREDICT, _LINES),
     ),
     "distill": Command(
         "train a small student from a fine-tuned teacher",
@@ -110,6 +112,7 @@ COMMANDS = {
             "{output_dir}",
             f"BEST: {{result:BEST}}{{result[mean]:given}} | {_BEST}; teacher {{result[teacher][BEST]}}",
             _PREDICT,
+            _LINES,
         ),
     ),
     "evaluate": Command(
@@ -137,8 +140,9 @@ COMMANDS = {
             "{output_dir}",
             "{result[rows][-1][layers]:count} of {result[rows][0][layers]:count} layers | "
             "{result[rows][-1][heads][0]:count} of {result[rows][0][heads][0]:count} heads a layer",
-            "predict {output_dir} new.txt{result[metric]:given} | "  # the model may have no head
+            f"{_PREDICT.replace('BEST', 'metric')} | "  # the model may have no head
             "finetune {output_dir} --train_file train.tsv --output_dir tuned",
+            f"{{result[metric]:given}}{_LINES}",
         ),
     ),
     "features": Command(
@@ -213,6 +217,7 @@ COMMANDS = {
             "{result}",
             "nothing was uploaded{output_dir:given}",
             "push {model} {repo_id} {UPLOAD}{output_dir:given}",
+            "without network, where there is one: hf upload {repo_id} {output_dir}",
         ),
     ),
     "attention": Command(

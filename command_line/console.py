@@ -151,14 +151,14 @@ def sentence_for_command(sentence: str, arguments_class: Any) -> str:
         sentence += did_you_mean(choice["word"], re.split(", | or ", choice["known"].replace("'", "")))
     if columns := _COLUMN.search(sentence):
         missing, known = (re.findall("'(.+?)'", columns[name]) for name in ("missing", "known"))
-        sentence += "".join(did_you_mean(name, known) for name in missing)
+        sentence += "".join(did_you_mean(name, known, alike=0.75) for name in missing)
     return sentence
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str], alike: float = 0.6) -> str:
     """Return a question that names the nearest known word, with a space before it; "" if none is near."""
     spellings = {_plain(name): name for name in known}
-    near = difflib.get_close_matches(_plain(word), spellings, n=1)
+    near = difflib.get_close_matches(_plain(word), spellings, n=1, cutoff=alike)
     return f" Did you mean {spellings[near[0]]}?" if near else ""
 
 
@@ -209,7 +209,7 @@ class _Template(Formatter):
         for alternative in template.replace("BEST", self.best).split(" | "):
             parts = []
             for part in alternative.split("; "):
-                with suppress(AttributeError, LookupError):
+                with suppress(AttributeError, LookupError, OSError):
                     parts.append(self.format(part))
             if parts:
                 return ", ".join(parts)
@@ -282,5 +282,6 @@ def say_closing(closing: Closing, arguments: Any, result: Any) -> None:
             lines += [f"  {what:<12} {path}" for path in sorted(Path(made).glob(pattern))[:1]]
     if call := template.fill(closing.next_call, in_shell=True):
         lines.append(f"{'' if lines else chr(10)}Next:\n{shell_lines(f'mybert {call}', _COLUMNS - 2)}")
+        lines += [f"  ({note})"] if (note := template.fill(closing.note)) else []
     if lines:
         logging.getLogger(_PACKAGE).info("%s", "\n".join(lines))

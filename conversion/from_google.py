@@ -66,7 +66,7 @@ def convert_google_checkpoint(
         elif settings.labels or settings.task:
             raise ValueError(f"head {head!r}: has no labels to name, but names were given")
         try:
-            config = MyBertConfig(**fields, architectures=[f"MyBert{HEADS[head].class_suffix}"], dtype="float32")
+            config = MyBertConfig(**fields, architectures=[HEADS[head].class_name("mybert")], dtype="float32")
         except ValueError as error:
             raise ValueError(f"{config_path or found.prefix}: {error}") from error
         plan = plan_conversion(variables, config, head, settings.ignore)

@@ -182,11 +182,14 @@ TIED = {
 
 @dataclass(frozen=True)
 class Head:
-    """A kind of model; its class is `MyBert` or `Bert` followed by `class_suffix`."""
+    """A kind of model."""
 
-    class_suffix: str
+    class_suffix: str  # of its class, after `MyBert` or `Bert`
     groups: tuple[str, ...]  # of rows that it has besides embeddings and layers
     outputs: dict[str, tuple[str | int, ...]]  # shapes in fields of the configuration and `batch`, `length`, `choices`
+
+    def class_name(self, model_type: str) -> str:
+        return f"{'MyBert' if model_type == 'mybert' else 'Bert'}{self.class_suffix}"
 
 
 HEADS: dict[str, Head] = {

@@ -1,7 +1,7 @@
 """Model folders: checked before a model is built, read tensor by tensor, and written completely or not at all."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ from .. import modeling_mybert
 from ..files.checkpoint import COMPANIONS, FIELDS_OF_A_HEAD, Checkpoint
 from ..files.output import MODEL_FOLDER, output_to
 from ..modeling_mybert import MyBertConfig
-from .key_map import GROUPS, HEADS, TIED, WeightRow, head_of_class, model_rows
+from .key_map import GROUPS, HEADS, TIED, UNUSED_BY_HEAD, WeightRow, head_of_class, model_rows
 
 _MODEL_TYPES = ("mybert", "bert")
 # Names in checkpoints that were written before 2020, and a buffer that was saved with them.
 _OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
+# References to our code, and fields that only MyBERT has.
+_OUR_FIELDS = ("auto_map", "custom_pipelines", "sparse_prediction", "unpad_inputs")
 # Files that conversions add to a model folder.
 _OWN_FILES = ("conversion.json", "optimizer.safetensors", "spiece.model", "model.onnx*", "model_int8.onnx*")
 
@@ -72,16 +74,18 @@ class ModelFolder:
             raise self._wrong(f"{len(missing)} parameters are missing, {', '.join(missing[:8])}")
         return names
 
-    def left_over(self) -> list[str]:
-        """Name the tensors that this model does not use."""
-        return sorted(self._names.keys() - set(self.parameters()) - TIED.keys() - set(_BUFFERS))
+    def ignored(self, used: Iterable[str]) -> dict[str, list[str]]:
+        """Name the tensors that a conversion does not use, by kind; empty if there are none."""
+        names = sorted(self._names.keys() - set(used) - TIED.keys() - set(_BUFFERS))
+        return {UNUSED_BY_HEAD: names} if names else {}
 
-    def load(self, prefix: str) -> tuple[Any, dict[str, Any]]:
-        """Load the model in float32 as a class of MyBERT or transformers, with what `from_pretrained` reports."""
+    def load(self, model_type: str | None = None) -> tuple[Any, dict[str, Any]]:
+        """Load the model in float32, by default as its own type, with what `from_pretrained` reports."""
         import transformers
 
-        package = transformers if prefix == "Bert" else modeling_mybert
-        model_class: Any = getattr(package, prefix + HEADS[self.head].class_suffix)
+        model_type = model_type or self.config["model_type"]
+        package = modeling_mybert if model_type == "mybert" else transformers
+        model_class: Any = getattr(package, HEADS[self.head].class_name(model_type))
         options: dict[str, Any] = {"output_hidden_states": False, "output_attentions": False}
         if self.head == "encoder":
             options["add_pooling_layer"] = GROUPS["pooler"][0].parameter in self
@@ -89,6 +93,12 @@ class ModelFolder:
             self.path, dtype=torch.float32, output_loading_info=True, **options
         )
         return model.eval(), report
+
+    def config_as(self, model_type: str) -> dict[str, Any]:
+        """Its `config.json` as a model of this type; plain BERT has none of the fields that only MyBERT knows."""
+        left_out = _OUR_FIELDS if model_type == "bert" else ()
+        config = {name: value for name, value in self.config.items() if name not in left_out}
+        return config | {"model_type": model_type, "architectures": [HEADS[self.head].class_name(model_type)]}
 
     def configuration(self) -> MyBertConfig:
         try:

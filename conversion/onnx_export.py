@@ -20,7 +20,7 @@ from ..files.processes import no_warnings
 from .key_map import HEADS
 from .model_folder import ModelFolder, new_model_folder
 from .options import ConvertOnnxArguments
-from .transformers_bert import OUR_FIELDS, copy_what_goes_along
+from .transformers_bert import copy_what_goes_along
 from .verification import REPORT_FILE, OnnxReport, example_batch
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
     source = ModelFolder(model_dir)
     with new_model_folder(output_dir, settings.overwrite, model_dir) as folder:
         source.parameters()  # raises an error if one is missing
-        model, _ = source.load("MyBert")
+        model, _ = source.load("mybert")
         logger.info(f"exporting {source.path}")
         written = _export(model, source.head, folder / ONNX_FILE, settings.opset)
         files = [ONNX_FILE]
@@ -82,7 +82,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
             shapes=tuple(tuple(batch["input_ids"].shape) for batch in batches),
             differences={file: _compare(model, source.head, folder / file, batches) for file in files},
         )
-        _write_config(source, folder)
+        write_json(folder / "config.json", source.config_as("bert") | {"dtype": "float32"}, sort_keys=True)
         copy_what_goes_along(source, folder)
         write_json(folder / REPORT_FILE, asdict(report), sort_keys=True)
     return report
@@ -204,10 +204,3 @@ def _problem(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> s
 
 def _difference(found: torch.Tensor, expected: torch.Tensor) -> float:
     return (found - expected).abs().max().item()
-
-
-def _write_config(source: ModelFolder, folder: Path) -> None:
-    config = {name: value for name, value in source.config.items() if name not in OUR_FIELDS}
-    architecture = f"Bert{HEADS[source.head].class_suffix}"
-    config |= {"model_type": "bert", "architectures": [architecture], "dtype": "float32"}
-    write_json(folder / "config.json", config, sort_keys=True)

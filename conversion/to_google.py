@@ -15,7 +15,7 @@ from ..files.output import output_to, write_json, write_lines
 from ..metrics import google_row_order, has_unnamed_labels
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
-from .key_map import ACTIVATIONS, GROUPS, HEADS, RATES, SIZES, UNUSED_BY_HEAD, WeightRow, sizes_of
+from .key_map import ACTIVATIONS, GROUPS, HEADS, RATES, SIZES, WeightRow, sizes_of
 from .model_folder import ModelFolder
 from .options import ConvertToGoogleArguments
 from .tensorflow import bundle_files, write_tensor_bundle
@@ -56,12 +56,10 @@ def export_google_checkpoint(
     folder.require_usual_heads()
     config = folder.configuration()
     fields, decisions = _google_configuration(folder, config, settings.allow_other_activation)
+    folder.parameters()  # raises an error, before anything is written, if one is missing
     rows = folder.rows()
-    left_over = folder.left_over()  # raises an error, before anything is written, if a parameter is missing
-    pooler = {row.parameter: row for row in GROUPS["pooler"]}
-    if pooler.keys() <= set(left_over):
-        rows += pooler.values()
-        left_over = [name for name in left_over if name not in pooler]
+    if not any(row in rows for row in GROUPS["pooler"]) and all(row.parameter in folder for row in GROUPS["pooler"]):
+        rows += GROUPS["pooler"]
         decisions.append("bert/pooler is the folder's, although this head does not use it")
     label_order, label_decisions = _label_order(folder)
     decisions += label_decisions + _left_behind(folder)
@@ -90,7 +88,7 @@ def export_google_checkpoint(
         head=folder.head,
         decisions=tuple(decisions),
         parameters=len(rows),
-        ignored={UNUSED_BY_HEAD: left_over} if left_over else {},
+        ignored=folder.ignored(row.parameter for row in rows),
         verification=report,
     )
 

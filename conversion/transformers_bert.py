@@ -15,7 +15,7 @@ from ..files.checkpoint import COMPANIONS, WEIGHTS_FILE, Checkpoint, check_avail
 from ..files.output import write_json
 from ..hub_card.examples import IMPORT
 from ..tokenization import MyBertTokenizer
-from .key_map import GROUPS, HEADS, UNUSED_BY_HEAD, find_head, name_in_model
+from .key_map import GROUPS, find_head, name_in_model
 from .model_folder import ModelFolder, new_model_folder
 from .options import ConvertBertArguments, ConvertToBertArguments
 from .verification import MODEL_CARD, ConversionReport, require, verify_folder, write_conversion_report
@@ -27,8 +27,6 @@ _HUB_FILES = (
     "config.json", WEIGHTS_FILE, "model-*-of-*.safetensors", f"{WEIGHTS_FILE}.index.json", MODEL_CARD,
     *_TOKENIZER_FILES, *COMPANIONS,
 )  # fmt: skip
-# References to our code, and fields that only MyBERT has.
-OUR_FIELDS = ("auto_map", "custom_pipelines", "sparse_prediction", "unpad_inputs")
 
 
 def to_transformers_bert(
@@ -49,9 +47,8 @@ def to_transformers_bert(
     """
     folder = ModelFolder(model_dir)
     folder.require_usual_heads()
-    config = {name: value for name, value in folder.config.items() if name not in OUR_FIELDS}
     settings = ConvertToBertArguments(model=os.fspath(model_dir), output_dir=os.fspath(output_dir), **options)
-    return _convert(folder, "bert", config, settings)
+    return _convert(folder, "bert", settings)
 
 
 def from_transformers_bert(
@@ -76,7 +73,7 @@ def from_transformers_bert(
     """
     settings = ConvertBertArguments(model=os.fspath(model_dir), output_dir=os.fspath(output_dir), head=head, **options)
     folder = ModelFolder(_local(model_dir), find_head(head) if head else None)
-    return _convert(folder, "mybert", folder.config, settings)
+    return _convert(folder, "mybert", settings)
 
 
 def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
@@ -96,25 +93,18 @@ def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
 
 
 def _convert(
-    folder: ModelFolder,
-    model_type: str,
-    config: dict[str, Any],
-    settings: ConvertBertArguments | ConvertToBertArguments,
+    folder: ModelFolder, model_type: str, settings: ConvertBertArguments | ConvertToBertArguments
 ) -> ConversionReport:
     folder.configuration()  # raises an error if MyBERT does not support it
-    prefix = "MyBert" if model_type == "mybert" else "Bert"
     names = folder.parameters()
-    if config.get("is_decoder") and GROUPS["pooler"][0].parameter in names:
+    if folder.config.get("is_decoder") and GROUPS["pooler"][0].parameter in names:
         problem = "is_decoder is true; MyBERT then pools the last token, transformers' bert the first"
         raise ValueError(f"{folder.path}: {problem}")
-    left_over = folder.left_over()
     with new_model_folder(settings.output_dir, settings.overwrite, settings.model) as output:
         tensors = {name_in_model(name, folder.head): folder.read(name) for name in names}
         save_file(tensors, output / WEIGHTS_FILE, metadata={"format": "pt"})
         del tensors
-        architectures = [prefix + HEADS[folder.head].class_suffix]
-        config = config | {"model_type": model_type, "architectures": architectures}
-        write_json(output / "config.json", config, sort_keys=True)
+        write_json(output / "config.json", folder.config_as(model_type), sort_keys=True)
         decisions = copy_what_goes_along(folder, output)
         report = None
         if settings.verify:
@@ -125,7 +115,7 @@ def _convert(
             head=folder.head,
             decisions=tuple(decisions),
             parameters=len(names),
-            ignored={UNUSED_BY_HEAD: left_over} if left_over else {},
+            ignored=folder.ignored(names),
             verification=report,
         )
         if (folder.path / MODEL_CARD).is_file():

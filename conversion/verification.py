@@ -280,7 +280,7 @@ def example_batch(config: Any, head: str, shape: tuple[int, int, int]) -> dict[s
 
 def _run(folder: ModelFolder, problems: list[str], kinds: Iterable[str] = ()) -> dict[str, torch.Tensor]:
     """Run a model on a random batch; append problems, of those in loading only `kinds`."""
-    model, report = folder.load("MyBert" if folder.config["model_type"] == "mybert" else "Bert")
+    model, report = folder.load()
     for kind in kinds:
         if found := report.get(kind):
             name = type(model).__name__

@@ -7,6 +7,7 @@ page that is not in `mkdocs.yml`.
 """
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -20,10 +21,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / ".site" / "pages"
 PACKAGE = ROOT / ".site" / "source" / "mybert"  # nothing but the package, for mkdocstrings
 COPIED = ("README*.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md", "docs/images/*", "benchmarks/results/*.md")
-ROOMS = (
-    "conversion", "finetuning", "hub_card", "metrics", "modeling_mybert", "pipelines", "pretraining", "runs",
-    "tokenization", "visualization",
-)  # fmt: skip
 
 
 def lay_out() -> None:
@@ -56,10 +53,11 @@ def lay_out_package() -> None:
     shutil.copyfile(ROOT / "__init__.py", PACKAGE / "__init__.py")
     reference = PAGES / "docs" / "reference"
     reference.mkdir()
+    rooms = re.findall(r"docs/reference/(\w+)\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     for init in ROOT.glob("*/__init__.py"):
         room = init.parent.name
         shutil.copytree(init.parent, PACKAGE / room, ignore=shutil.ignore_patterns("__pycache__"))
-        if room in ROOMS:
+        if room in rooms:
             (reference / f"{room}.md").write_text(f"# mybert.{room}\n\n::: mybert.{room}\n", encoding="utf-8")
 
 

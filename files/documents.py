@@ -12,7 +12,7 @@ from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Literal
 
-from .options import Group, check_options, option
+from .options import Group, Settings, option
 from .source import HUB, FileSource, GivenData, HubSplit, Source
 from .tables import is_table
 from .text import (
@@ -181,7 +181,7 @@ _SHOWN_LINES, _SHOWN_CHARACTERS = 3, 90
 
 
 @dataclass(kw_only=True)
-class SourceSettings:
+class SourceSettings(Settings):
     """The location of text in a file."""
 
     group = Group.READING
@@ -221,7 +221,7 @@ class DocumentSettings(TextSettings):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        check_options(self)
+        super().__post_init__()
         self.heading()
 
     def heading(self) -> re.Pattern[str] | None:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from .errors import refuse_address
@@ -51,12 +52,34 @@ class Source(ABC):
         """The place of a row of `column`, counted from 1, for error messages."""
         return f"{self}, row {number}"
 
+    @property
+    def described(self) -> str:
+        """A description for the model's card."""
+        return str(self)
+
     @staticmethod
     def of(data: Any, name: str = "data") -> "Source":
         """The source of a path or of data in memory, which has the name of an argument."""
         if isinstance(data, Source):
             return data
         return FileSource(data) if isinstance(data, (str, os.PathLike)) else GivenData(name, data)
+
+
+def sources_of(data: Any, name: str, in_parts: bool = True) -> list[Any]:
+    """The data sets of an argument: names of files, or data in memory; `in_parts` a dictionary may name several."""
+    if data is None:
+        return []
+    items = list(data) if isinstance(data, (list, tuple, set, frozenset)) else [data]
+    if all(isinstance(item, (str, Path, Source)) for item in items):
+        return [str(item) if isinstance(item, Path) else item for item in items]
+    if isinstance(data, Mapping) and in_parts:
+        return [GivenData(name, table, str(part)) for part, table in data.items()]
+    return [GivenData(name, list(data) if isinstance(data, Iterator) else data)]
+
+
+def files_of(sources: Iterable[Any]) -> list[str]:
+    """Those of the sources of `sources_of` that are files."""
+    return [str(source) for source in sources if isinstance(source, str)]
 
 
 class FileSource(Source):
@@ -69,8 +92,11 @@ class FileSource(Source):
     def __str__(self) -> str:
         return "standard input" if self.path == STDIN else self.path
 
+    @property
+    def described(self) -> str:
+        return Path(self.path).name
+
     def where(self, number: int) -> str:
-        """The place of a row of `column`, counted from 1, for error messages."""
         return f"{self}, {'line' if content_suffix(self.path) in JSON_SUFFIXES else 'row'} {number}"
 
     def lines(self, encoding: str = "utf-8") -> Iterator[str]:
@@ -169,16 +195,23 @@ class HubSplit(Source):
 
 @dataclass(frozen=True, eq=False)
 class GivenData(Source):
-    """Data in memory, named after the argument through which it was given; can be read repeatedly."""
+    """Data in memory, named after the argument through which it was given; an iterator can be read only once."""
 
     # Its pickle, which is saved with the settings in checkpoints, contains only the name.
     name: str  # of the argument, also used in messages
-    data: Any  # rows or texts, see `items_of`; an iterator is read at once
+    data: Any  # rows or texts, see `items_of`
     part: str = ""  # its name if the argument has several tables, otherwise ""
 
     def __post_init__(self) -> None:
-        if isinstance(self.data, Iterator):
-            object.__setattr__(self, "data", list(self.data))
+        data = self.data
+        is_map_style = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+        if isinstance(data, Mapping) or not (is_frame(data) or isinstance(data, Iterable) or is_map_style):
+            found = " ".join(repr(data).split())
+            if isinstance(data, Mapping):
+                found = f"a {type(data).__name__} of {', '.join(map(repr, data))}"
+            raise ValueError(
+                f"{self} is {found[:160]}; expected a file, a table (DataFrame, Dataset) or an iterable of rows."
+            )
 
     def __str__(self) -> str:
         return f"{self.name}[{self.part!r}]" if self.part else self.name
@@ -187,7 +220,14 @@ class GivenData(Source):
         return str, (str(self),)
 
     def rows(self, reading: Reading = USUAL) -> Iterator[dict[str, Any]]:
-        return rows_in_memory(self.data, str(self), reading)
+        return with_class_names(self._rows(reading), getattr(self.data, "features", None), reading.class_names)
+
+    def _rows(self, reading: Reading) -> Iterator[dict[str, Any]]:
+        for number, item in enumerate(items_of(self.data, reading.column), start=1):
+            row = dict(item) if isinstance(item, Mapping) else reading.as_row(item) if reading.as_row else None
+            if row is None:
+                raise ValueError(f"{self.where(number)}: {str(item)[:60]!r}; expected {reading.expected}.")
+            yield row
 
     def column(self, name: str, encoding: str = "utf-8") -> Iterator[Any]:
         """Read one column of a table; the items of other data are values themselves."""
@@ -197,7 +237,6 @@ class GivenData(Source):
 
     @property
     def described(self) -> str:
-        """A description for the model's card."""
         return f"{self.part or 'data'} in memory ({type(self.data).__name__})"
 
     @cached_property
@@ -207,26 +246,6 @@ class GivenData(Source):
         for row in items_of(self.data):
             digest.update(f"{json.dumps(_plain(row), default=str)}\n".encode())
         return f"{type(self.data).__name__} {digest.hexdigest()}"
-
-
-def rows_in_memory(data: Any, name: str, reading: Reading = USUAL) -> Iterator[dict[str, Any]]:
-    """Read data in memory row by row, an iterator only once; its name is for messages."""
-    if isinstance(data, Mapping) or not has_items(data):
-        found = " ".join(repr(data).split())
-        if isinstance(data, Mapping):
-            found = f"a {type(data).__name__} of {', '.join(map(repr, data))}"
-        raise ValueError(
-            f"{name} is {found[:160]}; expected a file, a table (DataFrame, Dataset) or an iterable of rows."
-        )
-
-    def rows() -> Iterator[dict[str, Any]]:
-        for number, item in enumerate(items_of(data, reading.column), start=1):
-            row = dict(item) if isinstance(item, Mapping) else reading.as_row(item) if reading.as_row else None
-            if row is None:
-                raise ValueError(f"{name}, row {number}: {str(item)[:60]!r}; expected {reading.expected}.")
-            yield row
-
-    return with_class_names(rows(), getattr(data, "features", None), reading.class_names)
 
 
 def with_class_names(
@@ -266,29 +285,29 @@ def is_frame(source: object) -> bool:
 
 def frame_rows(frame: Any, column: str | None = None) -> Iterator[dict[str, Any]]:
     """Read a table in memory (see `is_frame`) row by row, or one column, as Python values (None if missing, lists)."""
-    found = frame.columns if hasattr(frame, "columns") else frame.column_names
+    found = frame.column_names if hasattr(frame, "column_names") else frame.columns
     names = None if found is None else list(map(str, found))  # a streamed data set may not know them
+    what = f"The {type(frame).__name__}"
     if column is not None and names is not None and column not in names:
-        raise ValueError(f"The {type(frame).__name__} {lacks_column(column, names)}")
+        raise ValueError(f"{what} {lacks_column(column, names)}")
     if hasattr(frame, "iloc"):
         if column is not None:
             frame = frame.iloc[:, [number for number, name in enumerate(names or ()) if name == column]]
         names = list(map(str, frame.columns))
-        refuse_doubled(f"The {type(frame).__name__}", names)
+        refuse_doubled(what, names)
         for start in range(0, len(frame), _ROWS):
             part = frame.iloc[start : start + _ROWS].astype(object)
             for values in part.where(part.notna(), None).itertuples(index=False, name=None):
                 yield dict(zip(names, map(_plain, values), strict=True))
         return
     if column is not None and names is not None:
-        frame = frame.select(column) if hasattr(frame, "iter_rows") else frame.select_columns(column)
+        frame = frame.select_columns(column) if hasattr(frame, "select_columns") else frame.select([column])
+    if hasattr(frame, "to_pylist"):  # pyarrow's
+        for start in range(0, len(frame), _ROWS):
+            yield from frame.slice(start, _ROWS).to_pylist()
+        return
     for row in frame.iter_rows(named=True) if hasattr(frame, "iter_rows") else frame:
         yield {name: _present(value) for name, value in row.items()}
-
-
-def has_items(data: object) -> bool:
-    """Whether `items_of` can read it."""
-    return is_frame(data) or isinstance(data, Iterable) or (hasattr(data, "__getitem__") and hasattr(data, "__len__"))
 
 
 def items_of(data: Any, column: str | None = None) -> Iterator[Any]:
@@ -310,9 +329,7 @@ def rows_of_batch(batch: Any) -> list[dict[str, Any]]:
                 )
         rows = zip(*batch.values(), strict=True)
         return [{name: _present(value) for name, value in zip(batch, row, strict=True)} for row in rows]
-    if hasattr(batch, "to_pylist"):
-        return batch.to_pylist()
-    if not hasattr(batch, "iloc"):
+    if not (hasattr(batch, "to_pylist") or hasattr(batch, "iloc")):
         raise ValueError(
             f"The batch is {repr(batch)[:40]}; expected a dictionary of columns, a pandas.DataFrame or a "
             "pyarrow.Table."

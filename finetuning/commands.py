@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,12 +17,14 @@ from transformers import AutoTokenizer
 from ..files.checkpoint import COMPANIONS, Checkpoint, check_available
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.options import AT_LEAST_1, Group, check_options, option
-from ..files.output import check_can_be_folder, check_not_read, check_output_files, output_to
+from ..files.output import check_can_be_folder, check_not_read, check_output_files, output_to, write_json
 from ..files.processes import leave_standard_output
+from ..files.source import Source, files_of, sources_of
 from ..files.tables import json_line
+from ..metrics import ClassReport
 from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
-from .data import PAIR_SEPARATOR, DataSource, files_of, sources_of
+from .data import PAIR_SEPARATOR
 from .network.features import (
     FEATURES,
     SentenceSettings,
@@ -34,7 +37,7 @@ from .network.features import (
     token_tensors,
 )
 from .network.heads import check_max_length, longest_sequence
-from .prediction.predictor import PREDICTION_FILES, REPORT_FILES, Measured, measure_model
+from .prediction.predictor import PREDICTION_FILES, REPORT_FILES, load_finetuned_model, write_class_report
 from .tasks.registry import (
     BATCH_SIZE_HELP,
     LENGTH,
@@ -44,6 +47,7 @@ from .tasks.registry import (
     benchmark_files,
     evaluation_names,
 )
+from .tasks.task import Task, long_text_lines
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +82,7 @@ class EvaluateArguments(FinetunedModelArguments):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
-        self.data = sources_of(self.data, "data")  # type: ignore[assignment]
+        self.data = sources_of(self.data, "data")
         if not self.model and not self.predictions:
             raise ValueError("neither model nor predictions is set; expected one of them along with the data.")
         if self.predictions and len(self.data) > 1:
@@ -149,26 +153,58 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
             check_can_be_folder(written)
             there = [file for pattern in patterns for file in Path(written).glob(pattern)]
             _check_outputs(there, read, arguments.overwrite)
+    state = PartialState(cpu=arguments.use_cpu)
+    examples: dict[str, Sequence[Any]]  # by the name of the data
+    predictions: dict[str, Sequence[Any]]
     if arguments.predictions:
-        examples = task.read(arguments.data[0])
-        predictions = task.read_predictions(Path(arguments.predictions), examples)
-        measured = Measured(task, task.score(predictions, examples), [("", predictions, examples)])
+        examples = {"": task.read(Source.of(arguments.data[0]))}
+        predictions = {"": task.read_predictions(Path(arguments.predictions), examples[""])}
+        metrics = task.score(predictions[""], examples[""])
     else:
-        measured = measure_model(
-            task,
-            arguments.checkpoint,
-            evaluation_names(task, arguments.data),
-            batch_size=arguments.batch_size,
-            dtype=arguments.dtype,
-            use_cpu=arguments.use_cpu,
-            by_class=arguments.report_dir is not None,
-        )
-    if PartialState(cpu=arguments.use_cpu).is_main_process:
-        measured.write(arguments.output if writes else None, arguments.report_dir, arguments.predictions_dir)
-    return measured.metrics
+        found = load_finetuned_model(task, arguments.checkpoint, state.device, arguments.dtype)
+        task, data = found.task, found.read(evaluation_names(found.task, arguments.data))
+        examples = {name: part.examples for name, part in data.items()}
+        if arguments.report_dir:  # to fail before the model runs
+            right = {name: [task.right_prediction(example) for example in each] for name, each in examples.items()}
+            _class_reports(task, right, examples)
+        for part in data.values():
+            for line in long_text_lines(task, len(part.examples), part.cut, part.windowed):
+                logger.warning("%s: %s", part.source, line)
+        metrics, predictions = found.measure(data, arguments.batch_size)
+        for name, each in examples.items():
+            calibration = task.calibration(predictions[name], each)
+            metrics |= {f"{name}_{key}" if name else key: value for key, value in calibration.items()}
+    if state.is_main_process:
+        folders = {Path(name).resolve() for name in (arguments.report_dir, arguments.predictions_dir) if name}
+        with ExitStack() as stack:  # all files, or none
+            opened = {folder: stack.enter_context(output_to(folder, files=(), overwrite=True)) for folder in folders}
+            if arguments.report_dir:
+                folder = opened[Path(arguments.report_dir).resolve()]
+                for name, report in _class_reports(task, predictions, examples).items():
+                    write_class_report(report, folder, f"_{name}" if name else "")
+            if arguments.predictions_dir:
+                folder = opened[Path(arguments.predictions_dir).resolve()]
+                for name, each in examples.items():
+                    task.write_predictions(predictions[name], each, folder, f"_{name}" if name else "")
+            if writes:
+                write_json(arguments.output, metrics)
+    return metrics
 
 
-def _check_outputs(paths: Sequence[str | Path], read: Sequence[DataSource], overwrite: bool) -> None:
+def _class_reports(
+    task: Task, predictions: Mapping[str, Sequence[Any]], examples: Mapping[str, Sequence[Any]]
+) -> dict[str, ClassReport]:
+    """The reports by class of predictions for labelled examples; a ValueError if the task has no classes."""
+    reports = {}
+    for name, each in examples.items():
+        report = task.report_by_class(predictions[name], each)
+        if report is None:
+            raise ValueError("report_dir is set, but this task has no classes to report on.")
+        reports[name] = report
+    return reports
+
+
+def _check_outputs(paths: Sequence[str | Path], read: Sequence[Any], overwrite: bool) -> None:
     """Reject existing outputs unless `overwrite` is set, and outputs that are also inputs."""
     for path in paths:
         check_not_read(path, files_of(read))
@@ -257,7 +293,11 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         raise ValueError(f"There is no text in {', '.join(arguments.text)}.")
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
     encoder = load_encoder(arguments.model, "cuda" if torch.cuda.is_available() else "cpu")
-    settings = _sentence_settings(arguments)
+    settings = SentenceSettings(max_length=128)  # of token features, which use nothing else of it
+    if arguments.pooling == "own":
+        settings = sentence_settings(Checkpoint(arguments.model).local_folder(COMPANIONS))
+    elif arguments.pooling is not None:
+        settings = SentenceSettings(arguments.pooling)
     longest = min(longest_sequence(encoder.config) or 512, tokenizer.model_max_length)
     max_length = arguments.max_length or min(settings.max_length or longest, longest)
     check_max_length(max_length, arguments.model, encoder.config)
@@ -297,12 +337,3 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     tokens = sum(len(encoding.sides[0]) for encoding in encodings)
     logger.info("%s: %d texts, %d tokens, %d features each.", output, len(texts), tokens, size)
     return {"texts": len(texts), "tokens": tokens, "size": size, "cut": cut}
-
-
-def _sentence_settings(arguments: FeaturesArguments) -> SentenceSettings:
-    """The settings of text vectors; for token features only `max_length` is used."""
-    if arguments.pooling is None:
-        return SentenceSettings(max_length=128)
-    if arguments.pooling != "own":
-        return SentenceSettings(arguments.pooling)
-    return sentence_settings(Checkpoint(arguments.model).local_folder(COMPANIONS))

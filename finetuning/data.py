@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,11 +16,12 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedConfig
 
-from ..files.source import FileSource, GivenData, HubSplit, Source, rows_in_memory
+from ..files.source import FileSource, Source, sources_of
 from ..files.tables import Reading
 from ..files.text import LINE_BREAKS
 
 PAIR_SEPARATOR = " ||| "  # the last one in a line divides a pair, as in Google's extract_features.py
+_SHARE_AGAIN = 0.8  # of the parts of joined labels that occur in several
 _MOST_NAMES, _LONGEST_NAME = 12, 40  # columns in messages, and characters of a name
 
 
@@ -133,17 +135,14 @@ def _lone_surrogate(value: Any) -> str:
     return next(filter(None, map(_lone_surrogate, parts)), "")
 
 
-DataSource = str | Path | HubSplit | GivenData
-
-
 def rows_of(data: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
     """Stream the rows of a task's data: a file, a split on the Hub, or data in memory.
 
     Args:
-        data: A `DataSource`; to predict also "-", standard input, or what `GivenData` holds: a `pandas.DataFrame` or a
-            `datasets.Dataset`; or an iterable or `torch.utils.data.Dataset` of dictionaries or of what the task reads:
-            texts, pairs of texts, or lists of words for tagging; for labelled data, of dictionaries or tuples of one
-            of these and its label. None is an empty text.
+        data: A `Source`, a path, "-" for standard input, a `pandas.DataFrame` or a `datasets.Dataset`; or an iterable
+            or `torch.utils.data.Dataset` of dictionaries or of what the task reads: texts, pairs of texts, or lists of
+            words for tagging; for labelled data, of dictionaries or tuples of one of these and its label. None is an
+            empty text.
         reader: The task.
         new: Whether rows need no label, and a line of a file of another kind, which is plain text, is a row.
             Texts without columns then have the columns `text` and `text_pair`, otherwise those of the task.
@@ -152,7 +151,8 @@ def rows_of(data: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
         ValueError: If the data, or a row, is of another kind.
         OSError: If it cannot be read.
     """
-    is_file = isinstance(data, (str, Path))
+    source = Source.of(data)
+    is_file = isinstance(source, FileSource)
     read = "a text, a list of words" if reader.reads_conll else "one text (the task reads no pairs)"
     if reader.may_read_pairs:
         read = "a pair of texts" if reader.text_pair_column else "a text or a pair of texts"
@@ -162,18 +162,14 @@ def rows_of(data: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
         columns=reader.file_columns,
         encoding=reader.encoding,
         skip_broken_rows=reader.skip_broken_rows,
-        literal_quotes=reader.is_published(data),
+        literal_quotes=reader.is_published(source),
         conll=reader.reads_conll,
         class_names=None if new else not reader.has_class_numbers,
         as_row=as_row,
         expected=f"{read if new else f'a tuple of {read} and its label'} or a dictionary",
     )
-    if is_file or isinstance(data, Source):
-        source = Source.of(data)
-        name, rows = str(source), source.rows(reading)
-    else:
-        name, rows = "data", rows_in_memory(data, "data", reading)
-    for number, row in enumerate(rows, start=1):
+    name = str(source)
+    for number, row in enumerate(source.rows(reading), start=1):
         yield DataRow(row, name, number)
 
 
@@ -239,37 +235,12 @@ def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
     return [found[place] for place in range(count)]
 
 
-def data_name(source: DataSource) -> str:
-    """The name of data in descriptions; for a file, without its folder."""
-    if isinstance(source, GivenData):
-        return source.described
-    return Path(source).name if isinstance(source, (str, Path)) else str(source)
-
-
-def source_of(data: Any, name: str) -> DataSource | None:
-    """The data of an argument for a single data set, see `sources_of`."""
-    sources = [GivenData(name, data)] if isinstance(data, Mapping) else sources_of(data, name)
+def source_of(data: Any, name: str) -> Any:
+    """The data of an argument for a single data set, see `sources_of`; None if there is none."""
+    sources = sources_of(data, name, in_parts=False)
     if len(sources) > 1:
         raise ValueError(f"{name} is {', '.join(map(str, sources))[:160]}; expected one file.")
     return sources[0] if sources else None
-
-
-def sources_of(data: Any, name: str) -> list[DataSource]:
-    """The data sets of an argument: files, or data in memory (see `rows_of`); a dictionary names several."""
-    if data is None:
-        return []
-    if isinstance(data, (str, Path, HubSplit, GivenData)):
-        return [str(data) if isinstance(data, Path) else data]
-    if isinstance(data, Mapping):
-        return [GivenData(name, table, str(part)) for part, table in data.items()]
-    if isinstance(data, (list, tuple)) and all(isinstance(item, (str, Path, GivenData)) for item in data):
-        return [str(item) if isinstance(item, Path) else item for item in data]
-    return [GivenData(name, data)]
-
-
-def files_of(sources: Iterable[DataSource]) -> list[str]:
-    """The sources that are files."""
-    return [str(source) for source in sources if isinstance(source, (str, Path))]
 
 
 LABEL_ARGUMENTS = ("labels", "start_positions", "end_positions")
@@ -287,7 +258,7 @@ class Labels:
     names: tuple[str, ...]
 
     @classmethod
-    def from_data(cls, values: Sequence[str], source: DataSource) -> Labels:
+    def from_data(cls, values: Sequence[str], source: Source | str) -> Labels:
         """Find the classes of training data: numbers in numerical order, names in alphabetical order."""
         names = sorted(set(values), key=_natural_order)
         if len(names) < 2:
@@ -300,7 +271,7 @@ class Labels:
         names = [config.id2label[number] for number in range(config.num_labels)]
         return cls(tuple(_WITHOUT_NAME.sub(r"\1", name) for name in names))
 
-    def ids(self, values: Sequence[str], source: DataSource) -> list[int]:
+    def ids(self, values: Sequence[str], source: Source | str) -> list[int]:
         """Ids of labels, given by name; by id if names are not numbers; true and false if the classes are 0 and 1."""
         index = {name: number for number, name in enumerate(self.names)}
         by_number = {str(number): number for number in range(len(self.names))}
@@ -311,8 +282,23 @@ class Labels:
             return [index[_TRUTH[value]] for value in values]
         if unknown:
             known = ", ".join(map(quoted, self.names[:20])) + (", ..." if len(self.names) > 20 else "")
-            raise ValueError(f"{source} has the label {quoted(unknown[0])}; expected one of {known}.")
+            sign = joining_sign([*self.names, *unknown])
+            several = f" Are these several labels, joined by {sign!r} (--task multilabel)?" if sign else ""
+            raise ValueError(f"{source} has the label {quoted(unknown[0])}; expected one of {known}.{several}")
         return [index[value] for value in values]
+
+
+def joining_sign(names: Iterable[str]) -> str:
+    """The sign that seems to join several labels in names of classes, of which most parts occur again; "" if none."""
+    for sign in ";|,/+&":
+        parts = [{part.strip() for part in name.split(sign)} for name in names]
+        counts = Counter(part for each in parts for part in each)
+        joined = set().union(*(each for each in parts if len(each) > 1))
+        again = sum(counts[part] > 1 for part in joined)
+        is_decimal = sign == "," and all(part.isdigit() for part in joined)
+        if len(joined) > 1 and "" not in joined and not is_decimal and again >= _SHARE_AGAIN * len(joined):
+            return sign
+    return ""
 
 
 def listed(names: Sequence[str]) -> str:

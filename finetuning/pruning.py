@@ -30,14 +30,15 @@ from ..files.checkpoint import (
 )
 from ..files.options import Group, check_options, option
 from ..files.output import MODEL_FOLDER, reserved, write_json
+from ..files.source import files_of, sources_of
 from ..hub_card import CardContent, Comparison, write_card
 from ..modeling_mybert import MyBertPreTrainedModel
 from ..pipelines.batching import batches_by_length
-from .data import LABEL_ARGUMENTS, files_of, sources_of
+from .data import LABEL_ARGUMENTS
 from .network.heads import encoder_layers, set_encoder_layers
 from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .tasks.registry import FinetunedModelArguments, evaluation_names
-from .tasks.task import WINDOW_WEIGHT, Task, TaskData, network_outputs
+from .tasks.task import WINDOW_WEIGHT, Task, TaskData
 from .training.trainer import TaskLoss
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ class PruneArguments(FinetunedModelArguments):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
-        self.data = sources_of(self.data, "data")  # type: ignore[assignment]
+        self.data = sources_of(self.data, "data")
         check_options(self)
         if not self.data and not self.output_dir:
             raise ValueError("data and output_dir are not set; give data to measure on, a folder to write, or both.")
@@ -204,10 +205,7 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
         if arguments.data:
             device = PartialState(cpu=arguments.use_cpu).device
             found = load_finetuned_model(arguments.resolve_task(), arguments.checkpoint, device, arguments.dtype)
-            data = {
-                name: found.task.encode(found.task.read(source), found.labels, found.tokenizer, source)
-                for name, source in evaluation_names(found.task, arguments.data).items()
-            }
+            data = found.read(evaluation_names(found.task, arguments.data))
             if arguments.keep_heads:
                 choices = _choices_of_heads(found, data.values(), arguments.keep_heads, model)
                 shrink: Any = PrunableHeads(found.model).keep
@@ -215,11 +213,12 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
                 shrink = partial(_keep_layers, found.model, encoder_layers(found.model))
         rows: list[dict[str, Any]] = []
         for kept in choices:
-            row = {what: kept}
+            row: dict[str, Any] = {what: kept}
             if found is not None:
                 if rows:
                     shrink(kept)
-                row |= _metrics(found, data, arguments.batch_size)
+                row["parameters"] = sum(parameter.numel() for parameter in found.model.parameters())
+                row |= found.measure(data, arguments.batch_size)[0]
                 _say(row, rows[0] if rows else row, what, found.task.main_metric)
             rows.append(row)
         metric = found.task.main_metric if found else None
@@ -249,17 +248,6 @@ def _choices_of_heads(
 
 def _keep_layers(model: PreTrainedModel, layers: Sequence[nn.Module], kept: Sequence[int]) -> None:
     set_encoder_layers(model, [layers[number] for number in kept])
-
-
-def _metrics(found: FinetunedModel, data: Mapping[str, TaskData], batch_size: int | None) -> dict[str, Any]:
-    """The number of parameters, and the task's metrics."""
-    task, network, labels, tokenizer = found
-    metrics: dict[str, Any] = {"parameters": sum(parameter.numel() for parameter in network.parameters())}
-    for name, part in data.items():
-        outputs = network_outputs(task, part, network, tokenizer, batch_size, progress=True)
-        scores = task.score(task.predict(outputs, part, labels), part.examples)
-        metrics |= {f"{name}_{key}" if name else key: value for key, value in scores.items()}
-    return metrics
 
 
 def _say(row: Mapping[str, Any], first: Mapping[str, Any], what: str, metric: str) -> None:

@@ -47,16 +47,9 @@ def is_size(name: str) -> bool:
 
 
 def fields_of_size(size: str, setting: str = "model_size") -> dict[str, int]:
-    """Fields of a configuration for a size: a key of `MODEL_SIZES`, or layers x width, such as "2x256".
+    """Fields of a configuration for a size, as `is_size` knows them; `setting` is what holds it, for messages.
 
     Heads are 64 wide, and feed-forward layers four times as wide as the model, as in all of `MODEL_SIZES`.
-
-    Args:
-        size: The size.
-        setting: The setting that holds it, for messages.
-
-    Raises:
-        ValueError: If it is no size, has no layers, or its width is not a multiple of 64.
     """
     if size in MODEL_SIZES:
         layers, width, heads = MODEL_SIZES[size]

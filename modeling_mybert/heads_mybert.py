@@ -24,16 +24,24 @@ from .losses_mybert import padding_is_ignored, position_loss, value_loss
 from .modeling_mybert import MyBertModel, MyBertPreTrainedModel, no_tokens
 
 
-class MyBertForSequenceClassification(MyBertPreTrainedModel):
+class _MyBertWithClassifier(MyBertPreTrainedModel):
+    """What the heads with dropout and one linear layer, `classifier`, share."""
+
+    def __init__(self, config: MyBertConfig, num_outputs: int, add_pooling_layer: bool = True) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.bert = MyBertModel(config, add_pooling_layer)
+        dropout = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(config.hidden_size, num_outputs)
+        self.post_init()
+
+
+class MyBertForSequenceClassification(_MyBertWithClassifier):
     """A linear layer on the pooled output: single-label, multi-label or regression (paper, section 4.1)."""
 
     def __init__(self, config: MyBertConfig) -> None:
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.bert = MyBertModel(config)
-        self.dropout = nn.Dropout(_classifier_dropout(config))
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
+        super().__init__(config, config.num_labels)
 
     @can_return_tuple
     def forward(
@@ -91,15 +99,11 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
         return value_loss(logits, labels.view(logits.shape), num_items_in_batch, is_regression)
 
 
-class MyBertForMultipleChoice(MyBertPreTrainedModel):
+class MyBertForMultipleChoice(_MyBertWithClassifier):
     """A score for each choice, computed from its pooled output; a softmax compares them (paper, section 4.4)."""
 
     def __init__(self, config: MyBertConfig) -> None:
-        super().__init__(config)
-        self.bert = MyBertModel(config)
-        self.dropout = nn.Dropout(_classifier_dropout(config))
-        self.classifier = nn.Linear(config.hidden_size, 1)
-        self.post_init()
+        super().__init__(config, 1)
 
     @can_return_tuple
     def forward(
@@ -153,16 +157,11 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
         return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
-class MyBertForTokenClassification(MyBertPreTrainedModel):
+class MyBertForTokenClassification(_MyBertWithClassifier):
     """A linear layer on the hidden state of each token (paper, section 5.3)."""
 
     def __init__(self, config: MyBertConfig) -> None:
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.bert = MyBertModel(config, add_pooling_layer=False)
-        self.dropout = nn.Dropout(_classifier_dropout(config))
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
+        super().__init__(config, config.num_labels, add_pooling_layer=False)
 
     @can_return_tuple
     def forward(
@@ -273,10 +272,6 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
                 losses.append(position_loss(scores, positions, num_items_in_batch))
             loss = (losses[0] + losses[1]) / 2
         return QuestionAnsweringModelOutput(loss, start_logits, end_logits, outputs.hidden_states, outputs.attentions)
-
-
-def _classifier_dropout(config: MyBertConfig) -> float:
-    return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
 
 
 __all__ = [

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 from transformers.utils.import_utils import is_tracing
 
 from .linear_mybert import gradient_of_states, gradient_of_weight, is_plain, linear, multiply
@@ -101,7 +100,7 @@ def padding_is_ignored(
 
 
 def linear_cross_entropy(
-    layer: nn.Module,
+    layer: Any,
     hidden_states: torch.Tensor,
     labels: torch.Tensor,
     num_items_in_batch: torch.Tensor | int | None = None,
@@ -110,11 +109,17 @@ def linear_cross_entropy(
 
     `hidden_states` (N, D) may have more rows than there are labels (N,), whose logits are dropped; see `filled_up`.
     """
-    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
-    if (
-        not (torch.is_grad_enabled() and dtype in _TYPES and _is_simple(layer, hidden_states))
-        or (labels == IGNORE_INDEX).any()  # cheap: this branch runs only on a CPU
-    ):
+    is_cast = torch.is_autocast_enabled("cpu")
+    dtype = torch.get_autocast_dtype("cpu") if is_cast else torch.float32
+    with torch.autocast("cpu", enabled=False):  # it may multiply a plain layer in another dtype
+        is_simple = (
+            torch.is_grad_enabled()
+            and dtype in _TYPES
+            and is_plain(layer, hidden_states)
+            and layer.weight.dtype == layer.bias.dtype == torch.float32
+            and (is_cast or hidden_states.dtype == torch.float32)
+        )
+    if not is_simple or (labels == IGNORE_INDEX).any():  # cheap: simple layers are on a CPU
         logits = linear(layer, hidden_states)[: len(labels)]
         return logits, cross_entropy(logits, labels, num_items_in_batch)
     with torch.autocast("cpu", enabled=False):
@@ -122,17 +127,6 @@ def linear_cross_entropy(
             hidden_states.contiguous(), layer.weight, layer.bias, labels.long(), dtype
         )
     return logits[: len(labels)], total / (len(labels) if num_items_in_batch is None else num_items_in_batch)
-
-
-def _is_simple(layer: nn.Module, hidden_states: torch.Tensor) -> bool:
-    """Whether the layer is plain and in float32; autocast may multiply it in another dtype."""
-    is_cast = torch.is_autocast_enabled("cpu")
-    with torch.autocast("cpu", enabled=False):
-        return (
-            is_plain(layer, hidden_states)
-            and layer.weight.dtype == layer.bias.dtype == torch.float32
-            and (is_cast or hidden_states.dtype == torch.float32)
-        )
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -170,8 +164,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
             difference = difference.to(dtype)
             if of_states is not None:
                 of_states[rows] = gradient_of_states(difference, weight)
-            if of_weight is not None:
-                _add_product(of_weight, difference.t(), states[rows], is_first=start == 0)
+            if of_weight is not None and dtype == of_weight.dtype:
+                of_weight.addmm_(difference.t(), states[rows], beta=int(start > 0))
+            elif of_weight is not None and start == 0:
+                of_weight.copy_(difference.t() @ states[rows])
+            elif of_weight is not None:
+                of_weight += difference.t() @ states[rows]
         ctx.gradients = of_states, of_weight, of_bias
         return total, logits
 
@@ -199,16 +197,6 @@ class _LinearCrossEntropy(torch.autograd.Function):
             None,
             None,
         )
-
-
-def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, is_first: bool) -> None:
-    """Add a product to a float32 sum; the first product overwrites it."""
-    if left.dtype == total.dtype:
-        total.addmm_(left, right, beta=0 if is_first else 1)
-    elif is_first:
-        total.copy_(left @ right)
-    else:
-        total += left @ right
 
 
 def _difference(logits: torch.Tensor, labels: torch.Tensor, buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

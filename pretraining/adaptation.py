@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from ..files.checkpoint import read_json_object
-from ..files.options import Group, option, settings_of
+from ..files.options import Group, option
 from ..files.output import write_json
 from ..files.processes import only_errors
 from ..metrics import HiddenWords, fitting_words, hidden_words, word_loss
@@ -31,6 +31,7 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
     """Settings of `adapt`: those of new pieces and of `pretrain`, with defaults for an already trained model."""
 
     group = Group.TRAINING
+    command = "adapt"
     model: str | None = option(
         None, "Model to adapt, folder or Hub name.", group=Group.INPUT, required=True, positional=1
     )
@@ -52,15 +53,7 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
                 f"{name} is set and new_pieces is {self.new_pieces}; new pieces are learned from text, for the "
                 "model's own tokenizer."
             )
-        PretrainingArguments.__post_init__(self)
-
-    def new_pieces_settings(self) -> NewPiecesSettings | None:
-        """Settings for extending the model's vocabulary; None to keep it."""
-        return NewPiecesSettings(**settings_of(NewPiecesSettings, self)) if self.new_pieces else None
-
-    def decisive(self) -> dict[str, Any]:
-        """The settings that determine the result of a run, as JSON values, without the data."""
-        return super().decisive() | {"command": "adapt"}
+        super().__post_init__()
 
 
 def adapt(arguments: AdaptArguments) -> dict[str, Any]:

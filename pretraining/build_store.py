@@ -42,7 +42,6 @@ from .token_store import (
     StoreSummary,
     array_length,
     array_pieces,
-    array_place,
     check_store,
     store_metadata,
     tokenizer_fingerprint,
@@ -102,21 +101,25 @@ def build_token_store(
     store = StoreSettings(**settings)
     store.check_reasons()
     path = Path(path)
-    kept = _corpus_filter(store, tokenizer)
+    kept = _corpus_filter(store, tokenizer) if store.drop else None
     if store.num_shards > 1:
         path = path / SHARD.format(store.shard_index, store.num_shards)
     fingerprint = tokenizer_fingerprint(tokenizer)
+    recorded: dict[str, str] = {}
+    if kept is not None:
+        filters = settings_of(FilterSettings, store) | {"drop": [reason for reason in REASONS if reason in store.drop]}
+        recorded[FILTERS] = json.dumps(filters, sort_keys=True)
     check_output_files([path], overwrite or store.append)
     lines = _read(documents, store)  # errors in its files are reported before a folder is made
     with reserved(path, overwrite=overwrite or store.append) as write:
         earlier = [path] if path.exists() else []
         if earlier and store.append:
             check_store(path, fingerprint)
-            if store_metadata(path).get(FILTERS) != _recorded_filters(store).get(FILTERS):
+            if store_metadata(path).get(FILTERS) != recorded.get(FILTERS):
                 raise ValueError(f"{path} was built with other filters (drop and its settings); repeat them.")
         elif earlier and store_metadata(path).get("format") != FORMAT:
             raise ValueError(f"{path} is not a token store, so it is not replaced; name another place.")
-        lines = kept.lines(lines) if store.drop else lines
+        lines = lines if kept is None else kept.lines(lines)
         if store.num_shards > 1 and store.shard_by == "documents":
             lines = _every_nth_document(lines, store.shard_index, store.num_shards)
         folder = path.with_name(f".{path.name}.partial")
@@ -128,7 +131,7 @@ def build_token_store(
             if not any(folder.iterdir()):
                 folder.rmdir()
             raise
-        if store.drop:
+        if kept is not None:
             logger.info("What is left out:\n%s", kept.report)
         if not any(array_length(file, "tokens") for file in files):
             shutil.rmtree(folder)
@@ -142,7 +145,9 @@ def build_token_store(
             summary = check_store(path, fingerprint)
         else:
             with write() as temporary:
-                summary = _join(parts, fingerprint, temporary, _recorded_filters(store, kept.report, parts[0]))
+                if kept is not None:
+                    recorded[LEFT_OUT] = _left_out(kept.report, parts[0])
+                summary = _join(parts, fingerprint, temporary, recorded, encoder.dtype)
                 write_text(joined, _in_words(files, temporary))
         clear_folder(folder, ("*",), last=_JOINED)
         folder.rmdir()
@@ -201,23 +206,14 @@ def _corpus_filter(store: StoreSettings, tokenizer: MyBertTokenizer | None) -> C
     return CorpusFilter(store.drop, store, encoder, shard)
 
 
-def _recorded_filters(
-    store: StoreSettings, report: FilterReport | None = None, first: Path | None = None
-) -> dict[str, str]:
-    """Return a store's metadata about filters: their settings and, with a report, what was dropped."""
-    if not store.drop:
-        return {}
-    filters = settings_of(FilterSettings, store) | {"drop": [reason for reason in REASONS if reason in store.drop]}
-    recorded = {FILTERS: json.dumps(filters, sort_keys=True)}
-    if report is None or first is None:
-        return recorded
-    # `first` is the store to append to, or another file
+def _left_out(report: FilterReport, first: Path) -> str:
+    """Return what was read and dropped, with that of the store to append to if it is the first file."""
     earlier = json.loads(store_metadata(first).get(LEFT_OUT, "{}"))
     counts = {
         reason: {name: value + earlier.get(reason, {}).get(name, 0) for name, value in amount.items()}
         for reason, amount in report.counts().items()
     }
-    return recorded | {LEFT_OUT: json.dumps(counts)}
+    return json.dumps(counts)
 
 
 def _read(
@@ -302,6 +298,7 @@ class _ChunkEncoder:
 
     def __init__(self, tokenizer: MyBertTokenizer, fingerprint: str, split: bool, folder: Path) -> None:
         self._encoder = _text_encoder(tokenizer)
+        self.dtype = self._encoder.dtype
         self._unknown = tokenizer.unk_token_id
         self._key = f"{VERSION} {fingerprint} {split} ".encode()
         self._split = split
@@ -328,16 +325,18 @@ class _ChunkEncoder:
         arrays = {
             "document_starts": np.concatenate([[0], np.cumsum(lengths > 0)[ends_document]]),
             "sentence_starts": np.concatenate([[0], offsets[1:][lengths > 0]]),
-            "tokens": tokens.astype(self._encoder.dtype, copy=False),
+            "tokens": tokens.astype(self.dtype, copy=False),
         }
         metadata = {"unknown_tokens": str(np.count_nonzero(tokens == self._unknown))}
         pieces = {name: (len(array), [array]) for name, array in arrays.items()}
         with written_beside(file) as temporary:
-            write_arrays(temporary, metadata, pieces, self._encoder.dtype)
+            write_arrays(temporary, metadata, pieces, self.dtype)
         return file, len(text)
 
 
-def _join(files: Sequence[Path], fingerprint: str, path: Path, filters: dict[str, str]) -> StoreSummary:
+def _join(
+    files: Sequence[Path], fingerprint: str, path: Path, filters: dict[str, str], token_type: np.dtype
+) -> StoreSummary:
     """Join an existing store (first, if any) and chunks into a store, piece by piece."""
     documents = sum(map(len, _document_ends(files)))
     sentences = sum(array_length(file, "sentence_starts") - 1 for file in files)
@@ -353,36 +352,32 @@ def _join(files: Sequence[Path], fingerprint: str, path: Path, filters: dict[str
     zero = [np.zeros(1, np.int64)]
     arrays: dict[str, tuple[int, Iterable[np.ndarray]]] = {
         "document_starts": (documents + 1, chain(zero, _document_ends(files))),
-        "sentence_starts": (sentences + 1, chain(zero, _sentence_ends(files))),
+        "sentence_starts": (sentences + 1, chain(zero, _ends(files, "sentence_starts", "tokens"))),
         "tokens": (tokens, chain.from_iterable(array_pieces(file, "tokens") for file in files)),
     }
-    write_arrays(path, metadata, arrays, array_place(files[0], "tokens")[0])
+    write_arrays(path, metadata, arrays, token_type)
     return StoreSummary(**counts, size=path.stat().st_size)
 
 
 def _document_ends(files: Iterable[Path]) -> Iterator[np.ndarray]:
     """Yield the index of the last sentence of each document, plus 1, without documents that have no sentences."""
-    sentences = last = 0
+    last = 0
+    for ends in _ends(files, "document_starts", "sentence_starts"):
+        ends = ends[np.diff(ends, prepend=last) > 0]
+        if len(ends):
+            last = ends[-1]
+            yield ends
+
+
+def _ends(files: Iterable[Path], name: str, of: str) -> Iterator[np.ndarray]:
+    """Yield offsets into `of` without the first 0, continued from file to file."""
+    before = 0
     for file in files:
-        for piece in array_pieces(file, "document_starts", skip=1):
-            ends = piece + sentences
-            ends = ends[np.diff(ends, prepend=last) > 0]
-            if len(ends):
-                last = ends[-1]
-                yield ends
-        sentences += array_length(file, "sentence_starts") - 1
+        yield from (piece + before for piece in array_pieces(file, name, skip=1))
+        before += array_length(file, of) - (of != "tokens")
 
 
-def _sentence_ends(files: Iterable[Path]) -> Iterator[np.ndarray]:
-    tokens = 0
-    for file in files:
-        yield from (piece + tokens for piece in array_pieces(file, "sentence_starts", skip=1))
-        tokens += array_length(file, "tokens")
-
-
-def read_documents(
-    files: str | Path | Iterable[str | Path], *, digests: dict[str, str] | None = None, **settings: Any
-) -> Iterator[list[str]]:
+def read_documents(files: str | Path | Iterable[str | Path], **settings: Any) -> Iterator[list[str]]:
     """Read documents from files or from the Hub, one after the other, with one document in memory at a time.
 
     Plain text has one sentence a line and a blank line between documents, unless its lines look wrapped or the
@@ -391,7 +386,6 @@ def read_documents(
 
     Args:
         files: Files, folders or patterns; "-" is standard input; `hf:owner/name` is a data set of the Hub.
-        digests: Filled with the digests of completely read files, see `mybert.files.text.open_text`; not for Parquet.
         settings: Those of `DocumentSettings`: `split_sentences`, `encoding`, `text_column`, `join_lines`,
             `document_end`, `heading_pattern`.
 
@@ -406,7 +400,7 @@ def read_documents(
         TypeError: A setting does not exist.
     """
     text = DocumentSettings(**settings)  # here, not when the first document is requested
-    documents = filter(None, documents_of_lines(Corpus(files, text, digests).lines()))
+    documents = filter(None, documents_of_lines(Corpus(files, text).lines()))
     if not text.split_sentences:
         return documents
     return ([sentence for line in document for sentence in split_sentences(line)] for document in documents)

@@ -1,14 +1,13 @@
 """The card of a pretrained model, and the fill-mask examples on it."""
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ..files.checkpoint import Checkpoint
 from ..files.machine import describe_environment
-from ..files.source import GivenData
+from ..files.source import Source
 from ..hub_card import (
     CardContent,
     Example,
@@ -21,15 +20,10 @@ from ..hub_card import (
 )
 from ..tokenization import MyBertTokenizer
 from .pretraining_arguments import PretrainingArguments
+from .settings import OBJECTIVES
 from .token_store import TokenStore
 
 EXAMPLES = 3  # fill-mask examples on the card
-_OBJECTIVES = {
-    "mlm+nsp": "masked LM and next sentence prediction",
-    "mlm": "masked LM",
-    "mlm+sop": "masked LM and sentence order prediction",
-    "ltr": "left-to-right LM (causal attention)",
-}
 _OPTIMIZERS = {
     "google": "Adam without bias correction",
     "adamw": "AdamW with bias correction",
@@ -77,14 +71,17 @@ def write_pretraining_card(
 ) -> None:
     """Write `README.md`; `wall_time` is in seconds, None if unknown."""
     summary = store.summary
+    sources = arguments.text or [str(arguments.data)]
+    names = [plain_text(Source.of(source).described) for source in sources]
+    rest = len(names) - _FILES_NAMED
     write_card(
         checkpoint.path,
         CardContent(
             name=checkpoint.path.name,
             model=describe_model(checkpoint),
-            summary=f"A BERT model pretrained with {_OBJECTIVES[arguments.objective]}.",
+            summary=f"A BERT model pretrained with {OBJECTIVES[arguments.objective].described}.",
             training=TrainingDescription(
-                corpus=_corpus(arguments.text or [str(arguments.data)]),
+                corpus=", ".join(names[:_FILES_NAMED]) + (f" and {rest} more" if rest > 0 else ""),
                 documents=summary.documents,
                 sentences=summary.sentences,
                 tokens=summary.tokens,
@@ -96,14 +93,6 @@ def write_pretraining_card(
             examples=examples,
         ),
     )
-
-
-def _corpus(sources: Sequence[str | GivenData]) -> str:
-    names = [
-        plain_text(source.described if isinstance(source, GivenData) else Path(source).name) for source in sources
-    ]
-    rest = len(names) - _FILES_NAMED
-    return ", ".join(names[:_FILES_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _hyperparameters(arguments: PretrainingArguments) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ..files.tables import json_line
 from ..tokenization import MyBertTokenizer
 from .build_store import build_token_store, inspect_corpus
 from .filtering import FilterReport
-from .settings import ExampleSettings, MaskingRates, StoreSettings
+from .settings import OBJECTIVES, ExampleSettings, MaskingRates, StoreSettings
 from .token_store import SHARD, StoreSummary, TokenStore
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
-        for kind in (StoreSettings, ExampleSettings, MaskingRates):
-            kind.__post_init__(self)
+        super().__post_init__()
         for name in () if self.dry_run else ("output", "tokenizer"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is not set; a token store needs output and tokenizer (or --dry_run).")
@@ -154,7 +153,7 @@ def _readable(
     """Yield examples of epoch 0 with the fields of Google's `TrainingInstance`; a packed row has a list of labels."""
     from ..modeling_mybert import IGNORE_INDEX
 
-    name = {"mlm+nsp": "is_random_next", "mlm+sop": "is_swapped"}.get(dataset.settings.objective)
+    name = OBJECTIVES[dataset.settings.objective].label
     for index in range(count):
         batch = collator([dataset[index]])
         labels = batch["labels"][0]

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..files.options import ABOVE_0, SHARE_ABOVE_0, SHARE_BELOW_1, Group, check_options, option
+from ..files.options import ABOVE_0, SHARE_ABOVE_0, SHARE_BELOW_1, Group, Settings, option
 from ..tokenization import BulkEncoder
 from ..tokenization.characters import CJK, regex_class
 
@@ -44,7 +44,7 @@ _Check = Callable[[int, list[str]], str | None]  # number and lines of a documen
 
 
 @dataclass(kw_only=True)
-class FilterSettings:
+class FilterSettings(Settings):
     """Which parts of a corpus are dropped: see `CorpusFilter`.
 
     Raises:
@@ -69,7 +69,7 @@ class FilterSettings:
     )
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         known = {name.casefold(): name for name in script_names()} if self.scripts else {}
         if unknown := [name for name in self.scripts if name.casefold() not in known]:
             raise ValueError(f"scripts has {unknown[0]!r}; expected names such as Latin, Cyrillic, Hangul or Han.")

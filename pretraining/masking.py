@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -242,7 +241,6 @@ class PretrainingCollator:
         rates = self.rates
         if self.changing_rate is not None:
             rates = replace(rates, mlm_probability=self.changing_rate(epoch, index))
-        pieces = [input_ids[begin:end] for begin, end in pairwise([0, *ends])]
         masked = [
             mask_tokens(
                 sequence,
@@ -253,7 +251,7 @@ class PretrainingCollator:
                 generator,
                 self._is_continuation[sequence],
             )
-            for sequence in pieces
+            for sequence in np.split(input_ids, ends[:-1])
         ]
         ids, labels = zip(*masked, strict=True)
         return np.concatenate(ids), np.concatenate(labels)

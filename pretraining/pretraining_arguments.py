@@ -1,6 +1,5 @@
 """The settings of `mybert pretrain`."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,12 +20,12 @@ from ..files.options import (
     option,
     settings_of,
 )
-from ..files.source import GivenData, has_items
+from ..files.source import sources_of
 from ..modeling_mybert import MODEL_SIZES, MyBertConfig
 from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..runs import TICKS, RunArguments, started_on_cpus
 from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
-from .settings import SPECIAL_TOKENS, CorpusSettings, ExampleSettings, MaskingRates, NewPiecesSettings, Objective
+from .settings import CorpusSettings, ExampleSettings, MaskingRates, NewPiecesSettings, Objective
 from .trainer import OPTIMIZERS
 
 
@@ -129,6 +128,15 @@ class PretrainingArguments(
     """
 
     group = Group.TRAINING
+    command = "pretrain"
+    unheeded = RunArguments.unheeded | {
+        "do_predict": "pretraining predicts nothing; mybert predict does with a fine-tuned model",
+        "label_smoothing_factor": "mybert pretrain ignores it: the losses are the paper's",
+        "train_sampling_strategy": "mybert pretrain ignores it: every epoch draws new examples in an order of its own",
+        "length_column_name": "mybert pretrain ignores it: every epoch draws new examples in an order of its own",
+        "dataloader_drop_last": "mybert pretrain ignores it: an epoch ends with its last whole batch in any case",
+        "use_liger_kernel": "mybert pretrain ignores it: it has no kernels for this model",
+    }
     text: list[str] = option(
         [],
         "Text to train on: files, folders, patterns or data sets of the Hub (hf:owner/name). Plain text has one "
@@ -191,14 +199,13 @@ class PretrainingArguments(
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
         self._check_sources()
-        CorpusSettings.__post_init__(self)  # checks the options of all classes
+        super().__post_init__()  # checks the options of all classes
         if self.max_hours is not None:
             self._measure_in_time(self.max_hours)
         fields_of_size(self.model_size)  # checks it
         self._check_parts()
         if not (self.data or self.tokenizer or self.model):
             VocabularySettings(**settings_of(VocabularyBasics, self))  # checks the settings, like the following
-        MaskingRates.__post_init__(self)
         for phase in self.phases():
             self.example_settings(phase)
         optim = self.optim
@@ -210,9 +217,10 @@ class PretrainingArguments(
             self.use_cpu = True
         self._check_best_model()
         RunArguments.__post_init__(self)
-        self._refuse_ignored_settings()
         if optim in OPTIMIZERS:
             self.optim = optim
+        if self.do_eval and not self.heldout and self.eval_strategy == IntervalStrategy.NO:
+            raise ValueError("do_eval is set and heldout is 0; an evaluation needs held-out documents.")
         if self.save_only_model:
             raise ValueError(
                 "save_only_model is set; resuming, and starting a second phase, needs complete checkpoints."
@@ -265,7 +273,7 @@ class PretrainingArguments(
     def _check_best_model(self) -> None:
         """Reject a best model by what is not measured."""
         known = ["loss", "mlm_loss", "mlm_accuracy", "perplexity"]
-        if SPECIAL_TOKENS[self.objective] == 3:
+        if self.has_pairs:
             known += ["nsp_loss", "nsp_accuracy"]
         if self.metric_for_best_model is not None:
             metric = self.metric_for_best_model.removeprefix("eval_")
@@ -277,36 +285,9 @@ class PretrainingArguments(
             if self.greater_is_better is None:
                 self.greater_is_better = metric.endswith("accuracy")
 
-    def _refuse_ignored_settings(self) -> None:
-        """Reject settings of `TrainingArguments` that have no effect in pretraining."""
-        for name, default, reason in (
-            ("do_predict", False, "pretraining has nothing to predict; mybert predict does with a fine-tuned model"),
-            ("label_smoothing_factor", 0.0, "the losses of pretraining are the paper's"),
-            ("train_sampling_strategy", "random", "every epoch draws new examples in an order of its own"),
-            ("length_column_name", "length", "every epoch draws new examples in an order of its own"),
-            ("dataloader_drop_last", False, "an epoch ends with its last whole batch in any case"),
-            ("use_liger_kernel", False, "it has no kernels for this model"),
-        ):
-            if (value := getattr(self, name)) != default:
-                raise ValueError(f"{name} is {value!r}, which mybert pretrain ignores: {reason}.")
-        if self.do_eval and not self.heldout and self.eval_strategy == IntervalStrategy.NO:
-            raise ValueError("do_eval is set and heldout is 0; an evaluation needs held-out documents.")
-
     def _check_sources(self) -> None:
         """Check the sources: either text (names, or data in memory) or a token store."""
-        text: Any = [] if self.text is None else self.text
-        if isinstance(text, (str, Path, GivenData)):
-            text = [text]
-        is_list = isinstance(text, (list, tuple, set, frozenset))
-        if is_list and all(isinstance(item, (str, Path, GivenData)) for item in text):
-            self.text = [str(item) if isinstance(item, Path) else item for item in text]
-        elif isinstance(text, Mapping) or not has_items(text):
-            raise ValueError(
-                f"text is a {type(text).__name__}; expected files, a table (DataFrame, Dataset) or an iterable of "
-                "texts."
-            )
-        else:  # a table, or an iterable of documents
-            self.text = [GivenData("text", text)]  # type: ignore[list-item]
+        self.text = sources_of(self.text, "text", in_parts=False)
         for name in ("data", "tokenizer", "model"):
             if isinstance(getattr(self, name), Path):
                 setattr(self, name, str(getattr(self, name)))
@@ -330,19 +311,17 @@ class PretrainingArguments(
         """The phases of the run, between the steps at which objective, maximum length or batch size change."""
         causal_steps = round(self.causal_share * self.max_steps)
         ramp = self._ramp()
-        long_from = None
+        long_from, others = None, f"max_steps {self.max_steps}"
         if self.phase2_max_length is not None:
             steps = round(self.phase2_steps if self.phase2_steps >= 1 else self.phase2_steps * self.max_steps)
-            long_from = self.max_steps - max(steps, 1)
-            for name, end in (
-                ("causal_share", causal_steps),
-                ("batch_ramp", max(ramp, default=0)),
-            ):
-                if end >= long_from:
-                    raise ValueError(
-                        f"{name} is {getattr(self, name)} and phase2_steps {self.phase2_steps}; together they leave "
-                        "nothing of max_steps for the first phase."
-                    )
+            long_from, others = self.max_steps - max(steps, 1), f"phase2_steps {self.phase2_steps}"
+        limit = max(self.max_steps, 1) if long_from is None else long_from
+        for name, end in (("causal_share", causal_steps), ("batch_ramp", max(ramp, default=0))):
+            if end >= limit:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)} and {others}; together they leave nothing of max_steps for what "
+                    "follows."
+                )
         begins = sorted({0, causal_steps, long_from or 0, *ramp})
         phases = []
         for begin, last_step in zip(begins, [*begins[1:], None], strict=True):
@@ -375,8 +354,8 @@ class PretrainingArguments(
         }
 
     def new_pieces_settings(self) -> NewPiecesSettings | None:
-        """Settings for extending the vocabulary of the initial model; None to keep it."""
-        return None
+        """These settings if they extend the vocabulary of the initial model; None to keep it."""
+        return self if isinstance(self, NewPiecesSettings) and self.new_pieces else None
 
     def batch_size(self, phase: Phase) -> int:
         """Sequences of an optimizer step in a phase, over all devices and micro-batches."""
@@ -389,7 +368,8 @@ class PretrainingArguments(
             [phase.objective, phase.max_length, self.batch_size(phase), phase.last_step] for phase in self.phases()
         ]
         # Batch sizes are compared in total, however they are divided among processes.
-        return {"command": "pretrain"} | deciding(self) | {"phases (objective, length, batch size, last step)": phases}
+        name = "phases (objective, length, batch size, last step)"
+        return {"command": self.command} | deciding(self) | {name: phases}
 
     def model_config(self, tokenizer: MyBertTokenizer) -> MyBertConfig:
         """Configuration of the model: a new one for a tokenizer, or that of the initial model.

@@ -38,8 +38,8 @@ from .filtering import CorpusFilter, FilterSettings
 from .initial_weights import add_rows, begin_with_statistics, learn_new_pieces, repeat_positions, require_scikit_learn
 from .masking import ChangingRate, PretrainingCollator
 from .pretraining_arguments import Phase, PretrainingArguments
-from .settings import CorpusSettings, MaskingRates
-from .token_store import StoreSummary, TokenStore, read_summary, store_files
+from .settings import OBJECTIVES, CorpusSettings, MaskingRates
+from .token_store import TokenStore, read_summary, store_files
 from .trainer import PretrainingTrainer
 
 logger = logging.getLogger(__name__)
@@ -48,13 +48,6 @@ Model = MyBertForPreTraining | MyBertForMaskedLM
 
 STORE = "tokens.safetensors"  # in the output folder
 _TYPES = ("bert", MyBertConfig.model_type)  # of initial models
-# What the log's names stand for.
-_PREDICTED = {
-    "mlm+nsp": "masked words (mlm) and next sentences (nsp)",
-    "mlm": "masked words (mlm)",
-    "mlm+sop": "masked words (mlm) and the order of two segments (nsp)",
-    "ltr": "the next word (mlm)",
-}
 
 
 @dataclass(frozen=True)
@@ -97,7 +90,12 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
 
     def prepare(place: Path) -> dict[str, str]:
         tokenizer = _tokenizer(arguments, corpus, place)
-        summary = _store(arguments, corpus, tokenizer, place)
+        path = Path(arguments.data) if arguments.data else place / STORE
+        if corpus is None or path.exists():  # a given store, or one of an earlier call
+            summary = read_summary(path, tokenizer)
+        else:
+            work = {"show_progress": not arguments.disable_tqdm} | settings_of(CorpusSettings, arguments)
+            summary = build_token_store(corpus, tokenizer, path, **work)
         training, heldout = _split(summary.documents, arguments)
         config = arguments.model_config(tokenizer)
         # The saved tokenizer truncates to the model's maximum length, as usual on the Hub.
@@ -162,17 +160,6 @@ def _tokenizer(arguments: PretrainingArguments, corpus: Corpus | None, place: Pa
     with files_written_beside(place) as folder:
         tokenizer.save_pretrained(folder)
     return tokenizer
-
-
-def _store(
-    arguments: PretrainingArguments, corpus: Corpus | None, tokenizer: MyBertTokenizer, place: Path
-) -> StoreSummary:
-    """Check the given token store, or the one of an earlier call, or build it in `place`."""
-    path = Path(arguments.data) if arguments.data else place / STORE
-    if corpus is None or path.exists():
-        return read_summary(path, tokenizer)
-    settings = settings_of(CorpusSettings, arguments)
-    return build_token_store(corpus, tokenizer, path, show_progress=not arguments.disable_tqdm, **settings)
 
 
 def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.ndarray]:
@@ -362,7 +349,7 @@ def _trainer(
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
     _advise_no_dropout(arguments, model.config)
     logger.info("A training example:\n  %s", tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
-    logger.info("Below are loss and, in brackets, accuracy for %s.", _PREDICTED[phase.objective])
+    logger.info("Below are loss and, in brackets, accuracy for %s.", OBJECTIVES[phase.objective].predicted)
     arguments = copy.copy(arguments)
     arguments.per_device_train_batch_size = phase.per_device_train_batch_size
     arguments.gradient_accumulation_steps = phase.gradient_accumulation_steps
@@ -426,8 +413,7 @@ def _advise_no_dropout(arguments: PretrainingArguments, config: MyBertConfig) ->
 def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> Model:
     """Return the model to train. If `is_new` is false, its weights are read from a checkpoint later."""
     set_seed(arguments.seed)
-    has_pairs = arguments.objective in ("mlm+nsp", "mlm+sop")
-    model_class: type[Model] = MyBertForPreTraining if has_pairs else MyBertForMaskedLM
+    model_class: type[Model] = MyBertForPreTraining if arguments.has_pairs else MyBertForMaskedLM
     config = copy.deepcopy(run.config)  # a phase may change its copy
     if arguments.model is None:
         model = model_class(config)

@@ -4,7 +4,7 @@ Commands inherit these classes; library functions take their fields by name (see
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..files.documents import DocumentSettings
 from ..files.options import (
@@ -14,14 +14,37 @@ from ..files.options import (
     SHARE_ABOVE_0,
     Group,
     Settings,
-    check_options,
     option,
 )
 from .filtering import REASONS, FilterSettings
 
 Objective = Literal["mlm+nsp", "mlm", "ltr", "mlm+sop"]
 MaskingUnit = Literal["token", "word", "span"]
-SPECIAL_TOKENS = {"mlm+nsp": 3, "mlm+sop": 3, "mlm": 2, "ltr": 2}  # in an example: [CLS], and [SEP] after each segment
+
+
+class _Objective(NamedTuple):
+    segments: int  # of an example: [CLS] A [SEP], or [CLS] A [SEP] B [SEP]
+    predicted: str  # with the names in the log
+    described: str  # on the card
+    label: str = ""  # name of a pair's label in exported examples
+
+
+OBJECTIVES: dict[Objective, _Objective] = {
+    "mlm+nsp": _Objective(
+        2,
+        "masked words (mlm) and next sentences (nsp)",
+        "masked LM and next sentence prediction",
+        "is_random_next",
+    ),
+    "mlm": _Objective(1, "masked words (mlm)", "masked LM"),
+    "ltr": _Objective(1, "the next word (mlm)", "left-to-right LM (causal attention)"),
+    "mlm+sop": _Objective(
+        2,
+        "masked words (mlm) and the order of two segments (nsp)",
+        "masked LM and sentence order prediction",
+        "is_swapped",
+    ),
+}
 MINIMAL_TOKENS = 2  # for all segments together, as in Google's script
 ShardBy = Literal["documents", "files"]
 _SETTINGS = {  # of a reason
@@ -70,8 +93,7 @@ class StoreSettings(FilterSettings, CorpusSettings):
     append: bool = option(False, "Append the text to what the store already holds.")
 
     def __post_init__(self) -> None:
-        CorpusSettings.__post_init__(self)
-        FilterSettings.__post_init__(self)
+        super().__post_init__()
         if not 0 <= self.shard_index < self.num_shards:
             raise ValueError(
                 f"shard_index is {self.shard_index}; expected 0 to {self.num_shards - 1} (num_shards - 1)."
@@ -102,7 +124,7 @@ class StoreSettings(FilterSettings, CorpusSettings):
 
 
 @dataclass
-class ExampleSettings:
+class ExampleSettings(Settings):
     """What an example is: see `PretrainingDataset`.
 
     Raises:
@@ -126,20 +148,30 @@ class ExampleSettings:
     row_length: int | None = option(None, "Tokens of a packed row (default 512, or max_length if that is longer).")
 
     def __post_init__(self) -> None:
-        check_options(self)
-        special = SPECIAL_TOKENS[self.objective]
-        if self.max_length < special + MINIMAL_TOKENS:
-            layout = "[CLS] A [SEP] B [SEP]" if special == 3 else "[CLS] A [SEP]"
-            raise ValueError(f"max_length is {self.max_length}; {layout} needs at least {special + MINIMAL_TOKENS}.")
+        super().__post_init__()
+        least = self.special_tokens + MINIMAL_TOKENS
+        if self.max_length < least:
+            layout = "[CLS] A [SEP] B [SEP]" if self.has_pairs else "[CLS] A [SEP]"
+            raise ValueError(f"max_length is {self.max_length}; {layout} needs at least {least}.")
         if self.pack and self.row_length is not None and self.row_length < self.max_length:
             raise ValueError(
                 f"row_length is {self.row_length}, less than max_length {self.max_length}; a row has to hold a "
                 "whole sequence."
             )
 
+    @property
+    def has_pairs(self) -> bool:
+        """Whether an example has two segments."""
+        return OBJECTIVES[self.objective].segments == 2
+
+    @property
+    def special_tokens(self) -> int:
+        """Number of special tokens in an example."""
+        return 1 + OBJECTIVES[self.objective].segments
+
 
 @dataclass
-class MaskingRates:
+class MaskingRates(Settings):
     """Which tokens are predicted, and what replaces them.
 
     At least one token of a sequence is predicted. Units: "token": single tokens. "word": a word's first piece with all
@@ -174,7 +206,7 @@ class MaskingRates:
     )
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         if self.mask_replace_prob + self.random_replace_prob > 1:
             raise ValueError(
                 f"mask_replace_prob ({self.mask_replace_prob}) and random_replace_prob ({self.random_replace_prob}) "

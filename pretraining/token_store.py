@@ -34,6 +34,9 @@ _COPIED_AT_A_TIME = 1 << 20  # entries
 _SAFETENSORS_TYPES = {"uint16": "U16", "uint32": "U32", "int64": "I64"}
 
 
+_FEWEST_SENTENCES = 3  # of a document on average; with fewer a warning is logged
+
+
 @dataclass(frozen=True)
 class StoreSummary:
     """Contents of a token store: numbers of documents, sentences, tokens and [UNK] tokens; size in bytes."""
@@ -56,11 +59,18 @@ class StoreSummary:
         )
 
     def log(self, name: str) -> None:
-        """Log the contents of the store called `name`, and warn if the vocabulary does not fit the text."""
+        """Log the contents of the store called `name`, and warn if vocabulary or documents do not fit the text."""
         logger.info("%s: %s.", name, self)
         advice = "mybert vocab learns one from the text."
         if warning := unknown_warning(self.unknown_tokens, self.tokens, advice):
             logger.warning("%s", warning)
+        if self.sentences < _FEWEST_SENTENCES * self.documents:
+            logger.warning(
+                "Documents have %.1f sentences on average, so most pairs of next sentence prediction are random. If "
+                "blank lines separate paragraphs, --document_end file makes each file one document; if lines hold "
+                "several sentences, --split_sentences divides them.",
+                self.sentences / self.documents,
+            )
 
 
 def tokenizer_fingerprint(tokenizer: MyBertTokenizer) -> str:
@@ -92,15 +102,19 @@ class TokenStore:
         ValueError: If a file is not a token store, or was made with another tokenizer.
     """
 
+    tokens: np.ndarray
+    sentence_starts: np.ndarray
+    document_starts: np.ndarray
+
     def __init__(self, path: str | Path, tokenizer: MyBertTokenizer | None = None) -> None:
         self.path = Path(path)
         self.summary = read_summary(self.path, tokenizer)
         files = store_files(self.path)
         self.metadata = store_metadata(files[0])
         shards = [_map(file) for file in files]
-        self.tokens = _one_after_another([shard["tokens"] for shard in shards])
-        self.sentence_starts = _one_after_another([shard["sentence_starts"] for shard in shards], are_starts=True)
-        self.document_starts = _one_after_another([shard["document_starts"] for shard in shards], are_starts=True)
+        for name in ARRAYS:
+            arrays = [shard[name] for shard in shards]
+            setattr(self, name, arrays[0] if len(arrays) == 1 else _Shards(arrays, are_starts=name != "tokens"))
 
     def __reduce__(self) -> tuple:
         # A copy in another process maps the files itself; the tokenizer has been checked already.
@@ -108,7 +122,7 @@ class TokenStore:
 
 
 class _Shards:
-    """Arrays of several shards as one; offsets continue from shard to shard."""
+    """Arrays of several shards as one, with what users of a store need; offsets continue from shard to shard."""
 
     def __init__(self, arrays: Sequence[np.ndarray], are_starts: bool) -> None:
         # The last offset of a shard is also the first of the next one.
@@ -143,11 +157,6 @@ class _Shards:
     def _part(self, number: int, index: "slice | np.ndarray") -> np.ndarray:
         part = self._arrays[number][index]
         return part + self._shifts[number] if self._shifts[number] else part
-
-
-def _one_after_another(arrays: Sequence[np.ndarray], are_starts: bool = False) -> "np.ndarray":
-    # `_Shards` has the parts of an array's interface that users of a store need.
-    return arrays[0] if len(arrays) == 1 else _Shards(arrays, are_starts)  # type: ignore[return-value]
 
 
 def store_files(path: Path) -> list[Path]:
@@ -222,26 +231,19 @@ def _map(file: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def array_place(file: Path, name: str) -> tuple[np.dtype, int, int]:
-    """Return dtype, length and offset (in bytes) of an array in a token store file."""
-    with file.open("rb") as data:
-        (size,) = struct.unpack("<Q", data.read(8))
-        entry = json.loads(data.read(size))[name]
-    dtype = next(np.dtype(dtype) for dtype, code in _SAFETENSORS_TYPES.items() if code == entry["dtype"])
-    return dtype, entry["shape"][0], 8 + size + entry["data_offsets"][0]
-
-
 def array_length(file: Path, name: str) -> int:
-    return array_place(file, name)[1]
+    with safe_open(file, framework="numpy") as store:
+        return store.get_slice(name).get_shape()[0]
 
 
 def array_pieces(file: Path, name: str, skip: int = 0) -> Iterator[np.ndarray]:
-    """Read an array in chunks, not mapped: mapped pages of a large file would count as this process's memory."""
-    dtype, length, offset = array_place(file, name)
-    with file.open("rb") as data:
-        data.seek(offset + skip * dtype.itemsize)
-        for begin in range(skip, length, _COPIED_AT_A_TIME):
-            yield np.fromfile(data, dtype, min(_COPIED_AT_A_TIME, length - begin))
+    """Read an array in chunks."""
+    length = array_length(file, name)
+    for begin in range(skip, length, _COPIED_AT_A_TIME):
+        # opened each time: the pages that were read of a large file would stay in this process's memory
+        with safe_open(file, framework="numpy") as store:
+            piece = store.get_slice(name)[begin : min(begin + _COPIED_AT_A_TIME, length)]
+        yield piece
 
 
 def write_arrays(

@@ -193,23 +193,29 @@ class PretrainingTrainer(ResumableTrainer):
             scaled = num_items_in_batch is not None and self.args.average_tokens_across_devices
             loss = outputs["loss"] / (self.args.world_size * max(1, self.args.n_gpu) if scaled else 1)
             logits = outputs["logits"]
-        sums["mlm_loss"] += _sum_over_labels(loss, labels, num_items_in_batch)
         indices = inputs.get("prediction_indices")
         if indices is None:
             indices = flat_indices(labels != IGNORE_INDEX)
-        labels = labels.flatten().index_select(0, indices)
         if logits.dim() == 3:
             logits = logits.flatten(0, 1).index_select(0, indices)
-        sums["mlm_correct"] += (logits.argmax(-1) == labels).sum()
-        sums["mlm_count"] += (labels != IGNORE_INDEX).sum()
+        predicted = labels.flatten().index_select(0, indices)
+        tasks = {"mlm": (loss, labels, num_items_in_batch, logits, predicted)}
         if _has_nsp(inputs):
-            labels = inputs["next_sentence_label"]
-            logits = outputs["seq_relationship_logits"]
-            items = self._num_sequences_in_batch if num_items_in_batch is not None else None
-            sums["nsp_loss"] += _sum_over_labels(outputs["nsp_loss"], labels, items)
-            sums["nsp_correct"] += (logits.argmax(-1) == labels).sum()
-            sums["nsp_count"] += (labels != IGNORE_INDEX).sum()
+            labels, logits = inputs["next_sentence_label"], outputs["seq_relationship_logits"]
+            items = None if num_items_in_batch is None else self._num_sequences_in_batch
+            tasks["nsp"] = (outputs["nsp_loss"], labels, items, logits, labels)
             sums["nsp_random"] += (labels == 1).sum()
+        for task, (loss, labels, items, logits, predicted) in tasks.items():
+            # The sum of the losses, from a batch's mean or its share of an optimizer step's mean.
+            if items is None:
+                # Several GPUs in one process return one loss each, for their part of the rows.
+                counts = torch.stack([(part != IGNORE_INDEX).sum() for part in labels.chunk(loss.numel())])
+            else:
+                loss, counts = loss.sum(), torch.as_tensor(items, device=loss.device).flatten()[:1]
+            # the mean over no labels may be NaN
+            sums[f"{task}_loss"] += (loss.flatten() * counts).masked_fill(counts == 0, 0).sum()
+            sums[f"{task}_correct"] += (logits.argmax(-1) == predicted).sum()
+            sums[f"{task}_count"] += (predicted != IGNORE_INDEX).sum()
         mask = inputs.get("attention_mask")
         if mask is None:  # packed rows, which end in padding
             padding = self.model.config.pad_token_id
@@ -284,18 +290,6 @@ class PretrainingTrainer(ResumableTrainer):
             means["perplexity"] = float(torch.tensor(means["mlm_loss"]).exp())
         output.metrics.update({f"{prefix}_{name}": value for name, value in means.items()})
         return output
-
-
-def _sum_over_labels(
-    loss: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
-) -> torch.Tensor:
-    """Recover the sum over labels from a loss that is a batch's mean or its share of an optimizer step's mean."""
-    if num_items_in_batch is None:
-        # Several GPUs in one process return one loss each, for their part of the rows.
-        counts = torch.stack([(part != IGNORE_INDEX).sum() for part in labels.chunk(loss.numel())])
-    else:
-        loss, counts = loss.sum(), torch.as_tensor(num_items_in_batch, device=loss.device).flatten()[:1]
-    return (loss.flatten() * counts).masked_fill(counts == 0, 0).sum()  # the mean over none may be NaN
 
 
 def _has_nsp(batch: dict[str, Any]) -> bool:

@@ -1,10 +1,8 @@
 """What makes a run safe and fast to interrupt; optimizers and schedules."""
 
 from .callbacks import TICKS, StopOnInterrupt, TimeBudget
-from .checkpoints import last_complete_checkpoint
-from .library_settings import check_libraries
 from .optimizers import Lamb, MuonWithAdamW, MyBertAdamW, linear_schedule, matrix_groups, parameter_groups
-from .run_arguments import EvaluationTimes, RunArguments, arguments_by_name, suggest_bfloat16
+from .run_arguments import EvaluationTimes, RunArguments, arguments_by_name, check_libraries, suggest_bfloat16
 from .run_folder import (
     RUN_FOLDER,
     RunFolder,
@@ -14,7 +12,7 @@ from .run_folder import (
     prepare_once,
     started_on_cpus,
 )
-from .trainer import DivergedError, ResumableTrainer
+from .trainer import DivergedError, ResumableTrainer, last_complete_checkpoint
 
 __all__ = [
     "RUN_FOLDER",

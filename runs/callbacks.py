@@ -2,10 +2,11 @@
 
 import logging
 import signal
+import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,13 +20,14 @@ from transformers.trainer_utils import SaveStrategy, has_length
 
 from ..files.checkpoint import read_json_object
 from ..files.machine import duration
-from .run_arguments import fitting_logging_steps
+from .run_arguments import LOGGED_EVERY
 from .run_folder import broadcast_value
 
 logger = logging.getLogger(__name__)
 
 TICKS = 10**9  # ticks in a whole run that is measured in time
 _COLUMNS = 80
+_FEWEST_POINTS = 20  # log entries of a run
 # Left out of the line; the log has them all.
 _LEFT_OUT = ("epoch", "step", "total_flos", "grad_norm", "learning_rate", "num_input_tokens_seen")
 _TOKEN_SPEED = "tokens_per_second"
@@ -150,7 +152,12 @@ class StopOnInterrupt(TrainerCallback):
         if not self.interrupted or not state.is_world_process_zero:
             return
         if self.stopped:
-            logger.warning("Stopped at step %d; %s.", state.global_step, _way_on(args))
+            way_on = "the same command continues from there"
+            if args.save_only_model:
+                way_on = "with save_only_model no optimizer is saved to continue with, so the same command starts over"
+            elif getattr(args, "overwrite", False):
+                way_on = "the same command without --overwrite continues from there"
+            logger.warning("Stopped at step %d; %s.", state.global_step, way_on)
         else:
             logger.warning(
                 "Step %d was the last one; what follows it (evaluation, saving) is finished first.", state.global_step
@@ -159,24 +166,6 @@ class StopOnInterrupt(TrainerCallback):
     def _agree(self, args: TrainingArguments) -> None:
         """Agree on the step to stop at: the signal reaches processes in different steps, or only some of them."""
         self.interrupted = bool(broadcast_value(self.interrupted, args, largest=True))
-
-
-def _way_on(args: TrainingArguments) -> str:
-    if args.save_only_model:
-        return "with save_only_model no optimizer is saved to continue with, so the same command starts over"
-    if getattr(args, "overwrite", False):
-        return "the same command without --overwrite continues from there"
-    return "the same command continues from there"
-
-
-class SealCheckpoint(TrainerCallback):
-    """Seals a checkpoint, by a function, before other callbacks are told of it."""
-
-    def __init__(self, seal: Callable[[], None]) -> None:
-        self._seal = seal
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._seal()
 
 
 class SaveAfterEvaluation(TrainerCallback):
@@ -212,7 +201,8 @@ class ReadableProgress(ProgressCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Start the bar at the step from which training continues."""
         if args.logging_steps is None:
-            state.logging_steps = fitting_logging_steps(state.max_steps)
+            # fewer steps in a short run, so that its curves have enough points
+            state.logging_steps = max(1, min(LOGGED_EVERY, state.max_steps // _FEWEST_POINTS))
         self.current_step = self._first_step = state.global_step
         if state.is_world_process_zero:
             total = state.max_steps if self.budget is None else None
@@ -262,7 +252,7 @@ def _say(line: str, args: TrainingArguments) -> None:
 def log_line(
     logs: Mapping[str, Any], step: int, max_steps: int, share_of_time: float | None = None, first_step: int = 0
 ) -> str:
-    """A log entry of `Trainer` as text, in lines of at most 80 columns; "" if there is nothing to show."""
+    """A log entry of `Trainer` as text, in a terminal in lines of at most 80 columns; "" if it has nothing to show."""
     # `first_step` is the step at which this call, or this phase of the run, began; `share_of_time` is the fraction of
     # the time budget that is used.
     if "train_runtime" in logs:
@@ -278,8 +268,9 @@ def log_line(
         where = f"{where}, {kind}" if where and kind == "evaluation" else kind
     said = _said(values)
     text = f"{where}: {', '.join(said)}".lstrip(": ") if said else ""
-    lines = textwrap.fill(text, _COLUMNS, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
-    return lines.replace("\0", " ")
+    if sys.stdout.isatty():
+        text = textwrap.fill(text, _COLUMNS, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+    return text.replace("\0", " ")
 
 
 def _said(values: Mapping[str, Any]) -> list[str]:

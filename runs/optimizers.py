@@ -319,13 +319,12 @@ def matrix_groups(model: nn.Module, weight_decay: float) -> tuple[list[dict[str,
     Raises:
         ValueError: If the encoder has no matrices.
     """
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    of_muon = {id(each) for name, each in model.named_parameters() if each.ndim == 2 and "encoder." in name}
     matrices: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
     for group in parameter_groups(model, weight_decay):
-        is_matrix = [p.ndim == 2 and "encoder." in names[id(p)] for p in group["params"]]
         for groups, wanted in ((matrices, True), (others, False)):
-            if chosen := [p for p, matrix in zip(group["params"], is_matrix, strict=True) if matrix == wanted]:
+            if chosen := [each for each in group["params"] if (id(each) in of_muon) == wanted]:
                 groups.append({**group, "params": chosen})
     if not matrices:
         raise ValueError(f"{type(model).__name__} has no matrices in encoder layers for Muon to optimize.")

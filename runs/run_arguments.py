@@ -1,16 +1,27 @@
 """Settings shared by all training commands: transformers' `TrainingArguments` without those that have no effect."""
 
+import copy
+import json
 import logging
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_type_hints
 
 import torch
-from transformers import TrainingArguments
+from accelerate.utils import DynamoBackend, FullyShardedDataParallelPlugin
+from transformers import Trainer, TrainingArguments, get_scheduler
+from transformers.integrations.integration_utils import (
+    INTEGRATION_TO_CALLBACK,
+    get_reporting_integration_callbacks,
+)
+from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
 from transformers.training_args import OptimizerNames
 
+from ..files.checkpoint import read_json_object
 from ..files.machine import bfloat16_features, usable_cores
 from ..files.options import (
     ABOVE_0,
@@ -25,31 +36,18 @@ from ..files.options import (
     option,
 )
 from ..files.source import GivenData
-from .library_settings import check_libraries, check_objects
 
 logger = logging.getLogger(__name__)
 
 _PUBLISHED = "publish the finished folder with mybert push"
-# Settings of `TrainingArguments` that have no effect or break a run, and what to do instead.
-UNHEEDED = {
-    "resume_from_checkpoint": "a run resumes from its own last checkpoint without being told, and weights to start "
-    "from are given as model",
-    "push_to_hub": _PUBLISHED,
-    **dict.fromkeys(("hub_model_id", "hub_token", "hub_strategy", "hub_always_push", "hub_revision"), _PUBLISHED),
-    "prediction_loss_only": "metrics are measured with the loss",
-    "batch_eval_metrics": "metrics are measured on all of the validation data",
-    "include_for_metrics": "metrics are measured on predictions and labels alone",
-    "eval_do_concat_batches": "predictions are those of all of the validation data",
-    "label_names": "the task says what its labels are",
-    "remove_unused_columns": "batches hold what the model and the metrics read",
-    "enable_jit_checkpoint": "Ctrl-C and SIGTERM leave a checkpoint in any case",
-    "local_rank": "torchrun and accelerate launch tell each process its rank",
-}
 _SEED = Range(f"a whole number from 0 to {2**32 - 1}", lambda value: 0 <= value < 2**32)
 _NORM = Range("at least 0", lambda value: value >= 0)
 A = TypeVar("A")
 _MOST_WORKERS = 4  # one worker masks about a million tokens per second
-LOGGED_EVERY, FEWEST_POINTS = 50, 20  # steps between log entries, and log entries of a run
+LOGGED_EVERY = 50  # steps between log entries
+_MAY_BE_FILES = ("accelerator_config", "fsdp_config", "deepspeed")
+_OF_MODULES = ("galore", "apollo")  # optimizers for some of the layers
+_OF_A_MODEL = (*_OF_MODULES, "lomo", "adalomo")  # their settings are read with the model
 
 
 def fitting_workers() -> int:
@@ -128,6 +126,21 @@ class RunArguments(RecordArguments):
     """
 
     group = Group.TRAINING
+    # Settings of `TrainingArguments` that have no effect or break a run, and what to do instead.
+    unheeded = {  # an annotation would make it a field
+        "resume_from_checkpoint": "a run resumes from its own last checkpoint without being told, and weights to "
+        "start from are given as model",
+        **dict.fromkeys(("push_to_hub", "hub_model_id", "hub_token", "hub_strategy"), _PUBLISHED),
+        **dict.fromkeys(("hub_always_push", "hub_revision"), _PUBLISHED),
+        "prediction_loss_only": "metrics are measured with the loss",
+        "batch_eval_metrics": "metrics are measured on all of the validation data",
+        "include_for_metrics": "metrics are measured on predictions and labels alone",
+        "eval_do_concat_batches": "predictions are those of all of the validation data",
+        "label_names": "the task says what its labels are",
+        "remove_unused_columns": "batches hold what the model and the metrics read",
+        "enable_jit_checkpoint": "Ctrl-C and SIGTERM leave a checkpoint in any case",
+        "local_rank": "torchrun and accelerate launch tell each process its rank",
+    }
     output_dir: str = option(  # a subclass requires it
         None,
         "Folder of the run: model, checkpoints, curves and card.",
@@ -188,7 +201,11 @@ class RunArguments(RecordArguments):
             raise ValueError(
                 "do_train is False; mybert evaluate measures a model without training it, mybert predict labels data."
             )
-        self._check_ranges()
+        if self.max_steps < 1 and self.max_steps != -1:
+            raise ValueError(f"max_steps is {self.max_steps}; expected at least 1, or -1 to count epochs.")
+        if self.max_steps == -1:
+            check_number("num_train_epochs", self.num_train_epochs, ABOVE_0)
+        check_options(self)
         self._refuse_unheeded()
         check_objects(self)
         if self.bf16 == "auto":
@@ -229,20 +246,13 @@ class RunArguments(RecordArguments):
                 settings[name] = list(map(str, value))
         return settings
 
-    def _check_ranges(self) -> None:
-        """Refuse numbers that would show, or lead astray, only when training begins."""
-        if self.max_steps < 1 and self.max_steps != -1:
-            raise ValueError(f"max_steps is {self.max_steps}; expected at least 1, or -1 to count epochs.")
-        if self.max_steps == -1:
-            check_number("num_train_epochs", self.num_train_epochs, ABOVE_0)
-        check_options(self)
-
     def _refuse_unheeded(self) -> None:
-        for name, instead in UNHEEDED.items():
-            if (value := getattr(self, name)) != _default(name):
+        options = TrainingArguments.__dataclass_fields__
+        for name, instead in self.unheeded.items():
+            if (value := getattr(self, name)) != default_of(options[name]):
                 shown = "set" if name == "hub_token" else repr(value)
                 raise ValueError(f"{name} is {shown}; {instead}.")
-        for name, default in (("eval_steps", None), ("save_steps", _default("save_steps"))):
+        for name, default in (("eval_steps", None), ("save_steps", options["save_steps"].default)):
             strategy = name.replace("steps", "strategy")
             if getattr(self, name) != default and getattr(self, strategy) in ("epoch", IntervalStrategy.EPOCH):
                 raise ValueError(
@@ -259,11 +269,6 @@ def arguments_by_name(kind: Callable[..., A], arguments: A | None, settings: Map
     if settings:
         raise TypeError(f"An object of arguments and {', '.join(settings)} are given; expected one of the two.")
     return arguments
-
-
-def fitting_logging_steps(max_steps: int) -> int:
-    """Default steps between log entries: 50, or fewer in a short run, so that its curves have 20 points."""
-    return max(1, min(LOGGED_EVERY, max_steps // FEWEST_POINTS))
 
 
 def suggest_bfloat16(arguments: TrainingArguments) -> None:
@@ -283,5 +288,101 @@ def _multiplies_bfloat16(use_cpu: bool) -> bool:
     return bool(bfloat16_features())
 
 
-def _default(name: str) -> Any:
-    return default_of(TrainingArguments.__dataclass_fields__[name])
+def check_objects(arguments: TrainingArguments) -> None:
+    """Check settings that are a JSON object, given as one, as its text or as a file."""
+    # `HfArgumentParser` changes the types of the fields, but not the annotations.
+    for name in (name for name, kind in get_type_hints(TrainingArguments).items() if "dict" in str(kind)):
+        value = getattr(arguments, name)
+        found = _read_object(name, value) if isinstance(value, str) else value
+        if name == "accelerator_config" and isinstance(found, Mapping):
+            known = [option.name for option in fields(AcceleratorConfig)]
+            if unknown := [key for key in found if key not in known]:
+                raise ValueError(f"{name} has {', '.join(unknown)}; expected some of {', '.join(known)}.")
+    if arguments.fsdp_config and not arguments.fsdp:
+        raise ValueError("fsdp_config is set without fsdp, so it would have no effect; set fsdp, too.")
+
+
+def _read_object(name: str, value: str) -> Any:
+    may_be_file = name in _MAY_BE_FILES
+    if may_be_file and Path(value).is_file():
+        return read_json_object(value)
+    if not value.startswith("{"):
+        raise ValueError(f"{name} is {value!r}; expected a JSON object{' or a file with one' if may_be_file else ''}.")
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"{name} is {value!r}, which is not JSON ({error}).") from error
+
+
+def check_libraries(arguments: TrainingArguments) -> None:
+    """Check what libraries would look at only when training begins; an ImportError if a package is missing."""
+    _check_optimizer(arguments)
+    settings: Any = arguments.lr_scheduler_kwargs or {}
+    if arguments.lr_scheduler_type == "linear" and settings:
+        raise ValueError(f"lr_scheduler_kwargs is {settings}; the linear schedule takes none.")
+    rate = 1.0 if arguments.learning_rate is None else arguments.learning_rate  # chosen once the model is read
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=rate)
+    name = SchedulerType(arguments.lr_scheduler_type).value
+    with _fits(f"lr_scheduler_type is {name!r} with lr_scheduler_kwargs {settings}, which do not fit"):
+        get_scheduler(name, optimizer, 1, 100, scheduler_specific_kwargs=settings)
+    if arguments.fsdp_plugin_args is not None:
+        with _fits("fsdp_config has a value that does not fit"):
+            FullyShardedDataParallelPlugin(**arguments.fsdp_plugin_args)
+    backend, mode = arguments.torch_compile_backend, arguments.torch_compile_mode
+    backends = [known.value.lower() for known in DynamoBackend]
+    if backend is not None and backend.lower() not in backends:
+        raise ValueError(f"torch_compile_backend is {backend!r}; expected one of {', '.join(backends)}.")
+    if mode is not None and mode not in (modes := torch._inductor.list_mode_options()):
+        raise ValueError(f"torch_compile_mode is {mode!r}; expected one of {', '.join(modes)}.")
+    for name in arguments.report_to or ():
+        if name not in INTEGRATION_TO_CALLBACK:
+            raise ValueError(f"report_to is {name!r}; expected none, all or {', '.join(INTEGRATION_TO_CALLBACK)}.")
+    for callback in get_reporting_integration_callbacks(arguments.report_to):
+        try:
+            callback()
+        except (ImportError, RuntimeError) as error:  # RuntimeError for most missing packages
+            raise ImportError(f"report_to is {', '.join(arguments.report_to)}: {error}") from error
+
+
+@contextmanager
+def _fits(otherwise: str) -> Iterator[None]:
+    """Report that a library rejects a setting, whichever error it raises."""
+    try:
+        yield
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{otherwise} ({type(error).__name__}: {error}).") from error
+
+
+def _check_optimizer(arguments: TrainingArguments) -> None:
+    given, name = arguments.optim_args, OptimizerNames(arguments.optim).value
+    parts = given.split(",") if given else []
+    if any(part.count("=") != 1 for part in parts):
+        raise ValueError(f"optim_args is {given!r}; expected name=value, several separated by commas.")
+    if name.startswith(_OF_MODULES) and not arguments.optim_target_modules:
+        raise ValueError(f"optim is {name!r} without optim_target_modules; expected the layers that it is for.")
+    if arguments.optim_target_modules and not name.startswith(_OF_MODULES):
+        raise ValueError(
+            f"optim_target_modules is {arguments.optim_target_modules!r}, which only optimizers of type "
+            f"{' and '.join(_OF_MODULES)} read; leave it out."
+        )
+    if name.startswith(_OF_A_MODEL):
+        with suppress(ValueError):  # the model is not loaded yet
+            Trainer.get_optimizer_cls_and_kwargs(arguments)
+        return
+    with _fits(f"optim is {name!r}{f' with optim_args {given!r}' if given else ''}, which does not fit"):
+        Trainer.get_optimizer_cls_and_kwargs(arguments)
+    if unread := [key for key in (part.partition("=")[0].strip() for part in parts) if not _reads(arguments, key)]:
+        raise ValueError(f"optim_args has {', '.join(unread)}, which the optimizer does not read; leave it out.")
+
+
+def _reads(arguments: TrainingArguments, key: str) -> bool:
+    """Whether an optimizer reads a setting of `optim_args`: its value changes the optimizer's arguments."""
+    made = []
+    for value in "01":
+        changed = copy.copy(arguments)
+        changed.optim_args = f"{key}={value}"
+        try:
+            made.append(Trainer.get_optimizer_cls_and_kwargs(changed))
+        except (AttributeError, ValueError):  # it is not a number
+            return True
+    return made[0] != made[1]

@@ -135,15 +135,15 @@ class RunFolder(ExitStack):
     ) -> tuple[dict[str, Any], bool]:
         """The record of the run, and whether it is new; another run there is an error, or replaced."""
         record: dict[str, Any] = json.loads(json.dumps(settings))  # as when read back: tuples become lists
-        is_new, earlier = not run_file.is_file(), record
-        known: dict[str, Any] = {}
+        is_new, changes, known = not run_file.is_file(), "", dict[str, Any]()
         if not is_new:
             earlier = read_json_object(run_file)
             known = earlier.pop(_FILES, {})
             if not isinstance(known, dict):
                 raise ValueError(f"{run_file} holds no settings; expected the record of a run.")
+            changes = _changed_settings(earlier, record) or _other_files(known, set(map(str, files)))
         difference = ""
-        if changes := _changed_settings(earlier, record) or (not is_new and _other_files(known, set(map(str, files)))):
+        if changes:
             difference = f"with other settings ({changes}); repeat the earlier ones"
         else:
             states = _file_states(files, known)

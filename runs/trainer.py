@@ -1,14 +1,14 @@
-"""transformers' `Trainer` for runs that may be killed at any moment, or diverge.
+"""transformers' `Trainer` for runs that may be killed at any moment, or diverge; checkpoints that are complete.
 
 It uses public methods of `Trainer` and of its accelerator, and callbacks; no trainer here overrides a private one.
 """
 
+import json
 import logging
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
-from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainerState
+from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainerCallback, TrainerState
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINER_STATE_NAME
 from transformers.trainer_utils import (
@@ -29,19 +29,8 @@ from transformers.trainer_utils import (
     sort_checkpoints,
 )
 
-from .callbacks import ReadableProgress, SaveAfterEvaluation, SealCheckpoint, TimeBudget
-from .checkpoints import (
-    COMPLETE_FILE,
-    FOR_ITS_WEIGHTS,
-    REQUIRED_TO_RESUME,
-    WITH_FP16,
-    RequiredFiles,
-    explain_save_errors,
-    last_complete_checkpoint,
-    missing_files,
-    missing_from_checkpoint,
-    seal_checkpoint,
-)
+from ..files.output import readable_disk_errors, write_json
+from .callbacks import ReadableProgress, SaveAfterEvaluation, TimeBudget
 from .run_folder import is_sharded
 
 logger = logging.getLogger(__name__)
@@ -50,6 +39,71 @@ logger = logging.getLogger(__name__)
 _COMPILED = "_orig_mod."  # prefix of a compiled module's weight names
 _MOST_UNREAD = 500  # steps without a check, if logs are rarer
 _IN_EVALUATION = {"dataloader_drop_last": False, "train_sampling_strategy": "sequential"}
+# Lists a checkpoint's files and their sizes in bytes; it is written last, so a checkpoint with it is complete.
+COMPLETE_FILE = "complete.json"
+# Required files: one name from each line (plain; FSDP's; DeepSpeed's folder, which contains everything).
+RequiredFiles = Sequence[tuple[str, ...]]
+_IN_PARTS = ("pytorch_model_fsdp*", "global_step*")
+FOR_ITS_WEIGHTS: RequiredFiles = (
+    ("model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors", *_IN_PARTS),
+    ("trainer_state.json",),
+)
+REQUIRED_TO_RESUME: RequiredFiles = (
+    *FOR_ITS_WEIGHTS,
+    ("optimizer.pt", "optimizer.bin", "optimizer_*", "global_step*"),
+    ("scheduler.pt", "global_step*"),
+    ("rng_state*.pth",),
+)
+WITH_FP16: RequiredFiles = (*REQUIRED_TO_RESUME, ("scaler.pt", "global_step*"))
+
+
+def seal_checkpoint(checkpoint: str | Path, needs: RequiredFiles = REQUIRED_TO_RESUME) -> None:
+    """Mark a checkpoint whose files are all written as complete: list its files and their sizes."""
+    checkpoint = Path(checkpoint)
+    if lacking := missing_files(checkpoint, needs):
+        raise FileNotFoundError(f"{checkpoint} has {lacking}, which this run needs to continue.")
+    sizes = {
+        path.relative_to(checkpoint).as_posix(): path.stat().st_size
+        for path in sorted(checkpoint.rglob("*"))
+        if path.is_file() and path != checkpoint / COMPLETE_FILE
+    }
+    write_json(checkpoint / COMPLETE_FILE, sizes)
+
+
+def last_complete_checkpoint(path: str | Path, needs: RequiredFiles = REQUIRED_TO_RESUME) -> str | None:
+    """The newest checkpoint in a run's folder with all sealed and required files; newer incomplete ones are logged."""
+    for checkpoint in reversed(sort_checkpoints(str(path))):
+        missing = missing_from_checkpoint(checkpoint, needs)
+        if missing is None:
+            return checkpoint
+        logger.warning("%s is not complete (%s) and is ignored.", checkpoint, missing)
+    return None
+
+
+def missing_from_checkpoint(checkpoint: str | Path, needs: RequiredFiles = REQUIRED_TO_RESUME) -> str | None:
+    """Say which required or sealed files a checkpoint lacks; None if it is complete."""
+    checkpoint = Path(checkpoint)
+    if not (checkpoint / COMPLETE_FILE).is_file():
+        return f"no {COMPLETE_FILE}"
+    try:
+        sizes = dict(json.loads((checkpoint / COMPLETE_FILE).read_bytes()))
+    except (ValueError, TypeError, RecursionError):
+        return f"{COMPLETE_FILE} is broken"
+    for name, size in sizes.items():
+        file = checkpoint / name
+        if not file.is_file():
+            return f"no {name}"
+        if file.stat().st_size != size:
+            return f"{name} has {file.stat().st_size:,} of {size} bytes"
+    return missing_files(checkpoint, needs)
+
+
+def missing_files(checkpoint: Path, needs: RequiredFiles) -> str | None:
+    """Say which required files a checkpoint, sealed or not, lacks; None if it has all."""
+    for names in needs:
+        if not any(next(checkpoint.glob(name), None) for name in names):
+            return f"no {names[0]}"
+    return None
 
 
 class DivergedError(ValueError):
@@ -296,8 +350,8 @@ class ResumableTrainer(Trainer):
                 vars(callback).update(saved.get("attributes", {}))
             logger.info("Resuming at step %d from %s.", self._first_step, resume_from_checkpoint)
         self._unsealed = None
-        handler, seal = self.callback_handler, SealCheckpoint(partial(self._seal, self.args.save_total_limit))
-        others = [each for each in handler.callbacks if not isinstance(each, (SealCheckpoint, SaveAfterEvaluation))]
+        handler, seal = self.callback_handler, _SealCheckpoint(self, self.args.save_total_limit)
+        others = [each for each in handler.callbacks if not isinstance(each, (_SealCheckpoint, SaveAfterEvaluation))]
         handler.callbacks = [seal, *others, SaveAfterEvaluation()]
         model: nn.Module | None = self.model  # none before `model_init` makes it
         loads = nullcontext() if model is None else model.register_load_state_dict_post_hook(_expect_no_second_names)
@@ -312,7 +366,11 @@ class ResumableTrainer(Trainer):
             if self._unsealed is None:
                 raise
             shutil.rmtree(self._unsealed, ignore_errors=True)
-            with explain_save_errors(self._unsealed, self._needs):
+            checkpoint = last_complete_checkpoint(self._unsealed.parent, self._needs)
+            kept = f"{checkpoint} is complete" if checkpoint else "no checkpoint is there"
+            if checkpoint and not self.args.save_only_model:
+                kept += ": the same command continues from there"
+            with readable_disk_errors(self._unsealed, kept):
                 raise
 
     def set_initial_training_values(self, *args: Any, **kwargs: Any) -> Any:
@@ -361,34 +419,39 @@ class ResumableTrainer(Trainer):
         for step in watched:
             if not math.isfinite(float(step.value)):
                 # The norm is over all processes, so they all stop; the first one says why.
-                is_loss = step.value is step.loss
-                raise self._diverged(step) if is_loss or self.is_world_process_zero() else SystemExit(2)
+                if step.value is not step.loss and not self.is_world_process_zero():
+                    raise SystemExit(2)
+                checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs)
+                kept = "There is no earlier checkpoint."
+                if checkpoint is not None:
+                    kept = f"{checkpoint} is good; to start from its weights, pass it as --model to a new run."
+                raise DivergedError(
+                    f"Training diverged at step {step.number}: loss {float(step.loss):.4g}, gradient norm "
+                    f"{float(step.grad_norm):.4g}, learning rate {step.learning_rate:.3g}. Lower --learning_rate, "
+                    "lengthen --warmup_steps, clip with --max_grad_norm 1 or less, or use --bf16 instead of --fp16. "
+                    f"{kept}"
+                )
 
-    def _diverged(self, step: "_Watched") -> DivergedError:
-        checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs)
-        kept = "There is no earlier checkpoint."
-        if checkpoint is not None:
-            kept = f"{checkpoint} is good; to start from its weights, pass it as --model to a new run."
-        return DivergedError(
-            f"Training diverged at step {step.number}: loss {float(step.loss):.4g}, gradient norm "
-            f"{float(step.grad_norm):.4g}, learning rate {step.learning_rate:.3g}. Lower --learning_rate, lengthen "
-            f"--warmup_steps, clip with --max_grad_norm 1 or less, or use --bf16 instead of --fp16. {kept}"
-        )
 
-    def _seal(self, limit: int | None) -> None:
-        """Seal the checkpoint that was written, and delete those that exceed the limit."""
-        assert self._unsealed is not None
-        checkpoint = self._unsealed
-        self.accelerator.wait_for_everyone()
-        if self.args.should_save:
-            seal_checkpoint(checkpoint, self._needs)
-        self._unsealed = None
-        if self.args.should_save:
+class _SealCheckpoint(TrainerCallback):
+    """Seals a checkpoint that was written, before other callbacks are told of it, and deletes those beyond a limit."""
+
+    def __init__(self, trainer: ResumableTrainer, limit: int | None) -> None:
+        self._trainer, self._limit = trainer, limit
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        trainer, checkpoint = self._trainer, self._trainer._unsealed
+        assert checkpoint is not None
+        trainer.accelerator.wait_for_everyone()
+        if args.should_save:
+            seal_checkpoint(checkpoint, trainer._needs)
+        trainer._unsealed = None
+        if args.should_save:
             checkpoints = sort_checkpoints(str(checkpoint.parent))
             later = checkpoints[checkpoints.index(str(checkpoint)) + 1 :]
-            complete = [path for path in later if missing_from_checkpoint(path, self._needs) is None]
+            complete = [path for path in later if missing_from_checkpoint(path, trainer._needs) is None]
             for attempt in set(later) - set(complete):
                 shutil.rmtree(attempt)  # left by a call that did not complete it
             # Complete ones belong to another run in this folder; the one just written must count as the newest.
-            best = self.state.best_model_checkpoint
-            rotate_checkpoints(str(checkpoint.parent), limit, best, use_mtime=bool(complete))
+            best = state.best_model_checkpoint
+            rotate_checkpoints(str(checkpoint.parent), self._limit, best, use_mtime=bool(complete))

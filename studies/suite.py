@@ -16,9 +16,9 @@ from transformers import HfArgumentParser
 from ..files.errors import refuse_address
 from ..files.options import Group, check_options, contradicting, may_be_none, option
 from ..files.output import write_json, write_text, written_beside
+from ..files.source import files_of
 from ..files.yaml_files import read_yaml
 from ..finetuning import FEATURES, TASKS, FinetuningArguments, finetune
-from ..finetuning.data import files_of
 from ..finetuning.tasks.registry import evaluation_names
 from ..finetuning.training.trainer import loss_in
 

@@ -25,6 +25,7 @@ import mybert
 from mybert import MyBertForPreTraining, MyBertTokenizer
 from mybert.finetuning import TASKS
 from mybert.finetuning.tasks.registry import task_record
+from mybert.modeling_mybert import flat_indices
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -327,6 +328,17 @@ class Head:
         for side in "qk":
             flat |= {f"cu_seq_lens_{side}": ends, f"max_length_{side}": int(mask.sum(1).max())}
         return flat
+
+    def known(self, batch: dict[str, Any], spare_labels: int = 0) -> dict[str, Any]:
+        """The batch with the indices that a collator precomputes, plus some spare label positions."""
+        more = {}
+        if "attention_mask" in batch:
+            more["token_indices"] = flat_indices(batch["attention_mask"])
+        if self.name in ("ForPreTraining", "ForMaskedLM"):
+            is_labelled = batch["labels"] != -100
+            spare = flat_indices(~is_labelled)[:1].repeat(spare_labels)
+            more["prediction_indices"] = torch.cat([flat_indices(is_labelled), spare])
+        return {**batch, **more}
 
     def labels(self, input_ids: torch.Tensor, generator: torch.Generator) -> dict[str, torch.Tensor]:
         """Labels of a batch, some of them -100 where the head allows it."""

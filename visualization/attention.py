@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .pictures import BLUE, QUIET_COLOUR, TEXT_COLOUR, VERMILION, fill_page, new_figure, save_page_or_picture
+from .pictures import BLUE, QUIET_COLOUR, VERMILION, fill_page, new_figure, save_page_or_picture, write_heading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -153,7 +153,7 @@ class AttentionMap:
         figure = new_figure(side + 2.2, side + 1.8)
         ax = figure.subplots()
         image = self._draw(ax, weights)
-        ax.set_title(title, loc="left", fontsize=11, fontweight="bold", color=TEXT_COLOUR, pad=10, parse_math=False)
+        write_heading(figure, title, 11)
         if labelled:
             size = min(9, 72 * side / count * 0.8)
             for axis, rotation in ((ax.xaxis, 90), (ax.yaxis, 0)):
@@ -180,7 +180,7 @@ class AttentionMap:
             self._draw(ax, weights)
             ax.set(xticks=[], yticks=[])
             ax.set_title(where, loc="left", fontsize=7, color=QUIET_COLOUR, pad=2)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold", color=TEXT_COLOUR, parse_math=False)
+        write_heading(figure, title, 10)
         return figure
 
     def _draw(self, ax: Axes, weights: np.ndarray) -> Any:

@@ -46,22 +46,19 @@ def draw_attention(arguments: AttentionArguments) -> Path:
     from transformers import AutoModel, AutoTokenizer
 
     path = picture_path(arguments.output)
-    check_output_files([path], arguments.overwrite)
     if not 1 <= len(arguments.text) <= 2:
         raise ValueError(f"There are {len(arguments.text)} texts; expected one, or the two of a pair.")
-    Checkpoint(arguments.model).check()
-    if arguments.view == "input":
-        if arguments.layer is not None or arguments.head is not None:
-            raise ValueError("The view input shows what goes into the model: it has no layer and no head to choose.")
+    if arguments.view == "input" and (arguments.layer is not None or arguments.head is not None):
+        raise ValueError("The view input shows what goes into the model: it has no layer and no head to choose.")
+    with reserved(path, overwrite=arguments.overwrite):
+        Checkpoint(arguments.model).check()
         tokenizer = _load(AutoTokenizer, arguments.model)
-        text, text_pair = (*arguments.text, None)[:2]
-        picture = input_picture(tokenizer, str(text), text_pair)
-        with reserved(path, overwrite=arguments.overwrite):
-            picture.save(path)
-    else:
-        model = _load(AutoModel, arguments.model, use_safetensors=True)
-        attention = attention_map(model, _load(AutoTokenizer, arguments.model), *arguments.text)
-        with reserved(path, overwrite=arguments.overwrite):
+        text, text_pair = arguments.text[0], arguments.text[1] if len(arguments.text) == 2 else None
+        if arguments.view == "input":
+            input_picture(tokenizer, text, text_pair).save(path)
+        else:
+            model = _load(AutoModel, arguments.model, use_safetensors=True)
+            attention = attention_map(model, tokenizer, text, text_pair)
             attention.save(path, arguments.layer, arguments.head, arguments.view)
     return path
 

@@ -26,6 +26,7 @@ _PANEL_WIDTH, _PANEL_HEIGHT, _TITLE_HEIGHT, _KEY_HEIGHT = 3.6, 2.5, 0.3, 0.3  # 
 _SMOOTHED_FROM = 40  # logged points; fewer are drawn as they are
 _LARGEST = 1e15  # steps and values beyond this are invalid and not drawn
 _MARKED_UP_TO = 30  # evaluations, each with a dot
+_LEAST_SPAN, _LEAST_SHARE = 0.2, 0.1  # of an axis: of its greatest value, and of shares
 _KEYS = ("training", "evaluation", "training before smoothing")
 _LINE: dict[str, Any] = {"linewidth": 1.6, "markersize": 4, "clip_on": False, "solid_joinstyle": "round"}
 _MAJORITY = "eval_nsp_majority"  # share of the more frequent answer among held-out pairs
@@ -198,7 +199,11 @@ def _panels(curves: Mapping[str, Any]) -> list[_Panel]:
     ]
     if {"mlm_loss", "nsp_loss"} <= {panel.key for panel in panels}:
         panels = [panel for panel in panels if panel.key != "loss"]
-    return panels
+    # A single point is no curve.
+    lines = [
+        panel for panel in panels if any(len(curves.get(key, [()])[0]) > 1 for key in (panel.key, f"eval_{panel.key}"))
+    ]
+    return lines or panels
 
 
 def _draw_panel(
@@ -231,8 +236,13 @@ def _draw_panel(
         labels.append((height, "guessing", QUIET_COLOUR))
     if panel.from_zero:
         ax.set_ylim(bottom=0)
+    low, high = ax.get_ylim()
+    # Small changes must look small.
+    missing = (_LEAST_SHARE if panel.is_share else _LEAST_SPAN * max(abs(low), abs(high))) - (high - low)
+    if missing > 0 and not panel.from_zero:
+        low, high = low - missing / 2, high + missing / 2
+        ax.set_ylim(low, high)
     if panel.is_share:
-        low, high = ax.get_ylim()
         ax.set_ylim(max(low, 0), min(high, 1))
     ax.set_xlim(0, last_step)
     _label_right_edge(ax, labels)
@@ -247,8 +257,11 @@ def _draw_panel(
 
     looks: dict[str, Any] = {"fontsize": 10, "fontweight": "bold", "color": TEXT_COLOUR, "parse_math": False}
     ax.set_title(panel.title, loc="left", pad=16, **looks)
+    unit = panel.unit
+    if training is not None and evaluation is not None and panel.key.startswith("mlm"):
+        unit += "; masked shares may differ"
     ax.annotate(
-        panel.unit, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", fontsize=8,
+        unit, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", fontsize=8,
         color=QUIET_COLOUR,
     )  # fmt: skip
     ax.tick_params(length=0, labelsize=8, labelcolor=QUIET_COLOUR)

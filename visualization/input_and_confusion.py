@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from .pictures import (
     QUIET_COLOUR,
     TEXT_COLOUR,
     fill_page,
+    fonts_for,
     new_figure,
     picture_path,
     save_page_or_picture,
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
 
 _COLUMNS = 14  # tokens per line of the PNG
 _ROWS = ("Token", "Token id", "Segment", "Position", "Mask")
@@ -212,6 +216,16 @@ def confusion_picture(
         names, counts = _with_most_mistakes(names, counts)
     size = len(names)
     labels = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..." for name in names]
+    predicted = "predicted"
+    if fonts_for("".join(labels))[1]:
+        numbers = {name: str(number) for number, name in enumerate(classes, start=1)}
+        logger.warning(
+            "No installed font has the letters of the classes, so %s numbers them (%s); install one that does, such "
+            "as Noto Sans CJK (fonts-noto-cjk) for Korean, Chinese and Japanese.",
+            *(path, ", ".join(f"{numbers[name]} {name}" for name in names if name in numbers)),
+        )
+        labels = [numbers.get(name, name) for name in names]
+        predicted = "predicted (numbers: the classes in their order)"
     letters = max(map(len, labels)) * 0.075
     cell = max(_CELL, 0.085 * len(f"{counts.max():,}"), 2.4 / size)
     width = max(_MARGIN + letters + cell * size, 4.2)
@@ -229,7 +243,7 @@ def confusion_picture(
     axes.grid(which="minor", color="#e6e6e6", linewidth=0.6)
     axes.tick_params(which="both", length=0)
     axes.spines[:].set_color("#bbbbbb")
-    axes.set_xlabel("predicted", color=QUIET_COLOUR)
+    axes.set_xlabel(predicted, color=QUIET_COLOUR)
     axes.set_ylabel("true", color=QUIET_COLOUR)
     right = sum(count for (true, predicted), count in confusion.items() if true == predicted)
     title = f"{right:,} of {counts.sum():,} {counted} right"

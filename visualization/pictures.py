@@ -7,6 +7,7 @@ import html
 import json
 import logging
 import re
+import textwrap
 import warnings
 from collections.abc import Mapping
 from importlib import resources
@@ -40,6 +41,14 @@ def new_figure(width: float, height: float) -> Figure:
     except ImportError as error:
         raise ImportError("PNG pictures need matplotlib: install it with `pip install mybert[train]`.") from error
     return Figure(figsize=(width, height), facecolor="white", layout="constrained")
+
+
+def write_heading(figure: Figure, title: str, size: int) -> None:
+    """Write a heading above a figure, in as many lines as fit its width; Korean and the like are twice as wide."""
+    letters = int(72 * figure.get_figwidth() / (0.65 * size)) // (1 if title.isascii() else 2)
+    text = "\n".join(textwrap.wrap(title, letters))
+    looks: dict[str, Any] = {"fontsize": size, "fontweight": "bold", "color": TEXT_COLOUR, "parse_math": False}
+    figure.suptitle(text, x=0.01, ha="left", **looks)
 
 
 def fonts_for(text: str) -> tuple[list[str], str]:

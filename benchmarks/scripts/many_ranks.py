@@ -27,7 +27,7 @@ from ...modeling_mybert import MyBertConfig, MyBertForPreTraining
 from ...modeling_mybert.configuration_mybert import fields_of_size
 from ...pretraining import MODEL_SIZES, PretrainingCollator, PretrainingDataset, PretrainingTrainer, TokenStore
 from ...pretraining.token_store import store_files
-from ...runs.checkpoints import seal_checkpoint
+from ...runs.trainer import seal_checkpoint
 from ...tokenization import MyBertTokenizer
 from ..harness import count, flag, heading, memory, row, script, timed
 

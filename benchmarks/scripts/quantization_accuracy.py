@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from ...files.checkpoint import Checkpoint
+from ...files.source import Source
 from ...finetuning.prediction.predictor import FinetunedModel, load_finetuned_model
 from ...finetuning.tasks.registry import FinetunedModelArguments
 from ...finetuning.tasks.task import network_outputs
@@ -27,7 +28,7 @@ DTYPES = ("float32", "bfloat16", "int8")
 def answer_all(found: FinetunedModel, examples: Sequence[Any], path: Path) -> tuple[Any, Any]:
     """Tokenize examples and run them through a model: the tokenized data and the model's outputs."""
     task, network, labels, tokenizer = found
-    data = task.encode(examples, labels, tokenizer, str(path))
+    data = task.encode(examples, labels, tokenizer, Source.of(path))
     return data, network_outputs(task, data, network, tokenizer)
 
 
@@ -44,7 +45,7 @@ def table(models: Mapping[str, Sequence[FinetunedModel]], path: Path, repeats: i
     """Measure models, as from `load_all`, on a file with labels: a row for each model and dtype."""
     runs = {}
     for model, variants in models.items():
-        examples = variants[0].task.read(str(path))
+        examples = variants[0].task.read(Source.of(path))
         for dtype, found in zip(DTYPES, variants, strict=True):
             runs[f"{model}, {dtype}"] = partial(answer_all, found, examples, path)
     times, kept = take_turns(runs, repeats)

@@ -13,11 +13,12 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from ...files.checkpoint import Checkpoint, check_available
 from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_options, option, settings_of
 from ...files.output import write_json
+from ...files.source import Source, files_of, sources_of
 from ...hub_card import Comparison, plain_text
 from ...modeling_mybert import MODEL_SIZES, MyBertConfig
 from ...modeling_mybert.configuration_mybert import fields_of_size, is_size
 from ...runs import arguments_by_name, is_sharded
-from ..data import DataSource, Labels, data_name, files_of, sources_of
+from ..data import Labels
 from ..network.heads import NetworkChanges
 from ..tasks.classification import NextSentenceTask
 from ..tasks.fill_mask import FillMaskTask
@@ -131,7 +132,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
         """Find the teacher's task, and check what can be checked without looking at data."""
         check_options(self)
         self.teacher, self.student = str(self.teacher), str(self.student)
-        self.unlabelled = sources_of(self.unlabelled, "unlabelled") or None  # type: ignore[assignment]
+        self.unlabelled = sources_of(self.unlabelled, "unlabelled") or None
         if self.hard_label_weight == 1 and not self.learns_layers:
             raise ValueError(
                 "hard_label_weight is 1, so the teacher teaches nothing; expected less, or use mybert finetune."
@@ -215,7 +216,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
             "teacher": self.name_of_teacher,
             "student began as": f"a new model ({self.student})" if self.is_new_student else Path(self.student).name,
             "word embeddings began as": "principal components of the teacher's" if self.teacher_embeddings else None,
-            "texts without labels": ", ".join(map(data_name, self.unlabelled or ())) or None,
+            "texts without labels": ", ".join(Source.of(data).described for data in self.unlabelled or ()) or None,
             "temperature of distillation": None if is_of_values else self.distillation_temperature,
             "weight of the data's labels": self.hard_label_weight if self.train_file or self.dataset else None,
             "weight of hidden states": self.hidden_state_weight or None,
@@ -292,7 +293,8 @@ class Distillation(Finetuning):
 
     def read(self, task: Task) -> TaskRun:
         """Read the data, labelled and not, and check that teacher and student fit together."""
-        run = read_run(self.arguments, task, self._tokenizer(), self.arguments.unlabelled or (), self._labels)
+        unlabelled = [Source.of(data) for data in self.arguments.unlabelled or ()]
+        run = read_run(self.arguments, task, self._tokenizer(), unlabelled, self._labels)
         self._check_same_tokens(run)
         return run
 
@@ -306,7 +308,7 @@ class Distillation(Finetuning):
         tokenizer.model_max_length = min(tokenizer.model_max_length, _POSITIONS)
         return tokenizer
 
-    def _labels(self, task: Task, data: Sequence[tuple[DataSource, Sequence[Any]]]) -> Labels | None:
+    def _labels(self, task: Task, data: Sequence[tuple[Source, Sequence[Any]]]) -> Labels | None:
         """The teacher's classes, in the student's order if it has the same; other classes in the data are an error."""
         known = self.teacher.labels_of(task)
         if known is None:

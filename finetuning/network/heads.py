@@ -72,21 +72,18 @@ class NetworkChanges:
 
 def load_with_head(
     name: str,
+    before: PreTrainedConfig,  # the configuration in its folder
     auto_class: Any,
     config_fields: dict[str, Any],
     changes: NetworkChanges,
     own_config: PreTrainedConfig | None = None,  # of a model with random weights, instead of the folder's
 ) -> tuple[PreTrainedModel, list[str]]:
     """Load a model with a head, a new one if it has another; also returns the names of new parameters."""
-    before = AutoConfig.from_pretrained(name, trust_remote_code=False)
     config = _starting_config(name, before, config_fields, changes, own_config)
     if changes.from_scratch or own_config is not None:
         vars(config).pop(TARGET_SCALE, None)
         model = auto_class.from_config(config, trust_remote_code=False)
         return model, [key for key, _ in model.named_parameters()]
-    names = config_fields.get("id2label", {})
-    if names and keeps_head(before, auto_class, changes):
-        _check_head(name, before, Labels(tuple(names.values())))
     model, loaded = load_checked(name, auto_class, config, advice=", or pass --from_scratch True")
     new = {*loaded["missing_keys"], *(key[0] for key in loaded["mismatched_keys"])}
     head = [name for name, _ in model.named_parameters() if not name.startswith(f"{model.base_model_prefix}.")]
@@ -222,7 +219,7 @@ def _has_other_head(config: PreTrainedConfig, auto_class: Any) -> bool:
     return bool(own) and own not in heads_of(config) and not heads_of(config) <= {""}
 
 
-def _check_head(name: str, config: PreTrainedConfig, labels: Labels) -> None:
+def check_head(name: str, config: PreTrainedConfig, labels: Labels) -> None:
     """Reject a head that was fine-tuned for other classes, instead of silently replacing it."""
     known = Labels.from_config(config)
     if len(known.names) != len(labels.names):

@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -183,10 +183,6 @@ class _Prediction:
         )
         return tqdm(desc="Predict", total=total, unit=" rows", delay=2, disable=not self.state.is_main_process or None)
 
-    def _kept(self, row: DataRow) -> dict[str, Any]:
-        """The columns of a row that the output has too; one that the first row has may be missing in others."""
-        return {name: row.values[name] for name in self.predictor.kept_columns(row) if name in row.values}
-
     def write(self) -> dict[str, Any]:
         """Write the output, see `predict_files`."""
         arguments, output = self.arguments, Path(self.arguments.output)
@@ -263,7 +259,7 @@ class _Prediction:
         found = self.predictor
         cut, windowed = found.cut, found.windowed
         answers = found.answers(rows)
-        kept = [self._kept(row) for row in rows]
+        kept = [found.kept(row) for row in rows]
         lines = [f"[{json_line(values)}, {json_line(answer)}]" for values, answer in zip(kept, answers, strict=True)]
         # Now, not at the end: a TSV file cannot hold tabs or line breaks in values.
         if output.suffix.lower() == ".tsv":
@@ -280,7 +276,7 @@ class _Prediction:
             raise ValueError("Several processes cannot share standard output; give a file with --output.")
         count, columns = 0, set[str]()
         for row, answer in self.rows():
-            kept = self._kept(row)
+            kept = self.predictor.kept(row)
             columns.update(kept)
             print(json_line(output_row(kept, answer, columns)))
             count += 1
@@ -316,22 +312,21 @@ def merge_parts(folder: Path, heads: Collection[PartHead], output: Path) -> None
         with written_beside(output) as path:
             ending = output.suffix.lower()
             rows = chain.from_iterable(part() for part in parts)
+            lines: Iterator[str]
             if ending == ".parquet":
                 _write_parquet(path, parts, output)
             elif ending == ".jsonl":
-                _write_each(path, map(json_line, rows))
+                lines = map(json_line, rows)
             else:
                 columns = list(dict.fromkeys(name for part in parts for row in part() for name in row))
                 cells = ([_cell(row.get(name)) for name in columns] for row in rows)
                 mark = "," if ending == ".csv" else "\t"
-                _write_each(path, (separated_line(line, mark) for line in chain([columns], cells)))
+                lines = (separated_line(line, mark) for line in chain([columns], cells))
+            if ending != ".parquet":
+                with path.open("w", encoding="utf-8", newline="") as target:
+                    target.writelines(f"{line}\n" for line in lines)
         folder.rename(path)  # to the name of what is incomplete: if this call is killed now, the next lock removes it
         shutil.rmtree(path)
-
-
-def _write_each(path: Path, lines: Iterable[str]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as target:
-        target.writelines(f"{line}\n" for line in lines)
 
 
 _Part = Callable[[], Iterator[dict[str, Any]]]  # each call yields its rows from the start

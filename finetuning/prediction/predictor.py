@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
@@ -17,17 +16,17 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...files.checkpoint import Checkpoint
 from ...files.options import AT_LEAST_1, Group, option
-from ...files.output import output_to, write_json, write_lines
-from ...files.source import rows_of_batch, with_columns
+from ...files.output import write_json, write_lines
+from ...files.source import Source, rows_of_batch, with_columns
 from ...files.text import SEPARATED_SUFFIXES, content_suffix
 from ...metrics import ClassReport
 from ...modeling_mybert import MyBertPreTrainedModel
 from ...visualization import confusion_picture
-from ..data import DataRow, DataSource, Labels, check_columns, new_name
+from ..data import PAIR_SEPARATOR, DataRow, Labels, check_columns, new_name
 from ..network.features import FeatureTaggerConfig
 from ..tasks.registry import TASKS, FinetunedModelArguments, TaskArguments, fitted_to_model
 from ..tasks.tagging import TaggingTask, feature_task
-from ..tasks.task import Task, long_text_lines, network_outputs
+from ..tasks.task import Task, TaskData, network_outputs
 
 
 class FinetunedModel(NamedTuple):
@@ -37,6 +36,27 @@ class FinetunedModel(NamedTuple):
     model: PreTrainedModel
     labels: Labels
     tokenizer: PreTrainedTokenizerBase
+
+    def read(self, sources: Mapping[str, Source]) -> dict[str, TaskData]:
+        """Labelled data by name, tokenized."""
+        return {
+            name: self.task.encode(self.task.read(source), self.labels, self.tokenizer, source)
+            for name, source in sources.items()
+        }
+
+    def measure(
+        self, data: Mapping[str, TaskData], batch_size: int | None = None
+    ) -> tuple[dict[str, float], dict[str, Sequence[Any]]]:
+        """Metrics of labelled data, with the names as prefixes, and the predictions; all processes share the work."""
+        metrics: dict[str, float] = {}
+        predictions: dict[str, Sequence[Any]] = {}
+        for name, part in data.items():
+            inputs = self.task, part, self.model, self.tokenizer
+            outputs = network_outputs(*inputs, batch_size, shared=True, progress=True)
+            predictions[name] = self.task.predict(outputs, part, self.labels)
+            scores = self.task.score(predictions[name], part.examples)
+            metrics |= {f"{name}_{key}" if name else key: value for key, value in scores.items()}
+        return metrics, predictions
 
 
 def load_finetuned_model(
@@ -132,6 +152,9 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
                 )
             singles = others
         if not singles or knows_pair:
+            if row.values.keys() == {"line", "text"} and task.may_read_pairs and "choice_columns" not in task.options:
+                expected = PAIR_SEPARATOR.join(task.text_columns)
+                raise row.mistake(f"{row.values['text'][:40]!r}; expected {expected} in a line")
             raise row.lacks({name: option for name, option in task.columns(False).items() if name not in names})
         found = {"text_column": singles[0]}
     if row.values.keys() - {"line", "text", "text_pair"}:
@@ -221,7 +244,7 @@ class Predictor:
         """Predictions for one or more rows, which are tokenized and sorted by length together."""
         found, settings = self.load(), self.settings
         examples = found.task.new_examples(rows)
-        data = found.task.encode(examples, found.labels, found.tokenizer, rows[0].source)
+        data = found.task.encode(examples, found.labels, found.tokenizer, Source.of(rows[0].source))
         self.cut += data.cut
         self.windowed += data.windowed
         outputs = network_outputs(found.task, data, found.model, found.tokenizer, settings.batch_size)
@@ -250,14 +273,15 @@ class Predictor:
             self.settle(rows[0])
         starts = range(0, len(rows), ROWS_OF_A_PART)
         answers = [answer for start in starts for answer in self.answers(rows[start : start + ROWS_OF_A_PART])]
-        kept = self.kept_columns(rows[0])
+        kept = list(self.kept(rows[0]))
         told = dict.fromkeys(chain.from_iterable(answers))
         columns = {new_name(name, kept): [answer.get(name) for answer in answers] for name in told}
         return with_columns(batch, kept, columns)
 
-    def kept_columns(self, row: DataRow) -> Sequence[str]:
-        """The columns of a row that are kept."""
-        return list(row.values) if self.settings.keep_columns is None else self.settings.keep_columns
+    def kept(self, row: DataRow) -> dict[str, Any]:
+        """The columns of a row that are kept; one that the first row has may be missing in others."""
+        names = row.values if self.settings.keep_columns is None else self.settings.keep_columns
+        return {name: row.values[name] for name in names if name in row.values}
 
 
 _copies: dict[str, Predictor] = {}
@@ -288,70 +312,3 @@ def write_class_report(report: ClassReport, folder: Path, suffix: str = "") -> N
 
 # The files that `Task.write_predictions` writes.
 PREDICTION_FILES = ("predictions*", "nbest_predictions*.json", "null_odds*.json")
-
-
-class Measured(NamedTuple):
-    """The evaluation of predictions for labelled data."""
-
-    task: Task
-    metrics: dict[str, float]  # for several data sets, with their names as prefixes
-    # For each data set the suffix of its file names, the predictions, and the examples.
-    parts: Sequence[tuple[str, Sequence[Any], Sequence[Any]]]
-
-    def write(
-        self,
-        output: str | Path | None = None,
-        report_dir: str | Path | None = None,
-        predictions_dir: str | Path | None = None,
-    ) -> None:
-        """Write all requested files, or none; a report needs a task with classes."""
-        with ExitStack() as folders:
-            places = {Path(name).resolve() for name in (report_dir, predictions_dir) if name}
-            opened = {place: folders.enter_context(output_to(place, files=(), overwrite=True)) for place in places}
-            if report_dir:
-                folder = opened[Path(report_dir).resolve()]
-                for suffix, predictions, examples in self.parts:
-                    write_class_report(class_report_of(self.task, predictions, examples), folder, suffix)
-            if predictions_dir:
-                folder = opened[Path(predictions_dir).resolve()]
-                for suffix, predictions, examples in self.parts:
-                    self.task.write_predictions(predictions, examples, folder, suffix)
-            if output:
-                write_json(output, self.metrics)
-
-
-def measure_model(
-    task: Task,
-    checkpoint: Checkpoint,
-    sources: Mapping[str, DataSource],
-    batch_size: int | None = None,  # sequences, see `network_outputs`
-    dtype: str = "float32",  # of the weights and the computation
-    use_cpu: bool = False,
-    by_class: bool = False,  # whether a report by class is requested
-) -> Measured:
-    """Evaluate a model on labelled data by name; a single data set has the name ""."""
-    state = PartialState(cpu=use_cpu)
-    task, network, labels, tokenizer = load_finetuned_model(task, checkpoint, state.device, dtype)
-    metrics: dict[str, float] = {}
-    parts = []
-    encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
-    for data in encoded if by_class else ():  # before the model runs, to fail early
-        class_report_of(task, [task.right_prediction(example) for example in data.examples], data.examples)
-    for (name, source), data in zip(sources.items(), encoded, strict=True):
-        for line in long_text_lines(task, len(data.examples), data.cut, data.windowed):
-            logger.warning("%s: %s", source, line)
-        outputs = network_outputs(task, data, network, tokenizer, batch_size, shared=True, progress=True)
-        predictions = task.predict(outputs, data, labels)
-        parts.append((f"_{name}" if name else "", predictions, data.examples))
-        prefix = f"{name}_" if name else ""
-        found = task.score(predictions, data.examples) | task.calibration(predictions, data.examples)
-        metrics |= {f"{prefix}{key}": value for key, value in found.items()}
-    return Measured(task, metrics, parts)
-
-
-def class_report_of(task: Task, predictions: Sequence[Any], examples: Sequence[Any]) -> ClassReport:
-    """The report by class of predictions for labelled examples; a ValueError if the task has no classes."""
-    report = task.report_by_class(predictions, examples)
-    if report is None:
-        raise ValueError("report_dir is set, but this task has no classes to report on.")
-    return report

@@ -21,6 +21,7 @@ from transformers import (
 )
 from typing_extensions import Self
 
+from ...files.source import Source
 from ...hub_card import PipelineCall
 from ...metrics import (
     HUB_LABELS,
@@ -44,7 +45,7 @@ from ...metrics import (
 from ...pipelines import WindowPooling, pool_windows, window_places
 from ...pipelines.pairs import LABELS
 from ...tokenization import encode_and_truncate
-from ..data import DataRow, DataSource, Labels, label_name, quoted, read_prediction_rows
+from ..data import DataRow, Labels, label_name, quoted, read_prediction_rows
 from .task import WINDOW_WEIGHT, Objective, Task, TaskData, check_stride, rounded
 
 
@@ -225,7 +226,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
                 raise row.mistake(f"{found} as {name}; expected 0 or 1")
         return frozenset(name for name, value in values.items() if _INDICATORS[value])
 
-    def labels(self, examples: Examples, source: DataSource) -> Labels | None:
+    def labels(self, examples: Examples, source: Source) -> Labels | None:
         """The classes of the benchmark or of the training data; None for regression."""
         if self.problem == "regression":
             return None
@@ -258,7 +259,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return Labels(self.classes) if is_numbered else labels
 
     def encode(
-        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
+        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: Source
     ) -> TaskData[TextExample]:
         """Tokenize sentences or pairs, truncated as by Google's code: the longer sentence of a pair first."""
         texts = [example.texts for example in examples]
@@ -276,7 +277,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return TaskData(examples, inputs, source, cut=encoded.cut)
         return TaskData(examples, inputs, source, owners, windowed=encoded.cut)
 
-    def _targets(self, examples: Examples, labels: Labels | None, source: DataSource) -> tuple[list[Any], Examples]:
+    def _targets(self, examples: Examples, labels: Labels | None, source: Source) -> tuple[list[Any], Examples]:
         """The target of each example, and the examples with class names if the data has numbers."""
         values: list[Any] = [example.label for example in examples]
         if labels is None or self.problem == "regression":

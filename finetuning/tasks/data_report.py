@@ -1,6 +1,7 @@
 """The report on a run's data before training: classes, lengths, an example, and warnings."""
 
 import logging
+import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,13 +11,14 @@ from transformers import PreTrainedTokenizerBase
 
 from ...metrics.reports import shortened
 from ...tokenization import unknown_warning
-from ..data import quoted
+from ..data import joining_sign, quoted
 from .task import Task, TaskData, long_text_lines, sequences_of
 
 logger = logging.getLogger(__name__)
 
 _COLUMNS = 80
 _MOST_CLASSES, _FEWEST_CLASSES = 20, 3  # numbers of classes listed; the latter if each occurs once
+_NUMBER = re.compile(r"-?\d+([.,]\d+)?")
 _ONE_CLASS = 0.95  # share of one class above which a warning is logged
 
 
@@ -100,11 +102,19 @@ def _class_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
         return
     single = sum(count == 1 for count in counts.values())
     column = f"{task.label_column!r}"
-    if len(counts) > 20 and single > len(counts) / 2:
+    takes_several = "label_separator" in task.options
+    if takes_several and (sign := joining_sign(counts)):
+        joined = [name for name in counts if sign in name]
+        yield (
+            f"{len(joined):,} of {len(counts):,} classes in {column} look like several labels joined by {sign!r}, as "
+            f"{quoted(joined[0])}; if they are, use --task multilabel --label_separator '{sign}'."
+        )
+    elif len(counts) > 20 and single > len(counts) / 2:
+        is_number = takes_several and task.objective == "classes" and all(map(_NUMBER.fullmatch, counts))
+        question = "a number? For numbers use --task regression; for" if is_number else "an id or a text? For"
         yield (
             f"{len(counts):,} classes in {column}, {single:,} of them with one example, for {len(examples):,} "
-            "examples: is this an id or a number? Choose the labels with --label_column; for numbers use --task "
-            "regression."
+            f"examples: is this {question} labels choose another column with --label_column."
         )
     elif single:
         yield f"{single} of {len(counts)} classes in {column} have a single example, too few to learn and evaluate."

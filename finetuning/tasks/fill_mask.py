@@ -11,9 +11,10 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...files.checkpoint import Checkpoint
+from ...files.source import Source
 from ...metrics import accuracy
 from ...modeling_mybert import IGNORE_INDEX
-from ..data import DataRow, DataSource, Labels
+from ..data import DataRow, Labels
 from .tagging import add_sequence, tag_windows
 from .task import Objective, Task, TaskData, rounded
 
@@ -66,7 +67,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
     def texts_of(self, example: MaskedText) -> tuple[str, ...]:
         return (example.text,)
 
-    def training_examples(self, examples: Examples, source: DataSource) -> Examples:
+    def training_examples(self, examples: Examples, source: Source) -> Examples:
         """Always an error: this task is not fine-tuned."""
         raise ValueError("fill_mask is only for predict and evaluate; mybert pretrain is what trains a model for it.")
 
@@ -83,7 +84,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         return {}
 
     def encode(
-        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
+        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: Source
     ) -> TaskData[MaskedText]:
         """Tokenize texts; the word at a mask becomes the tokenizer's token for it, if it is a single token.
 
@@ -187,7 +188,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         return FilledMasks(tuple(((word, 1.0),) for word in words))
 
 
-def _check_masks(example: MaskedText, masks: int, mask_token: str, source: DataSource) -> None:
+def _check_masks(example: MaskedText, masks: int, mask_token: str, source: Source) -> None:
     if not masks:
         raise ValueError(
             f"{source}, row {example.row}: a text without {mask_token}; expected at least one to be filled."

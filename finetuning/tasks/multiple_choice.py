@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from transformers import AutoModelForMultipleChoice, PreTrainedModel, PreTrainedTokenizerBase
 
+from ...files.source import Source
 from ...hub_card import PipelineCall
 from ...metrics import accuracy
 from ...tokenization import encode_and_truncate
-from ..data import DataRow, DataSource, Labels, label_name, quoted
+from ..data import DataRow, Labels, label_name, quoted
 from .task import Objective, Task, TaskData, rounded
 
 
@@ -89,7 +90,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return () if example.label is None else (str(example.label),)
 
     def encode(
-        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
+        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: Source
     ) -> TaskData[ChoiceExample]:
         """Tokenize each choice after its text; the longer of the two is truncated first, as in Google's code."""
         pairs = [(example.text, choice) for example in examples for choice in example.choices]

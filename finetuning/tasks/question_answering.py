@@ -16,10 +16,11 @@ from typing_extensions import Self
 
 from ...files.checkpoint import read_json_object
 from ...files.output import write_json
+from ...files.source import Source
 from ...hub_card import PipelineCall
 from ...metrics import squad_metrics, squad_v2_metrics
 from ...pipelines import Answer, QuestionError, answer_positions, best_answers, make_windows
-from ..data import DataRow, DataSource, Labels, label_name
+from ..data import DataRow, Labels, label_name
 from .task import Objective, Task, TaskData, padding_at_end, rounded
 
 logger = logging.getLogger(__name__)
@@ -172,7 +173,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         """The context: its questions stay together when data is split."""
         return example.context
 
-    def training_examples(self, examples: Examples, source: DataSource) -> Examples:
+    def training_examples(self, examples: Examples, source: Source) -> Examples:
         """The examples whose answer is in the context, and those without an answer."""
         kept = [example for example in examples if not _is_lost(example)]
         if not kept:
@@ -191,7 +192,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return {"num_labels": 2}
 
     def encode(
-        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
+        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: Source
     ) -> TaskData[QuestionExample]:
         """Split texts into windows; `layout` has the windows of each example."""
         layout = []

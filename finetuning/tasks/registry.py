@@ -16,9 +16,9 @@ from transformers import PreTrainedConfig
 from ...files.checkpoint import PRETRAINING_HEAD, TASK_RECORD, Checkpoint, check_available, head_name, read_json_object
 from ...files.options import AT_LEAST_1, Group, Range, check_options, option
 from ...files.output import write_json
-from ...files.source import GivenData, HubSplit
+from ...files.source import GivenData, HubSplit, Source
 from ...runs import started_on_cpus
-from ..data import DataSource
+from ..data import PAIR_SEPARATOR
 from ..network.features import FeatureTaggerConfig
 from ..network.heads import heads_of, longest_sequence
 from .classification import ClassificationTask, NextSentenceTask
@@ -295,10 +295,20 @@ class TaskArguments:
         name, task = self._chosen_task()
         return replace(task, **self._given_settings(name))
 
+    @property
+    def new_data(self) -> tuple[str, str | None]:
+        """A file of new data for the model in `output_dir`, and what its lines hold if that is not one text."""
+        folder = str(getattr(self, "output_dir", ""))
+        _, task = task_of_model(folder, Checkpoint(folder).config)
+        if "choice_columns" in task.options:
+            return "new.jsonl", f"an object with {', '.join(task.columns(labelled=False))}"
+        return "new.txt", PAIR_SEPARATOR.join(task.text_columns) if task.text_pair_column else None
+
     def _given_settings(self, name: str) -> dict[str, Any]:
         """The settings given for a task; a setting of other tasks, or a column named twice, is an error."""
-        task = _task_called(name)
-        given: dict[str, Any] = {}
+        if name not in TASKS:
+            raise ValueError(f"task is {name!r}; expected one of {', '.join(TASKS)}.")
+        task, given = TASKS[name], dict[str, Any]()
         for each in (each.name for each in fields(TaskArguments) if each.name != "task"):
             value = getattr(self, each)
             if value is None:
@@ -312,13 +322,8 @@ class TaskArguments:
 
     def _chosen_task(self) -> tuple[str, Task]:
         """The task and its name, before settings are applied."""
-        return self.task, _task_called(self.task)
-
-
-def _task_called(name: str) -> Task:
-    if name not in TASKS:
-        raise ValueError(f"task is {name!r}; expected one of {', '.join(TASKS)}.")
-    return TASKS[name]
+        self._given_settings(self.task)  # checks the name
+        return self.task, TASKS[self.task]
 
 
 TASK_OPTIONS = TaskArguments.__dataclass_fields__.keys()
@@ -369,11 +374,11 @@ class FinetunedModelArguments(TaskArguments):
 
     def _chosen_task(self) -> tuple[str, Task]:
         """The model's own task with its recorded settings, unless another is named."""
-        if self.model is None:
-            name = self.task or TaskArguments.task
-            return name, _task_called(name)
         if self.task is not None:
             self._given_settings(self.task)  # reports errors without loading the model
+        if self.model is None:
+            name = self.task or TaskArguments.task
+            return name, TASKS[name]
         check_available(self.model)
         return task_of_model(self.model, self.checkpoint.config, self.task)
 
@@ -393,15 +398,15 @@ def benchmark_files(folder: str | Path, task: Task, split: str) -> list[str]:
     return files if len(task.evaluations) > 1 else files[:1]
 
 
-def evaluation_names(task: Task, sources: Any) -> dict[str, DataSource]:
+def evaluation_names(task: Task, sources: Any) -> dict[str, Source]:
     """Name several files of a split: by the task's names, or else by their own; a single one has the name ""."""
-    sources = list(sources)
+    sources = [Source.of(source) for source in sources]
     if len(sources) <= 1:
         return dict(zip([""], sources, strict=False))
     given = [source.part for source in sources if isinstance(source, GivenData)]
     if len(sources) == len(task.evaluations) and not given:
         return dict(zip(task.evaluations, sources, strict=True))
-    names = given or [s.split if isinstance(s, HubSplit) else Path(s).name.partition(".")[0] for s in sources]
+    names = given or [s.split if isinstance(s, HubSplit) else s.described.partition(".")[0] for s in sources]
     if len(set(names)) < len(names):
         raise ValueError(f"The files {', '.join(map(str, sources))} have the same name; expected different ones.")
     return dict(zip(names, sources, strict=True))

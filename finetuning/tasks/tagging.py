@@ -30,13 +30,14 @@ from typing_extensions import Self
 
 from ...files.checkpoint import Checkpoint
 from ...files.output import write_lines
+from ...files.source import Source
 from ...files.tables import DOCUMENT_START, read_conll
 from ...hub_card import Example, PipelineCall, run_example
 from ...metrics import ClassReport, accuracy, class_report, entity_metrics, entity_report, entity_spans, f1
 from ...modeling_mybert import IGNORE_INDEX
 from ...pipelines import own_tokens, window_starts
 from ...pipelines.windows import default_stride
-from ..data import DataRow, DataSource, Labels, label_name
+from ..data import DataRow, Labels, label_name
 from ..network.features import FEATURES, TABLE_7, FeatureTagger, FeatureTaggerConfig, hidden_states, load_encoder
 from ..network.heads import NetworkChanges, check_max_length
 from .task import Objective, Task, TaskData, check_stride, network_outputs, padding_at_end, rounded
@@ -205,7 +206,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         """The sentence, or its document where that is read as context."""
         return example.document if self.max_document_context else example.words
 
-    def labels(self, examples: Examples, source: DataSource) -> Labels:
+    def labels(self, examples: Examples, source: Source) -> Labels:
         """The tags of the training data; B- and I- of a type are both included, even if one does not occur."""
         found = {tag for example in examples for tag in example.tags or ()}
         if not self.any_tags:
@@ -219,7 +220,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return Labels.from_data(sorted(found), source)
 
     def encode(
-        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
+        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: Source
     ) -> TaskData[TaggedSentence]:
         """Tokenize sentences; `layout` has (sentence, word) of each piece of each sequence, (-1, -1) if untagged."""
         assert labels is not None
@@ -250,7 +251,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             inputs["labels"] = targets
         return TaskData(examples, inputs, source, layout, windowed=sum(len(windows) > 1 for windows in found))
 
-    def _tag_ids(self, examples: Examples, pieces: WordPieces, labels: Labels, source: DataSource) -> np.ndarray:
+    def _tag_ids(self, examples: Examples, pieces: WordPieces, labels: Labels, source: Source) -> np.ndarray:
         """The target of every piece, -100 to ignore it."""
         names = [tag for example in examples for tag in example.tags or ()]
         word_ids = np.array(labels.ids(names, source))
@@ -301,7 +302,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     ) -> list[tuple[str, ...]]:
         """Tag the words of sentences with a model."""
         examples = [TaggedSentence(tuple(words), None) for words in sentences]
-        data = self.encode(examples, labels, tokenizer, "sentences")
+        data = self.encode(examples, labels, tokenizer, Source.of("sentences"))
         return self.predict(network_outputs(self, data, model.eval(), tokenizer), data, labels)
 
     def new_examples(self, rows: Sequence[DataRow]) -> list[TaggedSentence]:
@@ -450,7 +451,7 @@ class FeatureTask(TaggingTask):
         return sorted({number for name in names for number in FEATURES[name].states(num_layers)})
 
     def encode(
-        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
+        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: Source
     ) -> TaskData[TaggedSentence]:
         """Run sentences through the encoder; `layout` has (sentence, word) of each hidden state."""
         check_max_length(self.max_length, self.encoder, self._encoder_config)

@@ -26,6 +26,7 @@ from transformers import (
 from typing_extensions import Self
 
 from ...files.checkpoint import Checkpoint
+from ...files.source import FileSource, Source
 from ...files.tables import write_separated
 from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport
@@ -33,7 +34,6 @@ from ...pipelines.batching import run_sorted
 from ..data import (
     LABEL_ARGUMENTS,
     DataRow,
-    DataSource,
     Labels,
     check_columns,
     listed,
@@ -41,7 +41,7 @@ from ..data import (
     read_prediction_rows,
     rows_of,
 )
-from ..network.heads import NetworkChanges, check_max_length, keeps_head, load_finetuned, load_with_head
+from ..network.heads import NetworkChanges, check_head, check_max_length, keeps_head, load_finetuned, load_with_head
 
 WINDOW_WEIGHT = "window_weight"
 """Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
@@ -61,7 +61,7 @@ class TaskData(Dataset, Generic[E]):
     # Values for each sequence by model argument. Some tasks make several sequences of an example, and may give them
     # weights (`WINDOW_WEIGHT`).
     inputs: Mapping[str, Sequence[Any]]
-    source: DataSource
+    source: Source
     # How sequences and tokens belong to examples; its format depends on the kind of task.
     layout: Any = None
     cut: int = 0  # truncated examples
@@ -140,12 +140,12 @@ class Task(ABC, Generic[E, P]):
 
     # From rows to examples
 
-    def read(self, source: DataSource) -> list[E]:
+    def read(self, source: Source) -> list[E]:
         """Read labelled examples to be measured on, with the settings that they imply, see `settled`."""
         rows = self.rows(source, labelled=True)
         return self.settled(rows).examples(rows, labelled=True)
 
-    def rows(self, source: DataSource, labelled: bool) -> list[DataRow]:
+    def rows(self, source: Source, labelled: bool) -> list[DataRow]:
         """Read the rows of a file; columns may be missing in some rows."""
         rows = list(rows_of(source, self))
         if not rows:
@@ -153,10 +153,10 @@ class Task(ABC, Generic[E, P]):
         check_columns(rows, self.columns(labelled))
         return rows
 
-    def is_published(self, source: DataSource) -> bool:
+    def is_published(self, source: Source) -> bool:
         """Whether a file has the name of one of the benchmark's; quotes in those are part of the text."""
         names = [f"{pattern}{ending}" for group in self.files.values() for pattern in group for ending in ("", ".gz")]
-        return isinstance(source, (str, Path)) and any(map(Path(source).match, names))
+        return isinstance(source, FileSource) and any(map(Path(source.path).match, names))
 
     @property
     def may_read_pairs(self) -> bool:
@@ -206,7 +206,7 @@ class Task(ABC, Generic[E, P]):
         """The examples in rows of new data, which is not prepared for the task."""
         return [self.example(row, labelled=False) for row in rows]
 
-    def training_examples(self, examples: Sequence[E], source: DataSource) -> Sequence[E]:
+    def training_examples(self, examples: Sequence[E], source: Source) -> Sequence[E]:
         """The training examples that can be trained on, at least one."""
         return examples
 
@@ -234,7 +234,7 @@ class Task(ABC, Generic[E, P]):
         """Whether what it predicts are named classes."""
         return False
 
-    def labels(self, examples: Sequence[E], source: DataSource) -> Labels | None:
+    def labels(self, examples: Sequence[E], source: Source) -> Labels | None:
         """The classes of training data; None if the task has none of its own. A single class is a ValueError."""
         return None
 
@@ -275,9 +275,12 @@ class Task(ABC, Generic[E, P]):
         """Load a model with the task's head, or a new head if it has another one; also returns the new parameters."""
         before, changes = AutoConfig.from_pretrained(name, trust_remote_code=False), changes or NetworkChanges()
         check_max_length(self.max_length, name, before)
+        config_fields = self.config_fields(labels)
         if keeps_head(before, self.auto_class, changes):
             self.check_labels(name, before)
-        return load_with_head(name, self.auto_class, self.config_fields(labels), changes, config)
+            if "id2label" in config_fields:
+                check_head(name, before, Labels(tuple(config_fields["id2label"].values())))
+        return load_with_head(name, before, self.auto_class, config_fields, changes, config)
 
     def load_finetuned(self, checkpoint: Checkpoint) -> tuple[PreTrainedModel, Labels]:
         """Load a fine-tuned model with its classes."""
@@ -295,7 +298,7 @@ class Task(ABC, Generic[E, P]):
 
     @abstractmethod
     def encode(
-        self, examples: Sequence[E], labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: DataSource
+        self, examples: Sequence[E], labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: Source
     ) -> TaskData[E]:
         """Tokenize examples; a ValueError if a label is not one of `labels`."""
 

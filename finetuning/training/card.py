@@ -11,8 +11,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...files.checkpoint import read_json_object
 from ...files.machine import describe_environment
+from ...files.source import Source
 from ...hub_card import CardContent, Comparison, Example, TrainingDescription, plain_text, write_card
-from ..data import data_name
 from ..tasks.task import Task
 from .finetuning_arguments import FinetuningArguments
 from .preparation import TaskRun
@@ -45,7 +45,7 @@ def write_finetuning_card(
         summary=arguments.card_summary,
         training=TrainingDescription(
             corpus="; ".join(
-                f"{plain_text(data_name(part.source))}, {len(part.examples):,} examples" for part in run.parts
+                f"{plain_text(part.source.described)}, {len(part.examples):,} examples" for part in run.parts
             ),
             hyperparameters=_hyperparameters(arguments, run.task),
             seeds=[arguments.seed + number for number in range(arguments.seeds)],
@@ -125,7 +125,9 @@ def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, An
 def _results(arguments: FinetuningArguments, run: TaskRun, metrics: Mapping[str, float]) -> list[EvalResult]:
     files = {"": arguments.validation_file or [], "test_": arguments.test_file or []}
     data = {
-        prefix: arguments.dataset or ", ".join(map(data_name, names)) or data_name(run.train.source)
+        prefix: arguments.dataset
+        or ", ".join(Source.of(name).described for name in names)
+        or run.train.source.described
         for prefix, names in files.items()
     }
     return [

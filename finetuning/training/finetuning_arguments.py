@@ -22,9 +22,9 @@ from ...files.options import (
     option,
     settings_of,
 )
-from ...files.source import GivenData
+from ...files.source import GivenData, HubSplit, Source, sources_of
 from ...runs import EvaluationTimes, RunArguments, check_libraries, is_sharded, started_on_cpus
-from ..data import DataSource, HubSplit, source_of, sources_of
+from ..data import source_of
 from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
 from ..tasks.registry import TASKS, TaskArguments, benchmark_files, evaluation_names, fitted_to_model
 from ..tasks.task import Task
@@ -211,7 +211,7 @@ class FinetuningArguments(
 
     def __post_init__(self) -> None:
         """Fill in the task's defaults, and check what can be checked without looking at the data."""
-        self.train_file = source_of(self.train_file, "train_file")  # type: ignore[assignment]
+        self.train_file = source_of(self.train_file, "train_file")
         for name in ("validation_file", "test_file"):
             setattr(self, name, sources_of(getattr(self, name), name) or None)
         check_options(self)
@@ -345,12 +345,12 @@ class FinetuningArguments(
         given = super()._given_settings(name)
         return {**TASKS[name].hub, **given} if self.dataset else given
 
-    def sources(self, task: Task) -> dict[str, dict[str, DataSource]]:
+    def sources(self, task: Task) -> dict[str, dict[str, Source]]:
         """Data by split and name; a split's only data set has the name ""."""
         # The validation data of a Hub data set is known only here; the evaluation settings are adapted to it.
         if not self.dataset:
             return {
-                "train": {"": self.train_file} if self.train_file else {},
+                "train": {"": Source.of(self.train_file)} if self.train_file else {},
                 "validation": evaluation_names(task, self.validation_file or ()),
                 "test": evaluation_names(task, self.test_file or ()),
             }

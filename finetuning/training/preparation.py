@@ -18,8 +18,9 @@ from transformers import (
     set_seed,
 )
 
+from ...files.source import Source
 from ...modeling_mybert import IGNORE_INDEX
-from ..data import LABEL_ARGUMENTS, DataRow, DataSource, Labels, rows_of
+from ..data import LABEL_ARGUMENTS, DataRow, Labels, rows_of
 from ..network.heads import encoder_layers, has_new_head, longest_sequence, reinitialize_layers
 from ..prediction.predictor import task_for_columns
 from ..tasks.task import Task, TaskData
@@ -63,8 +64,8 @@ def read_run(
     arguments: FinetuningArguments,
     task: Task,
     tokenizer: PreTrainedTokenizerBase | None = None,  # by default that of the model
-    unlabelled: Sequence[DataSource] = (),  # further training data, without labels
-    labels_for: Callable[[Task, Sequence[tuple[DataSource, Sequence[Any]]]], Labels | None] | None = None,
+    unlabelled: Sequence[Source] = (),  # further training data, without labels
+    labels_for: Callable[[Task, Sequence[tuple[Source, Sequence[Any]]]], Labels | None] | None = None,
 ) -> TaskRun:
     """Read a task's data, hold out validation data and draw a sample, according to the settings, and tokenize it all.
 
@@ -108,7 +109,7 @@ def read_run(
     return TaskRun(task, tokenizer, labels, joined(parts), data.get("validation", {}), data.get("test", {}), parts)
 
 
-def _unlabelled_examples(source: DataSource, task: Task) -> list[Any]:
+def _unlabelled_examples(source: Source, task: Task) -> list[Any]:
     rows = rows_of(source, task, new=True)
     first = next(rows, None)
     if first is None:
@@ -146,7 +147,7 @@ def _no_labels(label: Any, data: TaskData) -> list[Any]:
     return [IGNORE_INDEX] * len(data)
 
 
-def _rows(task: Task, source: DataSource, skip_empty: bool) -> list[DataRow]:
+def _rows(task: Task, source: Source, skip_empty: bool) -> list[DataRow]:
     """The rows of labelled data; with `skip_empty` only those with text and label."""
     rows = task.rows(source, labelled=True)
     if not skip_empty:

@@ -70,6 +70,7 @@ ARGUMENTS = {
     "dry_run": False,
     "num_shards": 1,
     "metric_for_best_model": "eval_accuracy",
+    "new_data": ("new.txt", "question ||| context"),
 }
 RESULTS = {
     "demo": {},
@@ -103,8 +104,10 @@ SAID = {
     "distill": "\nDone: out (accuracy 0.9, teacher 0.95)\nNext:\n  mybert predict out",
     "vocab": "mybert pretrain 'a b.txt' --tokenizer out --output_dir pretrained",
     "glue": "\nDone: out/suite.md (average 71.2% over 2 tasks)",
-    "prune": "\nDone: out (1 of 3 layers)\nNext:\n  mybert predict out new.txt",
-    "push": "(nothing was uploaded)\nNext:\n  mybert push pre me/x --private --commit_message 'The best of 3'",
+    "prune": "\nDone: out (1 of 3 layers)\nNext:\n  mybert predict out new.txt --output predictions.csv\n"
+    "  (each line of new.txt: question ||| context)",
+    "push": "(nothing was uploaded)\nNext:\n  mybert push pre me/x --private --commit_message 'The best of 3'\n"
+    "  (without network, where there is one: hf upload me/x out)",
     "convert onnx": "differs from PyTorch by at most 1.0e-06",
 }
 

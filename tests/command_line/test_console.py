@@ -106,6 +106,7 @@ class ModelArguments:
                     " Did you mean text? Did you mean label?",
                 ),
                 ("f has no 'Text', only 'id', 'text'; name it with --text_column.", " Did you mean text?"),
+                ("f has no column 'context'; its columns are 'line', 'text'; choose which to read.", ""),
                 ("f has no 'text', only 'id'; name it with --text_column.", ""),
                 ("f has no column 'text'; its columns are 'id', ....", ""),
             )

@@ -210,6 +210,7 @@ OF_PRETRAINING = [
     ({"eval_steps": 10, "eval_strategy": "epoch"}, "eval_steps is 10 and eval_strategy is 'epoch'; pass"),
     ({"causal_share": 0.4, "max_steps": -1}, "max_steps is not set; a causal start"),
     ({"causal_share": 0.95, "phase2_max_length": 256}, "causal_share is 0.95 and .*leave nothing of max_steps"),
+    ({"causal_share": 0.96, "max_steps": 10}, "causal_share is 0.96 and max_steps 10; .*leave nothing of max_steps"),
     ({"batch_ramp": 0.2}, "batch_ramp is 0.2, .* gradient_accumulation_steps 1; a batch grows"),
     ({"batch_ramp": 0.2, "gradient_accumulation_steps": 4, "max_steps": -1}, "batch_ramp is 0.2, with max_steps -1"),
     (
@@ -240,11 +241,14 @@ OF_PRETRAINING = [
     ({"objective": "mlm", "metric_for_best_model": "nsp_loss"}, "metric_for_best_model is .*; .*, perplexity"),
     ({"save_only_model": True}, "save_only_model is set; resuming, and starting a second phase, needs complete"),
     ({"save_strategy": "best"}, "save_strategy is 'best', which leaves out checkpoints"),
-    ({"do_predict": True}, "do_predict is True, which mybert pretrain ignores"),
+    ({"do_predict": True}, "do_predict is True; pretraining predicts nothing"),
     ({"do_eval": True, "heldout": 0}, "do_eval is set and heldout is 0"),
-    ({"label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1, which mybert pretrain ignores"),
-    ({"train_sampling_strategy": "group_by_length"}, "train_sampling_strategy is 'group_by_length', which"),
-    ({"use_liger_kernel": True}, "use_liger_kernel is True, which"),
+    ({"label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1; mybert pretrain ignores it"),
+    (
+        {"train_sampling_strategy": "group_by_length"},
+        "train_sampling_strategy is .*; mybert pretrain ignores it",
+    ),
+    ({"use_liger_kernel": True}, "use_liger_kernel is True; mybert pretrain ignores it"),
 ]
 OF_FINETUNING = [
     ({"task": "sst3"}, "task is 'sst3'; expected one of classification, cola"),

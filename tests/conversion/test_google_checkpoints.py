@@ -451,20 +451,33 @@ def test_a_tf1_checkpoint_needs_its_configuration(tmp_path):
 # --- vocabulary ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cased", [False, True])
-def test_the_vocabulary_tells_whether_to_lower_case(tmp_path, cased, write_vocab, copy_checkpoint, pieces):
-    folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "source")
-    write_vocab(folder, [*pieces, *(["The", "Fox", "Quick"] if cased else [])])
-    report = convert_google_checkpoint(folder, tmp_path / "model")
-    assert any(f"tokenizer: {'' if cased else 'un'}cased" in decision for decision in report.decisions)
+WORDS = ["the", "fox", "quick", "."]
+KEPT_CASE = ["The", "Fox", "Quick"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "options", "said", "tokens"),
+    [
+        ("plain", WORDS, {}, "uncased, the vocabulary holds (almost) no capital", ["the", "fox"]),
+        ("plain", WORDS, {"do_lower_case": False}, "cased, as asked for", ["[UNK]", "[UNK]"]),
+        ("plain", [*WORDS, *KEPT_CASE], {}, "cased, the vocabulary holds capital letters", ["The", "Fox"]),
+        ("plain", [*WORDS, *KEPT_CASE], {"do_lower_case": True}, "uncased, as asked for", ["the", "fox"]),
+        ("cased_L-2", WORDS, {}, "uncased, the vocabulary holds (almost) no capital", ["the", "fox"]),
+        ("cased_L-2", ["漢", "字"], {}, "cased, the name says so", ["[UNK]", "[UNK]"]),
+        ("plain", ["漢", "字"], {}, "uncased, as no piece has case", ["[UNK]", "[UNK]"]),
+    ],
+)
+def test_whether_to_lower_case(
+    tmp_path, caplog, name, words, options, said, tokens, write_vocab, copy_checkpoint, pieces
+):
+    folder = copy_checkpoint(TF1 / "pretrain", tmp_path / name)
+    write_vocab(folder, [*pieces[:5], *words])
+    report = convert_google_checkpoint(folder, tmp_path / "model", verify=False, **options)
+    assert [decision for decision in report.decisions if decision.startswith(f"tokenizer: {said}")]
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
-    expected = ["The", "Fox"] if cased else ["the", "fox"]
-    assert tokenizer.tokenize("The Fox") == expected
-    assert tokenizer.model_max_length == 48
+    assert tokenizer.tokenize("The Fox") == tokens and tokenizer.model_max_length == 48
     assert (tmp_path / "model" / "vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
-    convert_google_checkpoint(folder, tmp_path / "model", do_lower_case=cased, overwrite=True)
-    flipped = AutoTokenizer.from_pretrained(tmp_path / "model").tokenize("The Fox")
-    assert flipped == (["the", "fox"] if cased else ["[UNK]", "[UNK]"])
+    assert ("the vocabulary wins" in caplog.text) == (name.startswith("cased") and said.startswith("un"))
 
 
 def test_padding_is_where_the_vocabulary_has_it(tmp_path, write_vocab, copy_checkpoint, pieces):
@@ -474,24 +487,6 @@ def test_padding_is_where_the_vocabulary_has_it(tmp_path, write_vocab, copy_chec
     model = mybert.MyBertModel.from_pretrained(tmp_path / "model")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
     assert model.embeddings.word_embeddings.padding_idx == tokenizer.pad_token_id == len(pieces) - 5
-
-
-@pytest.mark.parametrize(
-    ("name", "words", "said", "warned"),
-    [
-        ("cased_L-2", ["the", "fox"], "uncased, the vocabulary holds (almost) no capital", True),
-        ("cased_L-2", ["漢", "字"], "cased, the name says so", False),
-        ("plain_L-2", ["漢", "字"], "uncased, as no piece has case", False),
-    ],
-)
-def test_the_name_counts_where_the_vocabulary_cannot_tell(
-    tmp_path, caplog, name, words, said, warned, write_vocab, copy_checkpoint, pieces
-):
-    folder = copy_checkpoint(TF1 / "pretrain", tmp_path / name)
-    write_vocab(folder, [*pieces[:5], *words, "."])
-    report = convert_google_checkpoint(folder, tmp_path / "model", verify=False)
-    assert any(decision.startswith(f"tokenizer: {said}") for decision in report.decisions)
-    assert ("the vocabulary wins" in caplog.text) == warned
 
 
 def test_a_vocabulary_that_kept_accents(tmp_path, write_vocab, copy_checkpoint, pieces):
@@ -583,7 +578,7 @@ def test_what_macos_keeps_beside_files_is_no_checkpoint(tmp_path, release, kind)
             assert not list(found.prefix.parent.glob("._*"))
 
 
-def test_the_state_file_names_the_latest(tmp_path, release):
+def test_the_state_file_names_the_latest(release):
     for step in (5, 7):
         write_tensor_bundle(release / f"model.ckpt-{step}", dict(read_tensor_bundle(release / "bert_model.ckpt")))
     with open_source(release) as found:

@@ -1,5 +1,7 @@
 """transformers' hyper-parameter search and callbacks with the trainers of pretraining and fine-tuning."""
 
+from functools import partial
+
 import optuna
 import pytest
 import torch
@@ -10,7 +12,11 @@ from mybert.finetuning.training.preparation import read_run
 from mybert.finetuning.training.trainer import TaskTrainer
 from mybert.pretraining import PretrainingTrainer
 
-QUIET = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "logging_steps": 1}
+SHORT = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "logging_steps": 1, "max_steps": 2}
+SHORT |= {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "no"}
+# What each trainer logs and measures.
+LOGGED = {"pretraining": {"mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"}, "finetuning": {"loss"}}
+MEASURED = {"pretraining": {"eval_mlm_loss", "eval_perplexity"}, "finetuning": {"eval_accuracy"}}
 
 
 @pytest.fixture
@@ -29,88 +35,63 @@ def examples(tokenizer):
     ]
 
 
+@pytest.fixture(params=["pretraining", "finetuning"])
+def kind(request):
+    return request.param
+
+
 @pytest.fixture
-def make_pretraining_trainer(examples, load, tmp_path):
-    def make(callbacks=(), model_init=None, **settings):
-        defaults = {"max_steps": 2, "eval_strategy": "steps", "eval_steps": 1, "save_strategy": "no"}
-        return PretrainingTrainer(
-            model=None if model_init else load("MyBertForPreTraining"),
-            model_init=model_init,
-            args=TrainingArguments(output_dir=str(tmp_path / "run"), **QUIET | defaults | settings),
-            train_dataset=examples,
-            eval_dataset=examples,
-            callbacks=list(callbacks),
-        )
+def make_trainer(kind, examples, load, model_dir, tmp_path):
+    """Makes the trainer of pretraining or of a small classification; if it is to begin with models, they are noted."""
+
+    def make(callbacks=(), begun=None, **settings):
+        settings = {"output_dir": str(tmp_path / "run"), **SHORT, **settings}
+        if kind == "pretraining":
+            begin = partial(load, "MyBertForPreTraining")
+            data = {"train_dataset": examples, "eval_dataset": examples}
+            trainer_of = partial(PretrainingTrainer, args=TrainingArguments(**settings), **data)
+        else:
+            rows = [(f"the {noun} was {word}", word) for noun in ("cat", "dog", "tree") for word in ("happy", "sad")]
+            data = {"train_file": rows, "validation_file": rows, "max_length": 16}
+            arguments = FinetuningArguments(model=str(model_dir("MyBertForPreTraining")), **data, **settings)
+            task = arguments.resolve_task()
+            run = read_run(arguments, task)
+            trainer_of = partial(TaskTrainer, run, arguments)
+
+            def begin():
+                torch.manual_seed(0)
+                return task.load_model(arguments.model, run.labels)[0]
+
+        def model_init(trial=None):
+            model = begin()
+            begun.append([parameter.sum().item() for parameter in model.parameters()])
+            return model
+
+        start = {"model": begin()} if begun is None else {"model_init": model_init}
+        return trainer_of(**start, callbacks=list(callbacks))
 
     return make
 
 
-@pytest.fixture
-def finetuning(model_dir, tmp_path):
-    """Arguments and data of a small classification."""
-    rows = "\n".join(f"the {noun} was {word}\t{word}" for noun in ("cat", "dog", "tree") for word in ("happy", "sad"))
-    for name in ("train.tsv", "dev.tsv"):
-        (tmp_path / name).write_text(f"text\tlabel\n{rows}\n")
-    arguments = FinetuningArguments(
-        model=str(model_dir("MyBertForPreTraining")),
-        output_dir=str(tmp_path / "run"),
-        train_file=str(tmp_path / "train.tsv"),
-        validation_file=str(tmp_path / "dev.tsv"),
-        max_length=16,
-        max_steps=2,
-        eval_strategy="steps",
-        eval_steps=1,
-        save_strategy="no",
-        **QUIET,
-    )
-    task = arguments.resolve_task()
-    return arguments, task, read_run(arguments, task)
+@pytest.mark.slow
+def test_hyperparameter_search(make_trainer):
+    begun, found = [], []
 
+    def objective(metrics):
+        found.append(metrics["eval_loss"])
+        return metrics["eval_loss"]
 
-def search(trainer, **settings):
-    return trainer.hyperparameter_search(
+    best = make_trainer(begun=begun, warmup_steps=0).hyperparameter_search(
         hp_space=lambda trial: {"learning_rate": trial.suggest_float("learning_rate", 1e-5, 1e-1, log=True)},
         backend="optuna",
         sampler=optuna.samplers.RandomSampler(seed=0),
-        **settings,
+        n_trials=3,
+        compute_objective=objective,
+        direction="minimize",
     )
-
-
-@pytest.mark.slow
-def test_search_with_the_pretraining_trainer(make_pretraining_trainer, load):
-    started = []
-
-    def model_init(trial=None):
-        model = load("MyBertForPreTraining")
-        started.append(model.bert.embeddings.word_embeddings.weight.sum().item())
-        return model
-
-    trainer = make_pretraining_trainer(model_init=model_init)
-    found = []
-
-    def objective(metrics):
-        found.append(metrics["eval_mlm_loss"])
-        return metrics["eval_mlm_loss"]
-
-    best = search(trainer, n_trials=3, compute_objective=objective, direction="minimize")
     assert len(set(found)) == 6, "each of the three trials trains with another learning rate and is evaluated twice"
     assert best.objective == min(found[1::2]) and set(best.hyperparameters) == {"learning_rate"}
-    assert len(set(started)) == 1, "each trial starts with the same weights"
-
-
-@pytest.mark.slow
-def test_search_with_the_fine_tuning_trainer(finetuning):
-    arguments, task, run = finetuning
-
-    def model_init(trial=None):
-        torch.manual_seed(0)
-        return task.load_model(arguments.model, run.labels)[0]
-
-    trainer = TaskTrainer(run, arguments, model_init=model_init)
-    best = search(
-        trainer, n_trials=2, compute_objective=lambda metrics: metrics["eval_accuracy"], direction="maximize"
-    )
-    assert 0 <= best.objective <= 1 and set(best.hyperparameters) == {"learning_rate"}
+    assert len(begun) >= 3 and all(sums == begun[0] for sums in begun), "each trial starts with the same weights"
 
 
 class Watch(TrainerCallback):
@@ -136,19 +117,22 @@ class Watch(TrainerCallback):
         self.events.append("end")
 
 
-def test_callbacks_see_what_pretraining_logs(make_pretraining_trainer):
+def test_callbacks_see_what_is_logged(make_trainer, kind):
     watch = Watch()
-    make_pretraining_trainer([watch]).train()
+    trainer = make_trainer([watch])
+    trainer.train()
     assert watch.events == ["begin", "step", "step", "end"]
-    losses = [logs for logs in watch.logs if "mlm_loss" in logs]
-    assert len(losses) == 2 and {"nsp_loss", "mlm_accuracy", "nsp_accuracy"} <= set(losses[0])
-    assert len(watch.metrics) == 2 and {"eval_mlm_loss", "eval_perplexity"} <= set(watch.metrics[0])
+    assert [LOGGED[kind] <= logs.keys() for logs in watch.logs].count(True) == 2
+    assert len(watch.metrics) == 2 and all(MEASURED[kind] <= metrics.keys() for metrics in watch.metrics)
+    for name in MEASURED[kind]:
+        measured = [entry[name] for entry in trainer.state.log_history if name in entry]
+        assert [metrics[name] for metrics in watch.metrics] == measured
 
 
-def test_early_stopping_ends_pretraining(make_pretraining_trainer):
-    stop = EarlyStoppingCallback(early_stopping_patience=1)
-    trainer = make_pretraining_trainer(
-        [stop],
+@pytest.mark.parametrize("kind", ["pretraining"])
+def test_early_stopping_ends_pretraining(make_trainer):
+    trainer = make_trainer(
+        [EarlyStoppingCallback(early_stopping_patience=1)],
         max_steps=20,
         learning_rate=1e-12,  # nothing gets better
         metric_for_best_model="eval_mlm_loss",
@@ -159,15 +143,3 @@ def test_early_stopping_ends_pretraining(make_pretraining_trainer):
     )
     trainer.train()
     assert trainer.state.global_step < 20 and trainer.state.best_metric is not None
-
-
-def test_callbacks_see_what_fine_tuning_logs(finetuning):
-    arguments, task, run = finetuning
-    watch = Watch()
-    trainer = TaskTrainer(run, arguments, model=task.load_model(arguments.model, run.labels)[0], callbacks=[watch])
-    trainer.train()
-    assert watch.events == ["begin", "step", "step", "end"]
-    assert [metrics["eval_accuracy"] for metrics in watch.metrics] == [
-        entry["eval_accuracy"] for entry in trainer.state.log_history if "eval_accuracy" in entry
-    ]
-    assert len(watch.metrics) == 2

@@ -42,3 +42,11 @@ def test_a_streamed_data_set_that_does_not_know_its_columns():
     assert list(given.column("text")) == ["a"]
     with pytest.raises(ValueError, match=r"^data, row 1 has no 'body', only 'text', 'id'"):
         list(given.column("body"))
+
+
+def test_tables_of_pyarrow():
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.table({"text": TEXTS, "words": [["a"], None, []]})
+    rows = [{"text": text, "words": words} for text, words in zip(TEXTS, (["a"], None, []), strict=True)]
+    assert list(GivenData("data", table).rows()) == rows_of_batch(table) == rows
+    assert list(GivenData("data", table).column("text")) == TEXTS

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+import mybert
 from mybert import (
     MyBertForMultipleChoice,
     MyBertForQuestionAnswering,
@@ -108,6 +109,18 @@ def short_run(tmp_path: Path, pretrained: Path) -> Callable[..., FinetuningArgum
         return FinetuningArguments(**defaults | {"disable_tqdm": True, "use_cpu": True} | settings)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def tune(pretrained: Path) -> Callable[..., dict[str, Any]]:
+    """Fine-tunes `pretrained`, or another model, on data for one step, by the keywords that users give."""
+
+    def run(output_dir: Path, train_file: Any, **settings: Any) -> dict[str, Any]:
+        defaults = {"model": pretrained, "max_steps": 1, "save_strategy": "no", "max_length": 16}
+        defaults |= {"disable_tqdm": True, "use_cpu": True}
+        return mybert.finetune(output_dir=output_dir, train_file=train_file, **defaults | settings)
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -23,16 +23,13 @@ def data(tmp_path_factory):
     return path
 
 
-# Of a training that ends at once.
-SHORT = {"max_steps": 2, "save_strategy": "no", "max_length": 16, "disable_tqdm": True, "use_cpu": True}
-
-
 @pytest.fixture(scope="module")
-def run(tmp_path_factory, pretrained, data, any_temperature_helps):
+def run(tmp_path_factory, tune, data, any_temperature_helps):
     folder = tmp_path_factory.mktemp("run") / "out"
-    files = {"train_file": data, "validation_file": data, "test_file": shutil.copy(data, folder.with_name("test.tsv"))}
     with any_temperature_helps():
-        mybert.finetune(model=pretrained, output_dir=folder, **files, **SHORT)
+        tune(
+            folder, data, validation_file=data, test_file=shutil.copy(data, folder.with_name("test.tsv")), max_steps=2
+        )
     return folder
 
 
@@ -88,11 +85,10 @@ def test_a_report_is_written_whole_or_not_at_all(run, data, tmp_path, monkeypatc
         assert sentence in capsys.readouterr().err
 
 
-def test_a_task_without_classes_has_no_report(pretrained, tmp_path, monkeypatch):
+def test_a_task_without_classes_has_no_report(tune, tmp_path, monkeypatch):
     path = tmp_path / "data.tsv"
     path.write_text("text\tscore\n" + "".join(f"the cat {n}\t{n}\n" for n in range(4)))
-    data = {"task": "regression", "train_file": path, "validation_file": path}
-    mybert.finetune(model=pretrained, output_dir=tmp_path / "out", **data, **SHORT)
+    tune(tmp_path / "out", path, task="regression", validation_file=path)
     assert not list((tmp_path / "out").glob("class_report*"))
     monkeypatch.setattr(predictor, "network_outputs", lambda *args, **settings: pytest.fail("worked for nothing"))
     with pytest.raises(ValueError, match="report_dir is set"):
@@ -134,9 +130,7 @@ def test_the_error_of_probabilities_is_measured_before_and_after(run, data):
         assert evaluated["expected_calibration_error"] == pytest.approx(metrics[name])
 
 
-def test_no_error_is_reported_of_a_temperature_that_is_not_kept(pretrained, data, tmp_path):
-    metrics = mybert.finetune(
-        model=pretrained, output_dir=tmp_path / "out", train_file=data, validation_file=data, **SHORT
-    )
+def test_no_error_is_reported_of_a_temperature_that_is_not_kept(tune, data, tmp_path):
+    metrics = tune(tmp_path / "out", data, validation_file=data)
     assert json.loads((tmp_path / "out" / "config.json").read_text())["finetuned_for"]["temperature"] == 1
     assert [name for name in metrics if "calibration" in name] == ["expected_calibration_error"]

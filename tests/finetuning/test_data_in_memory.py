@@ -16,14 +16,7 @@ ROWS = [
     for word in ("happy", "sad", "fish", "under")
     for end in ("today", "very", "and")
 ]
-SETTINGS = {
-    "num_train_epochs": 2,
-    "per_device_train_batch_size": 8,
-    "save_strategy": "no",
-    "max_length": 16,
-    "disable_tqdm": True,
-    "use_cpu": True,
-}
+TWO_EPOCHS = {"max_steps": -1, "num_train_epochs": 2, "per_device_train_batch_size": 8}
 
 
 def frames(rows):
@@ -52,29 +45,19 @@ class MapStyle(torch.utils.data.Dataset):
 
 
 @pytest.fixture(scope="module")
-def from_file(tmp_path_factory, pretrained):
+def from_file(tmp_path_factory, tune):
     """The result of fine-tuning on a file."""
     folder = tmp_path_factory.mktemp("file")
     files = {"train_file": folder / "train.jsonl", "validation_file": folder / "dev.jsonl"}
     for path, rows in zip(files.values(), (ROWS, ROWS[::3]), strict=True):
         path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return mybert.finetune(model=pretrained, **files, output_dir=folder / "out", **SETTINGS), folder / "out"
-
-
-@pytest.fixture
-def tune(tmp_path, pretrained):
-    """Fine-tune on data, into the folder `out` or another by name."""
-
-    def run(data, name="out", **settings):
-        return mybert.finetune(model=pretrained, train_file=data, output_dir=tmp_path / name, **SETTINGS | settings)
-
-    return run
+    return tune(folder / "out", **files, **TWO_EPOCHS), folder / "out"
 
 
 def test_card_has_no_example_of_pages(tmp_path, tune):
     long = [{"text": "the cat sat " * 400, "label": "good"}, {"text": "the dog ran " * 400, "label": "bad"}]
     for name, rows, count in (("a", [*ROWS[:4], *long], 3), ("b", long, 0)):
-        assert len(tune(rows, name, max_steps=1)["examples"]) == count
+        assert len(tune(tmp_path / name, rows)["examples"]) == count
         assert (tmp_path / name / "README.md").stat().st_size < 10_000
 
 
@@ -82,7 +65,7 @@ def test_card_has_no_example_of_pages(tmp_path, tune):
 def test_every_kind_of_data_teaches_as_a_file_does(tmp_path, tune, from_file, kind):
     metrics, folder = from_file
     out = tmp_path / "out"
-    found = tune(frames(ROWS)[kind], validation_file=frames(ROWS[::3])[kind])
+    found = tune(out, frames(ROWS)[kind], validation_file=frames(ROWS[::3])[kind], **TWO_EPOCHS)
     assert found | {"examples": []} == metrics | {"examples": []}
     assert (out / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
     measured = mybert.evaluate(out, frames(ROWS[::3])[kind], use_cpu=True)
@@ -96,7 +79,7 @@ def test_other_data_is_refused_and_the_same_goes_on(tmp_path, tune):
     frame = pandas.DataFrame(ROWS)
 
     def finetune(frame, **settings):
-        return tune(frame, validation_file={"dev": frame[:6]}, save_strategy="epoch", **settings)
+        return tune(tmp_path / "out", frame, validation_file={"dev": frame[:6]}, save_strategy="epoch", **settings)
 
     first = finetune(frame)
     record = json.loads((tmp_path / "out" / "run.json").read_text())
@@ -115,7 +98,7 @@ def test_other_data_is_refused_and_the_same_goes_on(tmp_path, tune):
 def test_several_validation_sets_have_names(tmp_path, tune):
     datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
     sets = datasets.DatasetDict(easy=datasets.Dataset.from_list(ROWS[:6]), hard=datasets.Dataset.from_list(ROWS[6:]))
-    metrics = tune(ROWS, validation_file=sets)
+    metrics = tune(tmp_path / "out", ROWS, validation_file=sets)
     assert {"easy_accuracy", "hard_accuracy"} <= metrics.keys()
     found = mybert.evaluate(tmp_path / "out", sets, use_cpu=True)
     assert found["hard_accuracy"] == metrics["hard_accuracy"]
@@ -124,7 +107,7 @@ def test_several_validation_sets_have_names(tmp_path, tune):
 def test_classes_of_a_data_set_have_its_names(tmp_path, tune):
     datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
     data = datasets.Dataset.from_list(ROWS).cast_column("label", datasets.ClassLabel(names=["bad", "good"]))
-    tune(data, max_steps=1)
+    tune(tmp_path / "out", data)
     assert json.loads((tmp_path / "out" / "config.json").read_text())["label2id"] == {"bad": 0, "good": 1}
 
     tags = datasets.Sequence(datasets.ClassLabel(names=["O", "B-X"]))
@@ -140,28 +123,28 @@ def test_classes_may_be_called_as_transformers_calls_those_without_a_name(tmp_pa
     rows = [("a cat", names[0]), ("a dog", names[1])] * 4
     if task == "tagging":
         rows = [(text.split(), [name, names[0]]) for text, name in rows]
-    tune(rows, task=task, max_steps=1)
+    tune(tmp_path / "out", rows, task=task)
     metrics = mybert.evaluate(tmp_path / "out", rows, use_cpu=True, predictions_dir=tmp_path)
     (file,) = tmp_path.glob("predictions.*")
     again = evaluate_model(EvaluateArguments(task=task, data=rows, predictions=str(file)))
     assert again["accuracy"] == metrics["accuracy"]
 
 
-def test_test_data_has_labels_in_all_rows_or_in_none(tune):
+def test_test_data_has_labels_in_all_rows_or_in_none(tmp_path, tune):
     for lacking in (0, 3):
         rows = [dict(row) for row in ROWS]
         rows[lacking]["label"] = None
         with pytest.raises(ValueError, match=f"test_file has no label in row {lacking + 1}"):
-            tune(ROWS, test_file=rows)
+            tune(tmp_path / "out", ROWS, test_file=rows)
 
 
 def test_pairs_and_tags_as_tuples(tmp_path, tune):
-    tune([((row["text"], "the mat"), row["label"]) for row in ROWS], "pairs", max_steps=1)
+    tune(tmp_path / "pairs", [((row["text"], "the mat"), row["label"]) for row in ROWS])
     assert json.loads((tmp_path / "pairs" / "config.json").read_text())["finetuned_for"]["text_pair_column"]
     (answer,) = mybert.predict(tmp_path / "pairs", [("the cat", "a dog")], use_cpu=True)
     assert answer["label"] in ("good", "bad")
     tagged = [(row["text"].split(), ["O", "B-X", "O", "O", "O"]) for row in ROWS]
-    tune(tagged, "tags", task="tagging", max_steps=1)
+    tune(tmp_path / "tags", tagged, task="tagging")
     assert "f1" in mybert.evaluate(tmp_path / "tags", tagged, use_cpu=True)
 
 
@@ -178,7 +161,7 @@ def test_pairs_and_tags_as_tuples(tmp_path, tune):
 )
 def test_mistakes_name_the_argument(tmp_path, tune, data, message):
     with pytest.raises(ValueError, match=message) as found:
-        tune(data)
+        tune(tmp_path / "out", data)
     assert len(str(found.value)) < 500
     assert not (tmp_path / "out").exists()
 

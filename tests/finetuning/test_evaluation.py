@@ -30,15 +30,10 @@ def rte(tmp_path_factory):
     return path
 
 
-# Of a training that ends at once.
-SHORT = {"max_steps": 1, "save_strategy": "no", "max_length": 16, "disable_tqdm": True, "use_cpu": True}
-
-
 @pytest.fixture(scope="module")
-def finetuned(tmp_path_factory, pretrained, rte):
+def finetuned(tmp_path_factory, tune, pretrained, rte):
     folder = tmp_path_factory.mktemp("run") / "out"
-    data = {"train_file": str(rte), "validation_file": str(rte)}
-    metrics = mybert.finetune(model=pretrained, task="rte", output_dir=folder, **data, **SHORT | {"max_steps": 3})
+    metrics = tune(folder, rte, validation_file=rte, task="rte", max_steps=3)
     assert (folder / "vocab.txt").read_bytes() == (pretrained / "vocab.txt").read_bytes()  # for Google's tools
     return folder, metrics
 
@@ -52,13 +47,13 @@ def arguments(tmp_path, rte, **settings):
     return EvaluateArguments(**defaults | settings)
 
 
-def test_every_file_is_measured_as_the_classes_of_the_model_say(tmp_path, pretrained):
+def test_every_file_is_measured_as_the_classes_of_the_model_say(tmp_path, tune):
     """Not as the file's own tags: those of the test data could be entity tags, those of the training data are not."""
     files = {"train": "the B-X\ncat M-X\nsat E-X\na S-X\n", "test": "the S-X\n\na S-X\n"}
     for name, lines in files.items():
         (tmp_path / f"{name}.conll").write_text(lines)
     data = {f"{name}_file": str(tmp_path / f"{name}.conll") for name in files}
-    metrics = mybert.finetune(model=pretrained, task="tagging", output_dir=tmp_path / "out", **data, **SHORT)
+    metrics = tune(tmp_path / "out", task="tagging", **data)
     assert {"test_accuracy", "test_f1"} <= metrics.keys() and "test_precision" not in metrics
     found = evaluate_model(EvaluateArguments(model=str(tmp_path / "out"), data=[data["test_file"]], use_cpu=True))
     assert found == {name: metrics[f"test_{name}"] for name in ("accuracy", "f1")}
@@ -71,6 +66,9 @@ def test_a_model_has_the_scores_that_finetuning_found(tmp_path, rte, finetuned, 
     found = evaluate_model(arguments(tmp_path, rte, model=str(folder), predictions_dir=str(tmp_path / "p")))
     assert found == json.loads((tmp_path / "metrics.json").read_text())
     assert found.keys() == {"accuracy", "expected_calibration_error"} and found["accuracy"] == metrics["accuracy"]
+    rows = [{"sentence1": one, "sentence2": other, "label": label} for one, other, label in PAIRS]
+    both = evaluate_model(arguments(tmp_path, rte, model=str(folder), data={"a": rows[:4], "b": rows}, output="-"))
+    assert {name.partition("_")[2] for name in both} == found.keys() and both["b_accuracy"] == found["accuracy"]
     predictions = tmp_path / "p" / "predictions.tsv"
     assert predictions.read_bytes() == (folder / "predictions.tsv").read_bytes()
     measured = evaluate_model(arguments(tmp_path, rte, predictions=str(predictions), output="-"))
@@ -229,25 +227,23 @@ def mnli_data(mnli, tmp_path, names):
 
 
 @pytest.mark.parametrize("names", [MNLI, GOOGLES_MNLI])
-def test_the_classes_of_mnli_go_by_their_names(tmp_path, mnli, changed, names):
+def test_the_classes_of_mnli_go_by_their_names(tmp_path, tune, mnli, changed, names):
     data, model = mnli_data(mnli, tmp_path, names), str(changed(mnli[0], **named(names)))
     assert evaluate_model(arguments(tmp_path, data, task="mnli", model=model))["accuracy"] == 1.0
-    settings = {"task": "mnli", "train_file": str(data), "output_dir": tmp_path / "out", "learning_rate": 0.0}
-    mybert.finetune(model=model, **settings, **SHORT)
+    tune(tmp_path / "out", data, task="mnli", model=model, learning_rate=0.0)
     assert AutoConfig.from_pretrained(tmp_path / "out").id2label == dict(enumerate(names))
 
 
 @pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1", "LABEL_2"), ("0", "1", "2")])
-def test_classes_of_mnli_without_names_are_nobodys(tmp_path, mnli, changed, names):
+def test_classes_of_mnli_without_names_are_nobodys(tmp_path, tune, mnli, changed, names):
     data, model = mnli_data(mnli, tmp_path, MNLI), str(changed(mnli[0], **named(names)))
     message = r"The classes of .*changed have no names .*id2label"
     with pytest.raises(ValueError, match=message):
         evaluate_model(arguments(tmp_path, data, task="mnli", model=model))
-    settings = {"task": "mnli", "train_file": str(data), "output_dir": tmp_path / "out"}
     with pytest.raises(ValueError, match=message):
-        mybert.finetune(model=model, **settings, **SHORT)
+        tune(tmp_path / "out", data, task="mnli", model=model)
     assert not (tmp_path / "out").exists()
-    mybert.finetune(model=model, new_head=True, **settings, **SHORT)
+    tune(tmp_path / "out", data, task="mnli", model=model, new_head=True)
     data = mnli_data(mnli, tmp_path, ("0", "1", "2"))
     with pytest.raises(ValueError, match=r"row 1: '\d' as gold_label; expected entailment, neutral"):
         evaluate_model(arguments(tmp_path, data, task="mnli", model=str(tmp_path / "out")))
@@ -324,10 +320,11 @@ def test_a_finetuned_model_keeps_the_order_of_its_classes(tmp_path, finetuned):
 
 
 @pytest.mark.parametrize(("keep", "model_type"), [(False, "mybert"), (True, "bert")])
-def test_a_bert_checkpoint_becomes_mybert_unless_it_is_to_stay(tmp_path, tokenizer, tiny_model, rte, keep, model_type):
-    tiny_model(tmp_path / "bert", BertForPreTraining)
-    settings = {"task": "rte", "train_file": str(rte), "validation_file": str(rte), "keep_model_type": keep}
-    metrics = mybert.finetune(model=tmp_path / "bert", **settings, output_dir=tmp_path / "out", **SHORT)
+def test_a_bert_checkpoint_becomes_mybert_unless_it_is_to_stay(
+    tmp_path, tokenizer, tiny_model, tune, rte, keep, model_type
+):
+    model = tiny_model(tmp_path / "bert", BertForPreTraining)
+    metrics = tune(tmp_path / "out", rte, validation_file=rte, task="rte", model=model, keep_model_type=keep)
     assert AutoConfig.from_pretrained(tmp_path / "out").model_type == model_type
     assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) == len(tokenizer)
     assert evaluate_model(arguments(tmp_path, rte, model=str(tmp_path / "out")))["accuracy"] == metrics["accuracy"]

@@ -209,34 +209,24 @@ def write_split(folder, split, rows, names=None):
     data.to_parquet(folder / "data" / f"{split}-00000-of-00001.parquet")
 
 
-def test_a_data_set_that_datasets_reads(tmp_path, short_run):
-    """As on the Hub: splits, class numbers with names, -1 for missing labels."""
-    for split, labels in (("train", [0, 1, 0, 1]), ("validation", [1, 0]), ("test", [-1, -1])):
-        rows = {"sentence1": ["a cat"] * len(labels), "sentence2": ["a dog"] * len(labels), "label": labels}
-        write_split(tmp_path / "data", split, rows, ["entailment", "not_entailment"])
-    read = list(rows_of(HubSplit(str(tmp_path / "data"), None, "validation"), TASKS["classification"]))
-    assert [row.values["label"] for row in read] == ["not_entailment", "entailment"]
-    settings = {"task": "rte", "dataset": str(tmp_path / "data"), "max_steps": 1, "save_strategy": "no"}
-    assert "accuracy" in finetune(short_run(**settings))
-    assert len((tmp_path / "out" / "predictions.tsv").read_text().splitlines()) == 3
-
-
-def test_classes_and_scores_of_glue_on_the_hub(tmp_path, short_run):
-    """Classes stay numbers, as GLUE's server expects; a score of -1 is a missing label, like a class of -1."""
-    for split, labels, scores in (
-        ("train", [0, 1], [0.5, 4.0]),
-        ("validation", [1, 0], [1.0, 3.0]),
-        ("test", [-1], [-1.0]),
+def test_data_sets_as_on_the_hub(tmp_path, short_run):
+    """Splits; classes by name, or by number where GLUE's server expects that; -1 for a missing label or score."""
+    texts = {name: ["a cat", "a dog"] for name in ("sentence", "sentence1", "sentence2")}
+    for task, names, written, metric in (
+        ("rte", ["entailment", "not_entailment"], {"entailment", "not_entailment"}, "accuracy"),
+        ("sst2", ["negative", "positive"], {"0", "1"}, "accuracy"),
+        ("stsb", None, None, "pearson"),
     ):
-        texts = {name: ["a cat", "a dog"][: len(labels)] for name in ("sentence", "sentence1", "sentence2")}
-        write_split(tmp_path / "sst2", split, texts | {"label": labels}, ["negative", "positive"])
-        write_split(tmp_path / "stsb", split, texts | {"label": np.array(scores, dtype=np.float32)})
-    for task, metric in (("sst2", "accuracy"), ("stsb", "pearson")):
+        for split, labels in (("train", [0, 1]), ("validation", [1, 0]), ("test", [-1, -1])):
+            labels = labels if names else np.array(labels, dtype=np.float32)
+            write_split(tmp_path / task, split, texts | {"label": labels}, names)
         settings = {"task": task, "dataset": str(tmp_path / task), "max_steps": 1, "save_strategy": "no"}
         metrics = finetune(short_run(f"out_{task}", **settings))
         assert metric in metrics and not [name for name in metrics if name.startswith("test")]
-        (prediction,) = (tmp_path / f"out_{task}" / "predictions.tsv").read_text().splitlines()[1:]
-        assert task == "stsb" or prediction.split("\t")[1] in "01"
+        lines = (tmp_path / f"out_{task}" / "predictions.tsv").read_text().splitlines()[1:]
+        assert len(lines) == 2 and (written is None or {line.split("\t")[1] for line in lines} <= written)
+    read = rows_of(HubSplit(str(tmp_path / "rte"), None, "validation"), TASKS["classification"])
+    assert [row.values["label"] for row in read] == ["not_entailment", "entailment"]
 
 
 @pytest.mark.parametrize(
@@ -266,25 +256,19 @@ def test_a_data_set_without_validation_data_is_measured_on_a_part(tmp_path, shor
     assert "accuracy" in finetune(short_run(dataset=str(tmp_path / "data"), max_steps=1, **how))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
+def test_a_model_folder_that_is_not_there(tmp_path, short_run, table):
+    """Settings of a training may be created before the model exists."""
+    training = short_run(model=str(tmp_path / "nowhere"), train_file=table)
+    makes = (
         lambda model: EvaluateArguments(model=model, data=["t.tsv"]),
         lambda model: FeaturesArguments(model=model, text=["t.txt"], output="f.jsonl"),
-    ],
-)
-def test_a_model_folder_that_is_not_there(tmp_path, make):
-    with pytest.raises(FileNotFoundError, match=r"There is no model folder .*nowhere\."):
-        make(str(tmp_path / "nowhere"))
-    make("owner/name")
-
-
-def test_a_model_folder_that_is_not_there_yet(tmp_path, short_run, table):
-    """Settings may be created before the model exists."""
-    arguments = short_run(model=str(tmp_path / "nowhere"), train_file=table)
-    with pytest.raises(FileNotFoundError, match=r"There is no model folder .*nowhere\."):
-        finetune(arguments)
+    )
+    for call in (*makes, lambda model: finetune(training)):
+        with pytest.raises(FileNotFoundError, match=r"There is no model folder .*nowhere\."):
+            call(str(tmp_path / "nowhere"))
     assert not (tmp_path / "out").exists()
+    for make in makes:
+        make("owner/name")
 
 
 @pytest.mark.parametrize("from_scratch", [False, True])

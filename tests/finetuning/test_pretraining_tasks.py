@@ -76,7 +76,7 @@ def test_a_mask_behind_the_longest_sequence(models, tokenizer):
     assert row["score"] == pytest.approx(wanted, abs=2e-6)
 
 
-def test_what_is_hidden_is_measured(tmp_path, models):
+def test_what_is_hidden_is_measured(tmp_path, tune, models):
     best = [row["label"] for row in mybert.predict(models / "masked", TEXTS)]
     rows = [{"text": text, "label": " ".join(words)} for text, words in zip(TEXTS, best, strict=True)]
     rows[1]["label"] = [best[1][0].title(), "nothing"]  # the tokenizer lower-cases it
@@ -87,8 +87,7 @@ def test_what_is_hidden_is_measured(tmp_path, models):
     file = str(folder / "predictions.tsv")
     assert evaluate_model(EvaluateArguments(task="fill_mask", predictions=file, data=data)) == found
     with pytest.raises(ValueError, match=r"fill_mask is only for predict and evaluate"):
-        settings = {"task": "fill_mask", "train_file": data, "output_dir": tmp_path / "out"}
-        mybert.finetune(model=models / "masked", use_cpu=True, **settings)
+        tune(tmp_path / "out", data, task="fill_mask", model=models / "masked")
 
 
 @pytest.mark.parametrize(("name", "settings"), [("pairs", {}), ("both", {"task": "next_sentence"})])
@@ -105,11 +104,10 @@ def test_pairs_are_judged_as_by_the_pipeline(models, name, settings):
     assert mybert.evaluate(models / name, rows, use_cpu=True, **settings)["accuracy"] == 1.0
 
 
-def test_the_head_of_next_sentence_prediction_is_trained_on(tmp_path, models):
+def test_the_head_of_next_sentence_prediction_is_trained_on(tmp_path, tune, models):
     rows = [{"text": a, "text_pair": b, "label": "is_next" if a < b else "not_next"} for a in WORDS for b in WORDS[:2]]
     out = tmp_path / "out"
-    settings = {"task": "next_sentence", "learning_rate": 0.0, "max_steps": 1, "use_cpu": True}
-    mybert.finetune(model=models / "both", train_file=rows, output_dir=out, **settings)
+    tune(out, rows, task="next_sentence", model=models / "both", learning_rate=0.0)
     (found,), (wanted,) = (mybert.predict(model, [("a cat", "sat")]) for model in (out, models / "pairs"))
     assert found == wanted
     assert "next-sentence-prediction" in (out / "README.md").read_text()

@@ -27,10 +27,7 @@ GLUE = {  # task: the files for training and validation, the metric
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory, tiny_model):
-    folder, tokenizer = tmp_path_factory.mktemp("model"), MyBertTokenizer(vocab=str(VOCABULARY))
-    tiny_model(folder, vocab_size=len(tokenizer))
-    tokenizer.save_pretrained(folder)
-    return folder
+    return tiny_model(tmp_path_factory.mktemp("model"), words=MyBertTokenizer(vocab=str(VOCABULARY)))
 
 
 def finetune(model, output_dir, task, *flags):

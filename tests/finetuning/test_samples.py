@@ -4,7 +4,7 @@ import torch
 from sklearn.utils.class_weight import compute_class_weight
 
 from mybert.finetuning import TASKS, finetune
-from mybert.finetuning.data import DataRow
+from mybert.finetuning.data import DataRow, Labels, joining_sign
 from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.data_report import data_lines, data_warnings, unknown_share_warning
 from mybert.finetuning.tasks.task import TaskData
@@ -81,6 +81,10 @@ def test_balanced_weights_and_their_loss_are_the_reference():
     for count in (6, None):  # of the labels
         found = loss({"logits": logits}, {"labels": targets}, num_items_in_batch=count)
         assert torch.allclose(found, (single * own).sum() / 6)
+    smooth = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), targets.flatten(), weights, reduction="sum", label_smoothing=0.1
+    )
+    assert torch.allclose(TaskLoss("classes", weights, 0.1)({"logits": logits}, {"labels": targets}), smooth / 6)
     nothing = {"labels": torch.full_like(targets, -100)}  # within a very long word
     for none in (None, 0):
         assert loss({"logits": logits}, nothing, num_items_in_batch=none) == 0
@@ -135,7 +139,16 @@ def test_lengths_are_those_of_sequences_of_every_kind_of_task(ids):
     [
         (
             [TextExample((f"text {n}",), f"id{n}") for n in range(100)],
-            "100 classes in 'label', 100 of them with one example",
+            "100 classes in 'label', 100 of them with one example, for 100 examples: is this an id or a text? For",
+        ),
+        (
+            [TextExample((f"text {n}",), f"{n},5") for n in range(100)],
+            "is this a number? For numbers use --task regression; for labels choose another column",
+        ),
+        (
+            [TextExample(("text",), label) for label in ("a;b", "b;c", "a;c", "c")],
+            "3 of 4 classes in 'label' look like several labels joined by ';', as 'a;b'; if they are, use --task "
+            "multilabel --label_separator ';'.",
         ),
         (
             [TextExample((f"text {n}",), "no" if n else "yes") for n in range(100)],
@@ -155,6 +168,26 @@ def test_lengths_are_those_of_sequences_of_every_kind_of_task(ids):
 def test_what_looks_wrong_is_said(examples, message):
     assert any(message in warning for warning in data_warnings(CLASSIFICATION, data(examples), {}))
     assert data_warnings(CLASSIFICATION, data(EXAMPLES), {}) == []
+
+
+def test_labels_that_look_joined_are_asked_about():
+    labels = Labels(("a;b", "b;c"))
+    with pytest.raises(ValueError, match=r"the label 'a;c'; .* joined by ';' \(--task multilabel\)\?"):
+        labels.ids(["a;c"], "dev.csv")
+    with pytest.raises(ValueError, match=r"expected one of 'a;b', 'b;c'\.$"):
+        labels.ids(["d"], "dev.csv")
+
+
+def test_data_warnings_of_several_labels_are_not_of_numbers():
+    joined = [TextExample(("text",), frozenset([name])) for name in ("a/b", "b/c", "a/c")]
+    assert "--label_separator '/'" in data_warnings(TASKS["multilabel"], data(joined), {})[0]
+    numbers = [TextExample((f"text {n}",), frozenset([str(n)])) for n in range(30)]
+    assert "an id or a text" in data_warnings(TASKS["multilabel"], data(numbers), {})[0]
+
+
+@pytest.mark.parametrize("names", [["A", "A+", "B", "B+"], ["rec/autos", "sci/med"], ["1,5", "1,0", "2,5", "2,0"], []])
+def test_joining_sign_of_single_labels(names):
+    assert joining_sign(names) == ""
 
 
 @pytest.mark.parametrize("ids", [[2, 1, 1, 9, 8, 3], np.array([2, 1, 1, 9, 8, 3]), [[2, 1, 1, 9], [8, 3]]])

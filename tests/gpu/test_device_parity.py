@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from mybert.modeling_mybert import flat_indices
 from mybert.modeling_mybert.batch_mybert import supports_varlen
 
 LAYERS = 2
@@ -28,12 +27,8 @@ def loss_and_gradient(model, batch, dtype=None) -> tuple[float, torch.Tensor]:
 @pytest.fixture
 def in_rows(heads):
     """The sequences of a padded batch one after the other in one row, with the indices of their labels."""
-
-    def make(batch):
-        flat = heads("ForPreTraining").flattened(batch)
-        return {**flat, "prediction_indices": flat_indices(flat["labels"] != -100)}
-
-    return make
+    head = heads("ForPreTraining")
+    return lambda batch: head.known(head.flattened(batch))
 
 
 @pytest.mark.parametrize("is_full", [False, True], ids=["padded", "full"])

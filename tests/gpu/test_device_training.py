@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 from torch._dynamo.utils import counters
 from transformers import TrainerCallback
 
-from mybert.modeling_mybert import flat_indices
 from mybert.modeling_mybert.batch_mybert import supports_varlen
 from mybert.pretraining import PretrainingTrainer, pretrain
 from mybert.runs import Lamb, MuonWithAdamW, MyBertAdamW, matrix_groups, parameter_groups
@@ -27,16 +26,8 @@ def no_waiting(device):
             torch.cuda.set_sync_debug_mode("default")
 
 
-def known(head, batch) -> dict:
-    """The batch with what a collator knows of it."""
-    more = {"token_indices": flat_indices(batch["attention_mask"])}
-    if head in ("ForPreTraining", "ForMaskedLM"):
-        more["prediction_indices"] = flat_indices(batch["labels"] != -100)
-    return {**batch, **more}
-
-
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16], ids=["float32", "bfloat16"])
-def test_a_step_waits_for_nothing(device, head, dtype, twins, batch_for):
+def test_a_step_waits_for_nothing(device, head, heads, dtype, twins, batch_for):
     """And the collator's indices change nothing."""
     model, _ = twins(head, device)
     batch = batch_for(head, device)
@@ -47,7 +38,7 @@ def test_a_step_waits_for_nothing(device, head, dtype, twins, batch_for):
     optimizer = MyBertAdamW(parameter_groups(model), lr=0.0, fused=True)
     with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
         expected = model(**batch).loss
-    prepared, losses = known(head, batch), []
+    prepared, losses = heads(head).known(batch), []
     for attempt in range(2):  # the first one may set things up
         with no_waiting(device if attempt else None):
             with torch.autocast(device, dtype=dtype, enabled=dtype is not None):

@@ -310,8 +310,6 @@ def test_mistakes_get_one_sentence(model_dir):
         (model_dir / "config.json").write_text(json.dumps(config | {"model_type": model_type}))
         with pytest.raises(ValueError, match=f"is of type '{model_type}', expected 'mybert': {hint}"):
             publish(model_dir, REPO)
-    with pytest.raises(FileNotFoundError, match="There is no folder"):
-        publish(model_dir / "nowhere", REPO)
     with pytest.raises(ValueError, match="Repo id"):
         publishable_files(model_dir, "owner/a name")
 

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import pytest
@@ -12,37 +11,39 @@ import torch
 import transformers
 
 
-def assert_twins_agree(
-    at_tokens: Callable[..., torch.Tensor],
-    ours: Any,
-    theirs: Any,
-    batch: dict[str, Any],
-    *,
-    seed: int = 0,
-    tolerance: float = 1e-5,
-    gradients: bool = True,
-    unpads: tuple[bool, ...] = (False, True),
-) -> None:
-    """Call both on the batch, ours with padding and packed: outputs, loss and all parameters' gradients must agree.
+@pytest.fixture
+def agree(heads: Any) -> Callable[..., None]:
+    """Calls both on a batch, ours with padding and packed: outputs, loss and all parameters' gradients must agree.
 
     Without a loss the gradients are those of a fixed random projection of all outputs. If dropout is on, both draw
     from the same seed.
     """
-    assert ours.config.unpad_inputs
-    for unpad_inputs in unpads:
-        if unpad_inputs and ours.training and ours.config.hidden_dropout_prob > 0:
-            continue  # packed tokens draw their dropout in another order
-        ours.config.unpad_inputs = unpad_inputs
-        compare_outputs(at_tokens, ours, theirs, batch, seed, tolerance, gradients)
+
+    def compare(
+        ours: Any,
+        theirs: Any,
+        batch: dict[str, Any],
+        tolerance: float = 1e-5,
+        gradients: bool = True,
+        unpads: tuple[bool, ...] = (False, True),
+    ) -> None:
+        assert ours.config.unpad_inputs
+        for unpad_inputs in unpads:
+            if unpad_inputs and ours.training and ours.config.hidden_dropout_prob > 0:
+                continue  # packed tokens draw their dropout in another order
+            ours.config.unpad_inputs = unpad_inputs
+            pairs = compared_outputs(heads.at_tokens, ours, theirs, batch, tolerance)
+            if gradients:
+                compare_gradients(ours, theirs, *map(list, zip(*pairs, strict=True)), tolerance)
+
+    return compare
 
 
-def compare_outputs(
-    at_tokens: Any, ours: Any, theirs: Any, batch: dict[str, Any], seed: int, tolerance: float, gradients: bool
-) -> None:
-    """One comparison of `assert_twins_agree`; a packed batch has no states at padding, so none are compared there."""
-    torch.manual_seed(seed)
+def compared_outputs(at_tokens: Any, ours: Any, theirs: Any, batch: dict[str, Any], tolerance: float) -> list:
+    """Pairs of equal outputs; a packed batch has no states at padding, so none are compared there."""
+    torch.manual_seed(0)
     our_outputs = ours(**batch)
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     their_outputs = theirs(**batch)
     if not isinstance(our_outputs, tuple):
         # Theirs have an empty field for cross-attentions; ours also return both losses.
@@ -50,11 +51,8 @@ def compare_outputs(
         assert list(our_outputs) == [name for name in their_outputs if name != "cross_attentions"] + both
         assert not both or our_outputs.loss == sum(our_outputs[name] for name in both)
         our_outputs = [our_outputs[name] for name in our_outputs if name not in both]
-    our_tensors, their_tensors = flat_tensors(our_outputs), flat_tensors(their_outputs)
-    assert len(our_tensors) == len(their_tensors)
-    labels = batch.get("labels")
-    pairs = []
-    for our_tensor, their_tensor in zip(our_tensors, their_tensors, strict=True):
+    labels, pairs = batch.get("labels"), []
+    for our_tensor, their_tensor in zip(flat_tensors(our_outputs), flat_tensors(their_outputs), strict=True):
         if our_tensor.dim() > 1 and our_tensor.shape[0] != their_tensor.shape[0]:
             # Logits of labelled positions only, in training.
             assert ours.training and our_tensor.shape == (int((labels != -100).sum()), ours.config.vocab_size)
@@ -63,8 +61,7 @@ def compare_outputs(
             our_tensor, their_tensor = at_tokens(our_tensor, batch), at_tokens(their_tensor, batch)
         pairs.append((our_tensor, their_tensor))
         torch.testing.assert_close(our_tensor, their_tensor, rtol=0, atol=tolerance)
-    if gradients:
-        compare_gradients(ours, theirs, *map(list, zip(*pairs, strict=True)), tolerance)
+    return pairs
 
 
 def compare_gradients(ours: Any, theirs: Any, our_tensors: list, their_tensors: list, tolerance: float) -> None:
@@ -109,12 +106,6 @@ def run_step(model: Any, batch: dict[str, Any]) -> tuple[Any, dict[str, torch.Te
 def step() -> Callable[..., tuple[Any, dict[str, torch.Tensor]]]:
     """One forward and backward pass, `run_step`."""
     return run_step
-
-
-@pytest.fixture
-def agree(heads: Any) -> Callable[..., None]:
-    """The comparison of both models, `assert_twins_agree`."""
-    return partial(assert_twins_agree, heads.at_tokens)
 
 
 @contextlib.contextmanager

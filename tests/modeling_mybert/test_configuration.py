@@ -50,7 +50,7 @@ def test_a_bert_configuration_is_read_as_ours(tmp_path, model_type, no_complaint
     assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "mybert"
 
 
-AT_LEAST_ONE = (
+SIZES = (
     "vocab_size",
     "hidden_size",
     "num_attention_heads",
@@ -62,10 +62,10 @@ DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_d
 WRONG = [
     *[
         (name, value, "an integer from 1 to 2147483647")
-        for name in AT_LEAST_ONE
-        for value in (0, -3, 1.5, "12", None, True)
+        for name in SIZES
+        for value in (0, -3, 1.5, "12", None, True, 2**31, 10**12)
     ],
-    *[("num_hidden_layers", value, "an integer from 0 to 10000") for value in (-1, 2.0, None)],
+    *[("num_hidden_layers", value, "an integer from 0 to 10000") for value in (-1, 2.0, None, 10_001, 10**9)],
     *[(name, value, "a probability between 0 and 1") for name in DROPOUTS for value in (-0.1, 1.01, "0.1", True)],
     *[("initializer_range", value, "a number of at least 0") for value in (-0.02, "0.02", None)],
     *[("layer_norm_eps", value, "a number above 0") for value in (0, -1e-12, "1e-12")],
@@ -77,20 +77,14 @@ WRONG = [
         for name in ("is_decoder", "tie_word_embeddings", "sparse_prediction")
         for value in (1, "yes", None)
     ],
-]
-
-
-# Sizes beyond memory, and values that would end in a traceback inside transformers.
-ABSURD = [
-    *[(name, value, "an integer from 1 to 2147483647") for name in AT_LEAST_ONE for value in (2**31, 10**12)],
-    *[("num_hidden_layers", value, "an integer from 0 to 10000") for value in (10_001, 10**9)],
+    # Values that would end in a traceback inside transformers.
     *[("num_labels", value, "an integer from 0 to 10000000") for value in (10**12, -1, "3", 2.0, True)],
     *[("dtype", value, "the name of a PyTorch dtype") for value in ("float99", "nn", "torch.float32", 5, ["float32"])],
     ("torch_dtype", "float99", "the name of a PyTorch dtype"),
     *[("id2label", value, "a dictionary") for value in (["a"], "a", 5)],
     ("label2id", ["a"], "a dictionary"),
+    *[("head_dim", value, "None or an integer from 1 to ") for value in (0, 2.5, True)],
 ]
-WRONG += ABSURD
 
 
 @pytest.mark.parametrize("key", ["a", "1.5", "-1", "9" * 5000, None, 1.5])
@@ -127,9 +121,6 @@ def test_heads_may_have_a_width_of_their_own(tmp_path):
     assert mybert.MyBertConfig.from_pretrained(tmp_path).head_dim == 16
     mybert.MyBertConfig().save_pretrained(tmp_path)
     assert "head_dim" not in (tmp_path / "config.json").read_text()
-    for wrong in (0, 2.5, True):
-        with pytest.raises(ValueError, match=f"head_dim is {wrong}; expected None or an integer from 1 to "):
-            mybert.MyBertConfig(head_dim=wrong)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Ways of running the network: precisions, gradient checkpointing, attention implementations, compilation, export."""
 
-import copy
-
 import pytest
 import torch
 import transformers
@@ -29,14 +27,6 @@ def test_half_precision(head, dtype, tolerance, attn_implementation):
         outputs.loss.backward()
         assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
     torch.testing.assert_close(outputs[0].float(), expected[0], rtol=tolerance, atol=tolerance)
-
-
-def test_autocast(head_with_loss):
-    model, batch = head_with_loss.model().train(), head_with_loss.batch(labels=True)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = model(**batch).loss
-    assert loss.dtype == torch.float32
-    loss.backward()
 
 
 @pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated")  # its new name is not in 5.13
@@ -105,12 +95,16 @@ def test_own_attention_function(heads):
 
 def compiled(model):
     torch._dynamo.reset()
-    # This finds graph breaks and, in training, traces the backward graph; generating code would take minutes.
-    return torch.compile(model, fullgraph=True, backend="aot_eager" if model.training else "eager")
+    # "eager" finds graph breaks; "aot_eager" also traces the backward graph, of which these two heads have a part of
+    # their own. Generating code would take minutes.
+    has_own_backward = isinstance(model, (mybert.MyBertForMaskedLM, mybert.MyBertForPreTraining))
+    backend = "aot_eager" if model.training and has_own_backward else "eager"
+    return torch.compile(model, fullgraph=True, backend=backend)
 
 
-def test_compiled_without_graph_break(head):
-    model, batch = head.model(**ONE_LAYER), head.batch()
+@pytest.mark.parametrize("is_decoder", [False, True])
+def test_compiled_without_graph_break(head, is_decoder):
+    model, batch = head.model(is_decoder=is_decoder, **ONE_LAYER), head.batch()
     with torch.no_grad():
         expected, outputs = model(**batch), compiled(model)(**batch)
     assert list(outputs) == list(expected)
@@ -140,14 +134,6 @@ def test_compiled_with_changing_shapes(heads):
         with torch.no_grad():
             logits, expected = (head.at_tokens(one(**batch).logits, batch) for one in (dynamic, model))
         torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
-
-
-def test_compiled_left_to_right(heads):
-    head = heads("Model")
-    model, batch = head.model(is_decoder=True), head.batch()
-    with torch.no_grad():
-        states, expected = (head.at_tokens(one(**batch)[0], batch) for one in (compiled(model), model))
-    torch.testing.assert_close(states, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -236,8 +222,3 @@ def test_gradients_of_single_examples(heads, step):
     _, expected = step(model, batch)
     for name, gradient in gradients.items():
         torch.testing.assert_close(gradient.mean(0), expected[name], rtol=0, atol=1e-5)
-
-
-def test_deep_copy(head):
-    model, batch = head.model(), head.batch()
-    assert torch.equal(copy.deepcopy(model)(**batch)[0], model(**batch)[0])

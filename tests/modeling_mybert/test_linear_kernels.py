@@ -35,7 +35,7 @@ def onednn_calls(monkeypatch):
     return calls
 
 
-both_kernels = pytest.mark.parametrize("kernel", ["mkl", "onednn"], indirect=True)
+both_kernels = pytest.mark.parametrize("kernel", ["mkl", "onednn", "auto"], indirect=True)
 
 
 def draw(*shape, seed=0):
@@ -138,11 +138,14 @@ def test_strided_states_and_gradients(kernel, strided, learning):
 
 
 @both_kernels
+@pytest.mark.parametrize("rows", [0, 1, 2, 31, 64, 65])
 @pytest.mark.parametrize("learning", [False, True])
-def test_no_rows(kernel, learning):
-    layer = torch.nn.Linear(24, 10)
+def test_number_of_rows(kernel, rows, learning):
+    layer, states = torch.nn.Linear(24, 40).train(learning), draw(1, rows, 24)
     with torch.set_grad_enabled(learning):
-        assert linear(layer, torch.ones(0, 24)).shape == (0, 10)
+        product = linear(layer, states)
+    assert product.is_contiguous()
+    torch.testing.assert_close(product, layer(states), rtol=0, atol=1e-5)
 
 
 def test_only_what_learns_gets_a_gradient(kernel, onednn_calls):

@@ -7,21 +7,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import mybert
 from mybert.modeling_mybert import batch_mybert
-from mybert.modeling_mybert.batch_mybert import flat_indices
 
 VOCABULARY_HEADS = ("ForPreTraining", "ForMaskedLM")
-
-
-def known(head, batch, spare_labels: int = 0) -> dict:
-    """The batch with the indices that a collator precomputes, plus some spare label positions."""
-    more = {}
-    if "attention_mask" in batch:
-        more["token_indices"] = flat_indices(batch["attention_mask"])
-    if head.name in VOCABULARY_HEADS:
-        is_labelled = batch["labels"] != -100
-        spare = flat_indices(~is_labelled)[:1].repeat(spare_labels)
-        more["prediction_indices"] = torch.cat([flat_indices(is_labelled), spare])
-    return {**batch, **more}
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -33,12 +20,12 @@ def test_known_indices_change_nothing(head_with_loss, training, is_decoder, step
         batch["unpad_inputs"] = True
     if not training:
         model.config.sparse_prediction = True
-    torch.testing.assert_close(step(model, known(head, batch))[1], step(model, batch)[1], rtol=0, atol=0)
+    torch.testing.assert_close(step(model, head.known(batch))[1], step(model, batch)[1], rtol=0, atol=0)
     full = {name: value for name, value in batch.items() if name != "attention_mask"}
     with_mask = {**full, "attention_mask": torch.ones_like(full["input_ids"])}
-    torch.testing.assert_close(step(model, known(head, with_mask))[1], step(model, full)[1], rtol=0, atol=0)
+    torch.testing.assert_close(step(model, head.known(with_mask))[1], step(model, full)[1], rtol=0, atol=0)
     model.set_attn_implementation("eager")  # which keeps the padding
-    torch.testing.assert_close(step(model, known(head, batch))[1], step(model, batch)[1], rtol=0, atol=1e-6)
+    torch.testing.assert_close(step(model, head.known(batch))[1], step(model, batch)[1], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", VOCABULARY_HEADS)
@@ -54,7 +41,7 @@ def test_label_positions_up_to_a_bound(heads, name, form, training, num_items, s
     reference, expected = step(model, batch)
     count = int((batch["labels"] != -100).sum())
     for spare in (1, 9):
-        outputs, found = step(model, known(head, batch, spare))
+        outputs, found = step(model, head.known(batch, spare))
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
         logits = "prediction_logits" if name == "ForPreTraining" else "logits"
         assert outputs[logits].shape == (count + spare, model.config.vocab_size)
@@ -91,7 +78,7 @@ def test_a_training_step_reads_no_value(head_with_loss, kernel, form, is_decoder
         batch["unpad_inputs"] = True  # otherwise padding is a possible answer, and the model reads the labels
     if form == "full":
         batch["attention_mask"] = torch.ones_like(batch["input_ids"])
-    batch = on_meta(known(head, head.flattened(batch) if form == "packed" else batch, 2))
+    batch = on_meta(head.known(head.flattened(batch) if form == "packed" else batch, 2))
     if head.name == "ForSequenceClassification":
         model.config.problem_type = "single_label_classification"
     optimizer = torch.optim.AdamW(model.parameters())
@@ -109,7 +96,7 @@ def test_who_does_not_know_has_to_look(heads, kernel, monkeypatch, no_value_read
     head = heads("ForMaskedLM")
     model, batch = head.model().train().to("meta"), head.batch(labels=True)
     as_on_a_gpu(model, kernel, monkeypatch)
-    everything = known(head, batch)
+    everything = head.known(batch)
     for missing in ("token_indices", "prediction_indices"):
         lacking = on_meta({name: value for name, value in everything.items() if name != missing})
         with pytest.raises(AssertionError, match="reads values"), no_value_read():

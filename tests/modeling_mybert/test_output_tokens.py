@@ -74,18 +74,6 @@ def test_the_trunk_returns_the_states_that_are_needed(heads, settings, pooler):
         torch.testing.assert_close(found.pooler_output, whole.pooler_output, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("settings", [{}, {"unpad_inputs": False}])
-@pytest.mark.parametrize("name", POOLED)
-def test_a_hook_on_the_trunk_sees_all_hidden_states(heads, name, settings):
-    """`model.bert` is where features of a classifier are taken."""
-    model, batch, seen = heads(name).model(**settings), heads(name).batch("right"), []
-    expected = model(**batch, output_hidden_states=True)
-    model.bert.register_forward_hook(lambda module, inputs, output: seen.append(output.last_hidden_state))
-    logits = model(**batch).logits
-    torch.testing.assert_close(seen[0], expected.hidden_states[-1], rtol=0, atol=1e-5)
-    torch.testing.assert_close(logits, expected.logits, rtol=0, atol=1e-5)
-
-
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:`is_gradient")  # about transformers' code
 @pytest.mark.parametrize("place", ["bert", "bert.encoder.layer.1", "bert.encoder.layer.1.output", "bert.pooler"])
 def test_a_hook_sees_the_rows_of_the_batch_in_a_graph(heads, place):

@@ -21,7 +21,6 @@ from mybert.modeling_mybert.batch_mybert import (
     pack_sequences,
     unmask_empty_rows,
 )
-from mybert.modeling_mybert.linear_mybert import linear
 
 LENGTHS = (11, 1, 4, 4, 7)
 
@@ -52,7 +51,7 @@ def test_tokens_that_fill_up_change_nothing(heads, watch, agree, monkeypatch, na
 
 @pytest.mark.parametrize("padding", [None, "full"])
 @pytest.mark.parametrize("is_decoder", [False, True])
-def test_a_batch_without_padding_is_filled_up_in_inference(heads, watch, agree, monkeypatch, is_decoder, padding):
+def test_a_batch_without_padding_is_filled_up_in_inference(heads, watch, monkeypatch, is_decoder, padding):
     ours, theirs = heads("Model").twins(is_decoder=is_decoder, use_cache=False)
     batch, seen = heads("Model").batch(None), watch(ours.base_model.encoder.layer[0], num_tokens)
     if padding == "full":
@@ -445,22 +444,6 @@ def test_positions_with_a_mask_are_positions_only(heads, agree):
     agree(*head.twins(), batch)
 
 
-@pytest.mark.parametrize(
-    ("borders", "sentence"),
-    [
-        *(
-            (wrong, r"cu_seq_lens_q is .* at the start of each row of 11 tokens")
-            for wrong in ([0, 5], [1, 6, 22], [0, 6, 6, 22], [0, 8, 22], [0, 11, 30], [[0, 11, 22]])
-        ),
-        ([0, 5, 30], r"The sequence has 25 tokens; this model reads at most 24"),
-    ],
-)
-def test_borders_that_do_not_fit(heads, borders, sentence):
-    shape = (1, 30) if "25" in sentence else (2, 11)
-    with pytest.raises(ValueError, match=sentence):
-        heads("Model").model()(torch.ones(shape, dtype=torch.long), cu_seq_lens_q=torch.tensor(borders))
-
-
 def test_borders_on_an_accelerator(heads):
     """Their values are not read there; the caller gives the longest length. The meta device stands in for any."""
     model = heads("Model").model(unpad_inputs=False).to("meta")
@@ -584,18 +567,7 @@ def test_the_kernel_of_older_torch(kernel, exists, monkeypatch):
     assert loaded_again.supports_varlen(torch.device("cuda"), torch.bfloat16, 64, 0.0) is exists
 
 
-# Few rows--------
-
-
-@pytest.mark.parametrize("rows", [0, 1, 2, 31, 64, 65])
-def test_product_of_few_rows(rows):
-    layer = torch.nn.Linear(24, 40).eval()
-    states = torch.randn(1, rows, 24, generator=torch.Generator().manual_seed(rows))
-    expected = layer(states)
-    with torch.no_grad():
-        output = linear(layer, states)
-    assert output.is_contiguous()
-    torch.testing.assert_close(output, expected, rtol=0, atol=1e-5)
+# Models--------
 
 
 def test_outputs_of_one_query_are_contiguous(heads):
@@ -603,12 +575,3 @@ def test_outputs_of_one_query_are_contiguous(heads):
     with torch.no_grad():
         outputs = heads("Model").model()(torch.ones(2, 5, dtype=torch.long))
     assert all(tensor.is_contiguous() for tensor in outputs.values())
-
-
-def test_trainer_gains_without_asking(heads, watch, tokenizer, tmp_path):
-    model = heads("ForSequenceClassification").model()
-    seen = watch(model.base_model.encoder.layer[0], num_tokens)
-    examples = [{"input_ids": [2, 5, 3], "labels": 0}, {"input_ids": [2, 5, 6, 7, 8, 3], "labels": 1}]
-    arguments = transformers.TrainingArguments(str(tmp_path), max_steps=1, use_cpu=True, disable_tqdm=True)
-    transformers.Trainer(model, arguments, train_dataset=examples, processing_class=tokenizer).train()
-    assert seen == [9]

@@ -7,14 +7,13 @@ from collections import Counter
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, BertModel
+from transformers import AutoModelForMaskedLM, BertForMaskedLM, BertModel
 
 from mybert import MyBertForMaskedLM, MyBertTokenizer
 from mybert.pretraining import AdaptArguments, adapt
 from mybert.pretraining.initial_weights import add_rows
 from mybert.tokenization import extend_vocabulary, spell
 
-SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 WORDS = "catfish dogfish sunfish catdog happytree"
 
 
@@ -26,11 +25,10 @@ def old(tokenizer) -> MyBertTokenizer:
 
 
 @pytest.fixture
-def folder(tmp_path, old):
-    torch.manual_seed(0)
-    BertForMaskedLM(BertConfig(vocab_size=len(old), **SIZE)).save_pretrained(tmp_path / "bert")
-    old.save_pretrained(tmp_path / "bert")
-    return tmp_path / "bert"
+def folder(tmp_path, tiny_model, old):
+    folder = tiny_model(tmp_path / "bert", BertForMaskedLM, vocab_size=len(old))
+    old.save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture
@@ -109,10 +107,10 @@ def test_an_interrupted_run_goes_on_to_the_last_bit(tmp_path, settings):
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_an_encoder_without_head_has_nothing_before(tmp_path, settings, old):
-    BertModel(BertConfig(vocab_size=len(old), **SIZE)).save_pretrained(tmp_path / "encoder")
-    old.save_pretrained(tmp_path / "encoder")
-    metrics = adapt(settings(model=str(tmp_path / "encoder"), max_steps=1))
+def test_an_encoder_without_head_has_nothing_before(folder, tiny_model, settings, old):
+    tiny_model(folder, BertModel, vocab_size=len(old))
+    old.save_pretrained(folder)
+    metrics = adapt(settings(max_steps=1))
     assert metrics["before"] is None and metrics["after"]["nats_per_word"] > 0
 
 

@@ -200,19 +200,24 @@ def test_everything_is_prepared_once(arguments, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("text", "message"),
     [
         (b"", "empty"),
         (b"\n \n\n", "empty"),
         (b"One sentence.\nAnother sentence of the same document.\n", "only one document"),
         (b"caf\xe9 au lait\n", r"bad byte at offset 3 .*--encoding"),
+        (3, "^text is 3; expected a file"),
+        ({"text": ["a"]}, "^text is a dict"),
+        ([["a cat"], 3], "^text, row 2: .* is int"),
+        ([[]], "^The corpus is empty: there is no text in text"),
     ],
 )
-def test_text_that_cannot_be_used(tmp_path, arguments, content, message):
-    path = tmp_path / "text.txt"
-    path.write_bytes(content)
+def test_text_that_cannot_be_used(tmp_path, text, message):
+    if isinstance(text, bytes):  # of a file
+        (tmp_path / "text.txt").write_bytes(text)
+        text = tmp_path / "text.txt"
     with pytest.raises(ValueError, match=message):
-        pretrain(arguments(text=path))
+        mybert.pretrain(text=text, output_dir=tmp_path / "out", use_cpu=True)
     assert not (tmp_path / "out").exists()
 
 
@@ -271,21 +276,6 @@ def test_other_text_in_memory_is_refused(tmp_path, arguments, documents):
     pretrain(arguments(text=[list(document) for document in documents], max_steps=1))
     with pytest.raises(ValueError, match="holds a run with other settings"):
         pretrain(arguments(text=documents[::-1], max_steps=1))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (3, "^text is a int"),
-        ({"text": ["a"]}, "^text is a dict"),
-        ([["a cat"], 3], "^text, row 2: .* is int"),
-        ([[]], "^The corpus is empty: there is no text in text"),
-    ],
-)
-def test_mistakes_in_text_in_memory_name_the_argument(tmp_path, text, message):
-    with pytest.raises(ValueError, match=message):
-        mybert.pretrain(text=text, output_dir=tmp_path / "out", use_cpu=True)
-    assert not (tmp_path / "out").exists()
 
 
 def test_settings_with_text_are_json(arguments, documents):

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader
 from mybert import MyBertTokenizer
 from mybert.pretraining import PretrainingDataset, TokenStore, build_token_store
 from mybert.pretraining import dataset as module
-from mybert.pretraining.planning import ExamplePlan, pack_rows, truncate_pair
+from mybert.pretraining.dataset import ExamplePlan, pack_rows, truncate_pair
 
 
 def built(tmp_path, tokenizer, documents):

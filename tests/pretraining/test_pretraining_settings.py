@@ -186,15 +186,9 @@ def test_a_model_with_int8_weights_is_refused_before_the_text_is_read(tmp_path, 
     assert not (tmp_path / "more").exists()
 
 
-def test_what_a_model_was_fine_tuned_for_goes_with_its_head(tmp_path, arguments, tokenizer, make_model):
-    make_model(
-        MyBertForSequenceClassification,
-        id2label={0: "hours"},
-        problem_type="regression",
-        finetuned_for={"task": "regression", "max_length": 16},
-        hidden_dropout_prob=0.3,
-    ).save_pretrained(tmp_path / "tuned")
-    tokenizer.save_pretrained(tmp_path / "tuned")
+def test_what_a_model_was_fine_tuned_for_goes_with_its_head(tmp_path, arguments, tiny_model):
+    head = {"id2label": {0: "hours"}, "problem_type": "regression", "finetuned_for": {"task": "regression"}}
+    tiny_model(tmp_path / "tuned", MyBertForSequenceClassification, **head, hidden_dropout_prob=0.3)
     pretrain(arguments("more", model=str(tmp_path / "tuned"), max_steps=1))
     config = MyBertConfig.from_pretrained(tmp_path / "more")
     assert (config.num_labels, config.problem_type, hasattr(config, "finetuned_for")) == (2, None, False)

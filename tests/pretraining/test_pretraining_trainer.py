@@ -82,47 +82,37 @@ def without_pairs(data):
 
 
 @pytest.mark.parametrize("kind", [MyBertForPreTraining, MyBertForMaskedLM])
-def test_accumulated_batches_give_the_gradient_of_one_large_batch(run, plain, kind):
-    """For both means: masked LM over masked tokens, next sentence over sequences."""
-    data = examples() if kind is MyBertForPreTraining else without_pairs(examples())
-    model = plain(kind).train()
-    outputs = model(**{name: torch.stack([example[name] for example in data]) for name in data[0]})
-    outputs.loss.backward()
-    for batch_size, accumulation in ((8, 1), (2, 4), (1, 8)):
-        logged, gradients = run(data, batch_size, accumulation, kind)
-        assert logged["loss"] == pytest.approx(outputs.loss.item(), abs=1e-5)
-        assert ("nsp_loss" in logged) is (kind is MyBertForPreTraining)
-        assert logged["mlm_loss"] + logged.get("nsp_loss", 0) == pytest.approx(outputs.loss.item(), abs=2e-4)
-        for name, parameter in model.named_parameters():
-            torch.testing.assert_close(gradients[name], parameter.grad, atol=1e-7, rtol=1e-5, msg=name)
-
-
-@pytest.mark.parametrize("accumulation", [1, 4])
-def test_the_log_has_the_means_of_both_losses_and_costs_no_second_softmax(run, plain, monkeypatch, accumulation):
-    data = examples()
+def test_accumulated_batches_have_gradient_and_log_of_one_large_batch(run, plain, monkeypatch, kind):
+    """For both means, masked LM over masked tokens and next sentence over sequences; and without a second softmax."""
+    both = kind is MyBertForPreTraining
+    data = examples() if both else without_pairs(examples())
     batch = {name: torch.stack([example[name] for example in data]) for name in data[0]}
+    model = plain(kind).train()
+    outputs = model(**batch)
+    outputs.loss.backward()
     calls, cross_entropy, softmax = [], torch.nn.functional.cross_entropy, torch.softmax
+    labels = batch["labels"][batch["labels"] != -100]
+    logits = outputs.prediction_logits if both else outputs.logits
+    expected = {
+        "mlm_loss": cross_entropy(logits, labels),
+        "mlm_accuracy": (logits.argmax(-1) == labels).float().mean(),
+    }
+    if both:
+        expected["nsp_loss"] = cross_entropy(outputs.seq_relationship_logits, batch["next_sentence_label"])
     monkeypatch.setattr(
         torch.nn.functional, "cross_entropy", lambda *args, **kw: calls.append(1) or cross_entropy(*args, **kw)
     )
     monkeypatch.setattr(torch, "softmax", lambda *args, **kw: calls.append(1) or softmax(*args, **kw))
-    for kind in (MyBertForPreTraining, MyBertForMaskedLM):
-        both = kind is MyBertForPreTraining
-        rows = data if both else without_pairs(data)
-        model = plain(kind).train()
-        outputs = model(**{name: torch.stack([row[name] for row in rows]) for name in rows[0]})
-        labels = batch["labels"][batch["labels"] != -100]
-        logits = outputs.prediction_logits if both else outputs.logits
+    for batch_size, accumulation in ((8, 1), (2, 4), (1, 8)):
         calls.clear()
-        logged, _ = run(rows, 8 // accumulation, accumulation, kind=kind)
+        logged, gradients = run(data, batch_size, accumulation, kind)
         assert len(calls) == accumulation * (1 + both)
-        assert logged["mlm_loss"] == pytest.approx(cross_entropy(logits, labels).item(), abs=6e-5)
-        assert logged["mlm_accuracy"] == pytest.approx((logits.argmax(-1) == labels).float().mean().item(), abs=6e-5)
-        if both:
-            sentences = batch["next_sentence_label"]
-            nsp_loss = cross_entropy(outputs.seq_relationship_logits, sentences)
-            assert logged["nsp_loss"] == pytest.approx(nsp_loss.item(), abs=6e-5)
-            assert logged["loss"] == pytest.approx(logged["mlm_loss"] + logged["nsp_loss"], abs=2e-4)
+        assert logged["loss"] == pytest.approx(outputs.loss.item(), abs=1e-5)
+        assert ("nsp_loss" in logged) is both
+        for name, value in expected.items():
+            assert logged[name] == pytest.approx(value.item(), abs=6e-5)
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(gradients[name], parameter.grad, atol=1e-7, rtol=1e-5, msg=name)
 
 
 @pytest.mark.parametrize("kind", [MyBertForPreTraining, MyBertForMaskedLM])

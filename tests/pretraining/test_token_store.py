@@ -367,7 +367,15 @@ def test_empty_sentences_and_documents_are_left_out(tmp_path, tokenizer):
     assert str(summary) == "2 documents, 3 sentences, 4 tokens (25.000% unknown), 0.0 MB"
 
 
-def test_large_vocabularies_need_four_bytes(tmp_path, tokenizer):
+@pytest.mark.parametrize(("sentences", "is_said"), [(2, True), (3, False)])
+def test_documents_of_few_sentences_are_said(tmp_path, tokenizer, caplog, sentences, is_said):
+    _, summary = build(tmp_path, [["the cat"] * sentences] * 4, tokenizer)
+    summary.log("Corpus")
+    assert ("Documents have 2.0 sentences on average" in caplog.text) == is_said
+    assert ("--document_end file" in caplog.text) == is_said
+
+
+def test_large_vocabularies_need_four_bytes(tmp_path):
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     large = MyBertTokenizer(vocab=[*specials, *(f"w{number}" for number in range(70_000))])
     path, _ = build(tmp_path, [["w69999 w0"], ["w1"]], large)

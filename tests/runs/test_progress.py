@@ -1,4 +1,5 @@
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -7,7 +8,6 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from mybert.pretraining import PretrainingArguments
 from mybert.runs import ResumableTrainer
 from mybert.runs.callbacks import ReadableProgress, log_line
-from mybert.runs.run_arguments import fitting_logging_steps
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,10 @@ def test_the_end_counts_the_steps_of_its_time():
     assert log_line({"train_runtime": 60.0}, 1500, 1500, first_step=1000) == "Trained 500 steps in 1 min 0 s."
 
 
-def test_lines_fit_a_terminal_and_are_broken_between_values():
+def test_lines_fit_a_terminal_and_are_broken_between_values(monkeypatch):
     logs = {f"eval_recall_of_type_{number}": number / 7 for number in range(12)}
+    assert "\n" not in log_line(logs, 1500, 20000)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     lines = log_line(logs, 1500, 20000).splitlines()
     assert len(lines) > 3 and max(map(len, lines)) <= 80
     assert all(line.startswith("  recall of type ") for line in lines[1:])
@@ -48,7 +50,9 @@ def test_lines_fit_a_terminal_and_are_broken_between_values():
 
 @pytest.mark.parametrize(("steps", "expected"), [(1, 1), (60, 3), (999, 49), (1000, 50), (10**6, 50)])
 def test_runs_log_as_often_as_fits_their_length(steps, expected):
-    assert fitting_logging_steps(steps) == expected
+    state = TrainerState(max_steps=steps, is_world_process_zero=False)
+    ReadableProgress().on_train_begin(SimpleNamespace(logging_steps=None), state, None)
+    assert state.logging_steps == expected
 
 
 class Linear(torch.nn.Linear):

@@ -12,13 +12,13 @@ from transformers import TrainingArguments
 
 from mybert.finetuning import FinetuningArguments
 from mybert.pretraining import PretrainingArguments
-from mybert.runs import run_arguments, suggest_bfloat16
-from mybert.runs.run_arguments import UNHEEDED
+from mybert.runs import RunArguments, run_arguments, suggest_bfloat16
 
 # Read by `TrainingArguments` itself: devices, precision, processes and logging are set up there.
 _READ_BY_ITSELF = {"tf32", "use_cpu", "log_level", "log_level_replica", "log_on_each_node", "ddp_backend"}
 _READ_BY_ITSELF |= {"ddp_timeout", "per_device_eval_batch_size", "gradient_checkpointing"}
 _READ_BY_ITSELF |= {"gradient_checkpointing_kwargs"}
+UNHEEDED = RunArguments.unheeded
 # Settings for scripts: ours reject them if they behave differently.
 _FOR_SCRIPTS = {"do_train", "do_eval", "do_predict"}
 

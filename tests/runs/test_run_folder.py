@@ -13,7 +13,7 @@ import pytest
 
 from mybert.files.output import BusyError, locked
 from mybert.runs import RunFolder, last_complete_checkpoint
-from mybert.runs.checkpoints import seal_checkpoint
+from mybert.runs.trainer import seal_checkpoint
 
 SETTINGS = {"command": "pretrain", "seed": 1, "text": ["a.txt"]}
 

@@ -14,7 +14,7 @@ from transformers import TrainerCallback, TrainingArguments
 
 from mybert.runs import DivergedError, ResumableTrainer, last_complete_checkpoint
 from mybert.runs import trainer as trainer_module
-from mybert.runs.checkpoints import FOR_ITS_WEIGHTS, seal_checkpoint
+from mybert.runs.trainer import FOR_ITS_WEIGHTS, seal_checkpoint
 
 
 class Numbers(Dataset):

@@ -48,7 +48,7 @@ def settings(tmp_path, text_file, task_file):
     }
 
 
-def test_a_row_goes_before_what_contradicts_it(tmp_path, settings):
+def test_a_row_goes_before_what_contradicts_it(settings):
     rows = {"new": {}, "old": {"pretraining": {"model": "m", "max_hours": 1, "warmup_steps": 0.1}}}
     arguments = AblationArguments(**settings, variants=rows)
     new, old = (arguments.pretraining_of(name, None) for name in rows)

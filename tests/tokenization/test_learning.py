@@ -261,7 +261,7 @@ class TestInput:
 class TestNewFromOld:
     """`train_new_from_iterator`, as in transformers."""
 
-    def test_same_settings_same_vocabulary(self, tmp_path):
+    def test_same_settings_same_vocabulary(self):
         old = MyBertTokenizer([*reserved_tokens("google"), "a"], do_lower_case=False, model_max_length=77)
         new = old.train_new_from_iterator(iter(corpus()), 1400, length=400, min_frequency=3)
         expected = train(corpus(), 1400, lower_case=False, strip_accents=False, layout="google", min_frequency=3)

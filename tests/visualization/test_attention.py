@@ -46,6 +46,17 @@ def decoded(view, tokens):
     return (codes.reshape(view["layers"], view["heads"], tokens, tokens) / 255) ** 2
 
 
+@pytest.mark.parametrize("name", ["a-very-long-name-of-a-model-without-any-space" * 2, "αβγδ " * 20])
+@pytest.mark.parametrize("choice", [{"layer": 0, "head": 0}, {"layer": 1, "view": "rollout"}, {"view": "rollout"}])
+def test_figure_title_is_never_cut(name, choice):
+    figure = example_map(name=name).figure(**choice)
+    figure.canvas.draw()
+    (heading,) = figure.texts
+    box = heading.get_window_extent()
+    assert box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+    assert name.replace(" ", "") in re.sub(r"\s", "", heading.get_text())
+
+
 @pytest.mark.parametrize("name", ["Model", "ForPreTraining", "ForSequenceClassification"])
 @pytest.mark.parametrize("is_ours", [True, False])
 @pytest.mark.parametrize("pair", [None, "it was happy."])
@@ -236,7 +247,7 @@ def test_picture_shows_the_weights(choice, maps):
     if choice == {}:
         assert names[0] == "layer 0, head 0" and names[-1] == "layer 1, head 2"
     if choice == {"layer": 1, "head": 2}:
-        assert names == ["Attention of example, layer 1, head 2"]
+        assert figure.get_suptitle() == "Attention of example, layer 1, head 2"
         labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
         assert labels == attention.tokens
         assert figure.axes[0].get_yticklabels()[0].get_color() != figure.axes[0].get_yticklabels()[5].get_color()

@@ -68,6 +68,23 @@ def test_fine_tuning_run_shows_the_loss_and_every_evaluation_metric():
     assert panel_titles([{"step": 1, "mlm_loss": 5.0, "loss": 5.0}]) == ["Loss", "Masked LM loss"]
 
 
+def test_training_curves_show_small_changes_as_small_and_no_single_points(monkeypatch, tmp_path):
+    figures = []
+    monkeypatch.setattr(drawing, "write_figure", lambda figure, path: figures.append(figure))
+    history = [{"step": step, "loss": 1 - step / 1000, "eval_accuracy": 0.5 + step / 1000} for step in (1, 2)]
+    training_curves([*history, {"step": 2, "eval_f1": 0.5}], tmp_path / "a.png")
+    spans = [high - low for low, high in (ax.get_ylim() for ax in figures[0].axes)]
+    assert spans == pytest.approx([0.2, 0.1], rel=0.01)
+
+
+def test_training_curves_say_that_masked_shares_differ(monkeypatch, tmp_path):
+    figures = []
+    monkeypatch.setattr(drawing, "write_figure", lambda figure, path: figures.append(figure))
+    training_curves(pretraining_history(), tmp_path / "a.png")
+    said = [any("may differ" in text.get_text() for text in ax.texts) for ax in figures[0].axes]
+    assert said == [True, True, False, False, False, False]  # of masked LM
+
+
 def test_curves_keep_finite_numbers_and_the_last_value_of_a_step():
     history = [
         {"step": 20, "loss": 2.0},

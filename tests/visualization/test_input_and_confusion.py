@@ -4,6 +4,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from mybert.visualization import InputPicture, confusion_picture, input_picture
+from mybert.visualization import input_and_confusion as drawing
 from mybert.visualization.input_and_confusion import MOST_CLASSES, _with_most_mistakes
 
 HOSTILE = ["</b><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "&amp;&", "\"'", "{{title}}", "\\1"]
@@ -13,6 +14,17 @@ def columns(page):
     """Class of each column and the texts in it."""
     items = [(attributes["class"], texts) for tag, attributes, texts in page.elements if tag == "li"]
     return [(kind, [text for text in texts if text.strip()]) for kind, texts in items]
+
+
+def test_confusion_picture_numbers_classes_that_no_font_can_write(monkeypatch, tmp_path, caplog):
+    figures = []
+    monkeypatch.setattr(drawing, "write_figure", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(drawing, "fonts_for", lambda text: ([], "".join(filter("긍정".count, text))))
+    confusion_picture({("긍정", "긍정"): 1}, ["bad", "긍정"], tmp_path / "a.png")
+    (axes,) = figures[0].axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "2"]
+    assert axes.get_xlabel() == "predicted (numbers: the classes in their order)"
+    assert "(1 bad, 2 긍정); install one that does, such as Noto Sans CJK (fonts-noto-cjk)" in caplog.text
 
 
 def test_fields_are_what_the_network_is_given(tokenizer):
