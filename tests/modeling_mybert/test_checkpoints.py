@@ -274,3 +274,8 @@ def test_same_seed_initialises_as_transformers(head):
     torch.manual_seed(11)
     theirs = head.theirs(transformers.BertConfig(**head.settings()))
     assert_same_weights(ours, theirs)
+
+
+def test_saved_dtype_comes_back(heads, tmp_path):
+    heads("ForMaskedLM").model().to(torch.bfloat16).save_pretrained(tmp_path)
+    assert mybert.MyBertForMaskedLM.from_pretrained(tmp_path).dtype == torch.bfloat16

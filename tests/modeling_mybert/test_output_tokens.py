@@ -86,3 +86,15 @@ def test_a_hook_sees_the_rows_of_the_batch_in_a_graph(heads, place):
     model.get_submodule(place).register_forward_hook(see)
     torch.jit.trace(model, (batch["input_ids"], batch["attention_mask"]), check_trace=False)
     assert seen and {len(states) for states in seen} == {len(batch["input_ids"])}
+
+
+@pytest.mark.parametrize("settings", [{}, {"unpad_inputs": False}])
+@pytest.mark.parametrize("name", POOLED)
+def test_a_hook_on_the_trunk_sees_all_hidden_states(heads, name, settings):
+    """`model.bert` is where features of a classifier are taken."""
+    model, batch, seen = heads(name).model(**settings), heads(name).batch("right"), []
+    expected = model(**batch, output_hidden_states=True)
+    model.bert.register_forward_hook(lambda module, inputs, output: seen.append(output.last_hidden_state))
+    logits = model(**batch).logits
+    torch.testing.assert_close(seen[0], expected.hidden_states[-1], rtol=0, atol=1e-5)
+    torch.testing.assert_close(logits, expected.logits, rtol=0, atol=1e-5)

@@ -575,3 +575,12 @@ def test_outputs_of_one_query_are_contiguous(heads):
     with torch.no_grad():
         outputs = heads("Model").model()(torch.ones(2, 5, dtype=torch.long))
     assert all(tensor.is_contiguous() for tensor in outputs.values())
+
+
+def test_trainer_gains_without_asking(heads, watch, tokenizer, tmp_path):
+    model = heads("ForSequenceClassification").model()
+    seen = watch(model.base_model.encoder.layer[0], num_tokens)
+    examples = [{"input_ids": [2, 5, 3], "labels": 0}, {"input_ids": [2, 5, 6, 7, 8, 3], "labels": 1}]
+    arguments = transformers.TrainingArguments(str(tmp_path), max_steps=1, use_cpu=True, disable_tqdm=True)
+    transformers.Trainer(model, arguments, train_dataset=examples, processing_class=tokenizer).train()
+    assert seen == [9]
