@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _ROWS, _GUESSES = 5, 3
 _LONGEST_LINE = 80  # characters of a passage that fit its line
-_WORD = re.compile(r"(?<![\w'-])[^\W\d_]{2,}(?![\w'-])")
+_WORD = re.compile(r"(?<![\w'-])[^\W\d_]{5,}(?![\w'-])")  # shorter ones are mostly "the", "and" and the like
 _CODE = re.compile(r"_|[^\w\s.,;:?!'()-]")  # signs that make a passage hard to read
 _PALE = "#D8DEE6"
 
@@ -37,7 +37,7 @@ class HiddenWord:
 def guess_hidden_words(
     model_dir: str | Path, passages: Sequence[tuple[str, str]], generator: np.random.Generator
 ) -> list[HiddenWord]:
-    """Mask a random word in a short passage (text, source) of at most `_ROWS` sources, and let a model guess it."""
+    """Let a model guess a random word of five letters or more in a passage (text, source) of a few sources."""
     from transformers import pipeline
 
     with only_errors():
@@ -74,7 +74,7 @@ def draw_result(
     """Draw the results of a demo as PNG; `report` is what `demo` returns, `log_history` that of its pretraining."""
     path = picture_path(output_path, (".png",))
     figure = new_figure(10.5, 4.9)
-    cells = figure.add_gridspec(2, 2, width_ratios=(2.2, 1), hspace=0.08)
+    cells = figure.add_gridspec(2, 2, width_ratios=(1.5, 1), hspace=0.08)
     title = "From raw text to a working BERT, in one command"
     figure.suptitle(title, x=0.005, ha="left", fontsize=15, fontweight="bold", color=TEXT_COLOUR)
     _draw_words(figure.add_subplot(cells[:, 0]), words)
@@ -122,6 +122,8 @@ def _same(guess: str, word: str) -> bool:
 
 
 def _draw_learning(ax: Axes, log_history: Sequence[Mapping[str, Any]]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     points = [(log["step"], 100 * log["eval_mlm_accuracy"]) for log in log_history if "eval_mlm_accuracy" in log]
     steps, shares = zip((0, 0.0), *points, strict=True)
     _bare(ax, "It learns while you watch")
@@ -130,7 +132,10 @@ def _draw_learning(ax: Axes, log_history: Sequence[Mapping[str, Any]]) -> None:
         f"{shares[-1]:.0f} % of hidden\nwords right", (steps[-1], shares[-1]), xytext=(-8, -14),
         textcoords="offset points", ha="right", va="top", fontsize=9, color=TEXT_COLOUR,
     )  # fmt: skip
-    ax.set(xlim=(0, steps[-1]), ylim=(0, None), yticks=[], xticks=[0, steps[-1]])
+    ax.set(xlim=(0, steps[-1]), ylim=(0, None), xticks=[0, steps[-1]])
+    ax.yaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
+    ax.yaxis.set_major_formatter("{x:.0f} %")
+    ax.grid(axis="y", color=_PALE, linewidth=0.8)
     first, last = ax.set_xticklabels(["0", f"{steps[-1]:,} steps"])
     first.set_horizontalalignment("left")
     last.set_horizontalalignment("right")

@@ -115,26 +115,6 @@ def _heard_while_waiting() -> Iterator[None]:
 _PATIENCE = 5.0  # seconds to wait for a process to exit
 
 
-@contextmanager
-def worker_processes(
-    count: int, initializer: Callable[..., None] | None = None, initargs: tuple[Any, ...] = ()
-) -> Iterator[ProcessPoolExecutor]:
-    """A pool of processes, none of which outlives this process, even if it is killed (SIGKILL)."""
-    pool = ProcessPoolExecutor(count, initializer=_start_worker, initargs=(initializer, initargs))
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)  # after an error, tasks that have not started
-
-
-def _start_worker(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent ends its workers itself
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    if initializer is not None:
-        initializer(*initargs)
-
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _mapped: Callable[[Any], Any]  # in a worker of `map_in_processes`
@@ -144,11 +124,14 @@ _mapped: Callable[[Any], Any]  # in a worker of `map_in_processes`
 def map_in_processes(
     function: Callable[[Item], Result], processes: int
 ) -> Iterator[Callable[[Iterable[Item]], Iterator[Result]]]:
-    """A `map` of a function, in this process or in several, which get the function once; it keeps the order."""
+    """A `map` of a function, in this process or in several, which get the function once; it keeps the order.
+
+    None of the processes outlives this one, even if it is killed (SIGKILL).
+    """
     if processes == 1:
         yield partial(map, function)
         return
-    with worker_processes(processes, _set_mapped, (function,)) as pool:
+    with ProcessPoolExecutor(processes, initializer=_start_worker, initargs=(function,)) as pool:
 
         def in_order(items: Iterable[Item]) -> Iterator[Result]:
             running: deque[Future[Result]] = deque()
@@ -168,8 +151,11 @@ def fitting_processes(items: Iterator[Item], wanted: int | None) -> tuple[int, I
     return 1 if len(ahead) < 2 else wanted or usable_cores(), chain(ahead, items)
 
 
-def _set_mapped(function: Callable[[Any], Any]) -> None:
+def _start_worker(function: Callable[[Any], Any]) -> None:
     global _mapped
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the parent ends its workers itself
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _mapped = function
 
 

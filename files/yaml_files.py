@@ -8,6 +8,19 @@ from typing import Any
 import yaml
 
 
+class _Loader(yaml.SafeLoader):
+    """Rejects a map that names a key twice; `<<` merges others and may be repeated."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(anchor)
+        names: set[str] = set()
+        for key in [key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]:
+            if key.value in names:
+                raise ValueError(f"{self.name} names {key.value} twice, again in line {key.start_mark.line + 1}.")
+            names.add(key.value)
+        return node
+
+
 def read_yaml(path: str | Path) -> Any:
     """Read a YAML file, as Python values."""
     root = yaml_nodes(path)
@@ -17,9 +30,9 @@ def read_yaml(path: str | Path) -> Any:
 def yaml_nodes(path: str | Path) -> Any:
     """The root node of a YAML file, whose words have no types yet; None if it is empty."""
     with _readable_errors(path):
-        root = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        _refuse_repeated_keys(path, root)
-    return root
+        loader = _Loader(Path(path).read_text(encoding="utf-8"))
+        loader.name = str(path)
+        return loader.get_single_node()
 
 
 def yaml_value(path: str | Path, node: Any) -> Any:
@@ -38,23 +51,3 @@ def _readable_errors(path: str | Path) -> Iterator[None]:
         raise ValueError(f"{path} is not UTF-8 text: bad byte at offset {error.start}.") from error
     except RecursionError as error:
         raise ValueError(f"{path} is nested too deeply; expected lines of the form 'name: value'.") from error
-
-
-def _refuse_repeated_keys(path: str | Path, root: Any) -> None:
-    """Reject a YAML node in which a map names a key twice; `<<` merges others and may be repeated."""
-    waiting, seen = [root], set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or id(node) in seen:  # an alias is the node that it names
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            waiting += node.value
-        elif isinstance(node, yaml.MappingNode):
-            keys = set()
-            for key, value in node.value:
-                name = key.value if isinstance(key, yaml.ScalarNode) else None
-                if name in keys and name != "<<":
-                    raise ValueError(f"{path} names {name} twice, again in line {key.start_mark.line + 1}.")
-                keys.update([name] if name is not None else [])
-                waiting.append(value)

@@ -377,9 +377,7 @@ def _ends(files: Iterable[Path], name: str, of: str) -> Iterator[np.ndarray]:
         before += array_length(file, of) - (of != "tokens")
 
 
-def read_documents(
-    files: str | Path | Iterable[str | Path], *, digests: dict[str, str] | None = None, **settings: Any
-) -> Iterator[list[str]]:
+def read_documents(files: str | Path | Iterable[str | Path], **settings: Any) -> Iterator[list[str]]:
     """Read documents from files or from the Hub, one after the other, with one document in memory at a time.
 
     Plain text has one sentence a line and a blank line between documents, unless its lines look wrapped or the
@@ -388,7 +386,6 @@ def read_documents(
 
     Args:
         files: Files, folders or patterns; "-" is standard input; `hf:owner/name` is a data set of the Hub.
-        digests: Filled with the digests of completely read files, see `mybert.files.text.open_text`; not for Parquet.
         settings: Those of `DocumentSettings`: `split_sentences`, `encoding`, `text_column`, `join_lines`,
             `document_end`, `heading_pattern`.
 
@@ -403,7 +400,7 @@ def read_documents(
         TypeError: A setting does not exist.
     """
     text = DocumentSettings(**settings)  # here, not when the first document is requested
-    documents = filter(None, documents_of_lines(Corpus(files, text, digests).lines()))
+    documents = filter(None, documents_of_lines(Corpus(files, text).lines()))
     if not text.split_sentences:
         return documents
     return ([sentence for line in document for sentence in split_sentences(line)] for document in documents)

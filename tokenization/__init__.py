@@ -3,11 +3,10 @@
 from .bulk_encoding import BulkEncoder, encode_words
 from .commands import VocabArguments, train_vocabulary
 from .extension import Extension, count_corpus_words, extend_vocabulary, spell
-from .learning import VocabularyReport
+from .learning import VocabularyBasics, VocabularyReport, VocabularySettings
 from .tokenization_mybert import MyBertTokenizer, train_wordpiece
 from .truncation import TruncatedTexts, encode_and_truncate
 from .vocab import load_vocab, save_vocab, unknown_warning
-from .vocabulary_settings import VocabularyBasics, VocabularySettings
 
 __all__ = [
     "BulkEncoder",

@@ -7,9 +7,8 @@ from pathlib import Path
 from ..files.documents import expand_sources
 from ..files.options import Group, option
 from ..files.output import check_not_read, check_output_files, reserved, write_json
-from .learning import read_files
+from .learning import VocabularySettings, read_files
 from .tokenization_mybert import MyBertTokenizer, learn_tokenizer
-from .vocabulary_settings import VocabularySettings
 
 logger = logging.getLogger(__name__)
 

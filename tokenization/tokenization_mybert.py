@@ -12,7 +12,7 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 from ..files.checkpoint import read_json_object
 from ..files.output import write_json
 from .characters import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
-from .learning import FilesOrTexts, Texts, VocabularyReport, learn_vocabulary, read_source
+from .learning import FilesOrTexts, Texts, VocabularyReport, VocabularySettings, learn_vocabulary, read_source
 from .vocab import (
     CONTINUATION_PREFIX,
     build_model,
@@ -22,7 +22,6 @@ from .vocab import (
     looks_cased,
     save_vocab,
 )
-from .vocabulary_settings import VocabularySettings
 
 logger = logging.getLogger(__name__)
 

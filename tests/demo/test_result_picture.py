@@ -22,20 +22,20 @@ def model_dir(tmp_path_factory, tiny_model):
 
 
 def test_a_word_of_a_plain_passage_of_each_source_is_hidden(model_dir):
-    plain = [("the cat sat on the mat.", "one"), ("a dog ate bread", "two"), ("the dog sat", "two")]
+    plain = [("the cat slept on the mat.", "one"), ("a dog ate bread", "two"), ("the dog was happy", "two")]
     refused = [
-        ("the cats sat", "three"),  # not one piece
-        ("the zebra sat", "four"),  # unknown
-        ("the_cat sat", "five"),  # code
-        ("a a a", "six"),  # no word to hide
-        (" ".join(["the cat"] * 20), "seven"),  # too long
+        ("the cats slept", "three"),  # not one piece
+        ("the zebra slept", "four"),  # unknown
+        ("the_cat slept", "five"),  # code
+        ("the cat sat", "six"),  # no word of five letters to hide
+        (" ".join(["the cat slept"] * 20), "seven"),  # too long
     ]
     found = guess_hidden_words(model_dir, refused + plain, np.random.default_rng(0))
     assert len(found) == 2
     texts = {f"{hidden.before}{hidden.word}{hidden.after}" for hidden in found}
     assert plain[0][0] in texts and texts <= {text for text, _ in plain}
     for hidden in found:
-        assert len(hidden.word) > 1 and len(hidden.guesses) == 3
+        assert len(hidden.word) >= 5 and len(hidden.guesses) == 3
         shares = [share for _, share in hidden.guesses]
         assert shares == sorted(shares, reverse=True) and all(0 < share < 1 for share in shares)
     assert found == guess_hidden_words(model_dir, refused + plain, np.random.default_rng(0))
@@ -55,7 +55,7 @@ def test_the_picture_says_what_came_of_it(tmp_path, monkeypatch, is_guessed):
     path = draw_result(REPORT, LOG, [hidden], tmp_path / "result.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     texts = {text.get_text().replace("\xa0", " ").strip(): text for text in figures[0].findobj(matplotlib.text.Text)}
-    assert {"25 % of hidden\nwords right", "1,200 steps", "93 %", "56 %", "34 %"} <= texts.keys()
+    assert {"25 % of hidden\nwords right", "1,200 steps", "20 %", "93 %", "56 %", "34 %"} <= texts.keys()
     assert "It tells 3 sources of text apart" in texts and "ran 11 %" in texts
     assert (texts["Sat 52 %"].get_fontweight() == "bold") is is_guessed
     assert ("(it was: slept)" in texts) is not is_guessed

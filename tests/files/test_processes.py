@@ -16,7 +16,7 @@ from multiprocessing.context import SpawnProcess
 import pytest
 from transformers.utils import logging
 
-from mybert.files.processes import interruptible, no_warnings, only_errors, own_process, worker_processes
+from mybert.files.processes import interruptible, no_warnings, only_errors, own_process
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +125,7 @@ def test_the_signals_are_given_back():
 PARENT = """
 import os, signal, sys, time
 from contextlib import nullcontext
-from mybert.files.processes import interruptible, worker_processes
+from mybert.files.processes import interruptible, map_in_processes
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal, wherever the tests run
 
@@ -133,9 +133,9 @@ def work(_):
     os.write(1, b"%d\\n" % os.getpid())  # in one piece, which print is not
     time.sleep(float(sys.argv[1]))
 
-with nullcontext() if sys.argv[2:] else interruptible(), worker_processes(2) as pool:
+with nullcontext() if sys.argv[2:] else interruptible(), map_in_processes(work, 3) as mapped:
     try:
-        list(pool.map(work, range(2 if sys.argv[2:] else 20)))
+        list(mapped(range(2 if sys.argv[2:] else 20)))
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\\n")
 """
@@ -189,18 +189,6 @@ def test_ctrl_c_in_a_terminal_is_one_line(tmp_path, outside_of_commands):
     process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all processes
     assert process.communicate(timeout=20)[1] == "interrupted\n"
-
-
-def doubled(number):
-    return 2 * number
-
-
-def test_what_was_not_begun_is_given_up_on_an_error():
-    with pytest.raises(ValueError, match="enough"), worker_processes(1) as pool:
-        futures = [pool.submit(time.sleep, 0.1) for _ in range(100)]
-        assert pool.submit(doubled, 2) is not None
-        raise ValueError("enough")
-    assert sum(future.cancelled() for future in futures) > 90
 
 
 def test_a_process_of_its_own_keeps_its_object():

@@ -66,6 +66,9 @@ def test_a_model_has_the_scores_that_finetuning_found(tmp_path, rte, finetuned, 
     found = evaluate_model(arguments(tmp_path, rte, model=str(folder), predictions_dir=str(tmp_path / "p")))
     assert found == json.loads((tmp_path / "metrics.json").read_text())
     assert found.keys() == {"accuracy", "expected_calibration_error"} and found["accuracy"] == metrics["accuracy"]
+    rows = [{"sentence1": one, "sentence2": other, "label": label} for one, other, label in PAIRS]
+    both = evaluate_model(arguments(tmp_path, rte, model=str(folder), data={"a": rows[:4], "b": rows}, output="-"))
+    assert {name.partition("_")[2] for name in both} == found.keys() and both["b_accuracy"] == found["accuracy"]
     predictions = tmp_path / "p" / "predictions.tsv"
     assert predictions.read_bytes() == (folder / "predictions.tsv").read_bytes()
     measured = evaluate_model(arguments(tmp_path, rte, predictions=str(predictions), output="-"))

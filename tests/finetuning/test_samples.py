@@ -81,6 +81,10 @@ def test_balanced_weights_and_their_loss_are_the_reference():
     for count in (6, None):  # of the labels
         found = loss({"logits": logits}, {"labels": targets}, num_items_in_batch=count)
         assert torch.allclose(found, (single * own).sum() / 6)
+    smooth = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), targets.flatten(), weights, reduction="sum", label_smoothing=0.1
+    )
+    assert torch.allclose(TaskLoss("classes", weights, 0.1)({"logits": logits}, {"labels": targets}), smooth / 6)
     nothing = {"labels": torch.full_like(targets, -100)}  # within a very long word
     for none in (None, 0):
         assert loss({"logits": logits}, nothing, num_items_in_batch=none) == 0
