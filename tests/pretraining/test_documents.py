@@ -59,6 +59,15 @@ def test_json_lines(tmp_path):
     assert list(read_documents(tmp_path / "c.ndjson", text_column="body")) == [["One."]]
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.TSV", "a.csv.gz", "a.ndjson.gz"])
+def test_tables_are_read_by_their_column(tmp_path, name):
+    data = b'{"id": 7, "body": "One, two."}\n'
+    if "json" not in name:
+        data = b'id,body\n7,"One, two."\n' if "csv" in name else b"id\tbody\n7\tOne, two.\n"
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    assert list(read_documents(tmp_path, text_column="body")) == [["One, two."]]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -1,4 +1,3 @@
-import gzip
 import io
 import json
 import logging
@@ -75,43 +74,6 @@ def test_standard_input_and_a_single_file(text_file, tmp_path, monkeypatch):
         assert train_vocabulary(arguments).tokenize("mat") != ["[UNK]"]
 
 
-def write_table(path, rows):
-    """Write rows as a table of the format in the name; the text column is `body`."""
-    if path.suffix == ".parquet":
-        pyarrow = pytest.importorskip("pyarrow", reason="Parquet files are written with pyarrow")
-        from pyarrow import parquet
-
-        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-        return
-    separator = {"csv": ",", "tsv": "\t"}.get(path.name.split(".")[1].lower())
-    if separator:
-        text = "\n".join([separator.join(rows[0]), *(separator.join(row.values()) for row in rows)])
-    else:
-        text = "\n".join(json.dumps(row) for row in rows)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-
-
-@pytest.mark.parametrize("name", ["a.csv", "a.TSV", "a.csv.gz", "a.jsonl", "a.ndjson.gz", "a.parquet"])
-def test_a_table_is_read_by_its_column(tmp_path, name):
-    lines = TEXT.strip().split("\n")
-    (tmp_path / "plain.txt").write_text("\n".join(lines))
-    folder = tmp_path / "corpus"
-    folder.mkdir()
-    rows = [{"id": f"row{number}", "body": line, "verdict": "good"} for number, line in enumerate(lines)]
-    write_table(folder / name, rows)
-    found = {}
-    for text, flags in ((tmp_path / "plain.txt", []), (folder, ["--text_column", "body"])):
-        out = tmp_path / f"of_{text.name}"
-        common = ["--output_dir", out, "--vocab_size", 80, "--layout", "compact", "--quiet"]
-        found[text] = train_vocabulary(parse("--text", text, *common, *flags)).get_vocab()
-    plain, table = found.values()
-    assert plain == table
-    message = r"corpus/a\..* has no 'text', only 'id', 'body', 'verdict'; name it with --text_column"
-    with pytest.raises(ValueError, match=message):
-        train_vocabulary(parse("--text", folder, "--output_dir", tmp_path / "none", "--quiet"))
-    assert not (tmp_path / "none").exists()
-
-
 def test_missing_and_bad_files(tmp_path):
     out = tmp_path / "out"
     with pytest.raises(FileNotFoundError, match="There is no file or folder"):
@@ -123,6 +85,20 @@ def test_missing_and_bad_files(tmp_path):
     call = ["--text", tmp_path / "latin.txt", "--output_dir", out, "--vocab_size", 30, "--layout", "compact"]
     train_vocabulary(parse(*call, "--encoding", "latin-1", "--quiet"))
     assert (out / "vocab.txt").exists()
+
+
+def test_a_table_is_read_by_its_column(tmp_path):
+    lines = TEXT.strip().split("\n")
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    (tmp_path / "a.csv").write_text("\n".join(["id,body", *(f"7,{line}" for line in lines)]))
+    flags = ["--text_column", "body", "--vocab_size", 80, "--layout", "compact", "--quiet", "--output_dir"]
+    plain, table = (
+        train_vocabulary(parse("--text", tmp_path / f"a.{end}", *flags, tmp_path / end)) for end in ("txt", "csv")
+    )
+    assert plain.get_vocab() == table.get_vocab()
+    with pytest.raises(ValueError, match=r"a.csv has no 'text', only 'id', 'body'; name it with --text_column"):
+        train_vocabulary(parse("--text", tmp_path / "a.csv", "--output_dir", tmp_path / "none", "--quiet"))
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_failure_leaves_the_tokenizer_that_was_there(text_file, tmp_path, monkeypatch):
