@@ -67,6 +67,17 @@ def test_the_walks_of_the_page_exist(trees):
         assert last in names, f"{file} lacks {name}"
 
 
+def test_sizes_of_the_page_hold():
+    sizes = {
+        name: int(size.replace(",", ""))
+        for name, size in re.findall(r"^\| `(\w+)/` \| ([\d,]+) \|", PAGE, re.MULTILINE)
+    }
+    assert set(sizes) == set(LEVELS)
+    for name, size in sizes.items():
+        lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / name).rglob("*.py"))
+        assert lines == pytest.approx(size, rel=0.1), name
+
+
 def test_every_subpackage_has_a_level():
     names = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     assert names == set(LEVELS)
