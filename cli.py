@@ -11,17 +11,17 @@ from . import __version__
 from ._exports import register
 from .command_line import COMMANDS, Command, did_you_mean
 from .command_line.console import (
-    calm_libraries,
     drop_output,
     make_output_safe,
-    print_mistake,
+    print_error,
     say_closing,
     sentence_for_command,
+    silence_libraries,
 )
 from .files.errors import user_message
 from .files.processes import INTERRUPTED, interruptible
 
-NOBODY_READS = 141  # exit status of a command whose output pipe is closed, as in shells
+EXIT_SIGPIPE = 141  # exit status of a command whose output pipe is closed, as in shells
 _HELP = {"-h", "--help", "--help_all", "--help-all"}
 
 
@@ -34,10 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:  # `mybert -h | head -2`
         drop_output()
-        return NOBODY_READS
+        return EXIT_SIGPIPE
     except OSError as error:
         drop_output()
-        print_mistake(f"mybert: standard output cannot be written: {user_message(error)}")
+        print_error(f"mybert: standard output cannot be written: {user_message(error)}")
         return 2
     return status
 
@@ -56,7 +56,7 @@ def _run(argv: list[str]) -> int:
         return 0
     if name not in COMMANDS:
         known = f"expected one of {', '.join(commands)}."
-        print_mistake(f"mybert: unknown command {name!r}; {known}{did_you_mean(name, commands)}")
+        print_error(f"mybert: unknown command {name!r}; {known}{did_you_mean(name, commands)}")
         return 2
     return _run_command(name, *take_debug(flags))
 
@@ -73,7 +73,7 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
             return 0
         register()
         arguments = parse_flags(name, flags)
-        with calm_libraries():
+        with silence_libraries():
             if hasattr(arguments, "bf16"):  # otherwise there is no such flag to suggest
                 from .runs import suggest_bfloat16
 
@@ -90,10 +90,10 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
     except Exception as error:
         if debug or not (sentence := user_message(error)):
             raise
-        print_mistake(f"mybert {name}: {sentence_for_command(sentence, arguments_class)}")
+        print_error(f"mybert {name}: {sentence_for_command(sentence, arguments_class)}")
         return 2
     except KeyboardInterrupt:
-        print_mistake(f"mybert {name}: interrupted.")
+        print_error(f"mybert {name}: interrupted.")
         return INTERRUPTED
     return INTERRUPTED if interrupted else 0
 

@@ -33,7 +33,7 @@ _OF_NO_USE = ("'pin_memory' argument is set as true", "`is_gradient_checkpointin
 
 
 @contextmanager
-def calm_libraries() -> Iterator[None]:
+def silence_libraries() -> Iterator[None]:
     """Suppress output of other libraries that users cannot act on: loading bars, notes to developers."""
     from tqdm import tqdm
     from transformers.utils import logging as hf_logging
@@ -81,7 +81,7 @@ def _broken(line: str, width: int) -> str:
     )
 
 
-def print_mistake(sentence: str) -> None:
+def print_error(sentence: str) -> None:
     print(_fitted(sentence, sys.stderr), file=sys.stderr)
 
 

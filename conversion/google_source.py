@@ -44,7 +44,7 @@ from .tensorflow import (
 # Names that start with `._` are macOS's metadata files.
 _NEEDED = re.compile(r"(?!\._)(bert_config\.json|vocab\.txt|checkpoint|.+\.index|.+\.data-\d{5}-of-\d{5})")
 _STATE = re.compile(r'^model_checkpoint_path:\s*"([^"\n]+)"', re.MULTILINE)
-_MOST_EXPANSION = 100  # weights hardly compress; Google's archives expand by a factor below 1.2
+_MAX_EXPANSION = 100  # weights hardly compress; Google's archives expand by a factor below 1.2
 _LEAST_LIMIT = 1 << 20  # a tiny archive of a tiny model may expand more
 _BROKEN = (
     zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, NotImplementedError,
@@ -137,11 +137,11 @@ def _archive_kind(path: Path) -> Callable[[Path], Iterator[_Member]] | None:
 
 
 def _limit(compressed_size: int) -> int:
-    return max(_LEAST_LIMIT, _MOST_EXPANSION * compressed_size)
+    return max(_LEAST_LIMIT, _MAX_EXPANSION * compressed_size)
 
 
 def _expands_too_much(limit: int) -> MalformedError:
-    allowed = f"at most {_MOST_EXPANSION} times the compressed size is unpacked"
+    allowed = f"at most {_MAX_EXPANSION} times the compressed size is unpacked"
     return MalformedError(f"expands to more than {limit} bytes; {allowed}")
 
 

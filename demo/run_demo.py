@@ -33,7 +33,7 @@ CLASSES = 8  # maximum number of classes of the classifier
 TRAINING_PASSAGES, TEST_PASSAGES = 400, 100  # per source
 LONGEST = 48  # tokens of a sequence
 PASSAGE_CHARACTERS = (60, 400)
-FEWEST_DOCUMENTS = 10  # per source; a source with fewer is split into parts, so that some can be held out
+MIN_DOCUMENTS = 10  # per source; a source with fewer is split into parts, so that some can be held out
 
 # Source -> documents, each a list of sentences.
 Sources = dict[str, list[list[str]]]
@@ -216,11 +216,11 @@ def _hold_out(
 
 
 def _in_parts(documents: list[list[str]]) -> list[list[str]]:
-    if len(documents) >= FEWEST_DOCUMENTS:
+    if len(documents) >= MIN_DOCUMENTS:
         return documents
     parts = []
     for document in documents:
-        bounds = np.linspace(0, len(document), FEWEST_DOCUMENTS + 1).astype(int)
+        bounds = np.linspace(0, len(document), MIN_DOCUMENTS + 1).astype(int)
         parts += [document[begin:end] for begin, end in pairwise(bounds) if end > begin]
     return parts
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from .options import Group, Settings, option
-from .source import HUB, FileSource, GivenData, HubSplit, Source
+from .source import HUB, FileSource, HubSplit, InMemoryData, Source
 from .tables import is_table
 from .text import (
     COMPRESSED_SUFFIXES,
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 DocumentEnd = Literal["auto", "blank_line", "blank_lines", "form_feed", "file"]
 
 _WIDTHS = range(40, 201)  # columns at which text is wrapped
-_FEWEST_BREAKS = 8  # within paragraphs, needed for a guess
+_MIN_BREAKS = 8  # within paragraphs, needed for a guess
 _TOLERANCE = 0.1  # of the width: text wrapped by hand is ragged
 _SHORT = 0.2  # of the width: a line this much shorter ends a paragraph
 _WORD_HYPHEN = re.compile(r"[^\W\d_]-$")
@@ -72,7 +72,7 @@ def wrapped_at(lines: Sequence[str]) -> int | None:
         for line, following in pairwise(lines)
         if line.strip() and following.strip() and _indent(following) <= _indent(line)
     ]
-    if len(breaks) < _FEWEST_BREAKS:
+    if len(breaks) < _MIN_BREAKS:
         return None
     if sum(ends_sentence(line) for line, _ in breaks) > len(breaks) / 2:
         return None
@@ -260,13 +260,13 @@ class Corpus:
     # sentences, or a list of sentences, in which line breaks count as spaces. Null and empty documents are skipped.
     def __init__(
         self,
-        files: str | Path | GivenData | Iterable[str | Path | GivenData],
+        files: str | Path | InMemoryData | Iterable[str | Path | InMemoryData],
         settings: DocumentSettings,
         digests: dict[str, str] | None = None,  # filled with those of completely read files
     ) -> None:
-        items = [files] if isinstance(files, (str, Path, GivenData)) else list(files)
-        self._sources: dict[str, Source] = {str(item): item for item in items if isinstance(item, GivenData)}
-        for name in expand_sources(item for item in items if not isinstance(item, GivenData)):
+        items = [files] if isinstance(files, (str, Path, InMemoryData)) else list(files)
+        self._sources: dict[str, Source] = {str(item): item for item in items if isinstance(item, InMemoryData)}
+        for name in expand_sources(item for item in items if not isinstance(item, InMemoryData)):
             self._sources[name] = HubSplit.named(name) if name.startswith(HUB) else FileSource(name, digests)
         self.sources = list(self._sources)
         self._settings = settings

@@ -62,7 +62,7 @@ class Source(ABC):
         """The source of a path or of data in memory, which has the name of an argument."""
         if isinstance(data, Source):
             return data
-        return FileSource(data) if isinstance(data, (str, os.PathLike)) else GivenData(name, data)
+        return FileSource(data) if isinstance(data, (str, os.PathLike)) else InMemoryData(name, data)
 
 
 def sources_of(data: Any, name: str, in_parts: bool = True) -> list[Any]:
@@ -73,8 +73,8 @@ def sources_of(data: Any, name: str, in_parts: bool = True) -> list[Any]:
     if all(isinstance(item, (str, Path, Source)) for item in items):
         return [str(item) if isinstance(item, Path) else item for item in items]
     if isinstance(data, Mapping) and in_parts:
-        return [GivenData(name, table, str(part)) for part, table in data.items()]
-    return [GivenData(name, list(data) if isinstance(data, Iterator) else data)]
+        return [InMemoryData(name, table, str(part)) for part, table in data.items()]
+    return [InMemoryData(name, list(data) if isinstance(data, Iterator) else data)]
 
 
 def files_of(sources: Iterable[Any]) -> list[str]:
@@ -194,7 +194,7 @@ class HubSplit(Source):
 
 
 @dataclass(frozen=True, eq=False)
-class GivenData(Source):
+class InMemoryData(Source):
     """Data in memory, named after the argument through which it was given; an iterator can be read only once."""
 
     # Its pickle, which is saved with the settings in checkpoints, contains only the name.

@@ -165,7 +165,7 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
         task, data = found.task, found.read(evaluation_names(found.task, arguments.data))
         examples = {name: part.examples for name, part in data.items()}
         if arguments.report_dir:  # to fail before the model runs
-            right = {name: [task.right_prediction(example) for example in each] for name, each in examples.items()}
+            right = {name: [task.gold_prediction(example) for example in each] for name, each in examples.items()}
             _class_reports(task, right, examples)
         for part in data.values():
             for line in long_text_lines(task, len(part.examples), part.cut, part.windowed):

@@ -22,7 +22,7 @@ from ..files.text import LINE_BREAKS
 
 PAIR_SEPARATOR = " ||| "  # the last one in a line divides a pair, as in Google's extract_features.py
 _SHARE_AGAIN = 0.8  # of the parts of joined labels that occur in several
-_MOST_NAMES, _LONGEST_NAME = 12, 40  # columns in messages, and characters of a name
+_MAX_NAMES, _LONGEST_NAME = 12, 40  # columns in messages, and characters of a name
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class DataRow:
         return ValueError(f"{found}; choose which to read with {settings}.")
 
     def _columns(self) -> str:
-        shown = [repr(str(name)[:_LONGEST_NAME]) for name in islice(self.values, _MOST_NAMES)]
-        return ", ".join(shown) + (", ..." if len(self.values) > _MOST_NAMES else "")
+        shown = [repr(str(name)[:_LONGEST_NAME]) for name in islice(self.values, _MAX_NAMES)]
+        return ", ".join(shown) + (", ..." if len(self.values) > _MAX_NAMES else "")
 
     def mistake(self, what: str) -> ValueError:
         """An error that says where it was found: `what` follows "<source>, row <number>: "."""

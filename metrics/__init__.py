@@ -32,7 +32,7 @@ from .classification import (
     require_named_labels,
     spearman,
 )
-from .language_model import HiddenWords, fitting_words, hidden_words, perplexity, word_loss
+from .language_model import MaskedWords, fitting_words, masked_words, perplexity, word_loss
 from .reports import (
     ClassReport,
     class_report,
@@ -51,7 +51,7 @@ __all__ = [
     "GOOGLE_LABELS",
     "HUB_LABELS",
     "ClassReport",
-    "HiddenWords",
+    "MaskedWords",
     "accuracy",
     "best_f1_threshold",
     "calibration_bins",
@@ -71,9 +71,9 @@ __all__ = [
     "has_unnamed_labels",
     "held_out_labels",
     "held_out_temperatures",
-    "hidden_words",
     "load",
     "log_loss",
+    "masked_words",
     "matthews_correlation",
     "normalize_answer",
     "pearson",

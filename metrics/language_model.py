@@ -47,20 +47,20 @@ def perplexity(losses: ArrayLike, token_counts: ArrayLike | None = None) -> floa
 
 
 @dataclass(frozen=True)
-class HiddenWords:
+class MaskedWords:
     """A text's words and punctuation marks, and the indices of those to predict."""
 
     words: list[str]
     hidden: frozenset[int]
 
 
-def hidden_words(documents: Iterable[Sequence[str]], limit: int, seed: int = 0) -> list[HiddenWords]:
+def masked_words(documents: Iterable[Sequence[str]], limit: int, seed: int = 0) -> list[MaskedWords]:
     """Draw the words to predict from documents of words and punctuation marks, which are split into texts of 36.
 
     15 % of all positions are drawn, of which only words of letters are used; `limit` is the maximum number of texts.
     """
     generator = np.random.default_rng(seed)
-    texts: list[HiddenWords] = []
+    texts: list[MaskedWords] = []
     for words in documents:
         for begin in range(0, len(words) - _WORDS_OF_A_TEXT + 1, _WORDS_OF_A_TEXT):
             if len(texts) == limit:
@@ -69,11 +69,11 @@ def hidden_words(documents: Iterable[Sequence[str]], limit: int, seed: int = 0) 
             drawn = generator.random(len(part)) < _MASKED_SHARE
             hidden = frozenset(place for place, word in enumerate(part) if drawn[place] and word.isalpha())
             if hidden:
-                texts.append(HiddenWords(part, hidden))
+                texts.append(MaskedWords(part, hidden))
     return texts
 
 
-def fitting_words(tokenizer: PreTrainedTokenizerBase, texts: Iterable[HiddenWords]) -> list[HiddenWords]:
+def fitting_words(tokenizer: PreTrainedTokenizerBase, texts: Iterable[MaskedWords]) -> list[MaskedWords]:
     """Keep only the words to predict that fit into 64 tokens, the length at which `word_loss` truncates a text.
 
     To compare models, apply this with each of their tokenizers, so that all predict the same words.
@@ -83,12 +83,12 @@ def fitting_words(tokenizer: PreTrainedTokenizerBase, texts: Iterable[HiddenWord
         places = tokenizer(text.words, is_split_into_words=True).word_ids()
         hidden = text.hidden.difference(places[_LONGEST - 1 :])  # where truncation puts [SEP]
         if hidden:
-            found.append(HiddenWords(text.words, hidden))
+            found.append(MaskedWords(text.words, hidden))
     return found
 
 
 def word_loss(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[HiddenWords]
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[MaskedWords]
 ) -> dict[str, float]:
     """The loss of masked words, of which all pieces are masked; -log p of a word is the sum over its pieces.
 

@@ -23,8 +23,8 @@ _SIZES = (
 _FLAGS = ("is_decoder", "tie_word_embeddings", "sparse_prediction", "unpad_inputs")
 # More than any real model has, so that a broken file cannot make us spend the time and memory to build such a model.
 _LARGEST = 2**31 - 1
-_MOST_LAYERS = 10_000
-_MOST_LABELS = 10_000_000
+_MAX_LAYERS = 10_000
+_MAX_LABELS = 10_000_000
 
 # Layers, width and heads: Devlin et al. (2018) for base and large, the released miniatures (Turc et al., 2019) for the
 # others; feed-forward layers are four times as wide.
@@ -154,8 +154,8 @@ class MyBertConfig(PreTrainedConfig):
             if value is not None and not isinstance(named, torch.dtype):
                 raise ValueError(f"{name} is {value!r:.100}; expected the name of a PyTorch dtype, such as 'float32'.")
         count = others.get("num_labels")
-        if count is not None and not _is_in(count, 0, _MOST_LABELS):
-            raise ValueError(f"num_labels is {count!r:.100}; expected an integer from 0 to {_MOST_LABELS}.")
+        if count is not None and not _is_in(count, 0, _MAX_LABELS):
+            raise ValueError(f"num_labels is {count!r:.100}; expected an integer from 0 to {_MAX_LABELS}.")
         for name in ("id2label", "label2id"):
             if getattr(self, name) is not None and not isinstance(getattr(self, name), dict):
                 raise ValueError(f"{name} is {getattr(self, name)!r:.100}; expected a dictionary.")
@@ -172,7 +172,7 @@ class MyBertConfig(PreTrainedConfig):
         kinds = ("regression", "single_label_classification", "multi_label_classification")
         for name, is_right, expected in (
             *((name, lambda size: _is_in(size, 1, _LARGEST), f"an integer from 1 to {_LARGEST}") for name in _SIZES),
-            ("num_hidden_layers", lambda n: _is_in(n, 0, _MOST_LAYERS), f"an integer from 0 to {_MOST_LAYERS}"),
+            ("num_hidden_layers", lambda n: _is_in(n, 0, _MAX_LAYERS), f"an integer from 0 to {_MAX_LAYERS}"),
             ("hidden_dropout_prob", lambda p: _is_in(p, 0, 1, float), "a probability between 0 and 1"),
             ("attention_probs_dropout_prob", lambda p: _is_in(p, 0, 1, float), "a probability between 0 and 1"),
             ("classifier_dropout", lambda p: p is None or _is_in(p, 0, 1, float), "a probability between 0 and 1"),

@@ -13,7 +13,7 @@ from ..files.checkpoint import read_json_object
 from ..files.options import Group, option
 from ..files.output import write_json
 from ..files.processes import only_errors
-from ..metrics import HiddenWords, fitting_words, hidden_words, word_loss
+from ..metrics import MaskedWords, fitting_words, masked_words, word_loss
 from ..tokenization import MyBertTokenizer
 from .pretraining_arguments import PretrainingArguments
 from .run import STORE, pretrain, split_documents
@@ -81,7 +81,7 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
     adapted = MyBertTokenizer.from_pretrained(folder)
     store = TokenStore(arguments.data or Path(folder, STORE))
     _, heldout = split_documents(store.summary.documents, arguments.heldout)
-    texts = hidden_words(_words(store, heldout, adapted), _TEXTS)
+    texts = masked_words(_words(store, heldout, adapted), _TEXTS)
     old = MyBertTokenizer.from_pretrained(str(arguments.model))
     texts = fitting_words(adapted, fitting_words(old, texts))  # both can read all masked words
     if not texts:
@@ -107,7 +107,7 @@ def _words(store: TokenStore, documents: Any, tokenizer: MyBertTokenizer) -> Ite
         yield tokenizer.convert_tokens_to_string(tokenizer.convert_ids_to_tokens(kept.tolist())).split()
 
 
-def _loss(name: str, tokenizer: MyBertTokenizer, texts: list[HiddenWords]) -> dict[str, float] | None:
+def _loss(name: str, tokenizer: MyBertTokenizer, texts: list[MaskedWords]) -> dict[str, float] | None:
     """Return a model's loss on masked words; None if it has no masked-LM head."""
     with only_errors():
         model, report = AutoModelForMaskedLM.from_pretrained(

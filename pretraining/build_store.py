@@ -21,7 +21,7 @@ from ..files.documents import Corpus, DocumentSettings, expand_sources
 from ..files.options import settings_of
 from ..files.output import check_output_files, clear_folder, reserved, write_text, written_beside
 from ..files.processes import fitting_processes, map_in_processes
-from ..files.source import GivenData, is_frame, rows_of_batch, with_columns
+from ..files.source import InMemoryData, is_frame, rows_of_batch, with_columns
 from ..files.text import split_sentences
 from ..tokenization import BulkEncoder, MyBertTokenizer
 from .filtering import (
@@ -233,7 +233,7 @@ def _read(
     if settings.num_shards > 1 and settings.shard_by == "files":
         raise ValueError("shard_by is files and the documents are in memory; expected files, or shard_by documents.")
     if in_memory:
-        return Corpus(GivenData(type(documents).__name__, documents), settings).lines()
+        return Corpus(InMemoryData(type(documents).__name__, documents), settings).lines()
     return lines_of_documents(given)
 
 

@@ -32,7 +32,7 @@ REASONS = ("symbol_lines", "other_scripts", "many_tokens", "duplicates", "near_d
 _SAMPLE_CHARACTERS = 1 << 20  # at the beginning of the corpus, to determine its scripts
 _LEAST_SHARE = 0.05  # share of these letters that makes a script one of the corpus
 _PLANES = 0x20000  # number of code points; scripts other than Han are in the first two planes
-_FEWEST_WORDS = 50  # below this, a single different word may matter too much for near duplicates
+_MIN_WORDS = 50  # below this, a single different word may matter too much for near duplicates
 _RUN = 5  # length in words of the sequences that documents are compared by
 _MINIMA = 128  # in a MinHash signature; the standard error of a similarity s is sqrt(s (1 - s) / 128), 0.04 at 0.7
 _FOUND = 0.99  # share of the documents just above the threshold that must be found
@@ -377,7 +377,7 @@ class _Earlier:
     def near_copy(self, number: int, document: list[str]) -> str | None:
         """Return a message on the most similar earlier document; if none is similar enough, add this one."""
         words = _WORD.findall(" ".join(document).casefold())
-        if len(words) < _FEWEST_WORDS:
+        if len(words) < _MIN_WORDS:
             return None
         runs = {" ".join(words[start : start + _RUN]) for start in range(len(words) - _RUN + 1)}
         signature = self.empty_signature.copy()

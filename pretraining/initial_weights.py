@@ -28,7 +28,7 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 
 WINDOW = 5  # pieces to each side; the k-th has weight 1 / k
 _CONTEXTS = 8192  # the most frequent pieces are counted as neighbours: a matrix of 1 GB for 30,000 pieces
-_MOST_TOKENS = 100_000_000  # in a longer text every n-th document is counted
+_MAX_TOKENS = 100_000_000  # in a longer text every n-th document is counted
 _TOKENS_AT_A_TIME = 2_000_000
 _SMOOTHING = 0.75  # power of the contexts' frequencies
 _POWER_ITERATIONS = 4
@@ -86,7 +86,7 @@ def _chunks(store: TokenStore, documents: np.ndarray) -> Iterator[tuple[np.ndarr
     """Yield the tokens of several whole documents at a time, and the document of each token."""
     begin = store.sentence_starts[store.document_starts[documents]]
     end = store.sentence_starts[store.document_starts[documents + 1]]
-    every = -(-int((end - begin).sum()) // _MOST_TOKENS) or 1
+    every = -(-int((end - begin).sum()) // _MAX_TOKENS) or 1
     begin, end = begin[::every], end[::every]
     number = np.cumsum(end - begin) // _TOKENS_AT_A_TIME
     for part in np.unique(number):

@@ -129,7 +129,7 @@ class PretrainingArguments(
 
     group = Group.TRAINING
     command = "pretrain"
-    unheeded = RunArguments.unheeded | {
+    unsupported_arguments = RunArguments.unsupported_arguments | {
         "do_predict": "pretraining predicts nothing; mybert predict does with a fine-tuned model",
         "label_smoothing_factor": "mybert pretrain ignores it: the losses are the paper's",
         "train_sampling_strategy": "mybert pretrain ignores it: every epoch draws new examples in an order of its own",
@@ -362,7 +362,7 @@ class PretrainingArguments(
         devices = self.world_size * max(1, self.n_gpu)
         return phase.per_device_train_batch_size * devices * phase.gradient_accumulation_steps
 
-    def decisive(self) -> dict[str, Any]:
+    def result_settings(self) -> dict[str, Any]:
         """The settings that determine the result of a run, as JSON values, without the data."""
         phases = [
             [phase.objective, phase.max_length, self.batch_size(phase), phase.last_step] for phase in self.phases()

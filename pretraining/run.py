@@ -18,7 +18,7 @@ from ..files.documents import Corpus
 from ..files.options import settings_of
 from ..files.output import files_written_beside, written_beside
 from ..files.processes import only_errors
-from ..files.source import GivenData
+from ..files.source import InMemoryData
 from ..modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
 from ..runs import (
     RunFolder,
@@ -72,7 +72,7 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
         require_scikit_learn()
     digests: dict[str, str] = {}
     corpus = None
-    given = {str(text): text.recorded for text in arguments.text if isinstance(text, GivenData)}
+    given = {str(text): text.recorded for text in arguments.text if isinstance(text, InMemoryData)}
     if arguments.data:
         sources = [arguments.data]
         files = list(map(str, store_files(Path(arguments.data))))
@@ -84,7 +84,7 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
         for file in files:
             if not Path(file).is_file():
                 raise ValueError(f"{file} is a pipe, which can be read only once; give files or a token store.")
-    settings = arguments.decisive() | {"text": list(given.values()) or sources}
+    settings = arguments.result_settings() | {"text": list(given.values()) or sources}
     read = [name for name in (arguments.tokenizer, arguments.model) if name]
     prepared: dict[str, Any] = {}
 

@@ -34,7 +34,7 @@ _COPIED_AT_A_TIME = 1 << 20  # entries
 _SAFETENSORS_TYPES = {"uint16": "U16", "uint32": "U32", "int64": "I64"}
 
 
-_FEWEST_SENTENCES = 3  # of a document on average; with fewer a warning is logged
+_MIN_SENTENCES = 3  # of a document on average; with fewer a warning is logged
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class StoreSummary:
         advice = "mybert vocab learns one from the text."
         if warning := unknown_warning(self.unknown_tokens, self.tokens, advice):
             logger.warning("%s", warning)
-        if self.sentences < _FEWEST_SENTENCES * self.documents:
+        if self.sentences < _MIN_SENTENCES * self.documents:
             logger.warning(
                 "Documents have %.1f sentences on average, so most pairs of next sentence prediction are random. If "
                 "blank lines separate paragraphs, --document_end file makes each file one document; if lines hold "

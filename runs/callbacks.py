@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 TICKS = 10**9  # ticks in a whole run that is measured in time
 _COLUMNS = 80
-_FEWEST_POINTS = 20  # log entries of a run
+_MIN_POINTS = 20  # log entries of a run
 # Left out of the line; the log has them all.
 _LEFT_OUT = ("epoch", "step", "total_flos", "grad_norm", "learning_rate", "num_input_tokens_seen")
 _TOKEN_SPEED = "tokens_per_second"
@@ -202,7 +202,7 @@ class ReadableProgress(ProgressCallback):
         """Start the bar at the step from which training continues."""
         if args.logging_steps is None:
             # fewer steps in a short run, so that its curves have enough points
-            state.logging_steps = max(1, min(LOGGED_EVERY, state.max_steps // _FEWEST_POINTS))
+            state.logging_steps = max(1, min(LOGGED_EVERY, state.max_steps // _MIN_POINTS))
         self.current_step = self._first_step = state.global_step
         if state.is_world_process_zero:
             total = state.max_steps if self.budget is None else None

@@ -35,7 +35,7 @@ from ..files.options import (
     default_of,
     option,
 )
-from ..files.source import GivenData
+from ..files.source import InMemoryData
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ _PUBLISHED = "publish the finished folder with mybert push"
 _SEED = Range(f"a whole number from 0 to {2**32 - 1}", lambda value: 0 <= value < 2**32)
 _NORM = Range("at least 0", lambda value: value >= 0)
 A = TypeVar("A")
-_MOST_WORKERS = 4  # one worker masks about a million tokens per second
+_MAX_WORKERS = 4  # one worker masks about a million tokens per second
 LOGGED_EVERY = 50  # steps between log entries
 _MAY_BE_FILES = ("accelerator_config", "fsdp_config", "deepspeed")
 _OF_MODULES = ("galore", "apollo")  # optimizers for some of the layers
@@ -55,7 +55,7 @@ def fitting_workers() -> int:
     if not torch.cuda.is_available():
         return 0
     share = usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(0, min(_MOST_WORKERS, share - 1))
+    return max(0, min(_MAX_WORKERS, share - 1))
 
 
 @dataclass
@@ -127,7 +127,7 @@ class RunArguments(RecordArguments):
 
     group = Group.TRAINING
     # Settings of `TrainingArguments` that have no effect or break a run, and what to do instead.
-    unheeded = {  # an annotation would make it a field
+    unsupported_arguments = {  # an annotation would make it a field
         "resume_from_checkpoint": "a run resumes from its own last checkpoint without being told, and weights to "
         "start from are given as model",
         **dict.fromkeys(("push_to_hub", "hub_model_id", "hub_token", "hub_strategy"), _PUBLISHED),
@@ -240,15 +240,15 @@ class RunArguments(RecordArguments):
         """The settings as JSON values; data in memory as a description."""
         settings = super().to_dict()
         for name, value in settings.items():
-            if isinstance(value, GivenData):
+            if isinstance(value, InMemoryData):
                 settings[name] = str(value)
-            elif isinstance(value, list) and any(isinstance(item, GivenData) for item in value):
+            elif isinstance(value, list) and any(isinstance(item, InMemoryData) for item in value):
                 settings[name] = list(map(str, value))
         return settings
 
     def _refuse_unheeded(self) -> None:
         options = TrainingArguments.__dataclass_fields__
-        for name, instead in self.unheeded.items():
+        for name, instead in self.unsupported_arguments.items():
             if (value := getattr(self, name)) != default_of(options[name]):
                 shown = "set" if name == "hub_token" else repr(value)
                 raise ValueError(f"{name} is {shown}; {instead}.")

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 _COMPILED = "_orig_mod."  # prefix of a compiled module's weight names
-_MOST_UNREAD = 500  # steps without a check, if logs are rarer
+_MAX_UNREAD = 500  # steps without a check, if logs are rarer
 _IN_EVALUATION = {"dataloader_drop_last": False, "train_sampling_strategy": "sequential"}
 # Lists a checkpoint's files and their sizes in bytes; it is written last, so a checkpoint with it is complete.
 COMPLETE_FILE = "complete.json"
@@ -411,7 +411,7 @@ class ResumableTrainer(Trainer):
         """Keep the values that show whether a step diverged; check them now if reading is free."""
         learning_rate = self.optimizer.param_groups[0]["lr"]
         self._unread.append(_Watched(value, self.state.global_step + 1, loss, grad_norm, learning_rate))
-        if self.reads_are_free or len(self._unread) >= _MOST_UNREAD:
+        if self.reads_are_free or len(self._unread) >= _MAX_UNREAD:
             self._look_for_divergence()
 
     def _look_for_divergence(self) -> None:

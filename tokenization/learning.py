@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 
 from ..files.documents import Corpus, DocumentSettings, TextSettings
 from ..files.options import AT_LEAST_1, SHARE_ABOVE_0, Group, Range, check_options, option, settings_of
-from ..files.source import GivenData, is_frame
+from ..files.source import InMemoryData, is_frame
 from .pair_merging import Algorithm, learn_pieces
 from .vocab import (
     CONTINUATION_PREFIX,
@@ -100,7 +100,7 @@ def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: Text
     if isinstance(texts, (str, Path)):
         raise ValueError(f"texts is a single {type(texts).__name__}, expected an iterable of texts.")
     if is_frame(given := texts if source is None else source):
-        return read_files(GivenData(type(given).__name__, given), settings)
+        return read_files(InMemoryData(type(given).__name__, given), settings)
     names = [source] if isinstance(source, (str, Path)) else source
     if not isinstance(names, (list, tuple, set, frozenset)):
         return read_texts(cast(Texts, texts if source is None else source))
@@ -119,7 +119,7 @@ def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: Text
 
 def read_files(files: Any, settings: TextSettings) -> Iterator[str]:
     """Read what `Corpus` accepts, a block of whole lines at a time."""
-    if not isinstance(files, (str, Path, GivenData)):
+    if not isinstance(files, (str, Path, InMemoryData)):
         files = list(files)
         if not files:
             raise ValueError("No file is given, expected at least one.")

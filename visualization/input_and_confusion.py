@@ -38,7 +38,7 @@ _FILLS = {"token": "#fbeaa4", "segments": ("#cfe6f5", "#fbd7bd"), "position": "#
 
 # Maximum number of classes in the picture of a confusion matrix; further ones, with the fewest errors, share a row and
 # a column.
-MOST_CLASSES = 40
+MAX_CLASSES = 40
 _CELL, _MARGIN = 0.3, 1.2  # inches
 _LONGEST = 28  # characters of a class
 _DARK = 0.55  # share of the row above which a count is printed in white
@@ -186,7 +186,7 @@ def confusion_picture(
 ) -> Path:
     """Draw a confusion matrix: a row for each true class, a column for each predicted one.
 
-    A cell shows its count, and is darker the greater its share of the row. With more than `MOST_CLASSES`, the picture
+    A cell shows its count, and is darker the greater its share of the row. With more than `MAX_CLASSES`, the picture
     shows the classes with the most errors, and one row and column for all others.
 
     Args:
@@ -211,7 +211,7 @@ def confusion_picture(
         counts[place[true], place[predicted]] = count
     if not counts.sum():
         raise ValueError("The confusion matrix is empty.")
-    left_out = len(names) - MOST_CLASSES + 1 if len(names) > MOST_CLASSES else 0
+    left_out = len(names) - MAX_CLASSES + 1 if len(names) > MAX_CLASSES else 0
     if left_out:
         names, counts = _with_most_mistakes(names, counts)
     size = len(names)
@@ -255,7 +255,7 @@ def confusion_picture(
 
 def _with_most_mistakes(names: list[str], counts: np.ndarray) -> tuple[list[str], np.ndarray]:
     wrong = counts.sum(0) + counts.sum(1) - 2 * counts.diagonal()
-    kept = np.sort(np.argsort(-wrong, kind="stable")[: MOST_CLASSES - 1])
+    kept = np.sort(np.argsort(-wrong, kind="stable")[: MAX_CLASSES - 1])
     place = np.full(len(names), len(kept))
     place[kept] = np.arange(len(kept))
     smaller = np.zeros((len(kept) + 1, len(kept) + 1), dtype=np.int64)

@@ -40,7 +40,7 @@ from transformers import (
 from ...files.checkpoint import read_json_object
 from ...files.documents import Corpus, DocumentSettings
 from ...files.output import write_json
-from ...metrics import hidden_words, word_loss
+from ...metrics import masked_words, word_loss
 from ...pretraining import PretrainingArguments, pretrain, read_documents
 from ..harness import count, describe_setting, flag, heading, pretraining_settings, row, script
 
@@ -116,7 +116,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     recipe = pretraining_settings(arguments.ours.read_bytes(), arguments.ours)
     recipe |= {"text": arguments.text, "max_steps": -1, "disable_tqdm": True}
     documents = read_documents(str(arguments.heldout))
-    texts = hidden_words((re.findall(r"\w+|[^\w\s]", " ".join(lines).lower()) for lines in documents), arguments.limit)
+    texts = masked_words((re.findall(r"\w+|[^\w\s]", " ".join(lines).lower()) for lines in documents), arguments.limit)
     seconds = 60 * arguments.minutes
     output_dir: Path = arguments.output_dir
     output_dir.mkdir(parents=True, exist_ok=True)

@@ -58,7 +58,7 @@ _NUMPY_TYPES = frozenset({
     "complex64", "complex128",
 })  # fmt: skip
 _VERSION = 1
-_MOST_DIMENSIONS = 32  # numpy's limit before 2.0
+_MAX_DIMENSIONS = 32  # numpy's limit before 2.0
 _CHUNK = 1 << 24
 
 ByteOrder = Literal["little", "big"]
@@ -399,8 +399,8 @@ def _read_shape(name: str, message: Message) -> tuple[int, ...]:
     shape = tuple(dimension.integer(1) for dimension in message.messages(2))
     if message.integer(3):
         raise MalformedError(f"tensor {name!r}: its rank is unknown")
-    if len(shape) > _MOST_DIMENSIONS:
-        raise MalformedError(f"tensor {name!r}: has {len(shape)} dimensions, at most {_MOST_DIMENSIONS} are supported")
+    if len(shape) > _MAX_DIMENSIONS:
+        raise MalformedError(f"tensor {name!r}: has {len(shape)} dimensions, at most {_MAX_DIMENSIONS} are supported")
     if any(size < 0 for size in shape):
         raise MalformedError(f"tensor {name!r}: shape {shape} has a negative dimension")
     return shape

@@ -30,7 +30,7 @@ _TRAILER = 5
 _RESTART_INTERVAL = 16
 _BLOCK_SIZE = 1 << 18
 # Shared prefixes could blow a small file up. With a restart every 16 keys they expand to 16 times the block at most.
-_MOST_EXPANSION = 24
+_MAX_EXPANSION = 24
 
 
 class MalformedError(ValueError):
@@ -250,8 +250,8 @@ def _read_block(data: bytes, handle: tuple[int, int], verify: bool) -> Iterator[
         key = key[:shared] + block[position : position + unshared]
         position += unshared
         key_bytes += len(key)
-        if key_bytes > _MOST_EXPANSION * size:
-            raise _malformed(f"its keys expand to more than {_MOST_EXPANSION} times the stored size")
+        if key_bytes > _MAX_EXPANSION * size:
+            raise _malformed(f"its keys expand to more than {_MAX_EXPANSION} times the stored size")
         yield key, block[position : position + length]
         position += length
 

@@ -229,10 +229,10 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
         """Model folders that the run reads."""
         return [self.teacher, self.model, *([self.tokenizer] if self.tokenizer else [])]
 
-    def decisive(self) -> dict[str, Any]:
+    def result_settings(self) -> dict[str, Any]:
         """The settings that determine a run's result."""
         files = files_of(self.unlabelled or ())  # data in memory is recorded itself
-        return super().decisive() | {"unlabelled": files, "command": "distill"}
+        return super().result_settings() | {"unlabelled": files, "command": "distill"}
 
 
 def distill(arguments: DistillationArguments | None = None, **settings: Any) -> dict[str, Any]:

@@ -178,10 +178,10 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return (example.label,)
         return tuple(sorted(example.label)) if isinstance(example.label, frozenset) else ()
 
-    def settled(self, rows: Sequence[DataRow]) -> Self:
+    def infer_columns(self, rows: Sequence[DataRow]) -> Self:
         """The task, with pairs if the data has `text_pair`, and whichever of , ; | separates labels there."""
         if self.text_pair_column is None and self.may_read_pairs and "text_pair" in rows[0].values:
-            return replace(self, text_pair_column="text_pair").settled(rows)
+            return replace(self, text_pair_column="text_pair").infer_columns(rows)
         if self.problem != "multi_label_classification" or self.label_columns or self.label_separator:
             return self
         values = [row.values.get(self.label_column) for row in rows]
@@ -334,7 +334,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def probabilities_of(self, prediction: LabelPrediction) -> Mapping[str, float]:
         return prediction.probabilities
 
-    def adapted(self, predictions: Predictions, examples: Examples) -> Self:
+    def calibrated(self, predictions: Predictions, examples: Examples) -> Self:
         """The task with the thresholds fitted to the predictions, or the temperature if it helps held-out ones."""
         if self.problem == "single_label_classification" and len(examples) > 1:
             probabilities, references = class_probabilities(predictions, examples)
@@ -416,7 +416,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         majority = min(counts, key=lambda name: (-counts[name], name))
         return self.score([LabelPrediction(majority)] * len(examples), examples)
 
-    def right_prediction(self, example: TextExample) -> LabelPrediction:
+    def gold_prediction(self, example: TextExample) -> LabelPrediction:
         assert example.label is not None
         return LabelPrediction(example.label)
 

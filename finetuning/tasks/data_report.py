@@ -17,7 +17,7 @@ from .task import Task, TaskData, long_text_lines, sequences_of
 logger = logging.getLogger(__name__)
 
 _COLUMNS = 80
-_MOST_CLASSES, _FEWEST_CLASSES = 20, 3  # numbers of classes listed; the latter if each occurs once
+_MAX_CLASSES, _MIN_CLASSES = 20, 3  # numbers of classes listed; the latter if each occurs once
 _NUMBER = re.compile(r"-?\d+([.,]\d+)?")
 _ONE_CLASS = 0.95  # share of one class above which a warning is logged
 
@@ -56,7 +56,7 @@ def data_lines(task: Task, data: TaskData) -> list[str]:
     lines = [f"Training data: {len(examples):,} examples{sequences}."]
     counts = Counter(name for example in examples for name in task.classes_of(example))
     width = min(max([len(name) for name in counts] + [5]), 40)
-    listed = _MOST_CLASSES if counts and max(counts.values()) > 1 else _FEWEST_CLASSES
+    listed = _MAX_CLASSES if counts and max(counts.values()) > 1 else _MIN_CLASSES
     for name, count in counts.most_common(listed):
         lines.append(f"  {shortened(name, width):<{width}}  {count:>9,}  {count / counts.total():>6.1%}")
     if len(counts) > listed:

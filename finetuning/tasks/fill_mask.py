@@ -18,7 +18,7 @@ from ..data import DataRow, Labels
 from .tagging import add_sequence, tag_windows
 from .task import Objective, Task, TaskData, rounded
 
-_MOST_LISTED = 100
+_MAX_LISTED = 100
 """Number of most probable tokens kept for each mask."""
 
 
@@ -57,7 +57,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
     auto_class: ClassVar[Any] = AutoModelForMaskedLM
     pipeline: ClassVar[str] = "fill-mask"
     objective: ClassVar[Objective] = "classes"
-    most_listed: ClassVar[int | None] = _MOST_LISTED
+    most_listed: ClassVar[int | None] = _MAX_LISTED
     has_probabilities: ClassVar[bool] = False
 
     def example(self, row: DataRow, labelled: bool) -> MaskedText:
@@ -132,7 +132,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         is_mask = batch["labels"] != IGNORE_INDEX
         logits = outputs["logits"]
         logits = logits[is_mask] if logits.ndim == 3 else logits
-        found = logits.float().softmax(-1).topk(min(_MOST_LISTED, logits.shape[-1]))
+        found = logits.float().softmax(-1).topk(min(_MAX_LISTED, logits.shape[-1]))
         rows, counts = is_mask.nonzero()[:, 0], is_mask.sum(1)
         places = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
         kept = []
@@ -172,7 +172,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         ]
         return {"accuracy": accuracy([found for found, _ in pairs], [wanted for _, wanted in pairs])}
 
-    def right_prediction(self, example: MaskedText) -> FilledMasks:
+    def gold_prediction(self, example: MaskedText) -> FilledMasks:
         return FilledMasks(tuple(((word, 1.0),) for word in example.tokens or example.hidden or ()))
 
     def table(self, predictions: Predictions, examples: Examples) -> tuple[Sequence[str], list[list[str]]]:

@@ -141,7 +141,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         wanted: list[Any] = [example.label for example in examples]
         return {"accuracy": accuracy([item.choice for item in predictions], wanted)}
 
-    def right_prediction(self, example: ChoiceExample) -> ChoicePrediction:
+    def gold_prediction(self, example: ChoiceExample) -> ChoicePrediction:
         assert example.label is not None
         return ChoicePrediction(example.label)
 

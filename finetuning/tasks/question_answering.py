@@ -276,11 +276,11 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             threshold = math.inf if predictions[0].is_final else 0.0
         return squad_v2_metrics(texts, answers, odds or None, threshold)
 
-    def right_prediction(self, example: QuestionExample) -> AnswerPrediction:
+    def gold_prediction(self, example: QuestionExample) -> AnswerPrediction:
         texts = [text for _, text in example.answers or ()]
         return AnswerPrediction(texts[0] if texts else "", 0.0 if self.unanswerable else None)
 
-    def adapted(self, predictions: Predictions, examples: Examples) -> Self:
+    def calibrated(self, predictions: Predictions, examples: Examples) -> Self:
         """The task with the threshold of the best F1, unless the user set one."""
         if self.null_score_threshold is not None or not self.unanswerable:
             return self

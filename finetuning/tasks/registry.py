@@ -16,7 +16,7 @@ from transformers import PreTrainedConfig
 from ...files.checkpoint import PRETRAINING_HEAD, TASK_RECORD, Checkpoint, check_available, head_name, read_json_object
 from ...files.options import AT_LEAST_1, Group, Range, check_options, option
 from ...files.output import write_json
-from ...files.source import GivenData, HubSplit, Source
+from ...files.source import HubSplit, InMemoryData, Source
 from ...runs import started_on_cpus
 from ..data import PAIR_SEPARATOR
 from ..network.features import FeatureTaggerConfig
@@ -403,7 +403,7 @@ def evaluation_names(task: Task, sources: Any) -> dict[str, Source]:
     sources = [Source.of(source) for source in sources]
     if len(sources) <= 1:
         return dict(zip([""], sources, strict=False))
-    given = [source.part for source in sources if isinstance(source, GivenData)]
+    given = [source.part for source in sources if isinstance(source, InMemoryData)]
     if len(sources) == len(task.evaluations) and not given:
         return dict(zip(task.evaluations, sources, strict=True))
     names = given or [s.split if isinstance(s, HubSplit) else s.described.partition(".")[0] for s in sources]

@@ -358,7 +358,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         words = list(chain(*predictions)), list(chain(*wanted))
         return class_report(*words, sorted({*words[0], *words[1]}), "words")
 
-    def right_prediction(self, example: TaggedSentence) -> tuple[str, ...]:
+    def gold_prediction(self, example: TaggedSentence) -> tuple[str, ...]:
         return example.tags or ()
 
     def write_predictions(self, predictions: Predictions, examples: Examples, folder: Path, suffix: str = "") -> None:

@@ -125,7 +125,7 @@ class Task(ABC, Generic[E, P]):
     options: ClassVar[tuple[str, ...]] = ("max_length", "encoding", "text_column", "label_column")
     """The fields that a user may set."""
     fitted_fields: ClassVar[tuple[str, ...]] = ()
-    """The fields that `adapted` may set."""
+    """The fields that `calibrated` may set."""
     reads_conll: ClassVar[bool] = False
     auto_class: ClassVar[Any]
     """transformers' Auto class of the head."""
@@ -141,9 +141,9 @@ class Task(ABC, Generic[E, P]):
     # From rows to examples
 
     def read(self, source: Source) -> list[E]:
-        """Read labelled examples to be measured on, with the settings that they imply, see `settled`."""
+        """Read labelled examples to be measured on, with the settings that they imply, see `infer_columns`."""
         rows = self.rows(source, labelled=True)
-        return self.settled(rows).examples(rows, labelled=True)
+        return self.infer_columns(rows).examples(rows, labelled=True)
 
     def rows(self, source: Source, labelled: bool) -> list[DataRow]:
         """Read the rows of a file; columns may be missing in some rows."""
@@ -190,7 +190,7 @@ class Task(ABC, Generic[E, P]):
         """Whether a row of labelled data has no text, or no label."""
         return not (row.has(self.text_column) and self.has_label(row))
 
-    def settled(self, rows: Sequence[DataRow]) -> Self:
+    def infer_columns(self, rows: Sequence[DataRow]) -> Self:
         """The task, with settings inferred from labelled data; ambiguous data is an error."""
         return self
 
@@ -371,21 +371,21 @@ class Task(ABC, Generic[E, P]):
         return None
 
     @abstractmethod
-    def right_prediction(self, example: E) -> P:
+    def gold_prediction(self, example: E) -> P:
         """The correct prediction for a labelled example."""
 
     def fitted_as(self, other: Task[Any, Any]) -> Self:
         """The task, with the settings that were fitted to the predictions of another."""
         return replace(self, **{name: getattr(other, name) for name in self.fitted_fields})
 
-    def adapted(self, predictions: Sequence[P], examples: Sequence[E]) -> Self:
+    def calibrated(self, predictions: Sequence[P], examples: Sequence[E]) -> Self:
         """The task with settings fitted to predictions for validation data; by default unchanged."""
         return self
 
     def cross_fitted(self, predictions: Sequence[P], examples: Sequence[E]) -> Sequence[P]:
         """Predictions for validation data, each by settings that are fitted to the others; by default unchanged.
 
-        Unlike those of `adapted`, their metrics are not optimistic.
+        Unlike those of `calibrated`, their metrics are not optimistic.
         """
         return predictions
 

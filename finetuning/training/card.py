@@ -17,7 +17,7 @@ from ..tasks.task import Task
 from .finetuning_arguments import FinetuningArguments
 from .preparation import TaskRun
 
-EXAMPLES, _MOST_CHARACTERS = 3, 2000  # on the card, and characters of the texts of one example
+EXAMPLES, _MAX_CHARACTERS = 3, 2000  # on the card, and characters of the texts of one example
 _CLASSES = 30  # listed on the card, those with the most examples
 
 
@@ -26,7 +26,7 @@ def task_examples(
 ) -> list[Example]:
     """Run the model on a few short examples for the card; see `Task.card_examples`."""
     order = (data[place] for place in np.random.default_rng(0).permutation(len(data)))
-    short = (example for example in order if sum(map(len, task.texts_of(example))) <= _MOST_CHARACTERS)
+    short = (example for example in order if sum(map(len, task.texts_of(example))) <= _MAX_CHARACTERS)
     return task.card_examples(list(islice(short, EXAMPLES)), model_dir, model, tokenizer)
 
 

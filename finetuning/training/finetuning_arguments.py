@@ -22,7 +22,7 @@ from ...files.options import (
     option,
     settings_of,
 )
-from ...files.source import GivenData, HubSplit, Source, sources_of
+from ...files.source import HubSplit, InMemoryData, Source, sources_of
 from ...runs import EvaluationTimes, RunArguments, check_libraries, is_sharded, started_on_cpus
 from ..data import source_of
 from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
@@ -390,11 +390,11 @@ class FinetuningArguments(
         """Model folders that the run reads."""
         return [self.model]
 
-    def decisive(self) -> dict[str, Any]:
+    def result_settings(self) -> dict[str, Any]:
         """The settings that determine a run's result: an interrupted run is resumed only with the same."""
         counts = self.load_best_model_at_end or self.lr_scheduler_type in _SCHEDULED_BY_EVALUATIONS
         settings = {"command": "finetune"} | deciding(self) | (settings_of(EvaluationTimes, self) if counts else {})
         for name in self.data_settings:  # files are identified by digests
-            data = [source for source in sources_of(getattr(self, name), name) if isinstance(source, GivenData)]
+            data = [source for source in sources_of(getattr(self, name), name) if isinstance(source, InMemoryData)]
             settings |= {str(source): source.recorded for source in data}
         return settings

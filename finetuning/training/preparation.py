@@ -78,7 +78,7 @@ def read_run(
     everything: Sequence[Any] = ()
     for train in sources["train"].values():
         rows = _rows(task, train, arguments.skip_empty)
-        task = task.settled(rows)
+        task = task.infer_columns(rows)
         found["train", ""] = everything = task.training_examples(task.examples(rows, labelled=True), train)
     for name, source in sources["validation"].items():
         found["validation", name] = task.examples(_rows(task, source, arguments.skip_empty), labelled=True)
@@ -190,7 +190,7 @@ def _scores_of_folds(run: TaskRun, arguments: FinetuningArguments) -> list[dict[
 def _scores_of_right(task: Task, examples: Sequence[Any], what: str) -> dict[str, float]:
     """The scores of all-correct predictions; `what` names the data in the message."""
     try:
-        return task.score([task.right_prediction(example) for example in examples], examples)
+        return task.score([task.gold_prediction(example) for example in examples], examples)
     except ValueError as error:
         raise ValueError(f"{what} cannot be measured: {error}") from None
 

@@ -181,7 +181,7 @@ class Finetuning:
             check_batches(run, arguments)
             start = self.start(run, arguments, arguments.seed)
             files = [file for file in self.files(run) if Path(file).is_file()]
-            folder.begin(arguments.decisive(), files, arguments.folders_read())
+            folder.begin(arguments.result_settings(), files, arguments.folders_read())
             return run
 
         run = prepare_once(arguments.should_save, prepare)
@@ -301,7 +301,7 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
             _warn_of_zero(trainer)
             name, data = next(iter(parts.items()))
             # What the task fits to validation data (thresholds, temperature) is recorded in the model folder.
-            trainer.run = replace(run, task=run.task.adapted(raw[name], data.examples))
+            trainer.run = replace(run, task=run.task.calibrated(raw[name], data.examples))
             if saves:
                 write_task_record(output_dir, task_record(trainer.args.task, trainer.run.task))
         task = trainer.run.task

@@ -9,7 +9,7 @@ from tqdm import tqdm
 from transformers.utils import logging as transformers_logging
 
 from mybert import cli
-from mybert.command_line.console import calm_libraries, sentence_for_command, set_up_output
+from mybert.command_line.console import sentence_for_command, set_up_output, silence_libraries
 from mybert.finetuning import PruneArguments
 
 
@@ -52,7 +52,7 @@ def test_libraries_are_as_they_were_afterwards(noisy_command):
     begin, shown = tqdm.__init__, transformers_logging.is_progress_bar_enabled()
     assert cli.main(["noise", "--quiet"]) == 0
     assert (tqdm.__init__, transformers_logging.is_progress_bar_enabled()) == (begin, shown)
-    with pytest.raises(ZeroDivisionError), calm_libraries():
+    with pytest.raises(ZeroDivisionError), silence_libraries():
         1 / 0  # noqa: B018
     assert (tqdm.__init__, transformers_logging.is_progress_bar_enabled()) == (begin, shown)
 

@@ -145,16 +145,16 @@ def test_flags_replace_what_counts_the_same(name, kind, option, value, other, it
 
 @pytest.mark.parametrize("name", ["pretrain", "adapt", "finetune", "distill"])
 def test_records_hold_what_decides_the_result(name, teacher):
-    usual = made(name, teacher).decisive()
+    usual = made(name, teacher).result_settings()
     for each, hint in options(name):
         decides = getattr(each, "decides", None) or False
         changed = made(name, teacher)
         if each.name not in BASES[name]:
             setattr(changed, each.name, value_of(name, each, hint))
         assert (each.name in usual) is (decides is True or (decides and getattr(changed, each.name) == each.default))
-        assert (each.name in changed.decisive()) is bool(decides), each.name
+        assert (each.name in changed.result_settings()) is bool(decides), each.name
         if decides:
-            assert changed.decisive()[each.name] == getattr(changed, each.name), each.name
+            assert changed.result_settings()[each.name] == getattr(changed, each.name), each.name
 
 
 def test_rules_name_options():

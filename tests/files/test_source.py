@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mybert.files.source import GivenData, frame_rows, rows_of_batch
+from mybert.files.source import InMemoryData, frame_rows, rows_of_batch
 
 pandas = pytest.importorskip("pandas", reason="data frames are pandas'")
 
@@ -13,32 +13,32 @@ TEXTS = ["the cat", None, "a dog"]
 @pytest.mark.parametrize("dtype", ["object", "string"])
 def test_missing_texts_of_data_frames(dtype):
     frame = pandas.DataFrame({"text": pandas.Series(TEXTS, dtype=dtype), "number": [1.5, np.nan, 2]})
-    assert list(GivenData("data", frame).column("text")) == TEXTS
+    assert list(InMemoryData("data", frame).column("text")) == TEXTS
     rows = [{"text": text, "number": number} for text, number in zip(TEXTS, (1.5, None, 2.0), strict=True)]
     assert list(frame_rows(frame)) == rows
     assert rows_of_batch({name: frame[name].to_numpy() for name in frame}) == rows
 
 
 def test_a_column_whose_name_is_a_number():
-    assert list(GivenData("data", pandas.DataFrame({0: TEXTS, 1: TEXTS})).column("0")) == TEXTS
+    assert list(InMemoryData("data", pandas.DataFrame({0: TEXTS, 1: TEXTS})).column("0")) == TEXTS
 
 
 def test_columns_of_one_name_are_refused():
     frame = pandas.DataFrame([["a", "b", "c"]], columns=["text", "label", "label"])
     with pytest.raises(ValueError, match="The DataFrame has 2 columns named 'label'; expected a name for each"):
         list(frame_rows(frame))
-    assert list(GivenData("data", frame).column("text")) == ["a"]
+    assert list(InMemoryData("data", frame).column("text")) == ["a"]
 
 
 def test_arrays_in_a_data_set_are_lists():
     datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
     data = datasets.Dataset.from_dict({"text": [["the", "cat"], ["a", "dog"]]}).with_format("numpy")
-    assert list(GivenData("data", data).column("text")) == [["the", "cat"], ["a", "dog"]]
+    assert list(InMemoryData("data", data).column("text")) == [["the", "cat"], ["a", "dog"]]
 
 
 def test_a_streamed_data_set_that_does_not_know_its_columns():
     datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
-    given = GivenData("data", datasets.IterableDataset.from_generator(lambda: iter([{"text": "a", "id": 1}])))
+    given = InMemoryData("data", datasets.IterableDataset.from_generator(lambda: iter([{"text": "a", "id": 1}])))
     assert list(given.column("text")) == ["a"]
     with pytest.raises(ValueError, match=r"^data, row 1 has no 'body', only 'text', 'id'"):
         list(given.column("body"))
@@ -48,5 +48,5 @@ def test_tables_of_pyarrow():
     pyarrow = pytest.importorskip("pyarrow")
     table = pyarrow.table({"text": TEXTS, "words": [["a"], None, []]})
     rows = [{"text": text, "words": words} for text, words in zip(TEXTS, (["a"], None, []), strict=True)]
-    assert list(GivenData("data", table).rows()) == rows_of_batch(table) == rows
-    assert list(GivenData("data", table).column("text")) == TEXTS
+    assert list(InMemoryData("data", table).rows()) == rows_of_batch(table) == rows
+    assert list(InMemoryData("data", table).column("text")) == TEXTS

@@ -117,7 +117,7 @@ def test_adapted_keeps_a_temperature_only_if_it_helps_held_out_examples():
     ]
     for probability, is_kept in ((0.8, False), (0.99, True)):  # of class a; as frequent as it is, or too sure
         predictions = [LabelPrediction("a", {"a": probability, "b": 1 - probability})] * 200
-        assert (TASKS["classification"].adapted(predictions, examples).temperature != 1) == is_kept
+        assert (TASKS["classification"].calibrated(predictions, examples).temperature != 1) == is_kept
 
 
 def test_the_error_of_probabilities_is_measured_before_and_after(run, data):

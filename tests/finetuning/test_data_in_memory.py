@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import mybert
-from mybert.files.source import GivenData, frame_rows
+from mybert.files.source import InMemoryData, frame_rows
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model
 
 ROWS = [
@@ -113,7 +113,7 @@ def test_classes_of_a_data_set_have_its_names(tmp_path, tune):
     tags = datasets.Sequence(datasets.ClassLabel(names=["O", "B-X"]))
     features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "tags": tags})
     columns = {"tokens": [["a", "cat"], ["fish"]], "tags": [[0, 1], None]}
-    source = GivenData("train_file", datasets.Dataset.from_dict(columns, features=features))
+    source = InMemoryData("train_file", datasets.Dataset.from_dict(columns, features=features))
     assert [row.values["tags"] for row in TASKS["ner"].rows(source, labelled=True)] == [["O", "B-X"], None]
 
 
@@ -197,7 +197,7 @@ def test_values_of_frames_are_those_of_python():
             return iter([{"a": 1}])
 
     assert list(frame_rows(Polars())) == [{"a": 1}]
-    assert GivenData("x", frame).recorded == GivenData("y", frame.copy()).recorded
-    assert GivenData("x", frame).recorded != GivenData("x", frame[::-1]).recorded
+    assert InMemoryData("x", frame).recorded == InMemoryData("y", frame.copy()).recorded
+    assert InMemoryData("x", frame).recorded != InMemoryData("x", frame[::-1]).recorded
     row = {"question": "q", "context": "c"}
-    assert TASKS["squad"].rows(GivenData("data", [row]), labelled=False)[0].values == row
+    assert TASKS["squad"].rows(InMemoryData("data", [row]), labelled=False)[0].values == row

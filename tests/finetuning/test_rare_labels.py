@@ -126,7 +126,7 @@ def test_labels_of_validation_data_are_by_thresholds_fitted_to_the_other_texts()
     raw = [LabelPrediction(frozenset(), table) for table in tables]
     assert task.score(raw, examples)["micro_f1"] == 0.0
     assert task.score(task.cross_fitted(raw, examples), examples)["micro_f1"] == 1.0
-    fitted = task.adapted(raw, examples)
+    fitted = task.calibrated(raw, examples)
     logits = np.array([[np.log(table["a"] / (1 - table["a"]))] for table in tables])
     data = type("Data", (), {"examples": examples})
     predictions = fitted.predict(logits, data, Labels(("a", "b")[:1]))

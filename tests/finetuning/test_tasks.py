@@ -284,7 +284,7 @@ def test_several_labels(tokenizer, rows, options, tmp_path):
 def test_several_labels_where_none_holds():
     task = TASKS["multilabel"]
     examples = examples_of(task, *[{"text": "a", "labels": []}, {"text": "b", "labels": None}])
-    assert task.score(list(map(task.right_prediction, examples)), examples) == {
+    assert task.score(list(map(task.gold_prediction, examples)), examples) == {
         "accuracy": 1.0,
         "micro_f1": 0.0,
         "macro_f1": 0.0,
@@ -644,16 +644,16 @@ def test_the_threshold_of_the_best_f1_is_used_unless_one_is_set():
     task = TASKS["squad_v2"]
     examples = [QuestionExample(name, "q", "a cat", ((0, "a"),) if name == "0" else ()) for name in "01"]
     predictions = [AnswerPrediction("a", 1.5), AnswerPrediction("a", 2.5)]
-    assert task.adapted(predictions, examples).null_score_threshold == 1.5
+    assert task.calibrated(predictions, examples).null_score_threshold == 1.5
     task = replace(task, null_score_threshold=0.5)
-    assert task.adapted(predictions, examples).null_score_threshold == 0.5
-    assert TASKS["squad"].adapted(predictions, examples) is TASKS["squad"]
+    assert task.calibrated(predictions, examples).null_score_threshold == 0.5
+    assert TASKS["squad"].calibrated(predictions, examples) is TASKS["squad"]
     # If it is best to answer nothing, the official script returns 0, which keeps answers if all odds are below it.
     examples = [QuestionExample(str(number), "?", "a b", ()) for number in range(3)]
     predictions = [AnswerPrediction("b", odds) for odds in (-3.0, -1.0, -2.0)]
     scores = TASKS["squad_v2"].score(predictions, examples)
     assert (scores["f1"], scores["best_f1"], scores["best_f1_thresh"]) == (0.0, 100.0, 0.0)
-    assert TASKS["squad_v2"].adapted(predictions, examples).score(predictions, examples)["f1"] == 100.0
+    assert TASKS["squad_v2"].calibrated(predictions, examples).score(predictions, examples)["f1"] == 100.0
 
 
 def test_the_thresholds_of_labels_are_fitted_to_their_predictions():
@@ -661,7 +661,7 @@ def test_the_thresholds_of_labels_are_fitted_to_their_predictions():
     wanted = [{"a"}, {"a"}, set(), {"b"}]
     scores = [{"a": 0.3, "b": 0.1}, {"a": 0.25, "b": 0.6}, {"a": 0.05, "b": 0.2}, {"a": 0.15, "b": 0.9}]
     examples = [TextExample(("x",), frozenset(names)) for names in wanted]
-    task = task.adapted([LabelPrediction(frozenset(), {**row, "never": 0.4}) for row in scores], examples)
+    task = task.calibrated([LabelPrediction(frozenset(), {**row, "never": 0.4}) for row in scores], examples)
     # The best F1 is above 0.2 for a, 0.75 for b and 0.225 for all labels, which counts as 10 examples.
     assert task.thresholds == pytest.approx({"a": 2.65 / 12, "b": 3.0 / 11, "never": 0.225})
     task = replace(task, thresholds={"a": 0.2, "b": 0.75})

@@ -67,7 +67,7 @@ def test_long_texts(store, tokenizer, monkeypatch):
     np.testing.assert_allclose(chunks @ chunks.T, whole @ whole.T, atol=1e-4)
     assert np.array_equal(piece_statistics(store, every, size, width=size)[0], chunks)
     # In a long text every n-th document is counted.
-    monkeypatch.setattr(initial_weights, "_MOST_TOKENS", int(counts.sum()) // 2)
+    monkeypatch.setattr(initial_weights, "_MAX_TOKENS", int(counts.sum()) // 2)
     assert np.array_equal(
         piece_statistics(store, every, len(tokenizer), 8)[1],
         piece_statistics(store, every[::2], len(tokenizer), 8)[1],

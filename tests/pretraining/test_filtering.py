@@ -315,7 +315,7 @@ def test_pretraining_leaves_out_the_same(tmp_path, clean, arguments):
     assert not any(count_scripts(piece)["Cyrillic"] for piece in vocabulary)
     with pytest.raises(ValueError, match="holds a run with other settings"):
         pretrain(arguments(**settings, drop=["duplicates"]))
-    assert "drop" not in arguments(**settings).decisive()
+    assert "drop" not in arguments(**settings).result_settings()
 
 
 @pytest.mark.slow

@@ -218,9 +218,11 @@ def test_a_run_with_other_positions_is_another_run(arguments):
     pretrain(arguments(**settings, phase2_positions="repeated"))
     with pytest.raises(ValueError, match=r"phase2_positions was 'repeated', is None"):
         pretrain(arguments(**settings))
-    assert "phase2_positions" not in arguments(**settings).decisive()  # as in runs from before the setting existed
+    assert (
+        "phase2_positions" not in arguments(**settings).result_settings()
+    )  # as in runs from before the setting existed
     others = {"optim": "sgd", "optim_args": "momentum=0.9", "neftune_noise_alpha": 5.0}
-    assert others.items() <= arguments(**others).decisive().items()
+    assert others.items() <= arguments(**others).result_settings().items()
 
 
 def test_a_signal_at_the_end_of_a_phase_says_how_to_go_on(arguments, monkeypatch, caplog):

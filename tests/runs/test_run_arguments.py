@@ -18,7 +18,7 @@ from mybert.runs import RunArguments, run_arguments, suggest_bfloat16
 _READ_BY_ITSELF = {"tf32", "use_cpu", "log_level", "log_level_replica", "log_on_each_node", "ddp_backend"}
 _READ_BY_ITSELF |= {"ddp_timeout", "per_device_eval_batch_size", "gradient_checkpointing"}
 _READ_BY_ITSELF |= {"gradient_checkpointing_kwargs"}
-UNHEEDED = RunArguments.unheeded
+UNSUPPORTED = RunArguments.unsupported_arguments
 # Settings for scripts: ours reject them if they behave differently.
 _FOR_SCRIPTS = {"do_train", "do_eval", "do_predict"}
 
@@ -59,7 +59,7 @@ def test_every_setting_that_transformers_leaves_to_scripts_is_known_here():
     source = "".join(path.read_text(encoding="utf-8") for path in files)
     names = [option.name for option in fields(TrainingArguments)]
     unread = {name for name in names if not re.search(rf"args\.{name}\b|[\"']{name}[\"']", source)}
-    assert unread <= _READ_BY_ITSELF | _FOR_SCRIPTS | set(UNHEEDED)
+    assert unread <= _READ_BY_ITSELF | _FOR_SCRIPTS | set(UNSUPPORTED)
 
 
 VALUES = {
@@ -77,10 +77,10 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("name", UNHEEDED)
+@pytest.mark.parametrize("name", UNSUPPORTED)
 def test_what_nobody_heeds_is_refused(tmp_path, name):
     for make in (pretraining, lambda **settings: finetuning(tmp_path, **settings)):
-        with pytest.raises(ValueError, match=rf"^{name} is .*; {re.escape(UNHEEDED[name])}") as error:
+        with pytest.raises(ValueError, match=rf"^{name} is .*; {re.escape(UNSUPPORTED[name])}") as error:
             make(**{name: VALUES[name]})
         assert "secret" not in str(error.value)
 
@@ -170,7 +170,7 @@ def test_the_precision_that_a_launcher_asks_for_is_on_record(launcher, settings,
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launcher)
     arguments = pretraining(use_cpu=True, **settings)
     assert (arguments.bf16, arguments.fp16) == expected
-    assert (arguments.decisive()["bf16"], arguments.decisive()["fp16"]) == expected
+    assert (arguments.result_settings()["bf16"], arguments.result_settings()["fp16"]) == expected
 
 
 @pytest.mark.parametrize("features", [(), ("AMX",)])

@@ -104,7 +104,7 @@ def test_on_an_accelerator_divergence_is_seen_before_anything_is_logged_or_saved
 def test_on_an_accelerator_divergence_is_seen_at_the_end_and_every_few_hundred_steps(tmp_path, monkeypatch):
     settings = {"logging_steps": 100, "save_steps": 100}
     for most, seen_at in ((500, 10), (4, 7)):
-        monkeypatch.setattr(trainer_module, "_MOST_UNREAD", most)
+        monkeypatch.setattr(trainer_module, "_MAX_UNREAD", most)
         trainer = make_trainer(tmp_path, Line(spoilt_from=6), kind=FarTrainer, **settings)
         with pytest.raises(DivergedError, match="diverged at step 6"):
             trainer.train()

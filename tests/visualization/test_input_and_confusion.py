@@ -5,7 +5,7 @@ from matplotlib.image import imread
 
 from mybert.visualization import InputPicture, confusion_picture, input_picture
 from mybert.visualization import input_and_confusion as drawing
-from mybert.visualization.input_and_confusion import MOST_CLASSES, _with_most_mistakes
+from mybert.visualization.input_and_confusion import MAX_CLASSES, _with_most_mistakes
 
 HOSTILE = ["</b><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "&amp;&", "\"'", "{{title}}", "\\1"]
 
@@ -93,7 +93,7 @@ def test_of_many_classes_those_with_most_mistakes_are_shown(tmp_path):
     counts[70, 3] = 9
     counts[5, 6] = 1
     names, smaller = _with_most_mistakes([str(n) for n in range(100)], counts)
-    assert len(names) == MOST_CLASSES and names[-1] == "(all others)" and {"70", "3", "5", "6"} <= set(names)
+    assert len(names) == MAX_CLASSES and names[-1] == "(all others)" and {"70", "3", "5", "6"} <= set(names)
     assert names[:-1] == sorted(names[:-1], key=int)
     assert smaller.sum() == counts.sum() and smaller[names.index("70"), names.index("3")] == 9
     confusion = {(f"class {row}", f"class {column}"): int(counts[row, column]) for row, column in np.argwhere(counts)}

@@ -6,18 +6,18 @@ import pytest
 import torch
 
 from mybert import MyBertTokenizer
-from mybert.metrics import HiddenWords, fitting_words, hidden_words, word_loss
+from mybert.metrics import MaskedWords, fitting_words, masked_words, word_loss
 
 TEXTS = [
-    HiddenWords("the cat sat on the mat".split(), frozenset({1, 5})),
-    HiddenWords("a dog ate the bread .".split(), frozenset({4})),
+    MaskedWords("the cat sat on the mat".split(), frozenset({1, 5})),
+    MaskedWords("a dog ate the bread .".split(), frozenset({4})),
 ]
 
 
 def test_words_are_drawn_from_letters_and_twice_the_same():
     documents = ["the cat , in 1999 , sat on it .".split() * 40, ["short"]]
-    texts = hidden_words(iter(documents), 5)
-    assert len(texts) == 5 and texts == hidden_words(documents, 5) != hidden_words(documents, 5, seed=1)
+    texts = masked_words(iter(documents), 5)
+    assert len(texts) == 5 and texts == masked_words(documents, 5) != masked_words(documents, 5, seed=1)
     assert {len(text.words) for text in texts} == {36}
     asked = [text.words[place] for text in texts for place in text.hidden]
     assert set(asked) <= {"the", "cat", "in", "sat", "on", "it"}
@@ -52,11 +52,11 @@ def test_models_of_two_tokenizers_are_asked_for_what_both_read_whole(tokenizer, 
         vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(p + c for c in "abcdehmnorstu" for p in ("", "##"))]
     )
     words = "the cat sat on the mat and".split() * 5 + ["bread"]
-    text = HiddenWords(words, frozenset(range(36)))
+    text = MaskedWords(words, frozenset(range(36)))
     (coarse,), (fine,) = (fitting_words(each, [text]) for each in (tokenizer, letters))
     assert coarse == text
     assert fine.hidden == set(range(21))  # three times 20 letters; for the next "the" two of 62 places are left
-    assert fitting_words(letters, [HiddenWords(words, frozenset({35}))]) == []
+    assert fitting_words(letters, [MaskedWords(words, frozenset({35}))]) == []
     model = heads("ForMaskedLM").model(vocab_size=len(letters), max_position_embeddings=64)
     assert word_loss(model, letters, [text]) == word_loss(model, letters, [fine])
     assert word_loss(model, letters, [text])["words"] == 21
@@ -64,4 +64,4 @@ def test_models_of_two_tokenizers_are_asked_for_what_both_read_whole(tokenizer, 
 
 def test_without_words_there_is_no_loss(tokenizer):
     with pytest.raises(ValueError, match="no hidden words"):
-        word_loss(torch.nn.Identity(), tokenizer, hidden_words([["short"]], 3))
+        word_loss(torch.nn.Identity(), tokenizer, masked_words([["short"]], 3))
