@@ -217,10 +217,11 @@ class MyBertConfig(PreTrainedConfig):
         return self.hidden_size // self.num_attention_heads if self.head_dim is None else self.head_dim
 
     def to_dict(self) -> dict[str, Any]:
-        """As in transformers, but without `head_dim` if it is None."""
+        """As in transformers, but without the defaults of fields that make a model other than transformers' BERT."""
         fields = super().to_dict()
-        if self.head_dim is None:
-            fields.pop("head_dim", None)
+        for name, default in (("head_dim", None), ("classifier_pooling", "cls")):
+            if fields.get(name) == default:
+                fields.pop(name, None)
         return fields
 
     @classmethod

@@ -44,7 +44,8 @@ class MyBertForSequenceClassification(_MyBertWithClassifier):
     """
 
     def __init__(self, config: MyBertConfig) -> None:
-        super().__init__(config, config.num_labels, add_pooling_layer=config.classifier_pooling != "mean")
+        is_mean = getattr(config, "classifier_pooling", "cls") == "mean"  # a BertConfig is rejected by `MyBertModel`
+        super().__init__(config, config.num_labels, add_pooling_layer=not is_mean)
 
     @can_return_tuple
     def forward(

@@ -61,7 +61,6 @@ class NetworkChanges:
         None,
         "What a classifier or regression of texts reads: the first token through the pooler, or the mean of all "
         "tokens. Default: the model's own, or what its sentence-transformers files say.",
-        excludes="keep_model_type",
     )
     dropout: float | None = option(
         None, "Dropout of hidden states and attention, in [0, 1]. Default: the model's own, or 0.1 if new.", SHARE
@@ -73,7 +72,9 @@ class NetworkChanges:
         idle_with=ALL_BUT_HEAD_FROZEN,
         excludes="reinitialize_layers",
     )
-    keep_model_type: bool = option(False, "Train a bert checkpoint with transformers' own class, not with MyBERT.")
+    keep_model_type: bool = option(
+        False, "Train a bert checkpoint with transformers' own class, not with MyBERT.", excludes="pooling=mean"
+    )
 
 
 def load_with_head(
@@ -125,12 +126,12 @@ def _starting_config(
                 "hidden_dropout_prob; set its dropout in its config.json."
             )
         fields |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), changes.dropout)
-    if changes.pooling is not None and not has_pooling(before):
-        raise ValueError(
-            f"pooling is {changes.pooling!r} and {name} of type {before.model_type}, whose classifiers have no such "
-            "choice; expected a bert or mybert."
-        )
-    if changes.pooling is not None:
+    if _pools_otherwise(before, changes):
+        if not has_pooling(before):
+            raise ValueError(
+                f"pooling is {changes.pooling!r} and {name} of type {before.model_type}, whose classifiers have no "
+                "such choice; expected a bert or mybert."
+            )
         fields["classifier_pooling"] = changes.pooling
     if changes.bilstm:
         if before.model_type not in ("bert", "mybert", MyBertBiLstmConfig.model_type):

@@ -20,8 +20,8 @@ OWN_WORDS |= {"num_processes", "model_size"}
 OWN_DEFAULTS = {"learning_rate", "max_length", "per_device_train_batch_size", "save_total_limit", "text_column"}
 OWN_DEFAULTS |= {"features", "layout", "lower_case", "strip_accents", "vocab_size"}
 # A token store or files of task data; a kind of model, or one of the heads of attention; a layer of attention, counted
-# from 0, or an index of hidden states.
-TWO_MEANINGS = {"data", "head", "layer"}
+# from 0, or an index of hidden states; what a classifier reads, or the vector of a text.
+TWO_MEANINGS = {"data", "head", "layer", "pooling"}
 
 
 def own_fields(name):
