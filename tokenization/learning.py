@@ -73,7 +73,7 @@ class VocabularySettings(VocabularyBasics, TextSettings):
     )
     min_frequency: int = option(2, "Pairs that occur less often are not merged.", AT_LEAST_1)
     validation_split: float = option(
-        0.0, "Share of the lines to put aside for the report, 0 to 0.5; their content says which.", UP_TO_HALF
+        0.0, "Fraction of the lines held out for the report, 0 to 0.5, chosen by their hash.", UP_TO_HALF
     )
     num_processes: int | None = option(
         None, "Processes that count words; by default one per core.", AT_LEAST_1, group=Group.READING

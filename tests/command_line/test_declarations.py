@@ -25,7 +25,8 @@ BASES = {
     "predict": {"model": "owner/name", "data": ["t.tsv"]},
     "prune": {"model": "owner/name", "data": ["t.tsv"]},
     "features": {"model": "owner/name", "text": ["t.txt"], "output": "f.jsonl"},
-    "attention": {"model": "m", "text": ["a"]},
+    "convert onnx": {"model": "m", "output_dir": "o"},
+    "attention": {"model": "m", "sentences": ["a"]},
     "completion": {"shell": "bash"},
 }
 KINDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
