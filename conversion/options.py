@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ..files.options import Group, option
+from ..files.options import Group, Settings, option
 from ..metrics import GOOGLE_LABELS
 
 
 @dataclass(kw_only=True)
-class OutputOptions:
+class OutputOptions(Settings):
     """What happens to existing output."""
 
     group = Group.INPUT
