@@ -32,7 +32,7 @@ class AttentionArguments(Settings):
         "2020); input: tokens, segments, positions and mask.",
         group=Group.PICTURE,
     )
-    layer: int | None = option(
+    attention_layer: int | None = option(
         None, "Layer, counted from 0: for .png only this one, for .html the first to show.", group=Group.PICTURE
     )
     attention_head: int | None = option(
@@ -48,7 +48,7 @@ def draw_attention(arguments: AttentionArguments) -> Path:
     path = picture_path(arguments.output)
     if not 1 <= len(arguments.sentences) <= 2:
         raise ValueError(f"There are {len(arguments.sentences)} texts; expected one, or the two of a pair.")
-    if arguments.view == "input" and (arguments.layer is not None or arguments.attention_head is not None):
+    if arguments.view == "input" and (arguments.attention_layer is not None or arguments.attention_head is not None):
         raise ValueError("The view input shows what goes into the model: it has no layer and no head to choose.")
     with reserved(path, overwrite=arguments.overwrite):
         Checkpoint(arguments.model).check()
@@ -59,7 +59,7 @@ def draw_attention(arguments: AttentionArguments) -> Path:
         else:
             model = _load(AutoModel, arguments.model, use_safetensors=True)
             attention = attention_map(model, tokenizer, text, text_pair)
-            attention.save(path, arguments.layer, arguments.attention_head, arguments.view)
+            attention.save(path, arguments.attention_layer, arguments.attention_head, arguments.view)
     return path
 
 

@@ -282,7 +282,7 @@ def test_command_writes_the_page_and_leaves_what_is_there(page_of, tmp_path, mod
     assert main(arguments) == 2
     assert f"{path} exists; name another place or pass --overwrite." in capsys.readouterr().err
     assert path.read_text() == "mine"
-    assert not main([*arguments, "--layer", "2", "--attention_head", "1", "--overwrite"])
+    assert not main([*arguments, "--attention_layer", "2", "--attention_head", "1", "--overwrite"])
     data = data_of(page_of(path.read_text(encoding="utf-8")))
     assert data["tokens"] == ["[CLS]", "the", "cat", "sat", "[SEP]", "it", "was", "happy", "[SEP]"]
     assert data["segments"] == [0] * 5 + [1] * 4
@@ -303,8 +303,8 @@ def test_command_writes_each_view(tmp_path, model_dir):
     ("change", "error", "message"),
     [
         ({"output": "page.txt"}, ValueError, "must end in .html"),
-        ({"layer": 9}, ValueError, "layer is 9"),
-        ({"view": "input", "layer": 1}, ValueError, "no layer and no head to choose"),
+        ({"attention_layer": 9}, ValueError, "layer is 9"),
+        ({"view": "input", "attention_layer": 1}, ValueError, "no layer and no head to choose"),
         ({"sentences": ["the " * 30]}, ValueError, "32 tokens"),
         ({"sentences": ["a", "b", "c"]}, ValueError, "There are 3 texts; expected one, or the two of a pair"),
         ({"output": "a\nb.html"}, ValueError, "has a line break"),
