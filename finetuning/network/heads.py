@@ -41,9 +41,10 @@ _QUERY_KEY_VALUE = (
 )
 
 
-# Rules of options: where only a tagger on frozen features is trained, or little more than a head.
+# Rules of options: where only a tagger on frozen features is trained, or only a head, or little more than a head.
 ONLY_TAGGER = "approach=features"
-ALL_BUT_HEAD_FROZEN = f"{ONLY_TAGGER} lora peft_config"
+ENCODER_FROZEN = f"{ONLY_TAGGER} approach=linear_probe"
+ALL_BUT_HEAD_FROZEN = f"{ENCODER_FROZEN} lora peft_config"
 
 
 @dataclass
@@ -54,22 +55,25 @@ class NetworkChanges:
     bilstm: bool = option(
         False,
         "Put a BiLSTM on top of the encoder (paper, section 5.1).",
-        idle_with=ALL_BUT_HEAD_FROZEN,
+        idle_with=f"{ALL_BUT_HEAD_FROZEN} approach=auto",
         excludes="keep_model_type",
     )
     pooling: Literal["cls", "mean"] | None = option(
         None,
         "What a classifier or regression of texts reads: the first token through the pooler, or the mean of all "
-        "tokens. Default: the model's own, or what its sentence-transformers files say.",
+        "tokens. Default: the model's own, or what its sentence-transformers files say; mean for a linear probe.",
     )
     dropout: float | None = option(
-        None, "Dropout of hidden states and attention, in [0, 1]. Default: the model's own, or 0.1 if new.", SHARE
+        None,
+        "Dropout of hidden states and attention, in [0, 1]. Default: the model's own, or 0.1 if new.",
+        SHARE,
+        idle_with=ENCODER_FROZEN,
     )
     new_head: bool = option(False, "Start with a new head even if the model has been fine-tuned.")
     from_scratch: bool = option(
         False,
         "Start from random weights (to see what pretraining is worth).",
-        idle_with=ALL_BUT_HEAD_FROZEN,
+        idle_with=f"{ALL_BUT_HEAD_FROZEN} approach=auto",
         excludes="reinitialize_layers",
     )
     keep_model_type: bool = option(
