@@ -281,7 +281,7 @@ class _Prediction:
             for values in chain.from_iterable(map(json.loads, lines)):
                 _refuse_breaks(values, output)
         columns = list(dict.fromkeys(chain.from_iterable(kept)))
-        head = PartHead(digest, columns, found.cut - cut, found.windowed - windowed, found.labels - labels.copy())
+        head = PartHead(digest, columns, found.cut - cut, found.windowed - windowed, found.labels - labels)
         write_lines(file, [json.dumps(head), *lines])
         return head
 
