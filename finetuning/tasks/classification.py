@@ -40,6 +40,7 @@ from ...metrics import (
     log_loss,
     pearson_spearman,
     require_named_labels,
+    selective_accuracy,
     several_labels_report,
     with_temperature,
 )
@@ -118,10 +119,13 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     # temperature, which divides a single-label task's logits, fitted to the validation data.
     thresholds: Mapping[str, float] = field(default_factory=dict)
     temperature: float = 1.0
+    # For single-label tasks, the (calibrated) probability below which new data gets no label.
+    confidence_threshold: float = 0.0
 
     options: ClassVar[tuple[str, ...]] = (
         *Task.options,
         *("text_pair_column", "label_columns", "label_separator", "window_pooling", "doc_stride"),
+        "confidence_threshold",
     )
     fitted_fields: ClassVar[Mapping[str, Any]] = {"thresholds": fmean, "temperature": geometric_mean}
     auto_class: ClassVar[Any] = AutoModelForSequenceClassification
@@ -134,6 +138,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             raise ValueError("label_columns are for the task multilabel; this one has a label_column.")
         if self.label_separator and (self.label_columns or self.problem != "multi_label_classification"):
             raise ValueError("label_separator is for the task multilabel with a label_column.")
+        if self.confidence_threshold and self.problem != "single_label_classification":
+            raise ValueError("confidence_threshold is for tasks with one class per text; leave it out.")
         if self.doc_stride is not None and self.window_pooling is None:
             raise ValueError("doc_stride is set without window_pooling (mean or max); without windows, texts are cut.")
         check_stride(self.doc_stride, self.max_length)
@@ -321,19 +327,26 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def answer(
         self, prediction: LabelPrediction, example: TextExample, top_k: int
     ) -> tuple[dict[str, Any], list[Any]]:
-        """Label and probability, several labels with theirs, or the predicted value as `score`."""
+        """Label (None if it is uncertain) and probability, several labels with theirs, or the value as `score`."""
         label, table = prediction.label, prediction.probabilities
         if isinstance(label, float):
             return {"score": rounded(label)}, []
         ranked = sorted(table, key=lambda name: -table[name])
         best = [{"label": name, "score": rounded(table[name])} for name in ranked[:top_k]]
         if isinstance(label, str):
-            return {"label": label, "score": rounded(table[label])}, best
+            is_certain = table[label] >= self.confidence_threshold
+            return {"label": label if is_certain else None, "score": rounded(table[label])}, best
         held = [name for name in ranked if name in label]
         return {"label": held, "score": [rounded(table[name]) for name in held]}, best
 
     def probabilities_of(self, prediction: LabelPrediction) -> Mapping[str, float]:
         return prediction.probabilities
+
+    def counted_labels(self, answer: Mapping[str, Any]) -> Sequence[str]:
+        if self.problem == "regression":
+            return ()
+        label = answer["label"]
+        return label if label and isinstance(label, list) else (label or "",)
 
     def calibrated(self, predictions: Predictions, examples: Examples) -> Self:
         """The task with the thresholds fitted to the predictions, or the temperature if it helps held-out ones."""
@@ -390,13 +403,16 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def calibration(
         self, predictions: Predictions, examples: Examples, fitted_to_them: bool = False
     ) -> dict[str, float]:
-        """The calibration error of the most probable class, for single-label tasks."""
+        """The calibration error of the most probable class, and coverage, for single-label tasks."""
         if self.problem != "single_label_classification" or len(examples) < 2 or not predictions[0].probabilities:
             return {}
         probabilities, references = class_probabilities(predictions, examples)
         if fitted_to_them:
             probabilities = held_out_temperatures(probabilities, references)
-        return {"expected_calibration_error": expected_calibration_error(probabilities, references)}
+        found = {"expected_calibration_error": expected_calibration_error(probabilities, references)}
+        if self.confidence_threshold:
+            found |= selective_accuracy(probabilities, references, self.confidence_threshold)
+        return found
 
     def report_by_class(self, predictions: Predictions, examples: Examples) -> ClassReport | None:
         """The report by class or label; None for regression."""

@@ -9,7 +9,7 @@ The feature-based approach tags by a BiLSTM on the hidden states of a frozen enc
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain, pairwise
@@ -174,6 +174,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     objective: ClassVar[Objective] = "classes"
     has_classes: ClassVar[bool] = True
     reads_conll: ClassVar[bool] = True
+    labels_rows: ClassVar[bool] = False
     most_listed: ClassVar[int | None] = 1
     has_probabilities: ClassVar[bool] = False
 
@@ -334,6 +335,10 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             answer |= {"label": tags, "score": scores}
             answers.append(answer | ({"entities": _entities(example, tags, scores)} if of_entities else {}))
         return answers
+
+    def counted_labels(self, answer: Mapping[str, Any]) -> Sequence[str]:
+        """The labels of the entities, or of the words if tags are not of entities."""
+        return [entity["label"] for entity in answer["entities"]] if "entities" in answer else answer["label"]
 
     def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         """Precision, recall and F1 of entities, as in conlleval, and the accuracy of tags; for other tags macro F1."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -52,6 +53,8 @@ PLACE_COLUMNS = ("source", "row")
 
 Objective = Literal["classes", "labels", "value", "span"]
 """One of several classes, any number of labels, a number, or the start and end of an answer."""
+
+_SHOWN_LABELS = 10  # in the summary of predictions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +151,7 @@ class Task(ABC, Generic[E, P]):
     most_listed: ClassVar[int | None] = None
     """Maximum number of answers in `best`; None for the number of classes."""
     has_probabilities: ClassVar[bool] = True  # whether answers can include the probability of every class
+    labels_rows: ClassVar[bool] = True  # whether labels are of rows, so that a summary has their fractions
     table_ending: ClassVar[str] = ".tsv"  # of the table of predictions
 
     # From rows to examples
@@ -357,6 +361,10 @@ class Task(ABC, Generic[E, P]):
         """The answer for an example, and the `top_k` best ones, see `answers`."""
         raise NotImplementedError
 
+    def counted_labels(self, answer: Mapping[str, Any]) -> Sequence[str]:
+        """The labels that a summary of answers counts in one of `answers`, "" for none; by default nothing."""
+        return ()
+
     def probabilities_of(self, prediction: P) -> Mapping[str, float]:
         """The probability of each class in a prediction, if the task has them."""
         raise NotImplementedError
@@ -368,8 +376,9 @@ class Task(ABC, Generic[E, P]):
     def calibration(
         self, predictions: Sequence[P], examples: Sequence[E], fitted_to_them: bool = False
     ) -> dict[str, float]:
-        """The `expected_calibration_error` of predictions; empty without label probabilities.
+        """The `expected_calibration_error` of predictions, and metrics of a `confidence_threshold`, if there is one.
 
+        It is empty without label probabilities.
         With `fitted_to_them`, raw predictions are calibrated by cross-fitting, each part by the others.
         """
         return {}
@@ -494,6 +503,18 @@ def _tokens(row: dict[str, Any]) -> int:
 def sequences_of(ids: Sequence[Any]) -> list[Any]:
     """The sequences in a value of `TaskData.inputs`: itself, or those of several choices."""
     return list(ids) if len(ids) and isinstance(ids[0], (list, tuple)) else [ids]
+
+
+def label_count_line(task: Task, counts: Counter[str], rows: int) -> str:
+    """How often each label was predicted in so many rows, the most frequent ones first; "" if none was counted."""
+    shown = counts.most_common(_SHOWN_LABELS)
+    parts = [
+        f"{name or 'no label'} {count:,}{f' ({count / rows:.1%})' if task.labels_rows else ''}"
+        for name, count in shown
+    ]
+    if others := counts.total() - sum(count for _, count in shown):
+        parts.append(f"others {others:,}")
+    return f"Labels: {', '.join(parts)}." if parts else ""
 
 
 def long_text_lines(task: Task, examples: int, cut: int, windowed: int) -> list[str]:

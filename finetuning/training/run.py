@@ -143,6 +143,7 @@ class Finetuning:
         log_on_main_process(arguments)
         self.check()
         arguments.choose_learning_rate()
+        arguments.choose_pooling()
         with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
             run, model = self._prepare(folder)
             start: StartingModel | None = model
