@@ -29,8 +29,9 @@ _MARKED_UP_TO = 30  # evaluations, each with a dot
 _LEAST_SPAN, _LEAST_SHARE = 0.2, 0.1  # of an axis: of its greatest value, and of shares
 _KEYS = ("training", "evaluation", "training before smoothing")
 _LINE: dict[str, Any] = {"linewidth": 1.6, "markersize": 4, "clip_on": False, "solid_joinstyle": "round"}
+_SAME_SHARE = 0.02  # least difference between shares of masked tokens that is named
 _MAJORITY = "eval_nsp_majority"  # share of the more frequent answer among held-out pairs
-_NOT_PLOTTED = {"step", "epoch", "total_flos", "num_input_tokens_seen", "nsp_majority"}
+_NOT_PLOTTED = {"step", "epoch", "total_flos", "num_input_tokens_seen", "nsp_majority", "mlm_share"}
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ def training_curves(
     figure = new_figure(columns * _PANEL_WIDTH, height)
     last_step = max(steps[-1] for steps, _ in curves.values())
     majority = float(curves[_MAJORITY][1][-1]) if _MAJORITY in curves else None
+    shares = _different_shares(curves)
     axes = figure.subplots(rows, columns, squeeze=False)
     # One column each for losses, accuracies and the optimizer's state.
     for position, ax in enumerate(axes.T.flat):
@@ -107,7 +109,7 @@ def training_curves(
             ax.set_visible(False)
             continue
         panel = panels[position]
-        _draw_panel(ax, panel, curves.get(panel.key), curves.get(f"eval_{panel.key}"), last_step, majority)
+        _draw_panel(ax, panel, curves.get(panel.key), curves.get(f"eval_{panel.key}"), last_step, majority, shares)
         if position % rows == rows - 1 or position == len(panels) - 1:
             ax.set_xlabel("optimizer step", fontsize=8, color=QUIET_COLOUR)
     lines = {line.get_label(): line for ax in axes.flat for line in ax.lines}
@@ -206,6 +208,17 @@ def _panels(curves: Mapping[str, Any]) -> list[_Panel]:
     return lines or panels
 
 
+def _different_shares(curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> str:
+    """The shares of tokens that were masked in training, first and last, and in evaluation, if they differ."""
+    if not {"mlm_share", "eval_mlm_share"} <= curves.keys():
+        return ""
+    (_, training), (_, evaluation) = curves["mlm_share"], curves["eval_mlm_share"]
+    if max(abs(training[[0, -1]] - evaluation[-1])) < _SAME_SHARE:
+        return ""
+    said = dict.fromkeys(f"{100 * share:.0f}" for share in training[[0, -1]])
+    return f"{'–'.join(said)} %, evaluation {100 * evaluation[-1]:.0f} %"
+
+
 def _draw_panel(
     ax: Axes,
     panel: _Panel,
@@ -213,6 +226,7 @@ def _draw_panel(
     evaluation: tuple[np.ndarray, np.ndarray] | None,
     last_step: int,
     majority: float | None,
+    shares: str,
 ) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
@@ -258,8 +272,8 @@ def _draw_panel(
     looks: dict[str, Any] = {"fontsize": 10, "fontweight": "bold", "color": TEXT_COLOUR, "parse_math": False}
     ax.set_title(panel.title, loc="left", pad=16, **looks)
     unit = panel.unit
-    if training is not None and evaluation is not None and panel.key.startswith("mlm"):
-        unit += "; masked shares may differ"
+    if shares and panel.key.startswith("mlm"):
+        unit += f" ({shares})"
     ax.annotate(
         unit, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", fontsize=8,
         color=QUIET_COLOUR,
