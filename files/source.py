@@ -21,8 +21,9 @@ from .tables import (
     read_table,
     refuse_doubled,
     until_filled,
+    value_at,
 )
-from .text import JSON_SUFFIXES, STDIN, content_suffix, new_digest, open_text
+from .text import JSON_SUFFIXES, SPREADSHEET_SUFFIX, STDIN, content_suffix, new_digest, open_text
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +45,11 @@ class Source(ABC):
     def column(self, name: str, encoding: str = "utf-8") -> Iterator[Any]:
         """Read one column row by row, as text for a corpus; None for missing values."""
         for number, row in enumerate(self.rows(Reading(column=name, encoding=encoding)), start=1):
-            if name not in row:
-                raise ValueError(f"{self.where(number)} {lacks_column(name, row)}")
-            yield row[name]
+            try:
+                value = value_at(row, name)
+            except KeyError:
+                raise ValueError(f"{self.where(number)} {lacks_column(name, row)}") from None
+            yield value
 
     def where(self, number: int) -> str:
         """The place of a row of `column`, counted from 1, for error messages."""
@@ -56,6 +59,11 @@ class Source(ABC):
     def described(self) -> str:
         """A description for the model's card."""
         return str(self)
+
+    @property
+    def first_row(self) -> int:
+        """The number of the first row: 2 in a spreadsheet, which shows the header as row 1."""
+        return 1
 
     @staticmethod
     def of(data: Any, name: str = "data") -> "Source":
@@ -96,8 +104,13 @@ class FileSource(Source):
     def described(self) -> str:
         return Path(self.path).name
 
+    @property
+    def first_row(self) -> int:
+        return 2 if content_suffix(self.path) == SPREADSHEET_SUFFIX else 1
+
     def where(self, number: int) -> str:
-        return f"{self}, {'line' if content_suffix(self.path) in JSON_SUFFIXES else 'row'} {number}"
+        kind = "line" if content_suffix(self.path) in JSON_SUFFIXES else "row"
+        return f"{self}, {kind} {number - 1 + self.first_row}"
 
     def lines(self, encoding: str = "utf-8") -> Iterator[str]:
         """Read line by line, see `open_text`."""

@@ -157,12 +157,12 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
     examples: dict[str, Sequence[Any]]  # by the name of the data
     predictions: dict[str, Sequence[Any]]
     if arguments.predictions:
-        examples = {"": task.read(Source.of(arguments.data[0]))}
+        examples = {"": task.read(Source.of(arguments.data[0]), arguments.skip_empty)}
         predictions = {"": task.read_predictions(Path(arguments.predictions), examples[""])}
         metrics = task.score(predictions[""], examples[""])
     else:
         found = load_finetuned_model(task, arguments.checkpoint, state.device, arguments.dtype)
-        task, data = found.task, found.read(evaluation_names(found.task, arguments.data))
+        task, data = found.task, found.read(evaluation_names(found.task, arguments.data), arguments.skip_empty)
         examples = {name: part.examples for name, part in data.items()}
         if arguments.report_dir:  # to fail before the model runs
             right = {name: [task.gold_prediction(example) for example in each] for name, each in examples.items()}

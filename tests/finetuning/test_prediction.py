@@ -88,7 +88,7 @@ def test_predict_every_kind_of_data_answers_as_the_pipeline(tmp_path, models, te
 def test_predict_every_kind_of_output_has_the_columns_of_the_data(tmp_path, models, texts, expected, name):
     rows = [{"sentence": text, "label": f"mine {n}", "note": [n]} for n, text in enumerate(texts)]
     found = mybert.predict(models / "sst2", rows, output=tmp_path / name, probabilities=True)
-    assert found == {"rows": 30, "cut": 0, "windowed": 0}
+    assert found == {"rows": 30, "cut": 0, "windowed": 0, "empty": 0}
     written = read_rows(tmp_path / name)
     assert [row["sentence"] for row in written] == texts
     assert [row["label"] for row in written] == [f"mine {n}" for n in range(30)]
@@ -343,7 +343,7 @@ def test_predict_bert_folder_without_a_record(tmp_path, tiny_model, texts):
 def test_predict_long_texts_are_counted(tmp_path, models, caplog):
     texts = ["the cat", "the cat " * 20, "a dog " * 30]
     found = mybert.predict(models / "sst2", texts, output=tmp_path / "o.csv")
-    assert found == {"rows": 3, "cut": 2, "windowed": 0}
+    assert found == {"rows": 3, "cut": 2, "windowed": 0, "empty": 0}
     assert "2 of 3 texts" in caplog.text and "--window_pooling" in caplog.text
 
 
@@ -423,7 +423,7 @@ def test_predict_resumed_call_counts_the_long_texts_of_all(tmp_path, models, kil
     data, output = tmp_path / "t.txt", tmp_path / "o.jsonl"
     data.write_text("\n".join(["the cat " * 20, *["the cat"] * 4, "a dog " * 30, "a dog " * 30]))
     killer.kill(1, models / "sst2", data, output=output)
-    assert mybert.predict(models / "sst2", data, output=output) == {"rows": 7, "cut": 3, "windowed": 0}
+    assert mybert.predict(models / "sst2", data, output=output) == {"rows": 7, "cut": 3, "windowed": 0, "empty": 0}
     assert killer.written == [0, 1] and "3 of 7 texts" in caplog.text
 
 
