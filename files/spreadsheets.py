@@ -47,7 +47,8 @@ def read_sheet(path: str) -> Iterator[list[Any]]:
         sheets = {sheet.title: sheet for sheet in book.worksheets if name or sheet.sheet_state == "visible"}
         name = name or next(iter(sheets), "")
         if name not in sheets:
-            raise ValueError(f"{file} has no {name!r}, only {', '.join(map(repr, sheets))}; expected one of its sheets.")
+            known = ", ".join(map(repr, sheets))
+            raise ValueError(f"{file} has no {name!r}, only {known}; expected one of its sheets.")
         if path == file and len(sheets) > 1:
             others = ", ".join(f"{file}:{other}" for other in list(sheets)[1:4])
             logger.info("%s: the sheet %r is read; others are %s.", file, name, others)

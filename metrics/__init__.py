@@ -13,6 +13,7 @@ from .calibration import (
     held_out_labels,
     held_out_temperatures,
     log_loss,
+    selective_accuracy,
     with_temperature,
 )
 from .classification import (
@@ -80,6 +81,7 @@ __all__ = [
     "pearson_spearman",
     "perplexity",
     "require_named_labels",
+    "selective_accuracy",
     "several_labels_report",
     "spearman",
     "squad_answers",

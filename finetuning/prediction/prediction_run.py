@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
@@ -21,14 +22,15 @@ from ...files.errors import refuse_address
 from ...files.options import Group, deciding, option
 from ...files.output import PARTIAL, check_not_read, check_output_files, locked, write_lines, written_beside
 from ...files.processes import leave_standard_output
+from ...files.source import is_data_frame
 from ...files.spreadsheets import MAX_ROWS, fits_cell, openpyxl_for, write_sheet
 from ...files.tables import USUAL_STYLE, CsvStyle, json_line, separated_line, style_of
 from ...files.text import LINE_BREAKS, SPREADSHEET_SUFFIX, STDIN, new_digest, open_text
 from ...runs import RunFolder, prepare_once
 from ..data import DataRow, new_name, rows_of
 from ..tasks.registry import TASK_OPTIONS, task_record
-from ..tasks.task import long_text_lines
-from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
+from ..tasks.task import label_count_line, long_text_lines
+from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings, with_answers
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +78,7 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
 
     Task, columns and lengths are stored in the model. Data is a file or a list of paths; a list, other iterable or
     `torch.utils.data.Dataset` of texts, pairs of texts, lists of words (for tagging) or dictionaries; a
-    `pandas.DataFrame`; or a `datasets.Dataset`.
+    `datasets.Dataset`; or a data frame: a DataFrame of pandas or polars, or a `pyarrow.Table`.
     `text_column` and `text_pair_column` name columns with other names.
 
     Args:
@@ -87,9 +89,11 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
 
     Returns:
         With `output`, the result of `predict_files`. Otherwise a dictionary for each row, in the data's order: `label`
-        and `score` (regression: `score`; multi-label: lists of both; tagging: lists with one of each for every word,
-        and `entities`; questions: `answer`, `score`, `start`, `end`; choices: also `answer`); with `top_k` above 1
-        also `best`, with `probabilities` also `probability_<class>`. A list, or an iterator if `data` is one.
+        (None below `confidence_threshold`) and `score` (regression: `score`; multi-label: lists of both; tagging:
+        lists with one of each for every word, and `entities`; questions: `answer`, `score`, `start`, `end`; choices:
+        also `answer`); with `top_k` above 1 also `best`, with `probabilities` also `probability_<class>`. A list, or
+        an iterator if `data` is one. For a data frame, a data frame of the same kind: its index and columns
+        (`keep_columns`), followed by these.
 
     Raises:
         ValueError: If the model has no head for a task, or the data does not fit it.
@@ -100,10 +104,13 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
     if isinstance(data, str) and data != STDIN and not _is_there(data):
         refuse_address(data)
         raise FileNotFoundError(f"There is no file {data[:60]!r}; a text is given in a list: [text].")
+    prediction = _Prediction(arguments)
     if output is not None:
-        return _Prediction(arguments).write()
-    answers = (answer for _, answer in _Prediction(arguments).rows())
-    return answers if isinstance(data, Iterator) else list(answers)
+        return prediction.write()
+    answers = (answer for _, answer in prediction.rows())
+    if isinstance(data, Iterator):
+        return answers
+    return with_answers(data, prediction.columns, list(answers)) if is_data_frame(data) else list(answers)
 
 
 def _is_there(name: str) -> bool:
@@ -145,7 +152,8 @@ class PartHead(NamedTuple):
     columns: Sequence[str]  # those of the data that its rows keep
     cut: int  # truncated texts
     windowed: int  # texts read in windows
-    empty: int = 0  # rows without a text
+    empty: int  # rows without a text
+    labels: Mapping[str, int]  # how often each was predicted
 
 
 class _Prediction:
@@ -162,6 +170,7 @@ class _Prediction:
         if first is None:
             raise ValueError("The data holds no rows.")
         self.predictor.settle(first)
+        self.columns = list(self.predictor.kept(first))
         remaining = chain([first], rows)
         self.parts: Iterator[list[DataRow]] = iter(lambda: list(islice(remaining, ROWS_OF_A_PART)), [])
 
@@ -175,13 +184,16 @@ class _Prediction:
                 yield from zip(rows, found.answers(rows), strict=True)
                 progress.update(len(rows))
                 count += len(rows)
-        self._say(count, found.cut, found.windowed, found.empty)
+        self._summarize(found.labels, count, found.cut, found.windowed, found.empty)
 
-    def _say(self, rows: int, cut: int, windowed: int, empty: int) -> None:
+    def _summarize(self, labels: Counter[str], rows: int, cut: int, windowed: int, empty: int) -> None:
+        """Log how many texts were too long or missing, and how often each label was predicted."""
         for line in long_text_lines(self.predictor.task, rows, cut, windowed):
             logger.warning("%s", line)
         if empty:
             logger.warning("%s of %s rows have no text, so their answers are empty.", f"{empty:,}", f"{rows:,}")
+        if line := label_count_line(self.predictor.task, labels, rows):
+            logger.info("%s", line)
 
     def _progress(self) -> Any:
         data = self.arguments.data
@@ -210,11 +222,12 @@ class _Prediction:
                 raise
             heads = gather_object(heads)  # of all processes
             counts = {name: sum(getattr(head, name) for head in heads) for name in ("cut", "windowed", "empty")}
+            labels = sum((Counter(head.labels) for head in heads), Counter[str]())
             if self.state.is_main_process:
                 like = str(arguments.data[0]) if self.can_resume else STDIN
                 merge_parts(folder.path, heads, output, style_of(like, self.predictor.task.encoding))
-                self._say(rows, **counts)
                 logger.info("%s: %s rows.", output, f"{rows:,}")
+                self._summarize(labels, rows, **counts)
         return {"rows": rows, **counts}
 
     def _begin(self, folder: RunFolder, output: Path) -> None:
@@ -268,7 +281,7 @@ class _Prediction:
     def _write_part(self, file: Path, rows: Sequence[DataRow], digest: str, output: Path) -> PartHead:
         """Predict a part and write it, kept columns and prediction of each row, completely or not at all."""
         found = self.predictor
-        cut, windowed, empty = found.cut, found.windowed, found.empty
+        cut, windowed, empty, labels = found.cut, found.windowed, found.empty, found.labels.copy()
         answers = found.answers(rows)
         kept = [found.kept(row) for row in rows]
         lines = [f"[{json_line(values)}, {json_line(answer)}]" for values, answer in zip(kept, answers, strict=True)]
@@ -276,7 +289,8 @@ class _Prediction:
             for values in chain.from_iterable(map(json.loads, lines)):
                 _check_cells(values, output, *limits)
         columns = list(dict.fromkeys(chain.from_iterable(kept)))
-        head = PartHead(digest, columns, found.cut - cut, found.windowed - windowed, found.empty - empty)
+        counts = found.cut - cut, found.windowed - windowed, found.empty - empty, found.labels - labels
+        head = PartHead(digest, columns, *counts)
         write_lines(file, [json.dumps(head), *lines])
         return head
 

@@ -48,7 +48,7 @@ def write_finetuning_card(
                 f"{plain_text(part.source.described)}, {len(part.examples):,} examples" for part in run.parts
             ),
             hyperparameters=_hyperparameters(arguments, run.task),
-            seeds=[arguments.seed + number for number in range(arguments.seeds)],
+            seeds=[arguments.seed + number for number in range(arguments.num_seeds)],
             wall_time=seconds,
             **describe_environment(),
         ),
@@ -101,6 +101,7 @@ def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, An
     transfer = {
         "adapter": ("LoRA, rank 8 on query and value" if arguments.lora else None)
         or (arguments.peft_config and Path(arguments.peft_config).name),
+        "pooling": arguments.pooling,
         "frozen": arguments.freeze or (arguments.freeze_layers if arguments.freeze_layers >= 0 else None),
         "head first, epochs": arguments.train_head_first or None,
         "gradual unfreezing, epochs a layer": arguments.gradual_unfreezing or None,
