@@ -60,10 +60,8 @@ class Source(ABC):
         """A description for the model's card."""
         return str(self)
 
-    @property
-    def first_row(self) -> int:
-        """The number of the first row: 2 in a spreadsheet, which shows the header as row 1."""
-        return 1
+    first_row = 1
+    """The number of the first row: 2 in a spreadsheet, whose header is row 1."""
 
     @staticmethod
     def of(data: Any, name: str = "data") -> "Source":
@@ -95,6 +93,7 @@ class FileSource(Source):
 
     def __init__(self, path: str | os.PathLike[str], digests: dict[str, str] | None = None) -> None:
         self.path = os.fspath(path)
+        self.first_row = 2 if content_suffix(self.path) == SPREADSHEET_SUFFIX else 1
         self._digests = digests  # gets that of the file when it has been read completely; not for Parquet
 
     def __str__(self) -> str:
@@ -103,10 +102,6 @@ class FileSource(Source):
     @property
     def described(self) -> str:
         return Path(self.path).name
-
-    @property
-    def first_row(self) -> int:
-        return 2 if content_suffix(self.path) == SPREADSHEET_SUFFIX else 1
 
     def where(self, number: int) -> str:
         kind = "line" if content_suffix(self.path) in JSON_SUFFIXES else "row"

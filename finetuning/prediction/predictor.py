@@ -232,14 +232,11 @@ class Predictor:
         given = [item.name for item in fields(TaskArguments) if getattr(self.settings, item.name) is not None]
         task = task_for_columns(self.task, first, given)
         check_columns([first], task.columns(labelled=False))
-        if not self._is_skipped(task, first):
+        if not self.settings.skip_empty or task.has_text(first):
             task.new_examples([first])
         for name in self.settings.keep_columns or ():
             first.value(name)
         self.task, self._is_settled = task, True
-
-    def _is_skipped(self, task: Task, row: DataRow) -> bool:
-        return self.settings.skip_empty and not task.has_text(row)
 
     def load(self) -> FinetunedModel:
         """The model, loaded on first access; from then on its record determines the task."""
@@ -252,7 +249,7 @@ class Predictor:
     def answers(self, rows: Sequence[DataRow]) -> list[dict[str, Any]]:
         """Predictions for one or more rows, tokenized and sorted by length together; of skipped ones, all are None."""
         found, settings = self.load(), self.settings
-        skipped = [self._is_skipped(found.task, row) for row in rows]
+        skipped = [settings.skip_empty and not found.task.has_text(row) for row in rows]
         if any(skipped):
             self.empty += sum(skipped)
             asked = list(compress(rows, (not skip for skip in skipped)))

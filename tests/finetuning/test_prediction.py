@@ -615,7 +615,7 @@ def test_predict_never_replaces_silently(tmp_path, models, texts):
         ("squad", ["a"], {"window_pooling": "max"}, r"window_pooling is not a setting of the task squad"),
         ("sst2", ["a"], {"max_length": 65}, r"max_length is 65; .* at most 64"),
         ("sst2", ["a"], {"task": "ner"}, r"has no head for this task"),
-        ("sst2", ["a"], {"output": "o.xlsx"}, r"output is 'o.xlsx'; expected .* .jsonl, .csv, .tsv"),
+        ("sst2", ["a"], {"output": "o.xls"}, r"output is 'o.xls'; expected .* .jsonl, .csv, .tsv"),
         ("sst2", [{"sentence": "a\tb"}], {"output": "o.tsv"}, r"'a\\tb' as sentence has a tab"),
         ("sst2", "a fine film", {}, r"no file 'a fine .*: \[text\]"),
         ("sst2", "a fine film " * 100, {}, r"no file 'a fine .*: \[text\]"),
