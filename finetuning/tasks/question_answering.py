@@ -271,14 +271,29 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         if not self.unanswerable:
             return squad_metrics(texts, answers)
         odds = {example.id: prediction.null_odds for example, prediction in pairs if prediction.null_odds is not None}
-        threshold = self.null_score_threshold
-        if threshold is None:
-            threshold = math.inf if predictions[0].is_final else 0.0
-        return squad_v2_metrics(texts, answers, odds or None, threshold)
+        return squad_v2_metrics(texts, answers, odds or None, self._threshold(predictions[0]))
+
+    def score_of_one(self, prediction: AnswerPrediction, example: QuestionExample) -> dict[str, float]:
+        """Exact match and F1 in percent; 0 without a prediction."""
+        if prediction.text is None:
+            return {"exact_match": 0.0, "f1": 0.0}
+        found = self.score([prediction], [example])
+        return {name: value for name, value in found.items() if "best_" not in name and not name.endswith("total")}
 
     def gold_prediction(self, example: QuestionExample) -> AnswerPrediction:
         texts = [text for _, text in example.answers or ()]
         return AnswerPrediction(texts[0] if texts else "", 0.0 if self.unanswerable else None)
+
+    def as_text(self, prediction: AnswerPrediction) -> str:
+        """The answer; empty for none."""
+        is_null = prediction.null_odds is not None and prediction.null_odds > self._threshold(prediction)
+        return "" if is_null else prediction.text or ""
+
+    def _threshold(self, prediction: AnswerPrediction) -> float:
+        """The odds of no answer above which it is predicted, which final answers exceed only if the user set one."""
+        if self.null_score_threshold is not None:
+            return self.null_score_threshold
+        return math.inf if prediction.is_final else 0.0
 
     def calibrated(self, predictions: Predictions, examples: Examples) -> Self:
         """The task with the threshold of the best F1, unless the user set one."""
@@ -294,12 +309,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def write_predictions(self, predictions: Predictions, examples: Examples, folder: Path, suffix: str = "") -> None:
         """Write `predictions.json`, `nbest_predictions.json` and, if there may be no answer, `null_odds.json`."""
         pairs = list(zip(examples, predictions, strict=True))
-        threshold = self.null_score_threshold or 0.0
-        texts = {
-            example.id: "" if item.null_odds is not None and item.null_odds > threshold else item.text
-            for example, item in pairs
-        }
-        write_json(folder / f"predictions{suffix}.json", texts)
+        write_json(folder / f"predictions{suffix}.json", {example.id: self.as_text(item) for example, item in pairs})
         fields = ("text", "probability", "start_logit", "end_logit")
         nbest = {
             example.id: [{name: getattr(answer, name) for name in fields} for answer in item.best]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset
 from transformers import (
@@ -29,7 +30,7 @@ from ...files.checkpoint import Checkpoint
 from ...files.source import FileSource, Source
 from ...files.tables import write_separated
 from ...hub_card import Example, PipelineCall, run_pipelines
-from ...metrics import ClassReport
+from ...metrics import ClassReport, WeightedMetrics, weighted_mean
 from ...pipelines.batching import run_sorted
 from ..data import (
     LABEL_ARGUMENTS,
@@ -353,6 +354,17 @@ class Task(ABC, Generic[E, P]):
     def score(self, predictions: Sequence[P], examples: Sequence[E]) -> dict[str, float]:
         """Metrics of predictions for labelled examples."""
 
+    def weighted_metrics(self, predictions: Sequence[P], examples: Sequence[E]) -> WeightedMetrics:
+        """The metrics of `score` for resamples of the examples; by default the means of those of each example."""
+        scores = [self.score_of_one(*pair) for pair in zip(predictions, examples, strict=True)]
+        names = dict.fromkeys(name for row in scores for name in row)
+        columns = {name: [row.get(name, np.nan) for row in scores] for name in names}
+        return lambda weights: {name: weighted_mean(values, weights) for name, values in columns.items()}
+
+    def score_of_one(self, prediction: P, example: E) -> dict[str, float]:
+        """The metrics of one example that are means over the examples."""
+        return self.score([prediction], [example])
+
     def calibration(
         self, predictions: Sequence[P], examples: Sequence[E], fitted_to_them: bool = False
     ) -> dict[str, float]:
@@ -373,6 +385,10 @@ class Task(ABC, Generic[E, P]):
     @abstractmethod
     def gold_prediction(self, example: E) -> P:
         """The correct prediction for a labelled example."""
+
+    @abstractmethod
+    def as_text(self, prediction: P) -> str:
+        """What is predicted, in one line."""
 
     def fitted_as(self, other: Task[Any, Any]) -> Self:
         """The task, with the settings that were fitted to the predictions of another."""

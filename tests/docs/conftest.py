@@ -42,6 +42,7 @@ MODELS = {
     "bert-base-uncased": (BertForPreTraining, TWO),
     "all-MiniLM-L6-v2": (BertForPreTraining, TWO),
     "my-rte": (MyBertForSequenceClassification, ["entailment", "not_entailment"]),
+    "my-rte-small": (MyBertForSequenceClassification, ["entailment", "not_entailment"]),
     "my-sst2": (MyBertForSequenceClassification, ["0", "1"]),
     "my-stsb": (MyBertForSequenceClassification, ["value"]),
     "my-mrpc": (MyBertForSequenceClassification, ["0", "1"]),
