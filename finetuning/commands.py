@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 
 from ..files.checkpoint import COMPANIONS, Checkpoint, check_available
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
-from ..files.options import AT_LEAST_1, Group, check_options, option
+from ..files.options import AT_LEAST_1, Group, Range, check_number, check_options, option
 from ..files.output import check_can_be_folder, check_not_read, check_output_files, output_to, write_json
 from ..files.processes import leave_standard_output
 from ..files.source import Source, files_of, sources_of
@@ -27,6 +27,7 @@ from ..tokenization.characters import replace_lone_surrogates
 from .data import PAIR_SEPARATOR
 from .network.features import (
     FEATURES,
+    Features,
     SentenceSettings,
     combine,
     hidden_states,
@@ -248,18 +249,40 @@ class FeaturesArguments(SourceSettings):
         "sentence-transformers files say (default: one vector per token).",
         group=Group.SEQUENCES,
     )
+    layer: int | None = option(
+        None,
+        "Hidden states of one layer: 0 is the embeddings, 1 the lowest layer; -1 the last layer, -2 the one below.",
+        group=Group.FEATURES,
+        excludes="features weights",
+    )
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
         Checkpoint(self.model).check(ask_hub=False)
         check_options(self)
-        self.features = self.features or ("last" if self.pooling else "concat_last_four")
-        if self.features not in FEATURES:
-            raise ValueError(f"features is {self.features!r}; expected one of {', '.join(FEATURES)}.")
+        if self.layer is None:
+            self.features = self.features or ("last" if self.pooling else "concat_last_four")
+            if self.features not in FEATURES:
+                raise ValueError(f"features is {self.features!r}; expected one of {', '.join(FEATURES)}.")
         if Path(self.output).suffix.lower() not in (".jsonl", ".safetensors"):
             raise ValueError(f"output is {self.output!r}; expected a name that ends in .jsonl or .safetensors.")
-        if self.weights and FEATURES[self.features].combination != "weighted":
+        if self.weights and self.features and FEATURES[self.features].combination != "weighted":
             raise ValueError(f"weights are given, but {self.features} is not a weighted sum.")
+
+
+def _chosen_features(arguments: FeaturesArguments) -> tuple[str, Features]:
+    """The features of the settings, and their name; a ValueError if the model has no such layer."""
+    if arguments.features:
+        return arguments.features, FEATURES[arguments.features]
+    assert arguments.layer is not None
+    depth = Checkpoint(arguments.model).config.num_hidden_layers
+    limits = Range(
+        f"-{depth + 1} to {depth}: {arguments.model} has the embeddings (0) and {depth} layers",
+        lambda value: -depth - 1 <= value <= depth,
+    )
+    check_number("layer", arguments.layer, limits)
+    layer = arguments.layer % (depth + 1)
+    return f"layer {layer}", Features(layer, layer + 1)
 
 
 def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
@@ -288,6 +311,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     _check_outputs([arguments.output], arguments.text, arguments.overwrite)
     reading = DocumentSettings(encoding=arguments.encoding, text_column=arguments.text_column)
     check_available(arguments.model)
+    chosen = _chosen_features(arguments)
     texts = list(map(replace_lone_surrogates, Corpus(arguments.text, reading).texts()))
     if not texts:
         raise ValueError(f"There is no text in {', '.join(arguments.text)}.")
@@ -301,13 +325,10 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     longest = min(longest_sequence(encoder.config) or 512, tokenizer.model_max_length)
     max_length = arguments.max_length or min(settings.max_length or longest, longest)
     check_max_length(max_length, arguments.model, encoder.config)
-    assert arguments.features
-    features = FEATURES[arguments.features]
+    name, features = chosen
     states = features.states(encoder.config.num_hidden_layers)
     if arguments.weights and len(arguments.weights) != len(states):
-        raise ValueError(
-            f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {arguments.features}."
-        )
+        raise ValueError(f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {name}.")
     pairs = (settings.text(line).rsplit(PAIR_SEPARATOR, 1) for line in texts)
     encodings = [encode_and_truncate(tokenizer, [pair], max_length, return_offsets_mapping=True) for pair in pairs]
     cut = sum(encoding.cut for encoding in encodings)
@@ -323,16 +344,16 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         vectors = (settings.vector(row) for row in rows)
         if output.suffix.lower() == ".jsonl":
             values: Iterator[Any]
-            name, values = "tokens", token_features(encodings, tokenizer, rows)
+            key, values = "tokens", token_features(encodings, tokenizer, rows)
             if arguments.pooling:
-                name, values = "features", (rounded_values(vector, 7) for vector in vectors)
+                key, values = "features", (rounded_values(vector, 7) for vector in vectors)
             with path.open("w", encoding="utf-8") as file:
                 for index, (text, value) in enumerate(zip(texts, values, strict=True)):
-                    file.write(json_line({"index": index, "text": text, name: value}) + "\n")
+                    file.write(json_line({"index": index, "text": text, key: value}) + "\n")
         else:
             pooled = {"pooling": settings.pooling} if arguments.pooling else {}
             tensors = {"features": np.stack(list(vectors))} if pooled else token_tensors(encodings, rows)
-            save_file(tensors, path, {"model": arguments.model, "features": arguments.features} | pooled)
+            save_file(tensors, path, {"model": arguments.model, "features": name} | pooled)
     size = combine(torch.zeros(len(states), encoder.config.hidden_size), features).numel()
     tokens = sum(len(encoding.sides[0]) for encoding in encodings)
     logger.info("%s: %d texts, %d tokens, %d features each.", output, len(texts), tokens, size)

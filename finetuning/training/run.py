@@ -262,7 +262,7 @@ class Finetuning:
             _save(model, weights, run.tokenizer, output_dir)
         training.metrics = measure_run(trainer, output_dir)
         is_as_saved = not (arguments.bf16_full_eval or arguments.fp16_full_eval or trainer.is_fsdp_enabled)
-        if arguments.seeds == 1 and not arguments.folds and is_as_saved:
+        if arguments.num_seeds == 1 and not arguments.folds and is_as_saved:
             training.model = trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
         training.seconds = None if checkpoint else trained_for  # earlier calls took some of the steps
         training.interrupted = interrupt.interrupted
@@ -396,9 +396,9 @@ def planned_trainings(run: TaskRun, arguments: FinetuningArguments, output_dir: 
         ]
         whole = partial(_on_all_examples, run, [fold.folder for fold in folds])
         return [*folds, Training("all examples", output_dir / "all_examples", arguments.seed, whole)]
-    if arguments.seeds == 1:
+    if arguments.num_seeds == 1:
         return [Training("", output_dir, arguments.seed, lambda: run)]
-    seeds = [arguments.seed + number for number in range(arguments.seeds)]
+    seeds = [arguments.seed + number for number in range(arguments.num_seeds)]
     return [Training(f"seed {seed}", output_dir / f"seed_{seed}", seed, lambda: run) for seed in seeds]
 
 
