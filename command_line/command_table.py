@@ -235,7 +235,7 @@ COMMANDS = {
         closing=Closing("{result}"),
     ),
     "curves": Command(
-        "draw the training curves of a run's folder",
+        "draw the training curves of a run's folder, or of several runs over each other",
         ".visualization.commands",
         "draw_run",
         "pretrained",

@@ -72,7 +72,7 @@ class CompareArguments(FinetunedModelArguments):
             raise ValueError("task is not set; expected the task of the two files of predictions.")
         # The settings of each model, and of a file those of its task, which is the other one's.
         sides = [None if Path(name).is_file() else self._of(name, self.task) for name in self.models]
-        task = next((side.task_name for side in sides if side), self.task)
+        task = next((side.task_name for side in sides if side), self.task) if None in sides else None
         self.sides = [side or self._of(None, task) for side in sides]
 
     def _of(self, model: str | None, task: str | None) -> FinetunedModelArguments:
