@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 WEIGHTS_FILE = "model.safetensors"
 TASK_RECORD = "finetuned_for"  # the field of a configuration that records the task of `finetune`
 # Configuration fields about the fine-tuned head; they are dropped for a model with another head.
-FIELDS_OF_A_HEAD = ("id2label", "label2id", "num_labels", "problem_type", TASK_RECORD)
+FIELDS_OF_A_HEAD = ("id2label", "label2id", "num_labels", "problem_type", "classifier_pooling", TASK_RECORD)
 PRETRAINING_HEAD = "PreTraining"
 _HEAD = re.compile("For([A-Z].*)")  # not the "Former" of RoFormer
 _INDEX = f"{WEIGHTS_FILE}.index.json"

@@ -21,7 +21,6 @@ from ..files.output import check_can_be_folder, check_not_read, check_output_fil
 from ..files.processes import leave_standard_output
 from ..files.source import Source, files_of, sources_of
 from ..files.tables import json_line
-from ..metrics import ClassReport
 from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
 from .data import PAIR_SEPARATOR
@@ -38,7 +37,7 @@ from .network.features import (
     token_tensors,
 )
 from .network.heads import check_max_length, longest_sequence
-from .prediction.predictor import PREDICTION_FILES, REPORT_FILES, load_finetuned_model, write_class_report
+from .prediction.predictor import PREDICTION_FILES, REPORT_FILES, load_finetuned_model, write_reports
 from .tasks.registry import (
     BATCH_SIZE_HELP,
     LENGTH,
@@ -48,7 +47,7 @@ from .tasks.registry import (
     benchmark_files,
     evaluation_names,
 )
-from .tasks.task import Task, long_text_lines
+from .tasks.task import TaskData, long_text_lines
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +76,9 @@ class EvaluateArguments(FinetunedModelArguments):
     output: str = option(STANDARD_OUTPUT, "JSON file to write the metrics to; - prints them.", comes_last=True)
     predictions_dir: str | None = option(None, "Folder to write the model's predictions to.", idle_with="predictions")
     report_dir: str | None = option(
-        None, "Folder to write a report by class to: precision, recall, F1, confusion matrix."
+        None,
+        "Folder to write reports to: wrong predictions, the surest first; by class precision, recall, F1 and "
+        "confusion matrix.",
     )
     overwrite: bool = option(False, "Replace files written by an earlier call.", comes_last=True)
 
@@ -155,25 +156,22 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
             there = [file for pattern in patterns for file in Path(written).glob(pattern)]
             _check_outputs(there, read, arguments.overwrite)
     state = PartialState(cpu=arguments.use_cpu)
-    examples: dict[str, Sequence[Any]]  # by the name of the data
-    predictions: dict[str, Sequence[Any]]
+    predictions: dict[str, Sequence[Any]]  # by the name of the data
     if arguments.predictions:
-        examples = {"": task.read(Source.of(arguments.data[0]))}
-        predictions = {"": task.read_predictions(Path(arguments.predictions), examples[""])}
-        metrics = task.score(predictions[""], examples[""])
+        source = Source.of(arguments.data[0])
+        examples = task.read(source)
+        data = {"": TaskData(examples, {}, source)}
+        predictions = {"": task.read_predictions(Path(arguments.predictions), examples)}
+        metrics = task.score(predictions[""], examples)
     else:
         found = load_finetuned_model(task, arguments.checkpoint, state.device, arguments.dtype)
         task, data = found.task, found.read(evaluation_names(found.task, arguments.data))
-        examples = {name: part.examples for name, part in data.items()}
-        if arguments.report_dir:  # to fail before the model runs
-            right = {name: [task.gold_prediction(example) for example in each] for name, each in examples.items()}
-            _class_reports(task, right, examples)
         for part in data.values():
             for line in long_text_lines(task, len(part.examples), part.cut, part.windowed):
                 logger.warning("%s: %s", part.source, line)
         metrics, predictions = found.measure(data, arguments.batch_size)
-        for name, each in examples.items():
-            calibration = task.calibration(predictions[name], each)
+        for name, part in data.items():
+            calibration = task.calibration(predictions[name], part.examples)
             metrics |= {f"{name}_{key}" if name else key: value for key, value in calibration.items()}
     if state.is_main_process:
         folders = {Path(name).resolve() for name in (arguments.report_dir, arguments.predictions_dir) if name}
@@ -181,28 +179,15 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
             opened = {folder: stack.enter_context(output_to(folder, files=(), overwrite=True)) for folder in folders}
             if arguments.report_dir:
                 folder = opened[Path(arguments.report_dir).resolve()]
-                for name, report in _class_reports(task, predictions, examples).items():
-                    write_class_report(report, folder, f"_{name}" if name else "")
+                for name, part in data.items():
+                    write_reports(task, predictions[name], part, folder, f"_{name}" if name else "")
             if arguments.predictions_dir:
                 folder = opened[Path(arguments.predictions_dir).resolve()]
-                for name, each in examples.items():
-                    task.write_predictions(predictions[name], each, folder, f"_{name}" if name else "")
+                for name, part in data.items():
+                    task.write_predictions(predictions[name], part.examples, folder, f"_{name}" if name else "")
             if writes:
                 write_json(arguments.output, metrics)
     return metrics
-
-
-def _class_reports(
-    task: Task, predictions: Mapping[str, Sequence[Any]], examples: Mapping[str, Sequence[Any]]
-) -> dict[str, ClassReport]:
-    """The reports by class of predictions for labelled examples; a ValueError if the task has no classes."""
-    reports = {}
-    for name, each in examples.items():
-        report = task.report_by_class(predictions[name], each)
-        if report is None:
-            raise ValueError("report_dir is set, but this task has no classes to report on.")
-        reports[name] = report
-    return reports
 
 
 def _check_outputs(paths: Sequence[str | Path], read: Sequence[Any], overwrite: bool) -> None:

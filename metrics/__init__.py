@@ -13,6 +13,7 @@ from .calibration import (
     held_out_labels,
     held_out_temperatures,
     log_loss,
+    selective_accuracy,
     with_temperature,
 )
 from .classification import (
@@ -93,6 +94,7 @@ __all__ = [
     "pearson_spearman",
     "perplexity",
     "require_named_labels",
+    "selective_accuracy",
     "several_labels_report",
     "spearman",
     "squad_answers",

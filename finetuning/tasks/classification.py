@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
 from pathlib import Path
+from statistics import fmean, geometric_mean
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -42,6 +43,7 @@ from ...metrics import (
     log_loss,
     pearson_spearman,
     require_named_labels,
+    selective_accuracy,
     several_labels_report,
     weighted_mean,
     weighted_pearson,
@@ -52,11 +54,11 @@ from ...pipelines import WindowPooling, pool_windows, window_places
 from ...pipelines.pairs import LABELS
 from ...tokenization import encode_and_truncate
 from ..data import DataRow, Labels, label_name, quoted, read_prediction_rows
-from .task import WINDOW_WEIGHT, Objective, Task, TaskData, check_stride, rounded
+from .task import WINDOW_WEIGHT, Objective, Task, TaskData, TaskExample, check_stride, rounded
 
 
 @dataclass(frozen=True)
-class TextExample:
+class TextExample(TaskExample):
     """A sentence or a pair, and its label: a name, several names, a number, or None if unknown."""
 
     texts: tuple[str, ...]
@@ -123,12 +125,15 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     # temperature, which divides a single-label task's logits, fitted to the validation data.
     thresholds: Mapping[str, float] = field(default_factory=dict)
     temperature: float = 1.0
+    # For single-label tasks, the (calibrated) probability below which new data gets no label.
+    confidence_threshold: float = 0.0
 
     options: ClassVar[tuple[str, ...]] = (
         *Task.options,
         *("text_pair_column", "label_columns", "label_separator", "window_pooling", "doc_stride"),
+        "confidence_threshold",
     )
-    fitted_fields: ClassVar[tuple[str, ...]] = ("thresholds", "temperature")
+    fitted_fields: ClassVar[Mapping[str, Any]] = {"thresholds": fmean, "temperature": geometric_mean}
     auto_class: ClassVar[Any] = AutoModelForSequenceClassification
     pipeline: ClassVar[str] = "text-classification"
 
@@ -139,6 +144,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             raise ValueError("label_columns are for the task multilabel; this one has a label_column.")
         if self.label_separator and (self.label_columns or self.problem != "multi_label_classification"):
             raise ValueError("label_separator is for the task multilabel with a label_column.")
+        if self.confidence_threshold and self.problem != "single_label_classification":
+            raise ValueError("confidence_threshold is for tasks with one class per text; leave it out.")
         if self.doc_stride is not None and self.window_pooling is None:
             raise ValueError("doc_stride is set without window_pooling (mean or max); without windows, texts are cut.")
         check_stride(self.doc_stride, self.max_length)
@@ -155,7 +162,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         texts = tuple(row.text(name, may_be_empty=len(names) > 1) for name in names)
         if not any(map(str.strip, texts)):
             raise row.mistake(f"an empty {' and an empty '.join(names)}; expected a text in one of them")
-        return TextExample(texts, self._label(row) if labelled else None)
+        return TextExample(texts, self._label(row) if labelled else None, row=row.number)
 
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row has no text (for a pair, neither text), or no label."""
@@ -326,19 +333,26 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def answer(
         self, prediction: LabelPrediction, example: TextExample, top_k: int
     ) -> tuple[dict[str, Any], list[Any]]:
-        """Label and probability, several labels with theirs, or the predicted value as `score`."""
+        """Label (None if it is uncertain) and probability, several labels with theirs, or the value as `score`."""
         label, table = prediction.label, prediction.probabilities
         if isinstance(label, float):
             return {"score": rounded(label)}, []
         ranked = sorted(table, key=lambda name: -table[name])
         best = [{"label": name, "score": rounded(table[name])} for name in ranked[:top_k]]
         if isinstance(label, str):
-            return {"label": label, "score": rounded(table[label])}, best
+            is_certain = table[label] >= self.confidence_threshold
+            return {"label": label if is_certain else None, "score": rounded(table[label])}, best
         held = [name for name in ranked if name in label]
         return {"label": held, "score": [rounded(table[name]) for name in held]}, best
 
     def probabilities_of(self, prediction: LabelPrediction) -> Mapping[str, float]:
         return prediction.probabilities
+
+    def counted_labels(self, answer: Mapping[str, Any]) -> Sequence[str]:
+        if self.problem == "regression":
+            return ()
+        label = answer["label"]
+        return label if label and isinstance(label, list) else (label or "",)
 
     def calibrated(self, predictions: Predictions, examples: Examples) -> Self:
         """The task with the thresholds fitted to the predictions, or the temperature if it helps held-out ones."""
@@ -409,13 +423,16 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def calibration(
         self, predictions: Predictions, examples: Examples, fitted_to_them: bool = False
     ) -> dict[str, float]:
-        """The calibration error of the most probable class, for single-label tasks."""
+        """The calibration error of the most probable class, and coverage, for single-label tasks."""
         if self.problem != "single_label_classification" or len(examples) < 2 or not predictions[0].probabilities:
             return {}
         probabilities, references = class_probabilities(predictions, examples)
         if fitted_to_them:
             probabilities = held_out_temperatures(probabilities, references)
-        return {"expected_calibration_error": expected_calibration_error(probabilities, references)}
+        found = {"expected_calibration_error": expected_calibration_error(probabilities, references)}
+        if self.confidence_threshold:
+            found |= selective_accuracy(probabilities, references, self.confidence_threshold)
+        return found
 
     def report_by_class(self, predictions: Predictions, examples: Examples) -> ClassReport | None:
         """The report by class or label; None for regression."""
@@ -446,6 +463,27 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         if isinstance(label, frozenset):
             return _mark_between(label).join(sorted(label))
         return label if isinstance(label, str) else f"{label:.6f}"
+
+    def errors(self, prediction: LabelPrediction, example: TextExample) -> Iterator[tuple[float, dict[str, Any]]]:
+        """A wrong label; of several, all, with the probability of the surest wrong one; any difference of a value."""
+        label, wanted, table = prediction.label, example.label, prediction.probabilities
+        texts: dict[str, Any] = dict(zip(("text", "text_pair"), example.texts, strict=False))
+        if isinstance(label, float) and isinstance(wanted, float):
+            difference = rounded(label - wanted)
+            told: dict[str, Any] = {"true": rounded(wanted), "predicted": rounded(label), "difference": difference}
+            yield abs(difference), texts | told
+            return
+        if isinstance(label, frozenset) and isinstance(wanted, frozenset):
+            true, predicted = (", ".join(sorted(side)) for side in (wanted, label))
+            wrong = [table[name] if name in label else 1 - table[name] for name in (label ^ wanted) & table.keys()]
+        else:
+            labels, (held, right) = self._class_ids([str(label)], [str(wanted)])
+            true, predicted = labels.names[right[0]], labels.names[held[0]]
+            wrong = [table[predicted]] if predicted in table else []
+        if true != predicted:
+            sure = max(wrong, default=0.0)
+            told = {"true": true, "predicted": predicted, "probability": rounded(sure) if wrong else ""}
+            yield sure, texts | told
 
     def table(self, predictions: Predictions, examples: Examples) -> tuple[Sequence[str], list[list[str]]]:
         """Predictions as in GLUE's format; for other data also the probabilities of all classes."""

@@ -14,7 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from transformers import PreTrainedConfig
 
 from ...files.checkpoint import PRETRAINING_HEAD, TASK_RECORD, Checkpoint, check_available, head_name, read_json_object
-from ...files.options import AT_LEAST_1, Group, Range, check_options, option
+from ...files.options import AT_LEAST_1, SHARE, Group, Range, check_options, option
 from ...files.output import write_json
 from ...files.source import HubSplit, InMemoryData, Source
 from ...runs import started_on_cpus
@@ -283,6 +283,13 @@ class TaskArguments:
     n_best_size: int | None = option(None, "Answers in nbest_predictions.json (20).", group=Group.ANSWERS)
     max_context: bool | None = option(
         None, "Take answers from the window with most context around them (Google's rule).", group=Group.ANSWERS
+    )
+    confidence_threshold: float | None = option(
+        None,
+        "Leave a label empty if its probability is lower (one class per text; default 0).",
+        SHARE,
+        group=Group.ANSWERS,
+        idle_with="predictions",
     )
     null_score_threshold: float | None = option(
         None,

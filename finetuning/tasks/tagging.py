@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain, count, pairwise
@@ -51,11 +51,11 @@ from ...pipelines.windows import default_stride
 from ..data import DataRow, Labels, label_name
 from ..network.features import FEATURES, TABLE_7, FeatureTagger, FeatureTaggerConfig, hidden_states, load_encoder
 from ..network.heads import NetworkChanges, check_max_length
-from .task import Objective, Task, TaskData, check_stride, network_outputs, padding_at_end, rounded
+from .task import Objective, Task, TaskData, TaskExample, check_stride, network_outputs, padding_at_end, rounded
 
 
 @dataclass(frozen=True)
-class TaggedSentence:
+class TaggedSentence(TaskExample):
     words: tuple[str, ...]
     tags: tuple[str, ...] | None  # a tag for each word; None if unknown
     document: Hashable = 0  # differs between neighboring documents
@@ -185,6 +185,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     objective: ClassVar[Objective] = "classes"
     has_classes: ClassVar[bool] = True
     reads_conll: ClassVar[bool] = True
+    labels_rows: ClassVar[bool] = False
     most_listed: ClassVar[int | None] = 1
     has_probabilities: ClassVar[bool] = False
 
@@ -195,13 +196,13 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         words = tuple(row.words(self.text_column))
         document = row.values.get("document", 0)
         if not labelled:
-            return TaggedSentence(words, None, document)
+            return TaggedSentence(words, None, document, row=row.number)
         tags = tuple(map(label_name, row.words(self.label_column)))
         if len(tags) != len(words):
             raise row.mistake(f"{len(words)} words and {len(tags)} tags; expected one tag per word")
         if not all(tags):
             raise row.mistake("an empty tag; expected one tag per word")
-        return TaggedSentence(words, tags, document)
+        return TaggedSentence(words, tags, document, row=row.number)
 
     def with_classes(self, labels: Labels | None) -> Self:
         """The task, with `are_of_entities` set from the classes."""
@@ -325,7 +326,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
                 spans = tuple(match.span() for match in _WORD.finditer(text))
                 words = tuple(text[slice(*span)] for span in spans)
                 document = row.values.get("document", (row.source, row.number))
-                examples.append(TaggedSentence(words, None, document, text, spans))
+                examples.append(TaggedSentence(words, None, document, text, spans, row=row.number))
             else:
                 examples.append(self.example(row, labelled=False))
         return examples
@@ -345,6 +346,10 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             answer |= {"label": tags, "score": scores}
             answers.append(answer | ({"entities": _entities(example, tags, scores)} if of_entities else {}))
         return answers
+
+    def counted_labels(self, answer: Mapping[str, Any]) -> Sequence[str]:
+        """The labels of the entities, or of the words if tags are not of entities."""
+        return [entity["label"] for entity in answer["entities"]] if "entities" in answer else answer["label"]
 
     def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         """Precision, recall and F1 of entities, as in conlleval, and the accuracy of tags; for other tags macro F1."""
@@ -391,6 +396,13 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     def as_text(self, prediction: tuple[str, ...]) -> str:
         """The tags, separated by spaces."""
         return " ".join(prediction)
+
+    def errors(self, prediction: tuple[str, ...], example: TaggedSentence) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Words with a wrong tag; all rank alike, since predictions are without probabilities."""
+        (sentence,) = self.texts_of(example)
+        for word, wanted, tag in zip(example.words, example.tags or (), prediction, strict=True):
+            if tag != wanted:
+                yield 0, {"sentence": sentence, "token": word, "true": wanted, "predicted": tag}
 
     def write_predictions(self, predictions: Predictions, examples: Examples, folder: Path, suffix: str = "") -> None:
         """Write `predictions.conll` in conlleval's format: word, true tag if known, predicted tag."""

@@ -101,6 +101,7 @@ def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, An
     transfer = {
         "adapter": ("LoRA, rank 8 on query and value" if arguments.lora else None)
         or (arguments.peft_config and Path(arguments.peft_config).name),
+        "pooling": arguments.pooling,
         "frozen": arguments.freeze or (arguments.freeze_layers if arguments.freeze_layers >= 0 else None),
         "head first, epochs": arguments.train_head_first or None,
         "gradual unfreezing, epochs a layer": arguments.gradual_unfreezing or None,

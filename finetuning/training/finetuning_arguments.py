@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from transformers import AutoModelForSequenceClassification
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
@@ -25,6 +26,7 @@ from ...files.options import (
 from ...files.source import HubSplit, InMemoryData, Source, sources_of
 from ...runs import EvaluationTimes, RunArguments, check_libraries, is_sharded, started_on_cpus
 from ..data import source_of
+from ..network.features import classifies_mean
 from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
 from ..tasks.registry import TASKS, TaskArguments, benchmark_files, evaluation_names, fitted_to_model
 from ..tasks.task import Task
@@ -42,7 +44,12 @@ _DONE_ANYWAY = "whatever has data is done anyway"
 _PART = Range("a share in (0, 1), or 0 for none", lambda value: 0 <= value < 1)
 _SEVERAL = Range("at least 2, or 0 for none", lambda value: value == 0 or value >= 2)
 _FROM_MINUS_1 = Range("at least 0, or -1 for none", lambda value: value >= -1)
+_EXPECTED_TEXTS = "expected a task that classifies texts: classification, multilabel, regression, or one of GLUE's"
 _ADAPTED = "where only adapters, pooler and head are trained"
+
+
+def _classifies_texts(task: Task) -> bool:
+    return task.auto_class is AutoModelForSequenceClassification
 
 
 @dataclass
@@ -228,6 +235,8 @@ class FinetuningArguments(
                 f"class_weights is {self.class_weights!r}; expected a task in which each text or word has one class, "
                 "and approach 'finetune'."
             )
+        if self.pooling and not _classifies_texts(task):
+            raise ValueError(f"pooling is {self.pooling!r} and task {self.task!r}; {_EXPECTED_TEXTS}.")
         if self.label_smoothing_factor and not is_of_classes:
             raise ValueError(
                 f"label_smoothing_factor is {self.label_smoothing_factor}; expected a task in which one of several "
@@ -307,6 +316,13 @@ class FinetuningArguments(
             self.learning_rate, self.why_learning_rate = self._default_learning_rate()
             logger.info("Learning rate: %g (%s).", self.learning_rate, self.why_learning_rate)
             check_libraries(self)
+
+    def choose_pooling(self) -> None:
+        """Set the pooling that the user has not given to that of the model's sentence vectors; they exist by now."""
+        is_open = self.pooling is None and not self.keep_model_type and not self.from_scratch
+        if is_open and _classifies_texts(self.resolve_task()) and classifies_mean(self.model):
+            self.pooling = "mean"
+            logger.info("Pooling: mean, as the sentence-transformers files of %s say (--pooling).", self.model)
 
     def _default_learning_rate(self) -> tuple[float, str]:
         """The default learning rate and the reason for it."""

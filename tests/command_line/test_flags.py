@@ -22,6 +22,7 @@ OWN_WORDS = {
     "output",
     "output_dir",
     "overwrite",
+    "pooling",
     "seed",
     "task",
     "text",
@@ -81,7 +82,7 @@ def test_leading_values_get_names_in_order(given, expected):
 
 
 def test_a_flag_has_one_type():
-    assert set(stated(kind)) == {"dtype"}  # the types that a command can write or compute in
+    assert set(stated(kind)) == {"dtype", "pooling"}  # of which a command supports some
 
 
 def test_a_flag_has_one_help():
