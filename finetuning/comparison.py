@@ -50,11 +50,11 @@ class CompareArguments(FinetunedModelArguments):
         required=True,
         positional=1,
     )
-    data: str | None = option(None, "Task data with labels.", required=True)
+    data: list[str] = option([], "Task data with labels, one file.", required=True)
     output: str | None = option(
         None, "Table (.tsv, .csv) to write, of the rows that the two predict differently.", comes_last=True
     )
-    report: str | None = option(None, "JSON file to write the comparison to.", comes_last=True)
+    report: str | None = option(None, "JSON file for the report.", comes_last=True)
     overwrite: bool = option(False, "Replace files written by an earlier call.", comes_last=True)
     num_resamples: int = option(
         2000, "Bootstrap resamples of the rows, which the intervals come from.", AT_LEAST_1, group=Group.MEASUREMENT
@@ -62,7 +62,7 @@ class CompareArguments(FinetunedModelArguments):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
-        self.data = source_of(self.data, "data")
+        self.source = source_of(self.data, "data")
         check_options(self)
         if len(self.models) != 2:
             raise ValueError(f"models is {self.models}; expected two, each a model or a file of predictions.")
@@ -128,8 +128,8 @@ def compare_files(arguments: CompareArguments) -> dict[str, Any]:
 
 def _compared(arguments: CompareArguments) -> dict[str, Any]:
     """The comparison; also writes the requested files, all or none."""
-    state, source = PartialState(cpu=arguments.use_cpu), Source.of(arguments.data)
-    read = [*files_of([arguments.data]), *arguments.models]
+    state, source = PartialState(cpu=arguments.use_cpu), Source.of(arguments.source)
+    read = [*files_of([arguments.source]), *arguments.models]
     with ExitStack() as stack:
         table, report_file = (
             stack.enter_context(output_to(path, overwrite=arguments.overwrite, read=read))

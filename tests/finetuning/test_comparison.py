@@ -193,7 +193,7 @@ def test_compare_rejects_what_cannot_be_compared(tmp_path, data, models, other, 
     a, b, file = str(models / "sst2"), str(other), str(data["sst2"])
     for words, message in (
         ([a, "--data", file], r"models is \['.*sst2'\]; expected two, each a model or a file of predictions"),
-        ([a, b], "data is not set; expected: Task data with labels"),
+        ([a, b], "data is not set; expected: Task data with labels, one file"),
         ([a, b, "--data", unlabelled], r"unlabelled.tsv has no column 'label'"),
         ([a, str(models / "ner"), "--data", file], r"is for text-classification \(classes\) and .*ner for token-cl"),
         ([a, renamed, "--data", file, *by_name], r"The classes of .*sst2 \(0, 1\) and .*renamed \(x, y\) differ"),
