@@ -49,7 +49,7 @@ class DemoArguments:
     )
     text: list[str] = option(
         [],
-        "Your own text instead of the installed documentation: files or folders, one sentence or paragraph per "
+        "Your text instead of Python's documentation: files or folders, one sentence or paragraph per "
         "line, a blank line between documents. The classifier learns which file a passage is from; of a single "
         "file, which of its longest documents.",
         group=Group.INPUT,

@@ -61,7 +61,7 @@ class CardArguments(HubMetadata):
 
     group = Group.CARD
     model: str = option(help="Model folder; its README.md is written.", group=Group.INPUT, positional=1)
-    name: str | None = option(None, "Name of the model; by default that of the folder.")
+    name: str | None = option(None, "Name of the model (default: that of the folder).")
     summary: str | None = option(None, "What the model is and is for.")
     corpus: str | None = option(None, "What it was trained on.")
     limits: list[str] | None = option(None, "What it is not good for, one text for each limit.")
@@ -78,7 +78,7 @@ class CardArguments(HubMetadata):
     texts: list[str] | None = option(
         None,
         "Texts for the example: one, with [MASK] for fill-mask; two sentences; question and context; prompt and "
-        "choices. By default an English one.",
+        "choices (default: English ones).",
     )
     examples: bool = option(True, "Run the head's pipelines and show what they print; --no_examples does not.")
     overwrite: bool = option(False, "Replace an existing README.md.", group=Group.INPUT, comes_last=True)

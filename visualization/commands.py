@@ -28,7 +28,7 @@ class AttentionArguments(Settings):
     )
     view: Literal["attention", "rollout", "input"] = option(
         "attention",
-        "attention: what every head looks at; rollout: what reaches a position through all layers (Abnar & Zuidema "
+        "attention: the weights of every head; rollout: attention multiplied through all layers (Abnar & Zuidema "
         "2020); input: tokens, segments, positions and mask.",
         group=Group.PICTURE,
     )
@@ -82,9 +82,7 @@ class CurvesArguments:
         help="Output folder of a training run, also of one that is still running, or of several.", positional=1
     )
     output: str | None = option(
-        None,
-        "PNG file to write; of one run by default its own training_curves.png, redrawn.",
-        comes_last=True,
+        None, "PNG file to write (default: training_curves.png of a single run, redrawn).", comes_last=True
     )
     overwrite: bool = option(False, "Replace the file that --output names.", comes_last=True)
 

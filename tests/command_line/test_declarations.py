@@ -224,8 +224,11 @@ OF_PRETRAINING = [
     ({"phase2_max_length": 64, "phase2_steps": 100}, "phase2_steps is 100; expected"),
     ({"max_hours": math.inf}, "max_hours is inf; expected a number above 0"),
     ({"max_hours": 1.0, "max_steps": 10}, "max_hours is 1.0 and max_steps 10; expected one of them"),
-    ({"max_hours": 1.0, "warmup_steps": 100.0}, r"warmup_steps is 100\.0; expected a share below 1 of max_hours"),
-    ({"max_hours": 1.0, "phase2_max_length": 256, "phase2_steps": 100}, "phase2_steps is 100; expected a share below"),
+    ({"max_hours": 1.0, "warmup_steps": 100.0}, r"warmup_steps is 100\.0; expected a fraction below 1 of max_hours"),
+    (
+        {"max_hours": 1.0, "phase2_max_length": 256, "phase2_steps": 100},
+        "phase2_steps is 100; expected a fraction below",
+    ),
     ({"max_hours": 1.0, "save_steps": 0.1}, r"save_steps is 0\.1; with max_hours the total number"),
     ({"max_hours": 1.0, "lr_scheduler_type": "cosine"}, "lr_scheduler_type is 'cosine'; with max_hours only 'linear'"),
     ({"text": []}, "text is empty"),
