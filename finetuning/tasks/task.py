@@ -49,6 +49,9 @@ from ..network.heads import NetworkChanges, check_head, check_max_length, keeps_
 WINDOW_WEIGHT = "window_weight"
 """Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
 
+PLACE_COLUMNS = ("source", "row")
+"""The columns of a table of errors that say where an example stands."""
+
 Objective = Literal["classes", "labels", "value", "span"]
 """One of several classes, any number of labels, a number, or the start and end of an answer."""
 
@@ -432,12 +435,12 @@ class Task(ABC, Generic[E, P]):
     def write_errors(self, predictions: Sequence[P], data: TaskData[E], path: Path) -> None:
         """Write a table of the errors in predictions, the surest first, each with its source and row there."""
         found = [
-            (rank, columns | {"source": data.source, "row": example.row})
+            (rank, columns | dict(zip(PLACE_COLUMNS, (data.source, example.row), strict=True)))
             for prediction, example in zip(predictions, data.examples, strict=True)
             for rank, columns in self.errors(prediction, example)
         ]
         found.sort(key=itemgetter(0), reverse=True)
-        names = list(found[0][1]) if found else ["source", "row"]
+        names = list(found[0][1]) if found else PLACE_COLUMNS
         write_separated(path, [names, *([str(columns[name]) for name in names] for _, columns in found)])
 
     def write_predictions(
