@@ -213,16 +213,16 @@ class FeaturesArguments(SourceSettings):
         f"separated by{PAIR_SEPARATOR.rstrip()}.",
         positional=1,
     )
-    output: str = option(help="Where to: .jsonl or .safetensors.", comes_last=True)
+    output: str = option(help="File to write: .jsonl or .safetensors.", comes_last=True)
     features: str | None = option(
-        None, f"Which features: {', '.join(FEATURES)} (default concat_last_four; pooled: last).", group=Group.FEATURES
+        None, f"Which features: {', '.join(FEATURES)} (default: concat_last_four; pooled: last).", group=Group.FEATURES
     )
     weights: list[float] | None = option(
         None, "Weights of a weighted sum, the lowest layer first (default: all equal).", group=Group.FEATURES
     )
     max_length: int | None = option(
         None,
-        "Longest sequence in tokens; the rest is cut (default 128; pooled: the model's limit).",
+        "Longest sequence in tokens; longer texts are truncated (default: 128; pooled: the model's limit).",
         LENGTH,
         group=Group.SEQUENCES,
     )

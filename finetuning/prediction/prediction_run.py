@@ -58,7 +58,7 @@ class PredictArguments(PredictorSettings):
         required=True,
         positional=2,
     )
-    output: str = option(STDIN, f"Where to: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
+    output: str = option(STDIN, f"File to write: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
     overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
 
     def __post_init__(self) -> None:
