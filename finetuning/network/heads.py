@@ -63,12 +63,12 @@ class NetworkChanges:
         "tokens. Default: the model's own, or what its sentence-transformers files say.",
     )
     dropout: float | None = option(
-        None, "Dropout of hidden states and attention, in [0, 1]. Default: the model's own, or 0.1 if new.", SHARE
+        None, "Dropout of hidden states and attention, in [0, 1] (default: the model's own, or 0.1 if new).", SHARE
     )
     new_head: bool = option(False, "Start with a new head even if the model has been fine-tuned.")
     from_scratch: bool = option(
         False,
-        "Start from random weights (to see what pretraining is worth).",
+        "Start from random weights (to measure what pretraining contributes).",
         idle_with=ALL_BUT_HEAD_FROZEN,
         excludes="reinitialize_layers",
     )
