@@ -60,7 +60,7 @@ def fields_of_size(size: str, setting: str = "model_size") -> dict[str, int]:
             raise ValueError(f"{setting} is {size}; expected at least 1 layer, and a width that is a multiple of 64.")
     else:
         raise ValueError(
-            f"{setting} is {size!r}; expected one of {', '.join(MODEL_SIZES)}, or layers x width, such as 2x256."
+            f"{setting} is {size!r}; expected one of {', '.join(MODEL_SIZES)}, or layers x hidden size, such as 2x256."
         )
     return {
         "num_hidden_layers": layers,

@@ -45,10 +45,14 @@ def new_figure(width: float, height: float) -> Figure:
 
 def write_heading(figure: Figure, title: str, size: int) -> None:
     """Write a heading above a figure, in as many lines as fit its width; Korean and the like are twice as wide."""
-    letters = int(72 * figure.get_figwidth() / (0.65 * size)) // (1 if title.isascii() else 2)
-    text = "\n".join(textwrap.wrap(title, letters))
     looks: dict[str, Any] = {"fontsize": size, "fontweight": "bold", "color": TEXT_COLOUR, "parse_math": False}
-    figure.suptitle(text, x=0.01, ha="left", **looks)
+    figure.suptitle(in_width(figure, title, size), x=0.01, ha="left", **looks)
+
+
+def in_width(figure: Figure, title: str, size: int) -> str:
+    """Return a heading in as many lines as fit a figure's width."""
+    letters = int(72 * figure.get_figwidth() / (0.65 * size)) // (1 if title.isascii() else 2)
+    return "\n".join(textwrap.wrap(title, letters))
 
 
 def fonts_for(text: str) -> tuple[list[str], str]:
@@ -59,7 +63,9 @@ def fonts_for(text: str) -> tuple[list[str], str]:
     faces = sorted(
         fontManager.ttflist, key=lambda face: (face.weight, face.style, face.stretch) == (400, "normal", "normal")
     )
-    installed = {face.name: face.fname for face in faces if "Color" not in face.name}
+    # The last resort, which comes with matplotlib, has a box for every letter.
+    unsuited = ("Color", "Last Resort")
+    installed = {face.name: face.fname for face in faces if not any(word in face.name for word in unsuited)}
     lacking = {letter for letter in text if not letter.isspace()} - _letters(installed[_OWN_FONT])
     names = [_OWN_FONT]
     for name in [*(font for font in _FURTHER_FONTS if font in installed), *sorted(installed)]:

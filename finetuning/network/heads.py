@@ -61,18 +61,18 @@ class NetworkChanges:
     pooling: Literal["cls", "mean"] | None = option(
         None,
         "What a classifier or regression of texts reads: the first token through the pooler, or the mean of all "
-        "tokens. Default: the model's own, or what its sentence-transformers files say; mean for a linear probe.",
+        "tokens (default: the model's own, or what its sentence-transformers files say; mean for a linear probe).",
     )
     dropout: float | None = option(
         None,
-        "Dropout of hidden states and attention, in [0, 1]. Default: the model's own, or 0.1 if new.",
+        "Dropout of hidden states and attention, in [0, 1] (default: the model's own, or 0.1 if new).",
         SHARE,
         idle_with=ENCODER_FROZEN,
     )
     new_head: bool = option(False, "Start with a new head even if the model has been fine-tuned.")
     from_scratch: bool = option(
         False,
-        "Start from random weights (to see what pretraining is worth).",
+        "Start from random weights (to measure what pretraining contributes).",
         idle_with=f"{ALL_BUT_HEAD_FROZEN} approach=auto",
         excludes="reinitialize_layers",
     )
