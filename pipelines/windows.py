@@ -37,7 +37,7 @@ def window_starts(tokens: int, room: int, stride: int | None = None) -> list[int
     Args:
         tokens: Length of the text, in tokens.
         room: Tokens of the text in a window.
-        stride: Number of tokens that neighbouring windows share, in [0, `room`); None for `default_stride`. The last two
+        stride: Tokens that neighboring windows share, in [0, `room`); None for `default_stride`. The last two
             windows may share more, so that all windows of a long text are full.
 
     Raises:
