@@ -201,6 +201,17 @@ COMMANDS = {
         "tuned tuned-onnx --int8",
         closing=Closing("{output_dir}", "differs from PyTorch by at most {result.largest_difference:.1e}"),
     ),
+    "convert openvino": Command(
+        "convert a model folder for OpenVINO, which predict then uses, and verify it",
+        ".conversion.commands",
+        "convert_openvino",
+        "tuned tuned-openvino --dtype int8 --data train.txt",
+        closing=Closing(
+            "{output_dir}",
+            "differs from PyTorch by at most {result.largest_difference:.1e}",
+            "predict {output_dir} new.txt --output predictions.csv",
+        ),
+    ),
     "card": Command(
         "write a model card whose examples are run",
         ".hub_card",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 WEIGHTS_FILE = "model.safetensors"
+OPENVINO_FILE = "openvino_model.xml"  # a graph, whose weights are in a .bin file
 TASK_RECORD = "finetuned_for"  # the field of a configuration that records the task of `finetune`
 # Configuration fields about the fine-tuned head; they are dropped for a model with another head.
 FIELDS_OF_A_HEAD = ("id2label", "label2id", "num_labels", "problem_type", TASK_RECORD)

@@ -21,10 +21,10 @@ from ..files.output import check_can_be_folder, check_not_read, check_output_fil
 from ..files.processes import leave_standard_output
 from ..files.source import Source, files_of, sources_of
 from ..files.tables import json_line
+from ..files.text import PAIR_SEPARATOR
 from ..metrics import ClassReport
 from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
-from .data import PAIR_SEPARATOR
 from .network.features import (
     FEATURES,
     SentenceSettings,

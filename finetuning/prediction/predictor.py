@@ -18,11 +18,11 @@ from ...files.checkpoint import Checkpoint
 from ...files.options import AT_LEAST_1, Group, option
 from ...files.output import write_json, write_lines
 from ...files.source import Source, rows_of_batch, with_columns
-from ...files.text import SEPARATED_SUFFIXES, content_suffix
+from ...files.text import PAIR_SEPARATOR, SEPARATED_SUFFIXES, content_suffix
 from ...metrics import ClassReport
 from ...modeling_mybert import MyBertPreTrainedModel
 from ...visualization import confusion_picture
-from ..data import PAIR_SEPARATOR, DataRow, Labels, check_columns, new_name
+from ..data import DataRow, Labels, check_columns, new_name
 from ..network.features import FeatureTaggerConfig
 from ..tasks.registry import TASKS, FinetunedModelArguments, TaskArguments, fitted_to_model
 from ..tasks.tagging import TaggingTask, feature_task

@@ -17,8 +17,8 @@ from ...files.checkpoint import PRETRAINING_HEAD, TASK_RECORD, Checkpoint, check
 from ...files.options import AT_LEAST_1, Group, Range, check_options, option
 from ...files.output import write_json
 from ...files.source import HubSplit, InMemoryData, Source
+from ...files.text import PAIR_SEPARATOR
 from ...runs import started_on_cpus
-from ..data import PAIR_SEPARATOR
 from ..network.features import FeatureTaggerConfig
 from ..network.heads import heads_of, longest_sequence
 from .classification import ClassificationTask, NextSentenceTask
