@@ -206,11 +206,7 @@ COMMANDS = {
         ".conversion.commands",
         "convert_openvino",
         "tuned tuned-openvino --dtype int8 --data train.txt",
-        closing=Closing(
-            "{output_dir}",
-            "differs from PyTorch by at most {result.largest_difference:.1e}",
-            "predict {output_dir} new.txt --output predictions.csv",
-        ),
+        closing=Closing("{output_dir}", "differs from PyTorch by at most {result.largest_difference:.1e}"),
     ),
     "card": Command(
         "write a model card whose examples are run",

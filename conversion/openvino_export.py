@@ -23,6 +23,7 @@ from ..files.output import write_json
 from ..files.processes import no_warnings
 from ..files.text import PAIR_SEPARATOR
 from ..modeling_mybert import flat_indices
+from ..modeling_mybert.batch_mybert import unmask_empty_rows
 from ..pipelines.batching import pad_rows, run_sorted
 from ..pipelines.openvino_model import OpenVinoModel, import_openvino
 from ..tokenization import encode_and_truncate
@@ -36,7 +37,7 @@ from .verification import INPUTS, REPORT_FILE, SHAPES, TOLERANCE, OpenVinoReport
 logger = logging.getLogger(__name__)
 
 _EXAMPLE = (2, 3, 8)  # the batch while tracing
-_MAX_TEXTS = 2000  # half of them calibrate, the others are compared
+_CALIBRATING, _COMPARED = 300, 1000  # texts at most, drawn from the given ones
 
 _Row = Mapping[str, np.ndarray]
 
@@ -80,11 +81,13 @@ def export_openvino(
         source.parameters()  # raises an error if one is missing
         model, _ = source.load("mybert")
         tokenizer, rows = _tokenized(source, model, settings) if settings.data else (None, [])
+        calibrating = 0
         logger.info(f"exporting {source.path}")
         graph = _convert(openvino, model, source.head)
         if is_int8:
-            logger.info(f"quantizing to int8 with {len(rows[::2])} texts")
-            graph = _quantize(graph, rows[::2], source.head)
+            calibrating = min(_CALIBRATING, (len(rows) + 1) // 2)
+            logger.info(f"quantizing to int8 with {calibrating} texts")
+            graph = _quantize(graph, rows[:calibrating], source.head)
         openvino.save_model(graph, folder / OPENVINO_FILE, compress_to_fp16=False)
         logger.info("comparing with PyTorch")
         batches = [example_batch(model.config, source.head, shape) for shape in SHAPES]
@@ -92,7 +95,7 @@ def export_openvino(
         tolerance = math.inf if is_int8 else TOLERANCE
         sides = model, source.head, OPENVINO_FILE, lambda batch: converted(**batch)
         differences = compare_outputs(*sides, batches, tolerance)
-        compared = rows[1::2] or rows
+        compared = (rows[calibrating:] or rows)[:_COMPARED]
         report = OpenVinoReport(
             source=str(source.path),
             output=str(output_dir),
@@ -118,12 +121,12 @@ def _require_nncf() -> None:
 def _tokenized(
     source: ModelFolder, model: PreTrainedModel, settings: ConvertOpenVinoArguments
 ) -> tuple[PreTrainedTokenizerBase, list[_Row]]:
-    """The tokenizer, and the network's inputs for at most `_MAX_TEXTS` texts drawn from the given ones."""
+    """The tokenizer, and the network's inputs for texts drawn from the given ones."""
     reading = DocumentSettings(encoding=settings.encoding, text_column=settings.text_column)
     texts = list(map(replace_lone_surrogates, Corpus(settings.data, reading).texts()))
     if not texts:
         raise ValueError(f"There is no text in {', '.join(settings.data)}.")
-    texts = random.Random(0).sample(texts, min(len(texts), _MAX_TEXTS))
+    texts = random.Random(0).sample(texts, min(len(texts), _CALIBRATING + _COMPARED))
     tokenizer = AutoTokenizer.from_pretrained(source.path, trust_remote_code=False)
     record = source.config.get(TASK_RECORD) or {}
     longest = min(record.get("max_length") or math.inf, model.config.max_position_embeddings)
@@ -142,15 +145,17 @@ class _Numbered(nn.Module):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        numbers = attention_mask.flatten(0, -2)
+        numbers = unmask_empty_rows(attention_mask.flatten(0, -2))
         is_start = (numbers > 1) & (numbers != F.pad(numbers[:, :-1], (1, 0)))
         is_start = torch.cat([torch.ones_like(is_start[:, :1]), is_start[:, 1:]], dim=1)
+        query, key = numbers[:, :, None], numbers[:, None]
+        # As elsewhere, padding attends to tokens, too: the pooled token may be padding.
+        mask = (key > 0) & ((key == query) | (query == 0))
         end = torch.ones_like(numbers).sum()[None]  # not `numel`, which would become a constant of the graph
         return dict(
             self.model(
                 input_ids=input_ids,
-                # Padding attends to padding: a row of the softmax without any key would not be a number.
-                attention_mask=attention_mask[..., None, :, None] == attention_mask[..., None, None, :],
+                attention_mask=mask.view(*attention_mask.shape[:-1], 1, *mask.shape[1:]),
                 token_type_ids=token_type_ids,
                 cu_seq_lens_q=torch.cat([flat_indices(is_start), end]),
             )

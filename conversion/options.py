@@ -147,7 +147,7 @@ class ConvertOpenVinoArguments(SourceSettings, OutputOptions):
     )
     data: list[str] = option(
         [],
-        "Texts as the model reads them, one per line or table row: int8 is calibrated with 1,000 of them, and the "
+        "Texts as the model reads them, one per line or table row: int8 is calibrated with 300 of them, and the "
         "result is compared with PyTorch on others. The texts of a pair are separated by |||.",
         group=Group.INPUT,
     )

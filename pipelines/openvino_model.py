@@ -3,7 +3,7 @@
 The graph's inputs are `input_ids`, `attention_mask` and `token_type_ids` (rows, tokens), with a dimension for the
 choices before the last one if the head is multiple choice. The mask numbers the sequences of a row: tokens attend to
 those with the same number, and positions start again where a number above 1 begins; 0 is padding. A mask of ones and
-zeros thus means what it means elsewhere, and other tools run the graph as any other BERT's. Outputs of tokens are
+zeros thus means what it means elsewhere, and other tools run the graph as they run any BERT's. Outputs of tokens are
 (rows, tokens, ...); outputs of sequences come one per sequence, in order.
 """
 
@@ -48,6 +48,7 @@ class OpenVinoModel:
         config: Its configuration.
         dtype: Type of the computation, "float32" or "bfloat16"; products of int8 weights are in int8 in any case.
             "int8": float32, and the weights must be int8.
+        logits: Name of the only output that is needed, which is returned as `logits`.
 
     Raises:
         ImportError: If OpenVINO is not installed.
@@ -56,9 +57,11 @@ class OpenVinoModel:
 
     device = torch.device("cpu")
 
-    def __init__(self, folder: str | os.PathLike[str], config: PreTrainedConfig, dtype: str = "float32") -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], config: PreTrainedConfig, dtype: str = "float32", logits: str = ""
+    ) -> None:
         core, path = import_openvino().Core(), Path(folder, OPENVINO_FILE)
-        self.config = config
+        self.config, self._logits = config, logits
         if dtype == "bfloat16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
             raise ValueError("dtype is bfloat16, and this processor has no instructions for it; expected float32.")
         try:
@@ -122,6 +125,8 @@ class OpenVinoModel:
             outputs = self._run_packed(ids, segments, lengths)
         else:  # padding before tokens, whose positions count it
             outputs = self._run(ids, mask, segments)
+        if self._logits:
+            outputs = {"logits": outputs[self._logits]}
         if self._has_choices:
             outputs = {name: values.reshape(shape[:-1]) for name, values in outputs.items()}
         return ModelOutput({name: torch.from_numpy(values) for name, values in outputs.items()})

@@ -351,7 +351,7 @@ class FinetunedModelArguments(TaskArguments):
         """Check what can be checked without looking at data."""
         check_options(self)
         if self.model:
-            self.checkpoint.check(ask_hub=False)
+            self.checkpoint.check(ask_hub=False, needs_weights=not self.checkpoint.has_graph)
         if self.model is None or Path(self.model).is_dir():
             self.resolve_task()
         elif self.task is not None:  # the task of a model on the Hub is read when it is loaded
