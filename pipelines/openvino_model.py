@@ -101,6 +101,7 @@ class OpenVinoModel:
         attention_mask: torch.Tensor | None = None,
         token_type_ids: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
+        unpad_inputs: bool = True,
     ) -> ModelOutput:
         """Run a batch.
 
@@ -108,10 +109,13 @@ class OpenVinoModel:
             input_ids: Token ids (B, L), for multiple choice (B, C, L).
             attention_mask: 1 at tokens, 0 at padding, of the same shape. None: no padding.
             token_type_ids: Segments, of the same shape. None: all 0.
-            labels: Ignored; there is no loss.
+            labels, unpad_inputs: Ignored; there is no loss.
 
         Returns:
             The outputs that the PyTorch model has, with zeros at padding.
+
+        Raises:
+            ValueError: If a sequence is longer than the model's positions.
         """
         shape = input_ids.shape
         given = torch.ones_like(input_ids) if attention_mask is None else attention_mask
@@ -121,6 +125,11 @@ class OpenVinoModel:
             for values in (input_ids, token_type_ids)
         )
         lengths = mask.sum(1)
+        if lengths.max() > self.config.max_position_embeddings:
+            raise ValueError(
+                f"a sequence has {lengths.max()} tokens; expected at most {self.config.max_position_embeddings}, the "
+                "model's positions."
+            )
         if np.array_equal(mask, np.arange(shape[-1]) < lengths[:, None]):
             outputs = self._run_packed(ids, segments, lengths)
         else:  # padding before tokens, whose positions count it
