@@ -123,6 +123,13 @@ COMMANDS = {
         config_of="finetune",
         closing=Closing("{output}", "{result:4}"),
     ),
+    "compare": Command(
+        "compare two models on the same data: metrics with intervals, where they differ, speed, size",
+        ".finetuning",
+        "compare_files",
+        "tuned tuned-tiny --data dev.tsv --output differing.tsv",
+        closing=Closing("{output}"),
+    ),
     "predict": Command(
         "give labels, scores or answers for new texts",
         ".finetuning",
@@ -156,7 +163,7 @@ COMMANDS = {
         "fine-tune a model on a whole suite (GLUE, Korean tasks or your own): one table",
         ".studies",
         "run_suite",
-        "bert-base --data_dir glue_data/ --output_dir glue --seeds 3",
+        "bert-base --data_dir glue_data/ --output_dir glue --num_seeds 3",
         closing=Closing("{output_dir}/suite.md", "average {result[average]:.1%} over {result[tasks]:count} tasks"),
     ),
     "ablation": Command(
@@ -198,7 +205,7 @@ COMMANDS = {
         "export a model folder as an ONNX graph, and verify it",
         ".conversion.commands",
         "convert_onnx",
-        "tuned tuned-onnx --int8",
+        "tuned tuned-onnx --dtype int8",
         closing=Closing("{output_dir}", "differs from PyTorch by at most {result.largest_difference:.1e}"),
     ),
     "convert openvino": Command(
@@ -235,7 +242,7 @@ COMMANDS = {
         closing=Closing("{result}"),
     ),
     "curves": Command(
-        "draw the training curves of a run's folder",
+        "draw the training curves of a run's folder, or of several runs over each other",
         ".visualization.commands",
         "draw_run",
         "pretrained",

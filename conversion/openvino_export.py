@@ -22,7 +22,7 @@ from ..files.documents import Corpus, DocumentSettings
 from ..files.output import write_json
 from ..files.processes import no_warnings
 from ..files.text import PAIR_SEPARATOR
-from ..modeling_mybert import flat_indices
+from ..modeling_mybert import MyBertForSequenceClassification, flat_indices
 from ..modeling_mybert.batch_mybert import unmask_empty_rows
 from ..pipelines.batching import pad_rows, run_sorted
 from ..pipelines.openvino_model import OpenVinoModel, import_openvino
@@ -151,15 +151,21 @@ class _Numbered(nn.Module):
         query, key = numbers[:, :, None], numbers[:, None]
         # As elsewhere, padding attends to tokens, too: the pooled token may be padding.
         mask = (key > 0) & ((key == query) | (query == 0))
+        starts = flat_indices(is_start)
         end = torch.ones_like(numbers).sum()[None]  # not `numel`, which would become a constant of the graph
-        return dict(
-            self.model(
-                input_ids=input_ids,
-                attention_mask=mask.view(*attention_mask.shape[:-1], 1, *mask.shape[1:]),
-                token_type_ids=token_type_ids,
-                cu_seq_lens_q=torch.cat([flat_indices(is_start), end]),
-            )
-        )
+        arguments = {
+            "input_ids": input_ids,
+            "attention_mask": mask.view(*attention_mask.shape[:-1], 1, *mask.shape[1:]),
+            "token_type_ids": token_type_ids,
+            "cu_seq_lens_q": torch.cat([starts, end]),
+        }
+        if isinstance(self.model, MyBertForSequenceClassification) and self.model.config.classifier_pooling == "mean":
+            # The model's own mean would count padding, which a prepared mask does not tell.
+            states = self.model.bert(**arguments).last_hidden_state.flatten(0, 1)
+            owners = is_start.flatten().cumsum(0) - 1
+            is_own = (owners == torch.arange(starts.shape[0])[:, None]) & (numbers.flatten() > 0)
+            return {"logits": self.model.classifier((is_own / is_own.sum(1, keepdim=True)) @ states)}
+        return dict(self.model(**arguments))
 
 
 def _convert(openvino: Any, model: PreTrainedModel, head: str) -> Any:

@@ -49,7 +49,7 @@ class DemoArguments:
     )
     text: list[str] = option(
         [],
-        "Your own text instead of the installed documentation: files or folders, one sentence or paragraph per "
+        "Your text instead of Python's documentation: files or folders, one sentence or paragraph per "
         "line, a blank line between documents. The classifier learns which file a passage is from; of a single "
         "file, which of its longest documents.",
         group=Group.INPUT,
@@ -246,13 +246,13 @@ def _pretraining(
         text=[str(path) for path in files],
         output_dir=str(output_dir),
         vocab_size=arguments.vocab_size,
-        layout="compact",
+        vocab_layout="compact",
         num_processes=1,  # for a few megabytes, starting workers takes longer than the work
         model_size="tiny",
         # The run is short: word embeddings start from co-occurrence counts, a high masking rate gives many labels, and
         # Muon learns faster, with a weight decay that keeps its matrices small. No dropout, and a high learning rate
         # with a smaller beta2.
-        embeddings="cooccurrence",
+        embedding_init="cooccurrence",
         mlm_probability=0.4,
         optim="muon",
         dropout=0.0,
@@ -263,11 +263,12 @@ def _pretraining(
         adam_beta2=0.98,
         weight_decay=0.1,
         warmup_steps=0.1,
-        heldout=max(0.02, 2 / num_documents),
+        validation_split=max(0.02, 2 / num_documents),
         logging_steps=max(1, steps // 20),
         eval_strategy="steps",
         eval_steps=max(1, steps // 4),
         save_strategy="no",
+        card_examples=True,
         seed=arguments.seed,
         disable_tqdm=arguments.disable_tqdm,
     )
@@ -285,6 +286,7 @@ def _finetuning(arguments: DemoArguments, output_dir: Path, name: str, from_scra
         learning_rate=1e-3,  # with few steps the gain from pretraining shows; later both models solve a task this easy
         logging_steps=10,
         save_strategy="no",
+        card_examples=True,
         seed=arguments.seed,
         disable_tqdm=arguments.disable_tqdm,
     )

@@ -15,9 +15,9 @@ class Range(NamedTuple):
     holds: Callable[[float], bool]  # whether a number is one of them
 
 
-SHARE = Range("a share in [0, 1]", lambda value: 0 <= value <= 1)
-SHARE_ABOVE_0 = Range("a share above 0, up to 1", lambda value: 0 < value <= 1)
-SHARE_BELOW_1 = Range("a share in [0, 1)", lambda value: 0 <= value < 1)
+SHARE = Range("a fraction in [0, 1]", lambda value: 0 <= value <= 1)
+SHARE_ABOVE_0 = Range("a fraction above 0, up to 1", lambda value: 0 < value <= 1)
+SHARE_BELOW_1 = Range("a fraction in [0, 1)", lambda value: 0 <= value < 1)
 AT_LEAST_0 = Range("at least 0", lambda value: 0 <= value < math.inf)
 AT_LEAST_1 = Range("at least 1", lambda value: value >= 1)
 ABOVE_0 = Range("a number above 0", lambda value: 0 < value < math.inf)
@@ -211,7 +211,8 @@ def _contradiction(settings: Any, option: Any, rule: str, other: Option, wanted:
 def is_given(settings: Any, option: Field) -> bool:
     """Whether an option has another value than its default; nothing else than None, False or an empty list is none."""
     value, default = getattr(settings, option.name), default_of(option)
-    return value != default and bool(value or default)
+    is_number = isinstance(value, (int, float)) and value is not False  # 0 is a layer
+    return value != default and bool(is_number or value or default)
 
 
 def default_of(option: Field) -> Any:

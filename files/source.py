@@ -278,9 +278,14 @@ def _naming(feature: Any, class_names: bool = True) -> Any:
     return name_of if class_names or name_of is None else str
 
 
+def is_data_frame(source: object) -> bool:
+    """Whether an object is a data frame: of pandas or polars, or a `pyarrow.Table`."""
+    return hasattr(source, "columns")
+
+
 def is_frame(source: object) -> bool:
-    """Whether an object is a table in memory: a data frame (pandas, polars) or a data set (`datasets`)."""
-    return hasattr(source, "columns") or hasattr(source, "column_names")
+    """Whether an object is a table in memory: a data frame or a data set (`datasets`)."""
+    return is_data_frame(source) or hasattr(source, "column_names")
 
 
 def frame_rows(frame: Any, column: str | None = None) -> Iterator[dict[str, Any]]:
@@ -319,7 +324,7 @@ def items_of(data: Any, column: str | None = None) -> Iterator[Any]:
 
 def rows_of_batch(batch: Any) -> list[dict[str, Any]]:
     """The rows of a batch that Ray Data or Spark passes to a function, as Python values, see `frame_rows`."""
-    # Column -> values (NumPy arrays or lists), a `pandas.DataFrame` or a `pyarrow.Table`.
+    # Column -> values (NumPy arrays or lists), or a data frame.
     if isinstance(batch, Mapping):
         for name, values in batch.items():
             if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
@@ -329,10 +334,9 @@ def rows_of_batch(batch: Any) -> list[dict[str, Any]]:
                 )
         rows = zip(*batch.values(), strict=True)
         return [{name: _present(value) for name, value in zip(batch, row, strict=True)} for row in rows]
-    if not (hasattr(batch, "to_pylist") or hasattr(batch, "iloc")):
+    if not is_data_frame(batch):
         raise ValueError(
-            f"The batch is {repr(batch)[:40]}; expected a dictionary of columns, a pandas.DataFrame or a "
-            "pyarrow.Table."
+            f"The batch is {repr(batch)[:40]}; expected a dictionary of columns, a DataFrame or a pyarrow.Table."
         )
     return list(frame_rows(batch))
 
@@ -348,7 +352,10 @@ def with_columns(batch: Any, kept: Sequence[str], columns: Mapping[str, list[Any
         for name, values in columns.items():
             batch = batch.append_column(name, pyarrow.array(values))
         return batch
-    return batch.rename(columns=str)[list(kept)].assign(**columns)
+    if hasattr(batch, "hstack"):  # polars'
+        return batch.select(kept).hstack(type(batch)(dict(columns)))
+    names = {str(name): name for name in batch.columns}
+    return batch[[names[name] for name in kept]].assign(**columns)
 
 
 def _present(value: Any) -> Any:

@@ -53,14 +53,12 @@ class FilterSettings(Settings):
 
     group = Group.FILTERS
     symbol_share: float = option(
-        0.6, "Drop lines in which more than this share is not letters (symbol_lines).", SHARE_BELOW_1
+        0.6, "symbol_lines: largest fraction of a line that may not be letters.", SHARE_BELOW_1
     )
     scripts: list[str] = option(
-        [], "Scripts of the corpus, such as Latin Hangul (other_scripts); by default those of its beginning."
+        [], "Scripts of the corpus, such as Latin Hangul, for other_scripts (default: those of its beginning)."
     )
-    tokens_per_character: float = option(
-        0.25, "Drop documents with more tokens per character than this (many_tokens).", ABOVE_0
-    )
+    tokens_per_character: float = option(0.25, "many_tokens: most tokens per character of a document.", ABOVE_0)
     near_duplicate_similarity: float = option(
         0.7,
         "Drop documents this similar to an earlier one, in (0, 1]: the share of their five-word sequences that both "
@@ -167,7 +165,7 @@ class CorpusFilter:
     of the index of earlier documents; the rest of that, about a kilobyte per document, is in a temporary file.
 
     Args:
-        drop: Reasons to drop text, some of `REASONS`.
+        reasons: Reasons to drop text, some of `REASONS`.
         settings: Thresholds of the checks.
         encoder: Tokenizes texts; without it `many_tokens` is not checked.
         shard: Index and number of shards: every document is checked, those of the shard are counted.
@@ -181,18 +179,18 @@ class CorpusFilter:
 
     def __init__(
         self,
-        drop: Sequence[str],
+        reasons: Sequence[str],
         settings: FilterSettings,
         encoder: BulkEncoder | None = None,
         shard: tuple[int, int] = (0, 1),
     ) -> None:
-        if "near_duplicates" in drop and not can_find_near_duplicates():
+        if "near_duplicates" in reasons and not can_find_near_duplicates():
             raise ImportError("near_duplicates needs the package datasketch: pip install mybert[corpus].")
         self._settings = settings
         self._encoder = encoder
         self._shard = shard
         self._scripts = frozenset(settings.scripts)
-        wanted = [reason for reason in REASONS if reason in drop and (reason != "many_tokens" or encoder)]
+        wanted = [reason for reason in REASONS if reason in reasons and (reason != "many_tokens" or encoder)]
         self.report = FilterReport(dropped={reason: TextCounts() for reason in wanted})
 
     def lines(self, lines: Iterable[str]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from ..files.options import settings_of
 from ..files.output import files_written_beside, written_beside
 from ..files.processes import only_errors
 from ..files.source import InMemoryData
+from ..hub_card import Example, head_examples
 from ..modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
 from ..runs import (
     RunFolder,
@@ -57,7 +58,7 @@ class PreparedRun:
     tokenizer: MyBertTokenizer  # that of the store
     store: TokenStore
     training: np.ndarray  # documents, ascending
-    heldout: np.ndarray  # documents to evaluate on; fewer than 2 for none
+    validation: np.ndarray  # documents to evaluate on; fewer than 2 for none
     config: MyBertConfig
     checkpoint: str | None  # to resume from
 
@@ -68,14 +69,14 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
         check_available(arguments.tokenizer, "tokenizer")
     if arguments.model:
         _check_start(arguments.model)
-    if arguments.embeddings == "cooccurrence":
+    if arguments.embedding_init == "cooccurrence":
         require_scikit_learn()
     digests: dict[str, str] = {}
     corpus = None
     given = {str(text): text.recorded for text in arguments.text if isinstance(text, InMemoryData)}
-    if arguments.data:
-        sources = [arguments.data]
-        files = list(map(str, store_files(Path(arguments.data))))
+    if arguments.token_store:
+        sources = [arguments.token_store]
+        files = list(map(str, store_files(Path(arguments.token_store))))
     else:
         corpus = Corpus(arguments.text, arguments, digests)
         sources = corpus.sources
@@ -90,28 +91,28 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
 
     def prepare(place: Path) -> dict[str, str]:
         tokenizer = _tokenizer(arguments, corpus, place)
-        path = Path(arguments.data) if arguments.data else place / STORE
+        path = Path(arguments.token_store) if arguments.token_store else place / STORE
         if corpus is None or path.exists():  # a given store, or one of an earlier call
             summary = read_summary(path, tokenizer)
         else:
             work = {"show_progress": not arguments.disable_tqdm} | settings_of(CorpusSettings, arguments)
             summary = build_token_store(corpus, tokenizer, path, **work)
-        training, heldout = _split(summary.documents, arguments)
+        training, validation = _split(summary.documents, arguments)
         config = arguments.model_config(tokenizer)
         # The saved tokenizer truncates to the model's maximum length, as usual on the Hub.
         tokenizer.model_max_length = config.max_position_embeddings
-        prepared.update(tokenizer=tokenizer, training=training, heldout=heldout, config=config)
+        prepared.update(tokenizer=tokenizer, training=training, validation=validation, config=config)
         return digests
 
     folder.begin(settings, files, read, prepare)
-    store = TokenStore(arguments.data or folder.path / STORE)
+    store = TokenStore(arguments.token_store or folder.path / STORE)
     return PreparedRun(**prepared, store=store, checkpoint=last_complete_checkpoint(folder.path))
 
 
-def split_documents(count: int, heldout: float) -> tuple[np.ndarray, np.ndarray]:
+def split_documents(count: int, validation_split: float) -> tuple[np.ndarray, np.ndarray]:
     """Split documents 0 ... count - 1 into training and held-out ones (none, or 2 or more), evenly over the corpus."""
     documents = np.arange(count)
-    number = round(count * heldout)
+    number = round(count * validation_split)
     if number < 2:
         return documents, documents[:0]
     is_heldout = np.zeros(count, dtype=bool)
@@ -136,7 +137,7 @@ def _tokenizer(arguments: PretrainingArguments, corpus: Corpus | None, place: Pa
     if (named := arguments.tokenizer or arguments.model) and not wanted:
         return MyBertTokenizer.from_pretrained(named)
     if corpus is None:
-        store = Path(str(arguments.data))
+        store = Path(str(arguments.token_store))
         folder = store if store.is_dir() else store.parent
         if not (folder / "tokenizer.json").is_file():
             raise ValueError(f"There is no tokenizer.json beside {store}; give its tokenizer with --tokenizer.")
@@ -145,8 +146,8 @@ def _tokenizer(arguments: PretrainingArguments, corpus: Corpus | None, place: Pa
     if (place / "vocab.txt").exists():
         return MyBertTokenizer.from_pretrained(place)
     lines = corpus.lines()
-    if arguments.drop:  # except many_tokens, which needs the vocabulary that is still to be learned
-        lines = CorpusFilter(arguments.drop, FilterSettings()).lines(lines)
+    if arguments.filter:  # except many_tokens, which needs the vocabulary that is still to be learned
+        lines = CorpusFilter(arguments.filter, FilterSettings()).lines(lines)
     text = filter(None, lines)
     first = next(text, None)
     if first is None:
@@ -166,18 +167,20 @@ def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.
     needed = 2 if arguments.objective == "mlm+nsp" else 1
     if count < needed:
         raise ValueError(
-            f"{', '.join(map(str, arguments.text)) or arguments.data}: only one document; next sentence prediction "
-            "draws random sentences from another document. Put a blank line between documents."
+            f"{', '.join(map(str, arguments.text)) or arguments.token_store}: only one document; next sentence "
+            "prediction draws random sentences from another document. Put a blank line between documents."
         )
-    training, heldout = split_documents(count, arguments.heldout)
+    training, validation = split_documents(count, arguments.validation_split)
     if len(training) < needed:
-        raise ValueError(f"heldout is {arguments.heldout}; too few of the {count} documents are left for training.")
-    if not len(heldout) and arguments.eval_strategy != IntervalStrategy.NO:
         raise ValueError(
-            f"heldout is {arguments.heldout}; of {count} documents that is less than the 2 that an "
+            f"validation_split is {arguments.validation_split}; too few of {count} documents are left for training."
+        )
+    if not len(validation) and arguments.eval_strategy != IntervalStrategy.NO:
+        raise ValueError(
+            f"validation_split is {arguments.validation_split}; of {count} documents that is less than the 2 that an "
             "evaluation needs. Hold out more, or pass --eval_strategy no."
         )
-    return training, heldout
+    return training, validation
 
 
 def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> dict[str, Any]:
@@ -212,11 +215,15 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
         state = _read_finished(folder.path) or _train(run, arguments)
         if "metrics" not in state:
             return {"interrupted": True}
-        examples, checkpoint = [], Checkpoint(folder.path)
+        examples: list[Example] = []
+        checkpoint = Checkpoint(folder.path)
         if arguments.should_save:
-            if arguments.objective != "ltr":  # whose model never saw [MASK]
-                shown = run.heldout if len(run.heldout) else run.training
+            tasks = () if arguments.objective == "ltr" else ("fill-mask",)  # the former's model never saw [MASK]
+            if tasks and arguments.card_examples:
+                shown = run.validation if len(run.validation) else run.training
                 examples = fill_mask_examples(checkpoint, run.tokenizer, run.store, shown)
+            else:
+                examples = head_examples(checkpoint, tasks, tokenizer=run.tokenizer)
             # the card of a finished run may have been edited
             if state["steps"] or not (folder.path / "README.md").is_file():
                 write_pretraining_card(checkpoint, arguments, run.store, state["wall_time"], examples)
@@ -392,9 +399,9 @@ def _datasets(run: PreparedRun, arguments: PretrainingArguments, phase: Phase) -
         )
 
     training = examples(run.training)
-    if len(run.heldout) < 2:
+    if len(run.validation) < 2:
         return training, None
-    held_out = examples(run.heldout, pack=False, objective=arguments.objective)
+    held_out = examples(run.validation, pack=False, objective=arguments.objective)
     # Without `set_epoch`, which persistent workers would call: every evaluation uses the examples of epoch 0.
     return training, Subset(held_out, range(len(held_out)))
 
@@ -417,7 +424,7 @@ def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> M
     config = copy.deepcopy(run.config)  # a phase may change its copy
     if arguments.model is None:
         model = model_class(config)
-        if arguments.embeddings == "cooccurrence" and is_new:
+        if arguments.embedding_init == "cooccurrence" and is_new:
             begin_with_statistics(model, run.store, run.training)
         return model
     wanted = arguments.new_pieces_settings()
@@ -435,7 +442,7 @@ def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> M
     logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(new) or "none")
     if not wanted:
         return model
-    return add_rows(model, MyBertTokenizer.from_pretrained(arguments.model), run.tokenizer, wanted.new_rows)
+    return add_rows(model, MyBertTokenizer.from_pretrained(arguments.model), run.tokenizer, wanted.new_piece_init)
 
 
 def _save(trainer: PretrainingTrainer, tokenizer: MyBertTokenizer, output_dir: Path) -> None:

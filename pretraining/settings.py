@@ -59,19 +59,19 @@ _OF_ALL_TEXT = ("other_scripts", "duplicates", "near_duplicates")  # the decisio
 @dataclass
 class CorpusSettings(DocumentSettings):
     group = Group.READING
-    num_processes: int | None = option(None, "Processes that work on the text; by default one per core.", AT_LEAST_1)
-    drop: list[str] = option(
+    num_processes: int | None = option(None, "Processes that work on the text (default: one per core).", AT_LEAST_1)
+    filter: list[str] = option(
         [],
         f"What to leave out of the text, some of {', '.join(REASONS)}: see `mybert data --dry_run`.",
         decides="if_not_default",
         needs="text",
-        idle_with="data",
+        idle_with="token_store",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if unknown := [reason for reason in self.drop if reason not in REASONS]:
-            raise ValueError(f"drop has {unknown[0]!r}; expected some of {', '.join(REASONS)}.")
+        if unknown := [reason for reason in self.filter if reason not in REASONS]:
+            raise ValueError(f"filter has {unknown[0]!r}; expected some of {', '.join(REASONS)}.")
 
 
 @dataclass
@@ -100,12 +100,12 @@ class StoreSettings(FilterSettings, CorpusSettings):
             )
         asks = [
             reason
-            for reason in self.drop
+            for reason in self.filter
             if reason in _OF_ALL_TEXT and not (reason == "other_scripts" and self.scripts)
         ]
         if self.shard_by == "files" and asks:
             raise ValueError(
-                f"shard_by is files and drop has {asks[0]}, for which each shard has to read all text; expected "
+                f"shard_by is files and filter has {asks[0]}, for which each shard has to read all text; expected "
                 "shard_by documents" + (", or scripts." if asks[0] == "other_scripts" else ".")
             )
 
@@ -117,9 +117,9 @@ class StoreSettings(FilterSettings, CorpusSettings):
         """
         usual = FilterSettings()
         for reason, name in _SETTINGS.items():
-            if reason not in self.drop and (value := getattr(self, name)) != getattr(usual, name):
+            if reason not in self.filter and (value := getattr(self, name)) != getattr(usual, name):
                 raise ValueError(
-                    f"{name} is {value} and drop lacks {reason}, so it has no effect; give both or neither."
+                    f"{name} is {value} and filter lacks {reason}, so it has no effect; give both or neither."
                 )
 
 
@@ -135,17 +135,17 @@ class ExampleSettings(Settings):
     decides = True
     objective: Objective = option(
         "mlm+nsp",
-        "Training objective: mlm+nsp (the paper: hidden words, and whether B follows A), mlm (hidden words), "
-        "mlm+sop (hidden words, and the order of A and B), ltr (the next word, from the words before it).",
+        "Training objective: mlm+nsp (the paper: masked tokens, and whether B follows A), mlm (masked tokens), "
+        "mlm+sop (masked tokens, and the order of A and B), ltr (each token from those before it).",
         group=Group.OBJECTIVE,
     )
     max_length: int = option(128, "Longest sequence in tokens, special tokens included.", decides=False)
-    short_probability: float = option(0.1, "Share of documents cut into shorter sequences, in [0, 1].", SHARE)
+    short_probability: float = option(0.1, "Fraction of documents divided into shorter sequences, in [0, 1].", SHARE)
     static_masking: bool = option(
         False, "Reuse the examples and masks of the first epoch in all others.", group=Group.OBJECTIVE
     )
     pack: bool = option(False, "Pack sequences into rows of equal length, without attention across them.")
-    row_length: int | None = option(None, "Tokens of a packed row (default 512, or max_length if that is longer).")
+    row_length: int | None = option(None, "Tokens of a packed row (default: 512, or max_length if that is longer).")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -188,21 +188,19 @@ class MaskingRates(Settings):
 
     group = Group.OBJECTIVE
     decides = True
-    mlm_probability: float = option(0.15, "Share of tokens to predict, in [0, 1].", SHARE)
-    mask_replace_prob: float = option(0.8, "Share of the tokens to predict that [MASK] replaces, in [0, 1].", SHARE)
-    random_replace_prob: float = option(
-        0.1, "Share of them that a random token replaces; the rest stays as it is.", SHARE
-    )
+    mlm_probability: float = option(0.15, "Fraction of tokens to predict, in [0, 1].", SHARE)
+    mask_replace_prob: float = option(0.8, "Fraction of the tokens to predict that [MASK] replaces, in [0, 1].", SHARE)
+    random_replace_prob: float = option(0.1, "Fraction of them that a random token replaces; the rest is kept.", SHARE)
     masking_unit: MaskingUnit = option(
         "token", "Mask single tokens, whole words, or several consecutive words (SpanBERT)."
     )
     max_predictions: int | None = option(
         None,
-        "Maximum number of tokens to predict in a sequence (Google: max_predictions_per_seq); default: no limit.",
+        "Maximum number of tokens to predict in a sequence, Google's max_predictions_per_seq (default: no limit).",
         AT_LEAST_1,
     )
     ltr_probability: float = option(
-        1.0, "Share of tokens to predict from those before them (ltr), above 0 up to 1.", SHARE_ABOVE_0
+        1.0, "Fraction of tokens to predict from those before them (ltr), above 0 up to 1.", SHARE_ABOVE_0
     )
 
     def __post_init__(self) -> None:
@@ -228,6 +226,6 @@ class NewPiecesSettings(Settings):
     )
     new_piece_frequency: int = option(5, "How often a new piece must occur in the text.", AT_LEAST_1)
     append_pieces: bool = option(True, "Append new pieces to the old ones once all [unused] entries are taken.")
-    new_rows: Literal["mean", "random"] = option(
+    new_piece_init: Literal["mean", "random"] = option(
         "mean", "Initial embedding of a new piece: mean of the old pieces it was split into, or random."
     )

@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
@@ -21,13 +22,14 @@ from ...files.errors import refuse_address
 from ...files.options import Group, deciding, option
 from ...files.output import PARTIAL, check_not_read, check_output_files, locked, write_lines, written_beside
 from ...files.processes import leave_standard_output
+from ...files.source import is_data_frame
 from ...files.tables import json_line, separated_line
 from ...files.text import LINE_BREAKS, STDIN, new_digest, open_text
 from ...runs import RunFolder, prepare_once
 from ..data import DataRow, new_name, rows_of
 from ..tasks.registry import TASK_OPTIONS, task_record
-from ..tasks.task import long_text_lines
-from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
+from ..tasks.task import label_count_line, long_text_lines
+from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings, with_answers
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ class PredictArguments(PredictorSettings):
         required=True,
         positional=2,
     )
-    output: str = option(STDIN, f"Where to: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
+    output: str = option(STDIN, f"File to write: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
     overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
 
     def __post_init__(self) -> None:
@@ -75,7 +77,7 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
 
     Task, columns and lengths are stored in the model. Data is a file or a list of paths; a list, other iterable or
     `torch.utils.data.Dataset` of texts, pairs of texts, lists of words (for tagging) or dictionaries; a
-    `pandas.DataFrame`; or a `datasets.Dataset`.
+    `datasets.Dataset`; or a data frame: a DataFrame of pandas or polars, or a `pyarrow.Table`.
     `text_column` and `text_pair_column` name columns with other names.
 
     Args:
@@ -86,9 +88,11 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
 
     Returns:
         With `output`, the result of `predict_files`. Otherwise a dictionary for each row, in the data's order: `label`
-        and `score` (regression: `score`; multi-label: lists of both; tagging: lists with one of each for every word,
-        and `entities`; questions: `answer`, `score`, `start`, `end`; choices: also `answer`); with `top_k` above 1
-        also `best`, with `probabilities` also `probability_<class>`. A list, or an iterator if `data` is one.
+        (None below `confidence_threshold`) and `score` (regression: `score`; multi-label: lists of both; tagging:
+        lists with one of each for every word, and `entities`; questions: `answer`, `score`, `start`, `end`; choices:
+        also `answer`); with `top_k` above 1 also `best`, with `probabilities` also `probability_<class>`. A list, or
+        an iterator if `data` is one. For a data frame, a data frame of the same kind: its index and columns
+        (`keep_columns`), followed by these.
 
     Raises:
         ValueError: If the model has no head for a task, or the data does not fit it.
@@ -99,10 +103,13 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
     if isinstance(data, str) and data != STDIN and not _is_there(data):
         refuse_address(data)
         raise FileNotFoundError(f"There is no file {data[:60]!r}; a text is given in a list: [text].")
+    prediction = _Prediction(arguments)
     if output is not None:
-        return _Prediction(arguments).write()
-    answers = (answer for _, answer in _Prediction(arguments).rows())
-    return answers if isinstance(data, Iterator) else list(answers)
+        return prediction.write()
+    answers = (answer for _, answer in prediction.rows())
+    if isinstance(data, Iterator):
+        return answers
+    return with_answers(data, prediction.columns, list(answers)) if is_data_frame(data) else list(answers)
 
 
 def _is_there(name: str) -> bool:
@@ -144,6 +151,7 @@ class PartHead(NamedTuple):
     columns: Sequence[str]  # those of the data that its rows keep
     cut: int  # truncated texts
     windowed: int  # texts read in windows
+    labels: Mapping[str, int]  # how often each was predicted
 
 
 class _Prediction:
@@ -160,6 +168,7 @@ class _Prediction:
         if first is None:
             raise ValueError("The data holds no rows.")
         self.predictor.settle(first)
+        self.columns = list(self.predictor.kept(first))
         remaining = chain([first], rows)
         self.parts: Iterator[list[DataRow]] = iter(lambda: list(islice(remaining, ROWS_OF_A_PART)), [])
 
@@ -173,8 +182,14 @@ class _Prediction:
                 yield from zip(rows, found.answers(rows), strict=True)
                 progress.update(len(rows))
                 count += len(rows)
-        for line in long_text_lines(found.task, count, found.cut, found.windowed):
+        self._summarize(count, found.cut, found.windowed, found.labels)
+
+    def _summarize(self, rows: int, cut: int, windowed: int, labels: Counter[str]) -> None:
+        """Log how many texts were too long, and how often each label was predicted."""
+        for line in long_text_lines(self.predictor.task, rows, cut, windowed):
             logger.warning("%s", line)
+        if line := label_count_line(self.predictor.task, labels, rows):
+            logger.info("%s", line)
 
     def _progress(self) -> Any:
         data = self.arguments.data
@@ -203,11 +218,11 @@ class _Prediction:
                 raise
             heads = gather_object(heads)  # of all processes
             cut, windowed = sum(head.cut for head in heads), sum(head.windowed for head in heads)
+            labels = sum((Counter(head.labels) for head in heads), Counter[str]())
             if self.state.is_main_process:
                 merge_parts(folder.path, heads, output)
-                for line in long_text_lines(self.predictor.task, rows, cut, windowed):
-                    logger.warning("%s", line)
                 logger.info("%s: %s rows.", output, f"{rows:,}")
+                self._summarize(rows, cut, windowed, labels)
         return {"rows": rows, "cut": cut, "windowed": windowed}
 
     def _begin(self, folder: RunFolder, output: Path) -> None:
@@ -257,7 +272,7 @@ class _Prediction:
     def _write_part(self, file: Path, rows: Sequence[DataRow], digest: str, output: Path) -> PartHead:
         """Predict a part and write it, kept columns and prediction of each row, completely or not at all."""
         found = self.predictor
-        cut, windowed = found.cut, found.windowed
+        cut, windowed, labels = found.cut, found.windowed, found.labels.copy()
         answers = found.answers(rows)
         kept = [found.kept(row) for row in rows]
         lines = [f"[{json_line(values)}, {json_line(answer)}]" for values, answer in zip(kept, answers, strict=True)]
@@ -266,7 +281,7 @@ class _Prediction:
             for values in chain.from_iterable(map(json.loads, lines)):
                 _refuse_breaks(values, output)
         columns = list(dict.fromkeys(chain.from_iterable(kept)))
-        head = PartHead(digest, columns, found.cut - cut, found.windowed - windowed)
+        head = PartHead(digest, columns, found.cut - cut, found.windowed - windowed, found.labels - labels)
         write_lines(file, [json.dumps(head), *lines])
         return head
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -217,6 +218,7 @@ class Predictor:
     Attributes:
         task: The task.
         cut, windowed: Number of rows beyond the maximum length that were truncated, or read in windows.
+        labels: Number of times that each label was predicted; "" for rows without a label.
 
     Raises:
         ValueError: If a setting is out of range or not one of the task's, or the model has no head for a task.
@@ -231,6 +233,7 @@ class Predictor:
         self.task = self.settings.resolve_task()
         self.task.check_answers(self.settings.top_k, self.settings.probabilities)
         self.cut = self.windowed = 0
+        self.labels = Counter[str]()
         self._key = uuid4().hex
         self._is_settled = False
         self._found: FinetunedModel | None = None
@@ -266,14 +269,16 @@ class Predictor:
         self.cut += data.cut
         self.windowed += data.windowed
         outputs = network_outputs(found.task, data, found.model, found.tokenizer, settings.batch_size)
-        return found.task.answers(outputs, data, found.labels, settings.top_k, settings.probabilities)
+        answers = found.task.answers(outputs, data, found.labels, settings.top_k, settings.probabilities)
+        self.labels.update(chain.from_iterable(map(found.task.counted_labels, answers)))
+        return answers
 
     def __call__(self, batch: Any) -> Any:
         """Predict a batch, or the batches of an iterator.
 
         Args:
-            batch: Column -> values (a dictionary of NumPy arrays or lists), a `pandas.DataFrame` or a `pyarrow.Table`;
-                or an iterator of these.
+            batch: Column -> values (a dictionary of NumPy arrays or lists), a DataFrame (pandas, polars) or a
+                `pyarrow.Table`; or an iterator of these.
 
         Returns:
             The same kind of batch, with the columns of the data (`keep_columns`) and those of `predict`; for an
@@ -291,15 +296,19 @@ class Predictor:
             self.settle(rows[0])
         starts = range(0, len(rows), ROWS_OF_A_PART)
         answers = [answer for start in starts for answer in self.answers(rows[start : start + ROWS_OF_A_PART])]
-        kept = list(self.kept(rows[0]))
-        told = dict.fromkeys(chain.from_iterable(answers))
-        columns = {new_name(name, kept): [answer.get(name) for answer in answers] for name in told}
-        return with_columns(batch, kept, columns)
+        return with_answers(batch, list(self.kept(rows[0])), answers)
 
     def kept(self, row: DataRow) -> dict[str, Any]:
         """The columns of a row that are kept; one that the first row has may be missing in others."""
         names = row.values if self.settings.keep_columns is None else self.settings.keep_columns
         return {name: row.values[name] for name in names if name in row.values}
+
+
+def with_answers(batch: Any, kept: Sequence[str], answers: Sequence[Mapping[str, Any]]) -> Any:
+    """A batch or data frame with some of its columns, followed by those of the answers for its rows."""
+    told = dict.fromkeys(chain.from_iterable(answers))
+    columns = {new_name(name, kept): [answer.get(name) for answer in answers] for name in told}
+    return with_columns(batch, kept, columns)
 
 
 _copies: dict[str, Predictor] = {}
@@ -313,11 +322,17 @@ def _in_this_process(kind: type[Predictor], key: str, settings: dict[str, Any]) 
     return _copies[key]
 
 
-REPORT_FILES = ("class_report*.json", "class_report*.txt", "confusion_matrix*.png")
+REPORT_FILES = ("class_report*.json", "class_report*.txt", "confusion_matrix*.png", "errors*.tsv")
 
 
-def write_class_report(report: ClassReport, folder: Path, suffix: str = "") -> None:
-    """Write `class_report.json`, `.txt`, and `confusion_matrix.png` if each text or word has one class."""
+def write_reports(
+    task: Task, predictions: Sequence[Any], data: TaskData, folder: Path, suffix: str = ""
+) -> ClassReport | None:
+    """Write `errors.tsv`; with classes also a report, `class_report.json` and `.txt`, and `confusion_matrix.png`."""
+    task.write_errors(predictions, data, folder / f"errors{suffix}.tsv")
+    report = task.report_by_class(predictions, data.examples)
+    if report is None:
+        return None
     write_json(folder / f"class_report{suffix}.json", report.as_json())
     write_lines(folder / f"class_report{suffix}.txt", report.lines())
     if report.confusion:
@@ -326,6 +341,7 @@ def write_class_report(report: ClassReport, folder: Path, suffix: str = "") -> N
             confusion_picture(report.confusion, report.confused_classes, picture, report.confused)
         except ImportError as error:
             logger.warning(str(error))
+    return report
 
 
 # The files that `Task.write_predictions` writes.

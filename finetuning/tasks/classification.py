@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
 from pathlib import Path
+from statistics import fmean, geometric_mean
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -24,10 +25,13 @@ from typing_extensions import Self
 from ...files.source import Source
 from ...hub_card import PipelineCall
 from ...metrics import (
+    GLUE_METRICS,
     HUB_LABELS,
     ClassReport,
+    WeightedMetrics,
     accuracy,
     class_report,
+    count_metrics,
     errors_of_values,
     expected_calibration_error,
     f1,
@@ -39,18 +43,22 @@ from ...metrics import (
     log_loss,
     pearson_spearman,
     require_named_labels,
+    selective_accuracy,
     several_labels_report,
+    weighted_mean,
+    weighted_pearson,
+    weighted_spearman,
     with_temperature,
 )
 from ...pipelines import WindowPooling, pool_windows, window_places
 from ...pipelines.pairs import LABELS
 from ...tokenization import encode_and_truncate
 from ..data import DataRow, Labels, label_name, quoted, read_prediction_rows
-from .task import WINDOW_WEIGHT, Objective, Task, TaskData, check_stride, rounded
+from .task import WINDOW_WEIGHT, Objective, Task, TaskData, TaskExample, check_stride, rounded
 
 
 @dataclass(frozen=True)
-class TextExample:
+class TextExample(TaskExample):
     """A sentence or a pair, and its label: a name, several names, a number, or None if unknown."""
 
     texts: tuple[str, ...]
@@ -117,12 +125,15 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     # temperature, which divides a single-label task's logits, fitted to the validation data.
     thresholds: Mapping[str, float] = field(default_factory=dict)
     temperature: float = 1.0
+    # For single-label tasks, the (calibrated) probability below which new data gets no label.
+    confidence_threshold: float = 0.0
 
     options: ClassVar[tuple[str, ...]] = (
         *Task.options,
         *("text_pair_column", "label_columns", "label_separator", "window_pooling", "doc_stride"),
+        "confidence_threshold",
     )
-    fitted_fields: ClassVar[tuple[str, ...]] = ("thresholds", "temperature")
+    fitted_fields: ClassVar[Mapping[str, Any]] = {"thresholds": fmean, "temperature": geometric_mean}
     auto_class: ClassVar[Any] = AutoModelForSequenceClassification
     pipeline: ClassVar[str] = "text-classification"
 
@@ -133,6 +144,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             raise ValueError("label_columns are for the task multilabel; this one has a label_column.")
         if self.label_separator and (self.label_columns or self.problem != "multi_label_classification"):
             raise ValueError("label_separator is for the task multilabel with a label_column.")
+        if self.confidence_threshold and self.problem != "single_label_classification":
+            raise ValueError("confidence_threshold is for tasks with one class per text; leave it out.")
         if self.doc_stride is not None and self.window_pooling is None:
             raise ValueError("doc_stride is set without window_pooling (mean or max); without windows, texts are cut.")
         check_stride(self.doc_stride, self.max_length)
@@ -149,7 +162,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         texts = tuple(row.text(name, may_be_empty=len(names) > 1) for name in names)
         if not any(map(str.strip, texts)):
             raise row.mistake(f"an empty {' and an empty '.join(names)}; expected a text in one of them")
-        return TextExample(texts, self._label(row) if labelled else None)
+        return TextExample(texts, self._label(row) if labelled else None, row=row.number)
 
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row has no text (for a pair, neither text), or no label."""
@@ -320,19 +333,26 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def answer(
         self, prediction: LabelPrediction, example: TextExample, top_k: int
     ) -> tuple[dict[str, Any], list[Any]]:
-        """Label and probability, several labels with theirs, or the predicted value as `score`."""
+        """Label (None if it is uncertain) and probability, several labels with theirs, or the value as `score`."""
         label, table = prediction.label, prediction.probabilities
         if isinstance(label, float):
             return {"score": rounded(label)}, []
         ranked = sorted(table, key=lambda name: -table[name])
         best = [{"label": name, "score": rounded(table[name])} for name in ranked[:top_k]]
         if isinstance(label, str):
-            return {"label": label, "score": rounded(table[label])}, best
+            is_certain = table[label] >= self.confidence_threshold
+            return {"label": label if is_certain else None, "score": rounded(table[label])}, best
         held = [name for name in ranked if name in label]
         return {"label": held, "score": [rounded(table[name]) for name in held]}, best
 
     def probabilities_of(self, prediction: LabelPrediction) -> Mapping[str, float]:
         return prediction.probabilities
+
+    def counted_labels(self, answer: Mapping[str, Any]) -> Sequence[str]:
+        if self.problem == "regression":
+            return ()
+        label = answer["label"]
+        return label if label and isinstance(label, list) else (label or "",)
 
     def calibrated(self, predictions: Predictions, examples: Examples) -> Self:
         """The task with the thresholds fitted to the predictions, or the temperature if it helps held-out ones."""
@@ -379,6 +399,20 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return glue_metrics(self.glue, *ids)
         return {"accuracy": accuracy(*ids), "macro_f1": f1(*ids, average="macro")}
 
+    def weighted_metrics(self, predictions: Predictions, examples: Examples) -> WeightedMetrics:
+        predicted: list[Any] = [prediction.label for prediction in predictions]
+        wanted: list[Any] = [example.label for example in examples]
+        if self.problem == "regression":
+            return partial(_value_metrics, np.array(predicted), np.array(wanted))
+        if self.problem == "multi_label_classification":
+            names = sorted(frozenset().union(*predicted, *wanted))
+            sides = ([[name in label for name in names] for label in side] for side in (predicted, wanted))
+            held, true = map(np.array, sides)
+            return partial(_label_metrics, held, true, ("accuracy", "micro_f1", "macro_f1"))
+        labels, ids = self._class_ids(predicted, wanted)
+        held, true = (np.array(side)[:, None] == np.arange(len(labels.names)) for side in ids)
+        return partial(_label_metrics, held, true, GLUE_METRICS[self.glue] if self.glue else ("accuracy", "macro_f1"))
+
     def _class_ids(
         self, predicted: Sequence[str], wanted: Sequence[str]
     ) -> tuple[Labels, tuple[list[int], list[int]]]:
@@ -389,13 +423,16 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def calibration(
         self, predictions: Predictions, examples: Examples, fitted_to_them: bool = False
     ) -> dict[str, float]:
-        """The calibration error of the most probable class, for single-label tasks."""
+        """The calibration error of the most probable class, and coverage, for single-label tasks."""
         if self.problem != "single_label_classification" or len(examples) < 2 or not predictions[0].probabilities:
             return {}
         probabilities, references = class_probabilities(predictions, examples)
         if fitted_to_them:
             probabilities = held_out_temperatures(probabilities, references)
-        return {"expected_calibration_error": expected_calibration_error(probabilities, references)}
+        found = {"expected_calibration_error": expected_calibration_error(probabilities, references)}
+        if self.confidence_threshold:
+            found |= selective_accuracy(probabilities, references, self.confidence_threshold)
+        return found
 
     def report_by_class(self, predictions: Predictions, examples: Examples) -> ClassReport | None:
         """The report by class or label; None for regression."""
@@ -420,6 +457,34 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         assert example.label is not None
         return LabelPrediction(example.label)
 
+    def as_text(self, prediction: LabelPrediction) -> str:
+        """The label, several in alphabetical order, or the number."""
+        label = prediction.label
+        if isinstance(label, frozenset):
+            return _mark_between(label).join(sorted(label))
+        return label if isinstance(label, str) else f"{label:.6f}"
+
+    def errors(self, prediction: LabelPrediction, example: TextExample) -> Iterator[tuple[float, dict[str, Any]]]:
+        """A wrong label; of several, all, with the probability of the surest wrong one; any difference of a value."""
+        label, wanted, table = prediction.label, example.label, prediction.probabilities
+        texts: dict[str, Any] = dict(zip(("text", "text_pair"), example.texts, strict=False))
+        if isinstance(label, float) and isinstance(wanted, float):
+            difference = rounded(label - wanted)
+            told: dict[str, Any] = {"true": rounded(wanted), "predicted": rounded(label), "difference": difference}
+            yield abs(difference), texts | told
+            return
+        if isinstance(label, frozenset) and isinstance(wanted, frozenset):
+            true, predicted = (", ".join(sorted(side)) for side in (wanted, label))
+            wrong = [table[name] if name in label else 1 - table[name] for name in (label ^ wanted) & table.keys()]
+        else:
+            labels, (held, right) = self._class_ids([str(label)], [str(wanted)])
+            true, predicted = labels.names[right[0]], labels.names[held[0]]
+            wrong = [table[predicted]] if predicted in table else []
+        if true != predicted:
+            sure = max(wrong, default=0.0)
+            told = {"true": true, "predicted": predicted, "probability": rounded(sure) if wrong else ""}
+            yield sure, texts | told
+
     def table(self, predictions: Predictions, examples: Examples) -> tuple[Sequence[str], list[list[str]]]:
         """Predictions as in GLUE's format; for other data also the probabilities of all classes."""
         names = () if self.glue else tuple(predictions[0].probabilities)
@@ -427,8 +492,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         rows = []
         for prediction in predictions:
             label = prediction.label
-            text = mark.join(sorted(label)) if isinstance(label, frozenset) else label
-            text = f"{text:.6f}" if isinstance(text, float) else text
+            text = mark.join(sorted(label)) if isinstance(label, frozenset) else self.as_text(prediction)
             rows.append([text, *(f"{prediction.probabilities[name]:.6f}" for name in names)])
         return names, rows
 
@@ -444,7 +508,10 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         if row.value("prediction") in (None, ""):
             raise row.mistake("an empty prediction; expected one for each example")
         if self.problem == "single_label_classification":
-            return LabelPrediction(self._class_name(row, "prediction"))
+            name = self._class_name(row, "prediction")
+            if self.classes:
+                name = self.classes[Labels(self.classes).ids([name], f"{row.source}, row {row.number},")[0]]
+            return LabelPrediction(name)
         return LabelPrediction(row.finite_number("prediction"))
 
     def pipeline_call(self, example: TextExample) -> PipelineCall:
@@ -453,6 +520,26 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         code = f"text = {parts if len(parts) > 1 else [parts['text']]!r}\nprint(run(text{settings}))"
         label = ", ".join(sorted(example.label)) if isinstance(example.label, frozenset) else example.label
         return PipelineCall(f"Text classification (the data says: {label})", self.pipeline, code)
+
+
+def _label_metrics(
+    held: np.ndarray, true: np.ndarray, names: Sequence[str], weights: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Metrics of predicted and true labels, (examples, labels); GLUE's f1 is that of class 1."""
+    found = count_metrics(np.stack([held & true, held, true]), weights)
+    exact = weighted_mean((held == true).all(1), weights)
+    own = {"accuracy": exact} | ({"f1": np.nan_to_num(found["f1"][:, 1])} if "f1" in names else {})
+    return {name: (found | own)[name] for name in names}
+
+
+def _value_metrics(predicted: np.ndarray, wanted: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+    errors = predicted - wanted
+    return {
+        "pearson": weighted_pearson(predicted, wanted, weights),
+        "spearmanr": weighted_spearman(predicted, wanted, weights),
+        "mae": weighted_mean(np.abs(errors), weights),
+        "rmse": np.sqrt(weighted_mean(errors**2, weights)),
+    }
 
 
 def _numbers(count: int) -> tuple[str, ...]:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset
 from transformers import (
@@ -29,7 +32,7 @@ from ...files.checkpoint import Checkpoint
 from ...files.source import FileSource, Source
 from ...files.tables import write_separated
 from ...hub_card import Example, PipelineCall, run_pipelines
-from ...metrics import ClassReport
+from ...metrics import ClassReport, WeightedMetrics, weighted_mean
 from ...pipelines.batching import run_sorted
 from ...pipelines.openvino_model import OpenVinoModel
 from ..data import (
@@ -47,10 +50,23 @@ from ..network.heads import NetworkChanges, check_head, check_max_length, keeps_
 WINDOW_WEIGHT = "window_weight"
 """Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
 
+PLACE_COLUMNS = ("source", "row")
+"""The columns of a table of errors that say where an example stands."""
+
 Objective = Literal["classes", "labels", "value", "span"]
 """One of several classes, any number of labels, a number, or the start and end of an answer."""
 
-E = TypeVar("E")  # an example from the data
+_SHOWN_LABELS = 10  # in the summary of predictions
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskExample:
+    """An example of a task's data."""
+
+    row: int = field(default=0, compare=False)  # its number in the data, from 1
+
+
+E = TypeVar("E", bound=TaskExample)  # an example from the data
 P = TypeVar("P")  # a prediction for an example
 
 
@@ -125,8 +141,8 @@ class Task(ABC, Generic[E, P]):
 
     options: ClassVar[tuple[str, ...]] = ("max_length", "encoding", "text_column", "label_column")
     """The fields that a user may set."""
-    fitted_fields: ClassVar[tuple[str, ...]] = ()
-    """The fields that `calibrated` may set."""
+    fitted_fields: ClassVar[Mapping[str, Callable[[Iterable[float]], float]]] = {}
+    """The fields that `calibrated` may set, with the mean of several fits."""
     reads_conll: ClassVar[bool] = False
     auto_class: ClassVar[Any]
     """transformers' Auto class of the head."""
@@ -137,6 +153,7 @@ class Task(ABC, Generic[E, P]):
     most_listed: ClassVar[int | None] = None
     """Maximum number of answers in `best`; None for the number of classes."""
     has_probabilities: ClassVar[bool] = True  # whether answers can include the probability of every class
+    labels_rows: ClassVar[bool] = True  # whether labels are of rows, so that a summary has their fractions
     table_ending: ClassVar[str] = ".tsv"  # of the table of predictions
 
     # From rows to examples
@@ -348,6 +365,10 @@ class Task(ABC, Generic[E, P]):
         """The answer for an example, and the `top_k` best ones, see `answers`."""
         raise NotImplementedError
 
+    def counted_labels(self, answer: Mapping[str, Any]) -> Sequence[str]:
+        """The labels that a summary of answers counts in one of `answers`, "" for none; by default nothing."""
+        return ()
+
     def probabilities_of(self, prediction: P) -> Mapping[str, float]:
         """The probability of each class in a prediction, if the task has them."""
         raise NotImplementedError
@@ -356,11 +377,23 @@ class Task(ABC, Generic[E, P]):
     def score(self, predictions: Sequence[P], examples: Sequence[E]) -> dict[str, float]:
         """Metrics of predictions for labelled examples."""
 
+    def weighted_metrics(self, predictions: Sequence[P], examples: Sequence[E]) -> WeightedMetrics:
+        """The metrics of `score` for resamples of the examples; by default the means of those of each example."""
+        scores = [self.score_of_one(*pair) for pair in zip(predictions, examples, strict=True)]
+        names = dict.fromkeys(name for row in scores for name in row)
+        columns = {name: [row.get(name, np.nan) for row in scores] for name in names}
+        return lambda weights: {name: weighted_mean(values, weights) for name, values in columns.items()}
+
+    def score_of_one(self, prediction: P, example: E) -> dict[str, float]:
+        """The metrics of one example that are means over the examples."""
+        return self.score([prediction], [example])
+
     def calibration(
         self, predictions: Sequence[P], examples: Sequence[E], fitted_to_them: bool = False
     ) -> dict[str, float]:
-        """The `expected_calibration_error` of predictions; empty without label probabilities.
+        """The `expected_calibration_error` of predictions, and metrics of a `confidence_threshold`, if there is one.
 
+        It is empty without label probabilities.
         With `fitted_to_them`, raw predictions are calibrated by cross-fitting, each part by the others.
         """
         return {}
@@ -376,6 +409,10 @@ class Task(ABC, Generic[E, P]):
     @abstractmethod
     def gold_prediction(self, example: E) -> P:
         """The correct prediction for a labelled example."""
+
+    @abstractmethod
+    def as_text(self, prediction: P) -> str:
+        """What is predicted, in one line."""
 
     def fitted_as(self, other: Task[Any, Any]) -> Self:
         """The task, with the settings that were fitted to the predictions of another."""
@@ -393,6 +430,21 @@ class Task(ABC, Generic[E, P]):
         return predictions
 
     # Files of predictions
+
+    def errors(self, prediction: P, example: E) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """What is wrong in a prediction: how sure or bad each error is, for sorting, and its columns in a table."""
+        raise NotImplementedError
+
+    def write_errors(self, predictions: Sequence[P], data: TaskData[E], path: Path) -> None:
+        """Write a table of the errors in predictions, the surest first, each with its source and row there."""
+        found = [
+            (rank, columns | dict(zip(PLACE_COLUMNS, (data.source, example.row), strict=True)))
+            for prediction, example in zip(predictions, data.examples, strict=True)
+            for rank, columns in self.errors(prediction, example)
+        ]
+        found.sort(key=itemgetter(0), reverse=True)
+        names = list(found[0][1]) if found else PLACE_COLUMNS
+        write_separated(path, [names, *([str(columns[name]) for name in names] for _, columns in found)])
 
     def write_predictions(
         self, predictions: Sequence[P], examples: Sequence[E], folder: Path, suffix: str = ""
@@ -470,6 +522,18 @@ def _tokens(row: dict[str, Any]) -> int:
 def sequences_of(ids: Sequence[Any]) -> list[Any]:
     """The sequences in a value of `TaskData.inputs`: itself, or those of several choices."""
     return list(ids) if len(ids) and isinstance(ids[0], (list, tuple)) else [ids]
+
+
+def label_count_line(task: Task, counts: Counter[str], rows: int) -> str:
+    """How often each label was predicted in so many rows, the most frequent ones first; "" if none was counted."""
+    shown = counts.most_common(_SHOWN_LABELS)
+    parts = [
+        f"{name or 'no label'} {count:,}{f' ({count / rows:.1%})' if task.labels_rows else ''}"
+        for name, count in shown
+    ]
+    if others := counts.total() - sum(count for _, count in shown):
+        parts.append(f"others {others:,}")
+    return f"Labels: {', '.join(parts)}." if parts else ""
 
 
 def long_text_lines(task: Task, examples: int, cut: int, windowed: int) -> list[str]:

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 E = TypeVar("E")
 
-StartingModel = tuple[PreTrainedModel, list[str]]  # with the names of newly initialised parameters
+StartingModel = tuple[PreTrainedModel, list[str]]  # with the names of newly initialized parameters
 
 
 @dataclass(frozen=True)

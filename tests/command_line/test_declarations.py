@@ -23,13 +23,15 @@ BASES = {
     "distill": {"teacher": "TEACHER", "student": "tiny", "train_file": "t.tsv", **RUN},
     "evaluate": {"model": "owner/name", "data": ["t.tsv"]},
     "predict": {"model": "owner/name", "data": ["t.tsv"]},
+    "compare": {"models": ["owner/name", "owner/other"], "data": ["t.tsv"]},
     "prune": {"model": "owner/name", "data": ["t.tsv"]},
     "features": {"model": "owner/name", "text": ["t.txt"], "output": "f.jsonl"},
-    "attention": {"model": "m", "text": ["a"]},
+    "convert onnx": {"model": "m", "output_dir": "o"},
+    "attention": {"model": "m", "sentences": ["a"]},
     "completion": {"shell": "bash"},
 }
 KINDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
-VALUES = {"drop": ["duplicates"], "relations": ["vv"], "keep_heads": [1], "keep_layers": [1], "drop_layers": ["1"]}
+VALUES = {"filter": ["duplicates"], "relations": ["vv"], "keep_heads": [1], "keep_layers": [1], "drop_layers": ["1"]}
 REFUSED = "but a new student .* is a plain MyBERT; leave it out"
 
 
@@ -222,8 +224,11 @@ OF_PRETRAINING = [
     ({"phase2_max_length": 64, "phase2_steps": 100}, "phase2_steps is 100; expected"),
     ({"max_hours": math.inf}, "max_hours is inf; expected a number above 0"),
     ({"max_hours": 1.0, "max_steps": 10}, "max_hours is 1.0 and max_steps 10; expected one of them"),
-    ({"max_hours": 1.0, "warmup_steps": 100.0}, r"warmup_steps is 100\.0; expected a share below 1 of max_hours"),
-    ({"max_hours": 1.0, "phase2_max_length": 256, "phase2_steps": 100}, "phase2_steps is 100; expected a share below"),
+    ({"max_hours": 1.0, "warmup_steps": 100.0}, r"warmup_steps is 100\.0; expected a fraction below 1 of max_hours"),
+    (
+        {"max_hours": 1.0, "phase2_max_length": 256, "phase2_steps": 100},
+        "phase2_steps is 100; expected a fraction below",
+    ),
     ({"max_hours": 1.0, "save_steps": 0.1}, r"save_steps is 0\.1; with max_hours the total number"),
     ({"max_hours": 1.0, "lr_scheduler_type": "cosine"}, "lr_scheduler_type is 'cosine'; with max_hours only 'linear'"),
     ({"text": []}, "text is empty"),
@@ -242,7 +247,7 @@ OF_PRETRAINING = [
     ({"save_only_model": True}, "save_only_model is set; resuming, and starting a second phase, needs complete"),
     ({"save_strategy": "best"}, "save_strategy is 'best', which leaves out checkpoints"),
     ({"do_predict": True}, "do_predict is True; pretraining predicts nothing"),
-    ({"do_eval": True, "heldout": 0}, "do_eval is set and heldout is 0"),
+    ({"do_eval": True, "validation_split": 0}, "do_eval is set and validation_split is 0"),
     ({"label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1; mybert pretrain ignores it"),
     (
         {"train_sampling_strategy": "group_by_length"},
@@ -254,7 +259,7 @@ OF_FINETUNING = [
     ({"task": "sst3"}, "task is 'sst3'; expected one of classification, cola"),
     ({"model": ""}, "model is not set"),
     ({"train_file": None}, "train_file is not set; give training data as train_file, data_dir or dataset"),
-    ({"seeds": 2}, "seeds is 2 without validation data"),
+    ({"num_seeds": 2}, "num_seeds is 2 without validation data"),
     ({"label_columns": ["x", "y"]}, "label_columns are for the task multilabel; this one has a label_column"),
     ({"task": "multilabel", "label_columns": ["x", "x"]}, "label_columns names 'x' twice; expected different"),
     ({"n_best_size": 3}, "n_best_size is not a setting of the task classification"),

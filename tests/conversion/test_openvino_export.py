@@ -61,10 +61,13 @@ def tagger(tmp_path_factory, save_model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head", key_map.HEADS)
-def test_export_openvino_every_head_computes_as_pytorch(tmp_path, head, save_model):
+@pytest.mark.parametrize(
+    ("head", "fields"),
+    [*((head, {}) for head in key_map.HEADS), ("sequence-classification", {"classifier_pooling": "mean"})],
+)
+def test_export_openvino_every_head_computes_as_pytorch(tmp_path, head, fields, save_model):
     library = transformers if head == "question-answering" else mybert
-    save_model(tmp_path / "model", head, library=library)
+    save_model(tmp_path / "model", head, library=library, **fields)
     report = export_openvino(tmp_path / "model", tmp_path / "graph")
     assert report.head == head and 0 < report.largest_difference < 1e-5
     assert list(report.differences) == list(key_map.HEADS[head].outputs)
@@ -81,8 +84,9 @@ def test_export_openvino_every_head_computes_as_pytorch(tmp_path, head, save_mod
         assert_same({entry.get_any_name(): values for entry, values in by_others.items()}, expected, head, batch)
 
 
-def test_export_openvino_rows_of_several_sequences_give_one_output_each(tmp_path, save_model):
-    model = save_model(tmp_path / "model", "sequence-classification").eval()
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_export_openvino_rows_of_several_sequences_give_one_output_each(tmp_path, save_model, pooling):
+    model = save_model(tmp_path / "model", "sequence-classification", classifier_pooling=pooling).eval()
     export_openvino(tmp_path / "model", tmp_path / "graph")
     graph = compiled(tmp_path / "graph")
     numbers = torch.tensor([[1, 1, 1, 2, 3, 3, 0], [1, 1, 2, 2, 2, 2, 2]])

@@ -44,6 +44,13 @@ def test_a_run_reports_validation_and_test_data_by_class(run, tmp_path):
     card = (run / "README.md").read_text()
     assert "| text-classification | test.tsv | test | test_accuracy |" in card
     assert "| Class | precision | recall | f1 | support |" in card
+    wrong = {
+        (true, predicted): count
+        for true, row in report["confusion_matrix"].items()
+        for predicted, count in row.items()
+        if true != predicted
+    }
+    assert wrong and all(f"| {true}, taken for {other} | {count} |" in card for (true, other), count in wrong.items())
     assert "![Confusion matrix](confusion_matrix.png)" in card
     assert "![Confusion matrix (test)](confusion_matrix_test.png)" in card
     to_transformers_bert(run, tmp_path / "bert")
@@ -85,14 +92,14 @@ def test_a_report_is_written_whole_or_not_at_all(run, data, tmp_path, monkeypatc
         assert sentence in capsys.readouterr().err
 
 
-def test_a_task_without_classes_has_no_report(tune, tmp_path, monkeypatch):
+def test_a_task_without_classes_has_errors_and_no_report_by_class(tune, tmp_path):
     path = tmp_path / "data.tsv"
     path.write_text("text\tscore\n" + "".join(f"the cat {n}\t{n}\n" for n in range(4)))
     tune(tmp_path / "out", path, task="regression", validation_file=path)
     assert not list((tmp_path / "out").glob("class_report*"))
-    monkeypatch.setattr(predictor, "network_outputs", lambda *args, **settings: pytest.fail("worked for nothing"))
-    with pytest.raises(ValueError, match="report_dir is set"):
-        mybert.evaluate(tmp_path / "out", path, report_dir=tmp_path / "report", use_cpu=True)
+    mybert.evaluate(tmp_path / "out", path, report_dir=tmp_path / "report", use_cpu=True)
+    assert [file.name for file in (tmp_path / "report").iterdir()] == ["errors.tsv"]
+    assert (tmp_path / "report" / "errors.tsv").read_bytes() == (tmp_path / "out" / "errors.tsv").read_bytes()
 
 
 def test_the_temperature_is_remembered_and_used_for_probabilities(run, changed):

@@ -119,7 +119,7 @@ def test_features_with_openvino_are_those_of_pytorch(tmp_path, tiny_model, texts
         found.append(load_file(output)["features"])
     np.testing.assert_allclose(found[1], found[0], atol=1e-5)
     assert found[0].std() > 0.1
-    with pytest.raises(ValueError, match="features is embeddings, and OpenVINO has only the last layer's states"):
+    with pytest.raises(ValueError, match="embeddings needs the states of other layers than the last"):
         files["output"] = str(tmp_path / "other.jsonl")
         extract_features(FeaturesArguments(model=str(tmp_path / "graph"), features="embeddings", **files))
 
