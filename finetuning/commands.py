@@ -326,8 +326,8 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     states = features.states(encoder.config.num_hidden_layers)
     if isinstance(encoder, OpenVinoModel) and states != [encoder.config.num_hidden_layers]:
         raise ValueError(
-            f"{name} needs the states of other layers than the last, which OpenVINO does not have; expected --features last, "
-            "or a folder with weights."
+            f"{name} needs the states of other layers than the last, which OpenVINO does not have; expected "
+            "--features last, or a folder with weights."
         )
     if arguments.weights and len(arguments.weights) != len(states):
         raise ValueError(f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {name}.")
