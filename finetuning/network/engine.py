@@ -27,8 +27,9 @@ class EngineOptions:
         decides=True,
         idle_with="predictions",
     )
+    # PyTorch keeps this number for the whole process.
     threads: int | None = option(
-        None, "Threads on a CPU; PyTorch keeps this number for the whole process.", AT_LEAST_1, idle_with="predictions"
+        None, "Threads on a CPU, of PyTorch and other runtimes.", AT_LEAST_1, idle_with="predictions"
     )
 
     def __post_init__(self) -> None:
