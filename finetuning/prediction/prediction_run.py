@@ -25,7 +25,7 @@ from ...files.processes import leave_standard_output
 from ...files.source import is_data_frame
 from ...files.spreadsheets import MAX_ROWS, fits_cell, openpyxl_for, write_sheet
 from ...files.tables import USUAL_STYLE, CsvStyle, json_line, separated_line, style_of
-from ...files.text import LINE_BREAKS, SPREADSHEET_SUFFIX, STDIN, new_digest, open_text
+from ...files.text import LINE_BREAKS, SPREADSHEET_SUFFIX, STDIN, file_of, new_digest, open_text
 from ...runs import RunFolder, prepare_once
 from ..data import DataRow, new_name, rows_of
 from ..tasks.registry import TASK_OPTIONS, task_record
@@ -115,7 +115,7 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
 
 def _is_there(name: str) -> bool:
     try:
-        return Path(name).exists()
+        return Path(file_of(name)).exists()
     except OSError:  # too long for a file name
         return False
 
