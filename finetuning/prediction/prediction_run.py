@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 import sys
 from collections import Counter
@@ -362,6 +363,9 @@ def merge_parts(folder: Path, heads: Collection[PartHead], output: Path, style: 
         shutil.rmtree(path)
 
 
+_WHOLE_NUMBER = re.compile(r"-?[1-9]\d{0,14}|0")  # which a spreadsheet, too, writes so
+
+
 _Part = Callable[[], Iterator[dict[str, Any]]]  # each call yields its rows from the start
 
 
@@ -378,7 +382,9 @@ def _cell(value: Any, decimal_sign: str = ".") -> str:
 
 
 def _plain_cell(value: Any) -> Any:
-    """A value as a spreadsheet holds it: lists are JSON."""
+    """A value as a spreadsheet holds it: lists are JSON, and a label such as "1" is a number, as those of a sheet."""
+    if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
+        return int(value)
     return value if value is None or isinstance(value, (int, float)) else _cell(value)
 
 

@@ -110,11 +110,12 @@ def test_predict_writes_csv_in_the_style_of_the_data(
 
 
 def test_predict_writes_texts_of_a_spreadsheet_as_texts(tmp_path, models):
-    rows = [{"text": "a cat", "note": note} for note in ("=1+1", "#N/A", "_x", "a\nb", 7, 2.5, True, None, [1, "é"])]
+    rows = [{"text": "a cat", "note": note} for note in ("=1+1", "#N/A", "01", "a\nb", 7, 2.5, True, None, [1, "é"])]
     mybert.predict(models / "sst2", rows, output=tmp_path / "o.xlsx", keep_columns=["note"])
     sheet = openpyxl.load_workbook(tmp_path / "o.xlsx").active  # with formulas, if there were any
     assert [cell.value for cell in sheet["A"]] == ["note", *(row["note"] for row in rows[:-1]), '[1, "é"]']
     assert {cell.data_type for cell in sheet["A"][:5]} == {"s"}
+    assert {cell.value for cell in sheet["B"][1:]} < {0, 1}  # numbers, so that they equal the labels of a sheet
     assert {type(cell.value) for cell in sheet["C"][1:]} == {float}
 
 
