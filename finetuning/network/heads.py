@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 TARGET_SCALE = "target_scale"
 """Field of a checkpoint's configuration: mean and standard deviation of the numbers it learns."""
 
-# Parts of a trunk that a checkpoint may lack.
+# Parts of an encoder that a checkpoint may lack.
 _OPTIONAL = ("pooler.", "bilstm.", "position_ids")
 # `Trainer` treats all outputs as predictions, so extra outputs that a checkpoint enables are disabled.
 _LOGITS_ONLY = {"output_hidden_states": False, "output_attentions": False}
