@@ -123,6 +123,13 @@ COMMANDS = {
         config_of="finetune",
         closing=Closing("{output}", "{result:4}"),
     ),
+    "compare": Command(
+        "compare two models on the same data: metrics with intervals, where they differ, speed, size",
+        ".finetuning",
+        "compare_files",
+        "tuned tuned-tiny --data dev.tsv --output differing.tsv",
+        closing=Closing("{output}"),
+    ),
     "predict": Command(
         "give labels, scores or answers for new texts",
         ".finetuning",
@@ -228,7 +235,7 @@ COMMANDS = {
         closing=Closing("{result}"),
     ),
     "curves": Command(
-        "draw the training curves of a run's folder",
+        "draw the training curves of a run's folder, or of several runs over each other",
         ".visualization.commands",
         "draw_run",
         "pretrained",

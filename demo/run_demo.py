@@ -268,6 +268,7 @@ def _pretraining(
         eval_strategy="steps",
         eval_steps=max(1, steps // 4),
         save_strategy="no",
+        card_examples=True,
         seed=arguments.seed,
         disable_tqdm=arguments.disable_tqdm,
     )
@@ -285,6 +286,7 @@ def _finetuning(arguments: DemoArguments, output_dir: Path, name: str, from_scra
         learning_rate=1e-3,  # with few steps the gain from pretraining shows; later both models solve a task this easy
         logging_steps=10,
         save_strategy="no",
+        card_examples=True,
         seed=arguments.seed,
         disable_tqdm=arguments.disable_tqdm,
     )

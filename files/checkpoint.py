@@ -208,6 +208,20 @@ class Checkpoint:
         return Path(snapshot_download(self.name, allow_patterns=list(patterns)))
 
 
+def distinct_names(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """The last part of each path, with as many before it as tell the paths apart; the same path twice is numbered."""
+    parts = [Path(path).resolve().parts for path in paths]
+    names: list[str] = []
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(path[-length:]) for path in parts]
+        if len(set(names)) == len(set(parts)):
+            break
+    return [
+        f"{name} ({names[: place + 1].count(name)})" if names.count(name) > 1 else name
+        for place, name in enumerate(names)
+    ]
+
+
 def head_name(class_name: str) -> str:
     """The kind of head of a model class: the part of its name after "For"; "" for none."""
     found = _HEAD.search(class_name)

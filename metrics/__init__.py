@@ -42,6 +42,15 @@ from .reports import (
     entity_spans,
     several_labels_report,
 )
+from .resampling import (
+    WeightedMetrics,
+    count_metrics,
+    mcnemar,
+    paired_bootstrap,
+    weighted_mean,
+    weighted_pearson,
+    weighted_spearman,
+)
 from .squad import normalize_answer, squad_answers, squad_metrics, squad_v2_metrics
 
 if TYPE_CHECKING:
@@ -53,10 +62,12 @@ __all__ = [
     "HUB_LABELS",
     "ClassReport",
     "MaskedWords",
+    "WeightedMetrics",
     "accuracy",
     "best_f1_threshold",
     "calibration_bins",
     "class_report",
+    "count_metrics",
     "entity_metrics",
     "entity_report",
     "entity_spans",
@@ -76,7 +87,9 @@ __all__ = [
     "log_loss",
     "masked_words",
     "matthews_correlation",
+    "mcnemar",
     "normalize_answer",
+    "paired_bootstrap",
     "pearson",
     "pearson_spearman",
     "perplexity",
@@ -87,6 +100,9 @@ __all__ = [
     "squad_answers",
     "squad_metrics",
     "squad_v2_metrics",
+    "weighted_mean",
+    "weighted_pearson",
+    "weighted_spearman",
     "with_temperature",
     "word_loss",
 ]

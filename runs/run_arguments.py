@@ -149,6 +149,11 @@ class RunArguments(RecordArguments):
         required=True,
     )
     overwrite: bool = option(False, "Replace an earlier run in the output folder.", group=Group.INPUT, comes_last=True)
+    card_examples: bool = option(
+        False,
+        "Show texts of the data on the card, which a push makes public: examples, surest errors.",
+        group=Group.RECORDS,
+    )
     max_steps: int = option(
         -1,
         "Optimizer steps, instead of --num_train_epochs; -1 to count epochs.",

@@ -78,15 +78,17 @@ class CurvesArguments:
     """Arguments of `mybert curves`."""
 
     group = Group.INPUT
-    run_dir: str = option(help="Output folder of a training run, also of one that is still running.", positional=1)
+    run_dirs: list[str] = option(
+        help="Output folder of a training run, also of one that is still running, or of several.", positional=1
+    )
     output: str | None = option(
-        None, "PNG file to write (default: training_curves.png of the run, redrawn).", comes_last=True
+        None, "PNG file to write (default: training_curves.png of a single run, redrawn).", comes_last=True
     )
     overwrite: bool = option(False, "Replace the file that --output names.", comes_last=True)
 
 
 def draw_run(arguments: CurvesArguments) -> Path:
-    """Draw the training curves of a run."""
+    """Draw the training curves of a run, or of several in one picture."""
     if arguments.output:
         check_output_files([arguments.output], arguments.overwrite)
-    return plot_run(arguments.run_dir, arguments.output)
+    return plot_run(arguments.run_dirs, arguments.output)

@@ -25,10 +25,13 @@ from typing_extensions import Self
 from ...files.source import Source
 from ...hub_card import PipelineCall
 from ...metrics import (
+    GLUE_METRICS,
     HUB_LABELS,
     ClassReport,
+    WeightedMetrics,
     accuracy,
     class_report,
+    count_metrics,
     errors_of_values,
     expected_calibration_error,
     f1,
@@ -42,6 +45,9 @@ from ...metrics import (
     require_named_labels,
     selective_accuracy,
     several_labels_report,
+    weighted_mean,
+    weighted_pearson,
+    weighted_spearman,
     with_temperature,
 )
 from ...pipelines import WindowPooling, pool_windows, window_places
@@ -393,6 +399,20 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return glue_metrics(self.glue, *ids)
         return {"accuracy": accuracy(*ids), "macro_f1": f1(*ids, average="macro")}
 
+    def weighted_metrics(self, predictions: Predictions, examples: Examples) -> WeightedMetrics:
+        predicted: list[Any] = [prediction.label for prediction in predictions]
+        wanted: list[Any] = [example.label for example in examples]
+        if self.problem == "regression":
+            return partial(_value_metrics, np.array(predicted), np.array(wanted))
+        if self.problem == "multi_label_classification":
+            names = sorted(frozenset().union(*predicted, *wanted))
+            sides = ([[name in label for name in names] for label in side] for side in (predicted, wanted))
+            held, true = map(np.array, sides)
+            return partial(_label_metrics, held, true, ("accuracy", "micro_f1", "macro_f1"))
+        labels, ids = self._class_ids(predicted, wanted)
+        held, true = (np.array(side)[:, None] == np.arange(len(labels.names)) for side in ids)
+        return partial(_label_metrics, held, true, GLUE_METRICS[self.glue] if self.glue else ("accuracy", "macro_f1"))
+
     def _class_ids(
         self, predicted: Sequence[str], wanted: Sequence[str]
     ) -> tuple[Labels, tuple[list[int], list[int]]]:
@@ -437,6 +457,13 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         assert example.label is not None
         return LabelPrediction(example.label)
 
+    def as_text(self, prediction: LabelPrediction) -> str:
+        """The label, several in alphabetical order, or the number."""
+        label = prediction.label
+        if isinstance(label, frozenset):
+            return _mark_between(label).join(sorted(label))
+        return label if isinstance(label, str) else f"{label:.6f}"
+
     def errors(self, prediction: LabelPrediction, example: TextExample) -> Iterator[tuple[float, dict[str, Any]]]:
         """A wrong label; of several, all, with the probability of the surest wrong one; any difference of a value."""
         label, wanted, table = prediction.label, example.label, prediction.probabilities
@@ -465,8 +492,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         rows = []
         for prediction in predictions:
             label = prediction.label
-            text = mark.join(sorted(label)) if isinstance(label, frozenset) else label
-            text = f"{text:.6f}" if isinstance(text, float) else text
+            text = mark.join(sorted(label)) if isinstance(label, frozenset) else self.as_text(prediction)
             rows.append([text, *(f"{prediction.probabilities[name]:.6f}" for name in names)])
         return names, rows
 
@@ -482,7 +508,10 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         if row.value("prediction") in (None, ""):
             raise row.mistake("an empty prediction; expected one for each example")
         if self.problem == "single_label_classification":
-            return LabelPrediction(self._class_name(row, "prediction"))
+            name = self._class_name(row, "prediction")
+            if self.classes:
+                name = self.classes[Labels(self.classes).ids([name], f"{row.source}, row {row.number},")[0]]
+            return LabelPrediction(name)
         return LabelPrediction(row.finite_number("prediction"))
 
     def pipeline_call(self, example: TextExample) -> PipelineCall:
@@ -491,6 +520,26 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         code = f"text = {parts if len(parts) > 1 else [parts['text']]!r}\nprint(run(text{settings}))"
         label = ", ".join(sorted(example.label)) if isinstance(example.label, frozenset) else example.label
         return PipelineCall(f"Text classification (the data says: {label})", self.pipeline, code)
+
+
+def _label_metrics(
+    held: np.ndarray, true: np.ndarray, names: Sequence[str], weights: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Metrics of predicted and true labels, (examples, labels); GLUE's f1 is that of class 1."""
+    found = count_metrics(np.stack([held & true, held, true]), weights)
+    exact = weighted_mean((held == true).all(1), weights)
+    own = {"accuracy": exact} | ({"f1": np.nan_to_num(found["f1"][:, 1])} if "f1" in names else {})
+    return {name: (found | own)[name] for name in names}
+
+
+def _value_metrics(predicted: np.ndarray, wanted: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+    errors = predicted - wanted
+    return {
+        "pearson": weighted_pearson(predicted, wanted, weights),
+        "spearmanr": weighted_spearman(predicted, wanted, weights),
+        "mae": weighted_mean(np.abs(errors), weights),
+        "rmse": np.sqrt(weighted_mean(errors**2, weights)),
+    }
 
 
 def _numbers(count: int) -> tuple[str, ...]:

@@ -380,6 +380,11 @@ class FinetunedModelArguments(TaskArguments):
         found = {name: settings[name] for name in names if settings.get(name) is not None}
         return found | ({"model": settings["output_dir"]} if settings.get("output_dir") else {})
 
+    @property
+    def task_name(self) -> str:
+        """The name of the task, which may be the model's own."""
+        return self._chosen_task()[0]
+
     def _chosen_task(self) -> tuple[str, Task]:
         """The model's own task with its recorded settings, unless another is named."""
         if self.task is not None:

@@ -16,6 +16,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset
 from transformers import (
@@ -31,7 +32,7 @@ from ...files.checkpoint import Checkpoint
 from ...files.source import FileSource, Source
 from ...files.tables import write_separated
 from ...hub_card import Example, PipelineCall, run_pipelines
-from ...metrics import ClassReport
+from ...metrics import ClassReport, WeightedMetrics, weighted_mean
 from ...pipelines.batching import run_sorted
 from ..data import (
     LABEL_ARGUMENTS,
@@ -47,6 +48,9 @@ from ..network.heads import NetworkChanges, check_head, check_max_length, keeps_
 
 WINDOW_WEIGHT = "window_weight"
 """Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
+
+PLACE_COLUMNS = ("source", "row")
+"""The columns of a table of errors that say where an example stands."""
 
 Objective = Literal["classes", "labels", "value", "span"]
 """One of several classes, any number of labels, a number, or the start and end of an answer."""
@@ -370,6 +374,17 @@ class Task(ABC, Generic[E, P]):
     def score(self, predictions: Sequence[P], examples: Sequence[E]) -> dict[str, float]:
         """Metrics of predictions for labelled examples."""
 
+    def weighted_metrics(self, predictions: Sequence[P], examples: Sequence[E]) -> WeightedMetrics:
+        """The metrics of `score` for resamples of the examples; by default the means of those of each example."""
+        scores = [self.score_of_one(*pair) for pair in zip(predictions, examples, strict=True)]
+        names = dict.fromkeys(name for row in scores for name in row)
+        columns = {name: [row.get(name, np.nan) for row in scores] for name in names}
+        return lambda weights: {name: weighted_mean(values, weights) for name, values in columns.items()}
+
+    def score_of_one(self, prediction: P, example: E) -> dict[str, float]:
+        """The metrics of one example that are means over the examples."""
+        return self.score([prediction], [example])
+
     def calibration(
         self, predictions: Sequence[P], examples: Sequence[E], fitted_to_them: bool = False
     ) -> dict[str, float]:
@@ -391,6 +406,10 @@ class Task(ABC, Generic[E, P]):
     @abstractmethod
     def gold_prediction(self, example: E) -> P:
         """The correct prediction for a labelled example."""
+
+    @abstractmethod
+    def as_text(self, prediction: P) -> str:
+        """What is predicted, in one line."""
 
     def fitted_as(self, other: Task[Any, Any]) -> Self:
         """The task, with the settings that were fitted to the predictions of another."""
@@ -416,12 +435,12 @@ class Task(ABC, Generic[E, P]):
     def write_errors(self, predictions: Sequence[P], data: TaskData[E], path: Path) -> None:
         """Write a table of the errors in predictions, the surest first, each with its source and row there."""
         found = [
-            (rank, columns | {"source": data.source, "row": example.row})
+            (rank, columns | dict(zip(PLACE_COLUMNS, (data.source, example.row), strict=True)))
             for prediction, example in zip(predictions, data.examples, strict=True)
             for rank, columns in self.errors(prediction, example)
         ]
         found.sort(key=itemgetter(0), reverse=True)
-        names = list(found[0][1]) if found else ["source", "row"]
+        names = list(found[0][1]) if found else PLACE_COLUMNS
         write_separated(path, [names, *([str(columns[name]) for name in names] for _, columns in found)])
 
     def write_predictions(

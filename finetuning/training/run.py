@@ -27,7 +27,7 @@ from transformers.trainer_utils import IntervalStrategy
 
 from ...files.checkpoint import TASK_RECORD, Checkpoint, read_json_object
 from ...files.output import files_written_beside, write_json, written_beside
-from ...hub_card import Comparison, Example
+from ...hub_card import Comparison, Example, head_examples
 from ...runs import (
     RunFolder,
     StopOnInterrupt,
@@ -221,8 +221,13 @@ class Finetuning:
             if len(trainings) > 1:
                 keep_training(kept, trainings, output_dir)
                 write_json(output_dir / METRICS, metrics | spread)
-            shown = next(iter(run.validation.values()), run.train)
-            examples = task_examples(run.task, shown.examples, output_dir, kept.model, run.tokenizer)
+            shown = next(iter(run.validation.values()), run.train).examples
+            loaded = {"model": kept.model, "tokenizer": run.tokenizer}
+            examples = (
+                task_examples(run.task, shown, output_dir, **loaded)
+                if arguments.card_examples
+                else head_examples(output_dir, **loaded)
+            )
             if trained or not (output_dir / "README.md").is_file():  # otherwise the user may have edited it
                 measured = {training.name: training.metrics for training in trainings}
                 tables = [*trainings_table(measured, spread, arguments.folds), *self.comparisons(metrics)]

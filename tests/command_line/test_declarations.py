@@ -23,6 +23,7 @@ BASES = {
     "distill": {"teacher": "TEACHER", "student": "tiny", "train_file": "t.tsv", **RUN},
     "evaluate": {"model": "owner/name", "data": ["t.tsv"]},
     "predict": {"model": "owner/name", "data": ["t.tsv"]},
+    "compare": {"models": ["owner/name", "owner/other"], "data": ["t.tsv"]},
     "prune": {"model": "owner/name", "data": ["t.tsv"]},
     "features": {"model": "owner/name", "text": ["t.txt"], "output": "f.jsonl"},
     "convert onnx": {"model": "m", "output_dir": "o"},
