@@ -40,6 +40,7 @@ _ARGPARSE = {
     r"^argument (--\w+)\S*: invalid int value: (.+)$": r"\1 is \2; expected a whole number.",
     r"^argument (--\w+)\S*: invalid float value: (.+)$": r"\1 is \2; expected a number.",
     r"^argument (--\w+)\S*: expected .*argument$": r"\1 has no value.",
+    r"^argument (--\w+)\S*: Truthy value expected: got (.+) but .*$": r"\1 is '\2'; expected true or false.",
     r"^argument (--\w+)\S*: ": r"\1: ",
 }
 
@@ -171,8 +172,9 @@ class CommandParser(HfArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse would print with the usage."""
-        message = _in_words(message)
-        raise ValueError(message if message.endswith(("?", ".")) else f"{message}; --help lists the flags.")
+        said = _in_words(message)
+        is_complete = said != message or message.endswith("?")
+        raise ValueError(said if is_complete else f"{message.rstrip('.')}; --help lists the flags.")
 
     def _check_value(self, action: Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

@@ -146,7 +146,7 @@ def test_a_folder_that_is_not_there_is_called_that(tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("a text\n")
     assert cli.main(["features", "text.txt", "--model", "nowhere", "--output", "x.jsonl"]) == 2
-    expected = "mybert features: model is 'nowhere'; there is no such folder here, and the Hub could not be reached"
+    expected = "mybert features: --model is 'nowhere'; there is no such folder here, and the Hub could not be reached"
     assert capsys.readouterr().err.startswith(expected)
     (tmp_path / "models").mkdir()
     assert cli.main(["features", "text.txt", "--model", "models/tuned", "--output", "x.jsonl"]) == 2
