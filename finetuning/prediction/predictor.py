@@ -18,6 +18,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from ...files.checkpoint import Checkpoint
 from ...files.options import AT_LEAST_1, Group, option
 from ...files.output import write_json, write_lines
+from ...files.progress import without_loading_bars
 from ...files.source import Source, rows_of_batch, with_columns
 from ...files.text import SEPARATED_SUFFIXES, content_suffix
 from ...metrics import ClassReport
@@ -235,6 +236,7 @@ class Predictor:
             first.value(name)
         self.task, self._is_settled = task, True
 
+    @without_loading_bars()
     def load(self) -> FinetunedModel:
         """The model, loaded on first access; from then on its record determines the task."""
         if self._found is None:
