@@ -187,7 +187,7 @@ class SourceSettings(Settings):
     group = Group.READING
     decides = True
     encoding: str = option("utf-8", "Encoding of plain text, tables and JSON.")
-    text_column: str = option("text", "Column of the text in CSV, TSV, JSON, Parquet and on the Hub.")
+    text_column: str = option("text", "Column of the text in tables (review.text in nested JSON) and on the Hub.")
 
 
 @dataclass(kw_only=True)

@@ -161,13 +161,13 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
     predictions: dict[str, Sequence[Any]]  # by the name of the data
     if arguments.predictions:
         source = Source.of(arguments.data[0])
-        examples = task.read(source)
+        examples = task.read(source, arguments.skip_empty)
         data = {"": TaskData(examples, {}, source)}
         predictions = {"": task.read_predictions(Path(arguments.predictions), examples)}
         metrics = task.score(predictions[""], examples)
     else:
         found = load_finetuned_model(task, arguments.checkpoint, state.device, arguments.dtype)
-        task, data = found.task, found.read(evaluation_names(found.task, arguments.data))
+        task, data = found.task, found.read(evaluation_names(found.task, arguments.data), arguments.skip_empty)
         for part in data.values():
             for line in long_text_lines(task, len(part.examples), part.cut, part.windowed):
                 logger.warning("%s: %s", part.source, line)

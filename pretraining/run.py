@@ -20,6 +20,7 @@ from ..files.output import files_written_beside, written_beside
 from ..files.processes import only_errors
 from ..files.progress import without_loading_bars
 from ..files.source import InMemoryData
+from ..files.text import file_of
 from ..hub_card import head_examples
 from ..modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
 from ..runs import (
@@ -82,7 +83,7 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
         corpus = Corpus(arguments.text, arguments, digests)
         sources = corpus.sources
         # the others are on the Hub
-        files = [source for source in sources if source not in given and Path(source).exists()]
+        files = [file for file in map(file_of, sources) if file not in given and Path(file).exists()]
         for file in files:
             if not Path(file).is_file():
                 raise ValueError(f"{file} is a pipe, which can be read only once; give files or a token store.")

@@ -53,7 +53,7 @@ from ...metrics import (
 from ...pipelines import WindowPooling, pool_windows, window_places
 from ...pipelines.pairs import LABELS
 from ...tokenization import encode_and_truncate
-from ..data import DataRow, Labels, label_name, quoted, read_prediction_rows
+from ..data import DataRow, Labels, label_name, quoted, read_prediction_rows, with_decimal_points
 from .task import WINDOW_WEIGHT, Objective, Task, TaskData, TaskExample, check_stride, rounded
 
 
@@ -154,8 +154,14 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         if self.label_columns:
             return all(map(row.has, self.label_columns))
         if self.problem == "multi_label_classification":  # an empty list of labels is a label
-            return self.label_column in row.values
+            return self.label_column in row
         return row.has(self.label_column) and row.value(self.label_column) != self.unlabelled
+
+    def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[TextExample]:
+        """The examples of a file's rows; the numbers of regression may have decimal commas."""
+        if labelled and self.problem == "regression":
+            rows = with_decimal_points(rows, self.label_column)
+        return super().examples(rows, labelled)
 
     def example(self, row: DataRow, labelled: bool) -> TextExample:
         names = self.text_columns
@@ -164,10 +170,14 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             raise row.mistake(f"an empty {' and an empty '.join(names)}; expected a text in one of them")
         return TextExample(texts, self._label(row) if labelled else None, row=row.number)
 
+    def has_text(self, row: DataRow) -> bool:
+        """Whether a row has a text; of a pair, one is enough."""
+        return any(map(row.has, self.text_columns))
+
     def is_empty(self, row: DataRow) -> bool:
-        """Whether a row has no text (for a pair, neither text), or no label."""
+        """Whether a row has no text, or no label."""
         has_label = self.has_label(row) and bool(self.label_columns or str(row.value(self.label_column)).strip())
-        return not (any(map(row.has, self.text_columns)) and has_label)
+        return not (self.has_text(row) and has_label)
 
     def columns(self, labelled: bool) -> dict[str, str]:
         found = super().columns(labelled)
@@ -193,11 +203,11 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     def infer_columns(self, rows: Sequence[DataRow]) -> Self:
         """The task, with pairs if the data has `text_pair`, and whichever of , ; | separates labels there."""
-        if self.text_pair_column is None and self.may_read_pairs and "text_pair" in rows[0].values:
+        if self.text_pair_column is None and self.may_read_pairs and "text_pair" in rows[0]:
             return replace(self, text_pair_column="text_pair").infer_columns(rows)
         if self.problem != "multi_label_classification" or self.label_columns or self.label_separator:
             return self
-        values = [row.values.get(self.label_column) for row in rows]
+        values = [row.get(self.label_column) for row in rows]
         there = [mark for mark in _SEPARATORS if any(isinstance(value, str) and mark in value for value in values)]
         if len(there) > 1:
             raise ValueError(

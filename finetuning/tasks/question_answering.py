@@ -92,13 +92,13 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     full_score: ClassVar[float] = 100.0  # as in the official scripts
     has_probabilities: ClassVar[bool] = False
 
-    def is_empty(self, row: DataRow) -> bool:
-        """Whether a row has no question, no text, or no answers."""
-        return super().is_empty(row) or not row.has(self.text_pair_column)
+    def has_text(self, row: DataRow) -> bool:
+        """Whether a row has a question and a text."""
+        return row.has(self.text_column) and row.has(self.text_pair_column)
 
     def has_label(self, row: DataRow) -> bool:
         """Whether a row has answers; an empty list is one if questions may have no answer."""
-        answers = row.values.get(self.label_column)
+        answers = row.get(self.label_column)
         texts = answers.get("text") if isinstance(answers, Mapping) else answers
         return answers is not None and (self.unanswerable or bool(texts))
 
@@ -135,7 +135,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def _given_answers(self, row: DataRow) -> list[tuple[int, str]]:
         """(index of the first character or -1, text) of the answers in a row."""
         answers = row.value(self.label_column)
-        if label_name(row.values.get("is_impossible")) in ("1", "True", "true"):
+        if label_name(row.get("is_impossible")) in ("1", "True", "true"):
             return []
 
         def mistake(expected: str) -> ValueError:
@@ -143,7 +143,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
         found = answers or []
         if isinstance(answers, str):
-            found = [{"text": answers, "answer_start": row.values.get("answer_start")}] if answers.strip() else []
+            found = [{"text": answers, "answer_start": row.get("answer_start")}] if answers.strip() else []
         elif isinstance(answers, Mapping):
             found = [answers]
             if isinstance(texts := answers.get("text"), (list, tuple)):

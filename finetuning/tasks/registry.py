@@ -232,6 +232,9 @@ def _is_of(value: Any, hint: Any) -> bool:
 
 
 LENGTH = Range("at least 3: [CLS], [SEP] and some text", lambda value: value >= 3)
+SKIP_EMPTY_HELP = (
+    "Leave out rows without text or label, and log how many; predict keeps those without text, with empty answers."
+)
 BATCH_SIZE_HELP = "Sequences per batch (default: chosen by their lengths and the device)."
 
 
@@ -354,6 +357,7 @@ class FinetunedModelArguments(TaskArguments):
         idle_with="predictions",
     )
     use_cpu: bool = option(False, "Use the CPU, even if there is an accelerator.", group=Group.TRAINING)
+    skip_empty: bool = option(False, SKIP_EMPTY_HELP, group=Group.READING, decides=True)
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
@@ -376,7 +380,7 @@ class FinetunedModelArguments(TaskArguments):
     @classmethod
     def of_training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Model and data format from the settings of its fine-tuning, as in a file for `finetune --config`."""
-        names = [*(option.name for option in fields(TaskArguments)), "use_cpu", "quiet"]
+        names = [*(option.name for option in fields(TaskArguments)), "use_cpu", "quiet", "skip_empty"]
         found = {name: settings[name] for name in names if settings.get(name) is not None}
         return found | ({"model": settings["output_dir"]} if settings.get("output_dir") else {})
 

@@ -194,7 +194,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
     def example(self, row: DataRow, labelled: bool) -> TaggedSentence:
         words = tuple(row.words(self.text_column))
-        document = row.values.get("document", 0)
+        document = row.get("document", 0)
         if not labelled:
             return TaggedSentence(words, None, document, row=row.number)
         tags = tuple(map(label_name, row.words(self.label_column)))
@@ -325,7 +325,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
                 text = row.text(self.text_column)
                 spans = tuple(match.span() for match in _WORD.finditer(text))
                 words = tuple(text[slice(*span)] for span in spans)
-                document = row.values.get("document", (row.source, row.number))
+                document = row.get("document", (row.source, row.number))
                 examples.append(TaggedSentence(words, None, document, text, spans, row=row.number))
             else:
                 examples.append(self.example(row, labelled=False))

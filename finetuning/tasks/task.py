@@ -8,6 +8,7 @@ A kind of task (classification, tagging, ...) is a subclass in `tasks/`; a task 
 from __future__ import annotations
 
 import copy
+import logging
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,6 +46,8 @@ from ..data import (
     rows_of,
 )
 from ..network.heads import NetworkChanges, check_head, check_max_length, keeps_head, load_finetuned, load_with_head
+
+logger = logging.getLogger(__name__)
 
 WINDOW_WEIGHT = "window_weight"
 """Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
@@ -157,18 +160,25 @@ class Task(ABC, Generic[E, P]):
 
     # From rows to examples
 
-    def read(self, source: Source) -> list[E]:
+    def read(self, source: Source, skip_empty: bool = False) -> list[E]:
         """Read labelled examples to be measured on, with the settings that they imply, see `infer_columns`."""
-        rows = self.rows(source, labelled=True)
+        rows = self.rows(source, labelled=True, skip_empty=skip_empty)
         return self.infer_columns(rows).examples(rows, labelled=True)
 
-    def rows(self, source: Source, labelled: bool) -> list[DataRow]:
-        """Read the rows of a file; columns may be missing in some rows."""
+    def rows(self, source: Source, labelled: bool, skip_empty: bool = False) -> list[DataRow]:
+        """Read the rows of a file, with `skip_empty` those with text and label; columns may be missing in some."""
         rows = list(rows_of(source, self))
         if not rows:
             raise ValueError(f"{source} holds no rows.")
         check_columns(rows, self.columns(labelled))
-        return rows
+        if not skip_empty:
+            return rows
+        kept = [row for row in rows if not self.is_empty(row)]
+        if not kept:
+            raise ValueError(f"{source} has {len(rows)} rows, and none with both text and label.")
+        if left_out := len(rows) - len(kept):
+            logger.info("%s: %d of %d rows have no text or no label and are left out.", source, left_out, len(rows))
+        return kept
 
     def is_published(self, source: Source) -> bool:
         """Whether a file has the name of one of the benchmark's; quotes in those are part of the text."""
@@ -203,9 +213,12 @@ class Task(ABC, Generic[E, P]):
     def has_label(self, row: DataRow) -> bool:
         return row.has(self.label_column)
 
+    def has_text(self, row: DataRow) -> bool:
+        return row.has(self.text_column)
+
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row of labelled data has no text, or no label."""
-        return not (row.has(self.text_column) and self.has_label(row))
+        return not (self.has_text(row) and self.has_label(row))
 
     def infer_columns(self, rows: Sequence[DataRow]) -> Self:
         """The task, with settings inferred from labelled data; ambiguous data is an error."""

@@ -28,7 +28,7 @@ from ...runs import EvaluationTimes, RunArguments, check_libraries, is_sharded, 
 from ..data import source_of
 from ..network.features import classifies_mean
 from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
-from ..tasks.registry import TASKS, TaskArguments, benchmark_files, evaluation_names, fitted_to_model
+from ..tasks.registry import SKIP_EMPTY_HELP, TASKS, TaskArguments, benchmark_files, evaluation_names, fitted_to_model
 from ..tasks.task import Task
 from .parameters import rate_for_size
 
@@ -59,7 +59,7 @@ class TaskFiles:
     group = Group.INPUT
     model: str = option("", "Model folder or Hub name to start from.", decides=True, required=True, positional=1)
     train_file: str | None = option(
-        None, "Training data (.csv, .tsv, .json, .jsonl, .parquet, CoNLL, compressed or not).", decides=True
+        None, "Training data (.csv, .tsv, .json, .jsonl, .parquet, .xlsx, CoNLL, compressed or not).", decides=True
     )
     validation_file: list[str] | None = option(
         None, "Data to evaluate on; several files (MNLI) are reported one by one."
@@ -162,7 +162,7 @@ class SampleSettings:
     max_train_samples: int | None = option(
         None, "Train on only this many examples, drawn by the seed, stratified by class.", AT_LEAST_1
     )
-    skip_empty: bool = option(False, "Leave out training and validation rows without text or label, and log how many.")
+    skip_empty: bool = option(False, SKIP_EMPTY_HELP)
     class_weights: Literal["balanced"] | None = option(
         None, "'balanced': weight the loss so that rare classes count as much as frequent ones.", group=Group.TRAINING
     )

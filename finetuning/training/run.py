@@ -29,6 +29,7 @@ from transformers.trainer_utils import IntervalStrategy
 from ...files.checkpoint import TASK_RECORD, Checkpoint, read_json_object
 from ...files.output import files_written_beside, write_json, written_beside
 from ...files.progress import without_loading_bars
+from ...files.text import file_of
 from ...hub_card import Comparison, head_examples
 from ...runs import (
     RunFolder,
@@ -186,7 +187,7 @@ class Finetuning:
             check_metric(run, arguments)  # errors must come before a folder is created
             check_batches(run, arguments)
             start = self.start(run, arguments, arguments.seed)
-            files = [file for file in self.files(run) if Path(file).is_file()]
+            files = [file for file in self.files(run) if Path(file_of(file)).is_file()]
             folder.begin(arguments.result_settings(), files, arguments.folders_read())
             return run
 

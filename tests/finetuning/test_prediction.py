@@ -114,7 +114,7 @@ def test_predict_pandas_frame_keeps_index_and_columns(tmp_path, models, texts):
 def test_predict_every_kind_of_output_has_the_columns_of_the_data(tmp_path, models, texts, expected, name):
     rows = [{"sentence": text, "label": f"mine {n}", "note": [n]} for n, text in enumerate(texts)]
     found = mybert.predict(models / "sst2", rows, output=tmp_path / name, probabilities=True)
-    assert found == {"rows": 30, "cut": 0, "windowed": 0}
+    assert found == {"rows": 30, "cut": 0, "windowed": 0, "empty": 0}
     written = read_rows(tmp_path / name)
     assert [row["sentence"] for row in written] == texts
     assert [row["label"] for row in written] == [f"mine {n}" for n in range(30)]
@@ -418,7 +418,7 @@ def test_predict_bert_folder_without_a_record(tmp_path, tiny_model, texts):
 def test_predict_long_texts_are_counted(tmp_path, models, caplog):
     texts = ["the cat", "the cat " * 20, "a dog " * 30]
     found = mybert.predict(models / "sst2", texts, output=tmp_path / "o.csv")
-    assert found == {"rows": 3, "cut": 2, "windowed": 0}
+    assert found == {"rows": 3, "cut": 2, "windowed": 0, "empty": 0}
     assert "2 of 3 texts" in caplog.text and "--window_pooling" in caplog.text
 
 
@@ -499,7 +499,8 @@ def test_predict_resumed_call_counts_the_long_texts_of_all(tmp_path, models, kil
     data.write_text("\n".join(["the cat " * 20, *["the cat"] * 8, "a dog " * 30, "a dog " * 30]))
     killer.kill(1, models / "sst2", data, output=output)
     with caplog.at_level("INFO"):
-        assert mybert.predict(models / "sst2", data, output=output) == {"rows": 11, "cut": 3, "windowed": 0}
+        found = mybert.predict(models / "sst2", data, output=output)
+    assert found == {"rows": 11, "cut": 3, "windowed": 0, "empty": 0}
     assert killer.written == [0, 1, 2] and "3 of 11 texts" in caplog.text
     (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Labels")]
     assert sum(map(int, re.findall(r" (\d+) \(", line))) == 11
@@ -614,7 +615,7 @@ def test_predict_never_replaces_silently(tmp_path, models, texts):
         ("squad", ["a"], {"window_pooling": "max"}, r"window_pooling is not a setting of the task squad"),
         ("sst2", ["a"], {"max_length": 65}, r"max_length is 65; .* at most 64"),
         ("sst2", ["a"], {"task": "ner"}, r"has no head for this task"),
-        ("sst2", ["a"], {"output": "o.xlsx"}, r"output is 'o.xlsx'; expected .* .jsonl, .csv, .tsv"),
+        ("sst2", ["a"], {"output": "o.xls"}, r"output is 'o.xls'; expected .* .jsonl, .csv, .tsv"),
         ("sst2", [{"sentence": "a\tb"}], {"output": "o.tsv"}, r"'a\\tb' as sentence has a tab"),
         ("sst2", "a fine film", {}, r"no file 'a fine .*: \[text\]"),
         ("sst2", "a fine film " * 100, {}, r"no file 'a fine .*: \[text\]"),
