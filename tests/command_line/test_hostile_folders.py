@@ -48,7 +48,8 @@ COMMANDS = {
 }
 READS_NO_TOKENIZER = {"convert bert", "convert onnx", "convert to-bert", "convert to-google"}
 WITHOUT_WEIGHTS = {"curves", "data"}
-TAKES_LONG = {"adapt", "convert onnx", "distill", "finetune", "glue", "pretrain", "prune"}
+TAKES_LONG = {("bert", name) for name in ("adapt", "distill", "finetune", "glue", "pretrain", "prune")}
+TAKES_LONG |= {(kind, "convert onnx") for kind in ("bert", "mybert")}
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +255,7 @@ def plant(folder, mark):
 @pytest.mark.parametrize(
     ("kind", "command"),
     [
-        pytest.param(kind, name, marks=[pytest.mark.slow] if kind == "bert" and name in TAKES_LONG else [])
+        pytest.param(kind, name, marks=[pytest.mark.slow] if (kind, name) in TAKES_LONG else [])
         for kind in ("mybert", "bert", "evil", "pickled")
         for name in COMMANDS
     ],
