@@ -73,7 +73,7 @@ class NetworkChanges:
     pooling: Literal["cls", "mean"] | None = option(
         None,
         "What a classifier or regression of texts reads: the first token through the pooler, or the mean of all "
-        "tokens (default: as in the model's configuration or its sentence-transformers files; mean for a linear probe).",
+        "tokens (default: as in the model's configuration or sentence-transformers files; mean for a linear probe).",
     )
     dropout: float | None = option(
         None,
