@@ -5,6 +5,7 @@ from .distillation.run import DistillationArguments, distill
 from .network.features import FEATURES, TABLE_7, FeatureTagger
 from .prediction.prediction_run import PredictArguments, predict, predict_files
 from .prediction.predictor import Predictor, tag_words
+from .prediction.sentence_scoring import ScoreArguments, score, score_files
 from .pruning import PruneArguments, prune
 from .tasks.registry import TASKS
 from .tasks.task import Task
@@ -23,6 +24,7 @@ __all__ = [
     "PredictArguments",
     "Predictor",
     "PruneArguments",
+    "ScoreArguments",
     "Task",
     "distill",
     "evaluate",
@@ -32,5 +34,7 @@ __all__ = [
     "predict",
     "predict_files",
     "prune",
+    "score",
+    "score_files",
     "tag_words",
 ]

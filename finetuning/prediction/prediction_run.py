@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -94,15 +94,19 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
         ValueError: If the model has no head for a task, or the data does not fit it.
         OSError: If a file cannot be read or written.
     """
-    parts = list(data) if isinstance(data, (list, tuple)) and data and isinstance(data[0], Path) else [data]
-    arguments = PredictArguments(model=str(model), data=parts, output=str(output or STDIN), **settings)
-    if isinstance(data, str) and data != STDIN and not _is_there(data):
-        refuse_address(data)
-        raise FileNotFoundError(f"There is no file {data[:60]!r}; a text is given in a list: [text].")
+    arguments = PredictArguments(model=str(model), data=data_parts(data), output=str(output or STDIN), **settings)
     if output is not None:
         return _Prediction(arguments).write()
     answers = (answer for _, answer in _Prediction(arguments).rows())
     return answers if isinstance(data, Iterator) else list(answers)
+
+
+def data_parts(data: Any) -> list[Any]:
+    """The data of a call from Python: several paths, a file, or data in memory."""
+    if isinstance(data, str) and data != STDIN and not _is_there(data):
+        refuse_address(data)
+        raise FileNotFoundError(f"There is no file {data[:60]!r}; a text is given in a list: [text].")
+    return list(data) if isinstance(data, (list, tuple)) and data and isinstance(data[0], Path) else [data]
 
 
 def _is_there(name: str) -> bool:
@@ -264,7 +268,7 @@ class _Prediction:
         # Now, not at the end: a TSV file cannot hold tabs or line breaks in values.
         if output.suffix.lower() == ".tsv":
             for values in chain.from_iterable(map(json.loads, lines)):
-                _refuse_breaks(values, output)
+                refuse_breaks(values, output)
         columns = list(dict.fromkeys(chain.from_iterable(kept)))
         head = PartHead(digest, columns, found.cut - cut, found.windowed - windowed)
         write_lines(file, [json.dumps(head), *lines])
@@ -289,7 +293,7 @@ def output_row(kept: Mapping[str, Any], answer: Mapping[str, Any], columns: Coll
     return {**kept, **{new_name(name, columns): value for name, value in answer.items()}}
 
 
-def _refuse_breaks(row: Mapping[str, Any], output: Path) -> None:
+def refuse_breaks(row: Mapping[str, Any], output: Path) -> None:
     for name, value in row.items():
         for text, what in ((name, "the name of a column"), (_cell(value), name)):
             if any(sign in text for sign in f"\t{LINE_BREAKS}"):
@@ -310,26 +314,29 @@ def merge_parts(folder: Path, heads: Collection[PartHead], output: Path) -> None
     parts = [partial(rows_of_part, number) for number in range(len(heads))]
     with locked(output):
         with written_beside(output) as path:
-            ending = output.suffix.lower()
-            rows = chain.from_iterable(part() for part in parts)
-            lines: Iterator[str]
-            if ending == ".parquet":
-                _write_parquet(path, parts, output)
-            elif ending == ".jsonl":
-                lines = map(json_line, rows)
-            else:
-                columns = list(dict.fromkeys(name for part in parts for row in part() for name in row))
-                cells = ([_cell(row.get(name)) for name in columns] for row in rows)
-                mark = "," if ending == ".csv" else "\t"
-                lines = (separated_line(line, mark) for line in chain([columns], cells))
-            if ending != ".parquet":
-                with path.open("w", encoding="utf-8", newline="") as target:
-                    target.writelines(f"{line}\n" for line in lines)
+            write_rows(path, parts, output)
         folder.rename(path)  # to the name of what is incomplete: if this call is killed now, the next lock removes it
         shutil.rmtree(path)
 
 
-_Part = Callable[[], Iterator[dict[str, Any]]]  # each call yields its rows from the start
+_Part = Callable[[], Iterable[dict[str, Any]]]  # each call yields its rows from the start
+
+
+def write_rows(path: Path, parts: Sequence[_Part], output: Path) -> None:
+    """Write rows to a temporary path in the format of the output's ending, one of `OUTPUT_ENDINGS`."""
+    ending = output.suffix.lower()
+    if ending == ".parquet":
+        _write_parquet(path, parts, output)
+        return
+    rows = chain.from_iterable(part() for part in parts)
+    lines: Iterable[str] = map(json_line, rows)
+    if ending != ".jsonl":
+        columns = list(dict.fromkeys(name for part in parts for row in part() for name in row))
+        cells = ([_cell(row.get(name)) for name in columns] for row in rows)
+        mark = "," if ending == ".csv" else "\t"
+        lines = (separated_line(line, mark) for line in chain([columns], cells))
+    with path.open("w", encoding="utf-8", newline="") as target:
+        target.writelines(f"{line}\n" for line in lines)
 
 
 def _cell(value: Any) -> str:

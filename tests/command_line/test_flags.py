@@ -18,7 +18,7 @@ OWN_WORDS = {"data", "encoding", "model", "output", "output_dir", "overwrite", "
 OWN_WORDS |= {"num_processes", "model_size"}
 # Defaults that depend on the task, and options only for a new vocabulary, are described in the help.
 OWN_DEFAULTS = {"learning_rate", "max_length", "per_device_train_batch_size", "save_total_limit", "text_column"}
-OWN_DEFAULTS |= {"features", "layout", "lower_case", "strip_accents", "vocab_size"}
+OWN_DEFAULTS |= {"features", "layout", "lower_case", "strip_accents", "text_pair_column", "vocab_size"}
 # A token store or files of task data; a kind of model, or one of the heads of attention.
 TWO_MEANINGS = {"data", "head"}
 
