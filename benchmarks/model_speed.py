@@ -89,7 +89,7 @@ class BenchArguments:
     )
     threads: int | None = option(None, "Threads of PyTorch and the other runtimes.", AT_LEAST_1)
     sst2: str | None = option(None, f"Folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}.")
-    sentences: int = option(640, f"How many for {', '.join(ON_SENTENCES)}.", AT_LEAST_1)
+    num_sentences: int = option(640, f"How many for {', '.join(ON_SENTENCES)}.", AT_LEAST_1)
     compiled: bool = option(False, "Also compiled models (compiling takes minutes).")
     output: str | None = option(None, "Markdown file for the tables.", group=Group.INPUT, comes_last=True)
     overwrite: bool = option(False, "Replace the file that --output names.", group=Group.INPUT, comes_last=True)
@@ -344,9 +344,9 @@ def _sst2(arguments: BenchArguments) -> tuple[list[tuple[str, int]], Any]:
 
     assert arguments.sst2 is not None, "checked with the arguments"
     rows = [(row["sentence"], int(row["label"])) for row in read_rows(Path(arguments.sst2) / "train.tsv")]
-    tokenizer = train_wordpiece((sentence for sentence, _ in rows), 8000, layout="compact", show_progress=False)
-    every = max(1, len(rows) // arguments.sentences)
-    return rows[::every][: arguments.sentences], tokenizer
+    tokenizer = train_wordpiece((sentence for sentence, _ in rows), 8000, vocab_layout="compact", show_progress=False)
+    every = max(1, len(rows) // arguments.num_sentences)
+    return rows[::every][: arguments.num_sentences], tokenizer
 
 
 def _finetuning(arguments: BenchArguments) -> list[str]:

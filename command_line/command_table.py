@@ -164,7 +164,7 @@ COMMANDS = {
         "fine-tune a model on a whole suite (GLUE, Korean tasks or your own): one table",
         ".studies",
         "run_suite",
-        "bert-base --data_dir glue_data/ --output_dir glue --seeds 3",
+        "bert-base --data_dir glue_data/ --output_dir glue --num_seeds 3",
         closing=Closing("{output_dir}/suite.md", "average {result[average]:.1%} over {result[tasks]:count} tasks"),
     ),
     "ablation": Command(
@@ -206,7 +206,7 @@ COMMANDS = {
         "export a model folder as an ONNX graph, and verify it",
         ".conversion.commands",
         "convert_onnx",
-        "tuned tuned-onnx --int8",
+        "tuned tuned-onnx --dtype int8",
         closing=Closing("{output_dir}", "differs from PyTorch by at most {result.largest_difference:.1e}"),
     ),
     "card": Command(

@@ -188,6 +188,7 @@ _PARTS = {
     "nbest_predictions*": "answers",
     "class_report*.txt": "by class",
     "confusion_matrix*.png": "confusion",
+    "errors*.tsv": "errors",
     "README.md": "card",
 }
 _COLUMNS = 80

@@ -79,7 +79,7 @@ def convert_google_checkpoint(
         decisions += _write_tokenizer(folder, found, variables.bundle, config, settings)
         config.save_pretrained(folder)
         step, moments = None, set[str]()
-        if settings.optimizer:
+        if settings.optimizer_state:
             step, moments = _write_optimizer_state(folder / _OPTIMIZER_FILE, plan)
         ignored = {kind: tuple(key for key in keys if key not in moments) for kind, keys in plan.ignored.items()}
         report = None
@@ -269,7 +269,7 @@ def load_optimizer_state(
     """
     file = Path(path) / _OPTIMIZER_FILE if Path(path).is_dir() else Path(path)
     if not file.is_file():
-        raise FileNotFoundError(f"{file}: no such file; convert with optimizer=True (--optimizer)")
+        raise FileNotFoundError(f"{file}: no such file; convert with optimizer_state=True (--optimizer_state)")
     # An optimizer's state dict counts the parameters through all groups.
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     places = {id(parameter): place for place, parameter in enumerate(trained)}

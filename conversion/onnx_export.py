@@ -48,7 +48,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
         output_dir: Folder to write. It is created at the end, after the comparison. It gets `model.onnx` (and
             `model.onnx.data` if the weights are too large for one file), `config.json`, the tokenizer and
             sentence-transformers' files if the source has them, and the report as `conversion.json`.
-        **options: Those of `mybert convert onnx`, such as `int8=True`.
+        **options: Those of `mybert convert onnx`, such as `dtype="int8"`.
 
     Returns:
         The report.
@@ -68,7 +68,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
         logger.info(f"exporting {source.path}")
         written = _export(model, source.head, folder / ONNX_FILE, settings.opset)
         files = [ONNX_FILE]
-        if settings.int8:
+        if settings.dtype == "int8":
             logger.info("quantizing to int8")
             _quantize(folder / ONNX_FILE, folder / INT8_FILE)
             files.append(INT8_FILE)

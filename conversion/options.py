@@ -1,13 +1,14 @@
 """The arguments of the commands `mybert convert ...`; their options are also keywords of the functions."""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from ..files.options import Group, option
+from ..files.options import Group, Settings, option
 from ..metrics import GOOGLE_LABELS
 
 
 @dataclass(kw_only=True)
-class OutputOptions:
+class OutputOptions(Settings):
     """What happens to existing output."""
 
     group = Group.INPUT
@@ -86,7 +87,7 @@ class ConvertGoogleArguments(ImportOptions):
         group=Group.INPUT,
     )
     labels: list[str] | None = option(None, "Names of the classifier's labels, in the order of its rows.")
-    optimizer: bool = option(False, "Take over Adam's moments and the step as well, as optimizer.safetensors.")
+    optimizer_state: bool = option(False, "Take over Adam's moments and the step as well, as optimizer.safetensors.")
     ignore: list[str] = option([], "Regular expressions for unknown variables that may be left out.")
     seed: int = option(0, "Seed of newly initialised parameters.", group=Group.TRAINING)
 
@@ -124,9 +125,9 @@ class ConvertOnnxArguments(OutputOptions):
     group = Group.CONVERSION
     model: str = option(help="MyBERT or BERT model folder.", group=Group.INPUT, positional=1)
     output_dir: str = option(help="Folder to write.", group=Group.INPUT, comes_last=True, positional=2)
-    int8: bool = option(
-        False,
-        "Write model_int8.onnx as well: int8 weights in all matrix products with weights, one scale for each "
-        "output; activations are quantized as they come. Embeddings stay float32.",
+    dtype: Literal["float32", "int8"] = option(
+        "float32",
+        "int8: write model_int8.onnx as well, with int8 weights in all matrix products with weights, one scale for "
+        "each output; activations are quantized as they come. Embeddings stay float32.",
     )
     opset: int | None = option(None, "Version of ONNX's operators; by default what PyTorch prefers.")

@@ -246,13 +246,13 @@ def _pretraining(
         text=[str(path) for path in files],
         output_dir=str(output_dir),
         vocab_size=arguments.vocab_size,
-        layout="compact",
+        vocab_layout="compact",
         num_processes=1,  # for a few megabytes, starting workers takes longer than the work
         model_size="tiny",
         # The run is short: word embeddings start from co-occurrence counts, a high masking rate gives many labels, and
         # Muon learns faster, with a weight decay that keeps its matrices small. No dropout, and a high learning rate
         # with a smaller beta2.
-        embeddings="cooccurrence",
+        embedding_init="cooccurrence",
         mlm_probability=0.4,
         optim="muon",
         dropout=0.0,
@@ -263,7 +263,7 @@ def _pretraining(
         adam_beta2=0.98,
         weight_decay=0.1,
         warmup_steps=0.1,
-        heldout=max(0.02, 2 / num_documents),
+        validation_split=max(0.02, 2 / num_documents),
         logging_steps=max(1, steps // 20),
         eval_strategy="steps",
         eval_steps=max(1, steps // 4),

@@ -211,7 +211,8 @@ def _contradiction(settings: Any, option: Any, rule: str, other: Option, wanted:
 def is_given(settings: Any, option: Field) -> bool:
     """Whether an option has another value than its default; nothing else than None, False or an empty list is none."""
     value, default = getattr(settings, option.name), default_of(option)
-    return value != default and bool(value or default)
+    is_number = isinstance(value, (int, float)) and value is not False  # 0 is a layer
+    return value != default and bool(is_number or value or default)
 
 
 def default_of(option: Field) -> Any:

@@ -16,17 +16,17 @@ from transformers import AutoTokenizer
 
 from ..files.checkpoint import COMPANIONS, Checkpoint, check_available
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
-from ..files.options import AT_LEAST_1, Group, check_options, option
+from ..files.options import AT_LEAST_1, Group, Range, check_number, check_options, option
 from ..files.output import check_can_be_folder, check_not_read, check_output_files, output_to, write_json
 from ..files.processes import leave_standard_output
 from ..files.source import Source, files_of, sources_of
 from ..files.tables import json_line
-from ..metrics import ClassReport
 from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
 from .data import PAIR_SEPARATOR
 from .network.features import (
     FEATURES,
+    Features,
     SentenceSettings,
     combine,
     hidden_states,
@@ -37,7 +37,7 @@ from .network.features import (
     token_tensors,
 )
 from .network.heads import check_max_length, longest_sequence
-from .prediction.predictor import PREDICTION_FILES, REPORT_FILES, load_finetuned_model, write_class_report
+from .prediction.predictor import PREDICTION_FILES, REPORT_FILES, load_finetuned_model, write_reports
 from .tasks.registry import (
     BATCH_SIZE_HELP,
     LENGTH,
@@ -47,7 +47,7 @@ from .tasks.registry import (
     benchmark_files,
     evaluation_names,
 )
-from .tasks.task import Task, long_text_lines
+from .tasks.task import TaskData, long_text_lines
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,9 @@ class EvaluateArguments(FinetunedModelArguments):
     output: str = option(STANDARD_OUTPUT, "JSON file to write the metrics to; - prints them.", comes_last=True)
     predictions_dir: str | None = option(None, "Folder to write the model's predictions to.", idle_with="predictions")
     report_dir: str | None = option(
-        None, "Folder to write a report by class to: precision, recall, F1, confusion matrix."
+        None,
+        "Folder to write reports to: wrong predictions, the surest first; by class precision, recall, F1 and "
+        "confusion matrix.",
     )
     overwrite: bool = option(False, "Replace files written by an earlier call.", comes_last=True)
 
@@ -154,25 +156,22 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
             there = [file for pattern in patterns for file in Path(written).glob(pattern)]
             _check_outputs(there, read, arguments.overwrite)
     state = PartialState(cpu=arguments.use_cpu)
-    examples: dict[str, Sequence[Any]]  # by the name of the data
-    predictions: dict[str, Sequence[Any]]
+    predictions: dict[str, Sequence[Any]]  # by the name of the data
     if arguments.predictions:
-        examples = {"": task.read(Source.of(arguments.data[0]))}
-        predictions = {"": task.read_predictions(Path(arguments.predictions), examples[""])}
-        metrics = task.score(predictions[""], examples[""])
+        source = Source.of(arguments.data[0])
+        examples = task.read(source)
+        data = {"": TaskData(examples, {}, source)}
+        predictions = {"": task.read_predictions(Path(arguments.predictions), examples)}
+        metrics = task.score(predictions[""], examples)
     else:
         found = load_finetuned_model(task, arguments.checkpoint, state.device, arguments.dtype)
         task, data = found.task, found.read(evaluation_names(found.task, arguments.data))
-        examples = {name: part.examples for name, part in data.items()}
-        if arguments.report_dir:  # to fail before the model runs
-            right = {name: [task.gold_prediction(example) for example in each] for name, each in examples.items()}
-            _class_reports(task, right, examples)
         for part in data.values():
             for line in long_text_lines(task, len(part.examples), part.cut, part.windowed):
                 logger.warning("%s: %s", part.source, line)
         metrics, predictions = found.measure(data, arguments.batch_size)
-        for name, each in examples.items():
-            calibration = task.calibration(predictions[name], each)
+        for name, part in data.items():
+            calibration = task.calibration(predictions[name], part.examples)
             metrics |= {f"{name}_{key}" if name else key: value for key, value in calibration.items()}
     if state.is_main_process:
         folders = {Path(name).resolve() for name in (arguments.report_dir, arguments.predictions_dir) if name}
@@ -180,28 +179,15 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
             opened = {folder: stack.enter_context(output_to(folder, files=(), overwrite=True)) for folder in folders}
             if arguments.report_dir:
                 folder = opened[Path(arguments.report_dir).resolve()]
-                for name, report in _class_reports(task, predictions, examples).items():
-                    write_class_report(report, folder, f"_{name}" if name else "")
+                for name, part in data.items():
+                    write_reports(task, predictions[name], part, folder, f"_{name}" if name else "")
             if arguments.predictions_dir:
                 folder = opened[Path(arguments.predictions_dir).resolve()]
-                for name, each in examples.items():
-                    task.write_predictions(predictions[name], each, folder, f"_{name}" if name else "")
+                for name, part in data.items():
+                    task.write_predictions(predictions[name], part.examples, folder, f"_{name}" if name else "")
             if writes:
                 write_json(arguments.output, metrics)
     return metrics
-
-
-def _class_reports(
-    task: Task, predictions: Mapping[str, Sequence[Any]], examples: Mapping[str, Sequence[Any]]
-) -> dict[str, ClassReport]:
-    """The reports by class of predictions for labelled examples; a ValueError if the task has no classes."""
-    reports = {}
-    for name, each in examples.items():
-        report = task.report_by_class(predictions[name], each)
-        if report is None:
-            raise ValueError("report_dir is set, but this task has no classes to report on.")
-        reports[name] = report
-    return reports
 
 
 def _check_outputs(paths: Sequence[str | Path], read: Sequence[Any], overwrite: bool) -> None:
@@ -248,18 +234,40 @@ class FeaturesArguments(SourceSettings):
         "sentence-transformers files say (default: one vector per token).",
         group=Group.SEQUENCES,
     )
+    layer: int | None = option(
+        None,
+        "Hidden states of one layer: 0 is the embeddings, 1 the lowest layer; -1 the last layer, -2 the one below.",
+        group=Group.FEATURES,
+        excludes="features weights",
+    )
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
         Checkpoint(self.model).check(ask_hub=False)
         check_options(self)
-        self.features = self.features or ("last" if self.pooling else "concat_last_four")
-        if self.features not in FEATURES:
-            raise ValueError(f"features is {self.features!r}; expected one of {', '.join(FEATURES)}.")
+        if self.layer is None:
+            self.features = self.features or ("last" if self.pooling else "concat_last_four")
+            if self.features not in FEATURES:
+                raise ValueError(f"features is {self.features!r}; expected one of {', '.join(FEATURES)}.")
         if Path(self.output).suffix.lower() not in (".jsonl", ".safetensors"):
             raise ValueError(f"output is {self.output!r}; expected a name that ends in .jsonl or .safetensors.")
-        if self.weights and FEATURES[self.features].combination != "weighted":
+        if self.weights and self.features and FEATURES[self.features].combination != "weighted":
             raise ValueError(f"weights are given, but {self.features} is not a weighted sum.")
+
+
+def _chosen_features(arguments: FeaturesArguments) -> tuple[str, Features]:
+    """The features of the settings, and their name; a ValueError if the model has no such layer."""
+    if arguments.features:
+        return arguments.features, FEATURES[arguments.features]
+    assert arguments.layer is not None
+    depth = Checkpoint(arguments.model).config.num_hidden_layers
+    limits = Range(
+        f"-{depth + 1} to {depth}: {arguments.model} has the embeddings (0) and {depth} layers",
+        lambda value: -depth - 1 <= value <= depth,
+    )
+    check_number("layer", arguments.layer, limits)
+    layer = arguments.layer % (depth + 1)
+    return f"layer {layer}", Features(layer, layer + 1)
 
 
 def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
@@ -288,6 +296,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     _check_outputs([arguments.output], arguments.text, arguments.overwrite)
     reading = DocumentSettings(encoding=arguments.encoding, text_column=arguments.text_column)
     check_available(arguments.model)
+    chosen = _chosen_features(arguments)
     texts = list(map(replace_lone_surrogates, Corpus(arguments.text, reading).texts()))
     if not texts:
         raise ValueError(f"There is no text in {', '.join(arguments.text)}.")
@@ -301,13 +310,10 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     longest = min(longest_sequence(encoder.config) or 512, tokenizer.model_max_length)
     max_length = arguments.max_length or min(settings.max_length or longest, longest)
     check_max_length(max_length, arguments.model, encoder.config)
-    assert arguments.features
-    features = FEATURES[arguments.features]
+    name, features = chosen
     states = features.states(encoder.config.num_hidden_layers)
     if arguments.weights and len(arguments.weights) != len(states):
-        raise ValueError(
-            f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {arguments.features}."
-        )
+        raise ValueError(f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {name}.")
     pairs = (settings.text(line).rsplit(PAIR_SEPARATOR, 1) for line in texts)
     encodings = [encode_and_truncate(tokenizer, [pair], max_length, return_offsets_mapping=True) for pair in pairs]
     cut = sum(encoding.cut for encoding in encodings)
@@ -323,16 +329,16 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         vectors = (settings.vector(row) for row in rows)
         if output.suffix.lower() == ".jsonl":
             values: Iterator[Any]
-            name, values = "tokens", token_features(encodings, tokenizer, rows)
+            key, values = "tokens", token_features(encodings, tokenizer, rows)
             if arguments.pooling:
-                name, values = "features", (rounded_values(vector, 7) for vector in vectors)
+                key, values = "features", (rounded_values(vector, 7) for vector in vectors)
             with path.open("w", encoding="utf-8") as file:
                 for index, (text, value) in enumerate(zip(texts, values, strict=True)):
-                    file.write(json_line({"index": index, "text": text, name: value}) + "\n")
+                    file.write(json_line({"index": index, "text": text, key: value}) + "\n")
         else:
             pooled = {"pooling": settings.pooling} if arguments.pooling else {}
             tensors = {"features": np.stack(list(vectors))} if pooled else token_tensors(encodings, rows)
-            save_file(tensors, path, {"model": arguments.model, "features": arguments.features} | pooled)
+            save_file(tensors, path, {"model": arguments.model, "features": name} | pooled)
     size = combine(torch.zeros(len(states), encoder.config.hidden_size), features).numel()
     tokens = sum(len(encoding.sides[0]) for encoding in encodings)
     logger.info("%s: %d texts, %d tokens, %d features each.", output, len(texts), tokens, size)

@@ -47,8 +47,8 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
         NewPiecesSettings.__post_init__(self)
-        if self.new_pieces and (self.data or self.tokenizer):
-            name = "data" if self.data else "tokenizer"
+        if self.new_pieces and (self.token_store or self.tokenizer):
+            name = "token_store" if self.token_store else "tokenizer"
             raise ValueError(
                 f"{name} is set and new_pieces is {self.new_pieces}; new pieces are learned from text, for the "
                 "model's own tokenizer."
@@ -79,13 +79,13 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
     if (report := Path(folder, ADAPTATION)).is_file():
         return metrics | read_json_object(report)
     adapted = MyBertTokenizer.from_pretrained(folder)
-    store = TokenStore(arguments.data or Path(folder, STORE))
-    _, heldout = split_documents(store.summary.documents, arguments.heldout)
-    texts = masked_words(_words(store, heldout, adapted), _TEXTS)
+    store = TokenStore(arguments.token_store or Path(folder, STORE))
+    _, validation = split_documents(store.summary.documents, arguments.validation_split)
+    texts = masked_words(_words(store, validation, adapted), _TEXTS)
     old = MyBertTokenizer.from_pretrained(str(arguments.model))
     texts = fitting_words(adapted, fitting_words(old, texts))  # both can read all masked words
     if not texts:
-        logger.info("There is no held-out text to evaluate on (--heldout).")
+        logger.info("There is no held-out text to evaluate on (--validation_split).")
         return metrics
     before, after = _loss(str(arguments.model), old, texts), _loss(folder, adapted, texts)
     write_json(report, {"before": before, "after": after})

@@ -84,8 +84,8 @@ def build_token_store(
         show_progress: Whether to show a progress bar.
         settings: Fields of `StoreSettings`: those of `read_documents`, `num_processes`, `shard_index`, `num_shards`
             (shards may be built on different machines), `shard_by` ("documents": every `num_shards`-th document;
-            "files": a share of the files), `append`, and `drop` with its thresholds (see `CorpusFilter`). Text of less
-            than four million characters uses one process by default.
+            "files": a share of the files), `append`, and `filter` with its thresholds (see `CorpusFilter`). Text of
+            less than four million characters uses one process by default.
 
     Returns:
         The contents of the store (or of this shard), in numbers.
@@ -101,13 +101,15 @@ def build_token_store(
     store = StoreSettings(**settings)
     store.check_reasons()
     path = Path(path)
-    kept = _corpus_filter(store, tokenizer) if store.drop else None
+    kept = _corpus_filter(store, tokenizer) if store.filter else None
     if store.num_shards > 1:
         path = path / SHARD.format(store.shard_index, store.num_shards)
     fingerprint = tokenizer_fingerprint(tokenizer)
     recorded: dict[str, str] = {}
     if kept is not None:
-        filters = settings_of(FilterSettings, store) | {"drop": [reason for reason in REASONS if reason in store.drop]}
+        filters = settings_of(FilterSettings, store) | {
+            "filter": [reason for reason in REASONS if reason in store.filter]
+        }
         recorded[FILTERS] = json.dumps(filters, sort_keys=True)
     check_output_files([path], overwrite or store.append)
     lines = _read(documents, store)  # errors in its files are reported before a folder is made
@@ -116,7 +118,7 @@ def build_token_store(
         if earlier and store.append:
             check_store(path, fingerprint)
             if store_metadata(path).get(FILTERS) != recorded.get(FILTERS):
-                raise ValueError(f"{path} was built with other filters (drop and its settings); repeat them.")
+                raise ValueError(f"{path} was built with other filters (filter and its settings); repeat them.")
         elif earlier and store_metadata(path).get("format") != FORMAT:
             raise ValueError(f"{path} is not a token store, so it is not replaced; name another place.")
         lines = lines if kept is None else kept.lines(lines)
@@ -136,7 +138,7 @@ def build_token_store(
         if not any(array_length(file, "tokens") for file in files):
             shutil.rmtree(folder)
             which = f"Shard {store.shard_index} of {store.num_shards}" if store.num_shards > 1 else "The corpus"
-            left = f" ({', '.join(store.drop)} were left out)" if store.drop else ""
+            left = f" ({', '.join(store.filter)} were left out)" if store.filter else ""
             raise ValueError(f"{which} is empty: it holds no text to tokenize{left}.")
         parts = [*(earlier if store.append else []), *files]
         joined = folder / _JOINED
@@ -173,7 +175,7 @@ def inspect_corpus(
         documents: As in `build_token_store`.
         tokenizer: The tokenizer; without it `many_tokens` is not checked.
         show_progress: Whether to show a progress bar.
-        settings: As in `build_token_store`; if `drop` is empty, all possible reasons are checked.
+        settings: As in `build_token_store`; if `filter` is empty, all possible reasons are checked.
 
     Returns:
         The report.
@@ -182,16 +184,16 @@ def inspect_corpus(
         ValueError, OSError, ImportError, TypeError: As in `build_token_store`.
     """
     store = StoreSettings(**settings)
-    if not store.drop:
-        store.drop = [reason for reason in REASONS if reason != "near_duplicates" or can_find_near_duplicates()]
-        if "near_duplicates" not in store.drop:
+    if not store.filter:
+        store.filter = [reason for reason in REASONS if reason != "near_duplicates" or can_find_near_duplicates()]
+        if "near_duplicates" not in store.filter:
             logger.info("Near duplicates are not looked for: that needs datasketch (pip install mybert[corpus]).")
         if tokenizer is None:
             logger.info("Tokens are not counted: that needs a tokenizer (--tokenizer).")
     else:
         store.check_reasons()
-        if tokenizer is None and "many_tokens" in store.drop:
-            raise ValueError("drop has many_tokens but tokenizer is not set; give the tokenizer that counts them.")
+        if tokenizer is None and "many_tokens" in store.filter:
+            raise ValueError("filter has many_tokens but tokenizer is not set; give the tokenizer that counts them.")
     kept = _corpus_filter(store, tokenizer)
     with tqdm(desc="Reading", unit=" characters", unit_scale=True, disable=not show_progress, delay=2) as progress:
         for line in kept.lines(_read(documents, store)):
@@ -200,10 +202,10 @@ def inspect_corpus(
 
 
 def _corpus_filter(store: StoreSettings, tokenizer: MyBertTokenizer | None) -> CorpusFilter:
-    counts_tokens = tokenizer is not None and "many_tokens" in store.drop
+    counts_tokens = tokenizer is not None and "many_tokens" in store.filter
     encoder = _text_encoder(tokenizer) if tokenizer is not None and counts_tokens else None
     shard = (store.shard_index, store.num_shards) if store.shard_by == "documents" else (0, 1)
-    return CorpusFilter(store.drop, store, encoder, shard)
+    return CorpusFilter(store.filter, store, encoder, shard)
 
 
 def _left_out(report: FilterReport, first: Path) -> str:

@@ -71,7 +71,7 @@ def write_pretraining_card(
 ) -> None:
     """Write `README.md`; `wall_time` is in seconds, None if unknown."""
     summary = store.summary
-    sources = arguments.text or [str(arguments.data)]
+    sources = arguments.text or [str(arguments.token_store)]
     names = [plain_text(Source.of(source).described) for source in sources]
     rest = len(names) - _FILES_NAMED
     write_card(
@@ -116,7 +116,7 @@ def _hyperparameters(arguments: PretrainingArguments) -> dict[str, Any]:
     }
     if optimizer == "muon":
         found["learning rate"] = f"{arguments.muon_learning_rate} (Muon), {arguments.learning_rate} (AdamW)"
-    if arguments.embeddings == "cooccurrence":
+    if arguments.embedding_init == "cooccurrence":
         found["word embeddings"] = "from a count of neighbours"
     if arguments.causal_share:
         found["left to right at first"] = f"{100 * arguments.causal_share:g} % of the steps"

@@ -42,7 +42,7 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
         positional=1,
     )
     dry_run: bool = option(
-        False, "Write nothing; show what --drop leaves out, or could leave out, with examples.", group=Group.FILTERS
+        False, "Write nothing; show what --filter leaves out, or could leave out, with examples.", group=Group.FILTERS
     )
     overwrite: bool = option(
         False,

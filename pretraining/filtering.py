@@ -167,7 +167,7 @@ class CorpusFilter:
     of the index of earlier documents; the rest of that, about a kilobyte per document, is in a temporary file.
 
     Args:
-        drop: Reasons to drop text, some of `REASONS`.
+        reasons: Reasons to drop text, some of `REASONS`.
         settings: Thresholds of the checks.
         encoder: Tokenizes texts; without it `many_tokens` is not checked.
         shard: Index and number of shards: every document is checked, those of the shard are counted.
@@ -181,18 +181,18 @@ class CorpusFilter:
 
     def __init__(
         self,
-        drop: Sequence[str],
+        reasons: Sequence[str],
         settings: FilterSettings,
         encoder: BulkEncoder | None = None,
         shard: tuple[int, int] = (0, 1),
     ) -> None:
-        if "near_duplicates" in drop and not can_find_near_duplicates():
+        if "near_duplicates" in reasons and not can_find_near_duplicates():
             raise ImportError("near_duplicates needs the package datasketch: pip install mybert[corpus].")
         self._settings = settings
         self._encoder = encoder
         self._shard = shard
         self._scripts = frozenset(settings.scripts)
-        wanted = [reason for reason in REASONS if reason in drop and (reason != "many_tokens" or encoder)]
+        wanted = [reason for reason in REASONS if reason in reasons and (reason != "many_tokens" or encoder)]
         self.report = FilterReport(dropped={reason: TextCounts() for reason in wanted})
 
     def lines(self, lines: Iterable[str]) -> Iterator[str]:

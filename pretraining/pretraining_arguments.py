@@ -62,7 +62,7 @@ class NewModel:
         SHARE,
         idle_with="",
     )
-    embeddings: Literal["random", "cooccurrence"] = option(
+    embedding_init: Literal["random", "cooccurrence"] = option(
         "random", "Initial word embeddings; cooccurrence: from counts of neighbouring words in the text."
     )
 
@@ -145,7 +145,7 @@ class PretrainingArguments(
         group=Group.INPUT,
         positional=2,
     )
-    data: str | None = option(
+    token_store: str | None = option(
         None,
         "Token store (a file, or a folder of shards) instead of --text.",
         group=Group.INPUT,
@@ -165,7 +165,7 @@ class PretrainingArguments(
         decides=True,
         why="which has its own",
     )
-    heldout: float = option(
+    validation_split: float = option(
         0.01,
         "Share of documents held out for evaluation, in [0, 1); 0 for none.",
         SHARE_BELOW_1,
@@ -212,7 +212,7 @@ class PretrainingArguments(
             self._measure_in_time(self.max_hours)
         fields_of_size(self.model_size)  # checks it
         self._check_parts()
-        if not (self.data or self.tokenizer or self.model):
+        if not (self.token_store or self.tokenizer or self.model):
             VocabularySettings(**settings_of(VocabularyBasics, self))  # checks the settings, like the following
         for phase in self.phases():
             self.example_settings(phase)
@@ -227,8 +227,8 @@ class PretrainingArguments(
         RunArguments.__post_init__(self)
         if optim in OPTIMIZERS:
             self.optim = optim
-        if self.do_eval and not self.heldout and self.eval_strategy == IntervalStrategy.NO:
-            raise ValueError("do_eval is set and heldout is 0; an evaluation needs held-out documents.")
+        if self.do_eval and not self.validation_split and self.eval_strategy == IntervalStrategy.NO:
+            raise ValueError("do_eval is set and validation_split is 0; an evaluation needs held-out documents.")
         if self.save_only_model:
             raise ValueError(
                 "save_only_model is set; resuming, and starting a second phase, needs complete checkpoints."
@@ -296,10 +296,10 @@ class PretrainingArguments(
     def _check_sources(self) -> None:
         """Check the sources: either text (names, or data in memory) or a token store."""
         self.text = sources_of(self.text, "text", in_parts=False)
-        for name in ("data", "tokenizer", "model"):
+        for name in ("token_store", "tokenizer", "model"):
             if isinstance(getattr(self, name), Path):
                 setattr(self, name, str(getattr(self, name)))
-        if not self.text and not self.data:
+        if not self.text and not self.token_store:
             raise ValueError(
                 "text is empty; give at least one file or folder to pretrain on, or a token store as data."
             )

@@ -58,7 +58,7 @@ class PreparedRun:
     tokenizer: MyBertTokenizer  # that of the store
     store: TokenStore
     training: np.ndarray  # documents, ascending
-    heldout: np.ndarray  # documents to evaluate on; fewer than 2 for none
+    validation: np.ndarray  # documents to evaluate on; fewer than 2 for none
     config: MyBertConfig
     checkpoint: str | None  # to resume from
     minimal_pairs: list[tuple[str, str]]  # acceptable and unacceptable sentences to score at the end
@@ -70,15 +70,15 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
         check_available(arguments.tokenizer, "tokenizer")
     if arguments.model:
         _check_start(arguments.model)
-    if arguments.embeddings == "cooccurrence":
+    if arguments.embedding_init == "cooccurrence":
         require_scikit_learn()
     minimal_pairs = _read_minimal_pairs(arguments.minimal_pairs) if arguments.minimal_pairs else []
     digests: dict[str, str] = {}
     corpus = None
     given = {str(text): text.recorded for text in arguments.text if isinstance(text, InMemoryData)}
-    if arguments.data:
-        sources = [arguments.data]
-        files = list(map(str, store_files(Path(arguments.data))))
+    if arguments.token_store:
+        sources = [arguments.token_store]
+        files = list(map(str, store_files(Path(arguments.token_store))))
     else:
         corpus = Corpus(arguments.text, arguments, digests)
         sources = corpus.sources
@@ -93,21 +93,21 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
 
     def prepare(place: Path) -> dict[str, str]:
         tokenizer = _tokenizer(arguments, corpus, place)
-        path = Path(arguments.data) if arguments.data else place / STORE
+        path = Path(arguments.token_store) if arguments.token_store else place / STORE
         if corpus is None or path.exists():  # a given store, or one of an earlier call
             summary = read_summary(path, tokenizer)
         else:
             work = {"show_progress": not arguments.disable_tqdm} | settings_of(CorpusSettings, arguments)
             summary = build_token_store(corpus, tokenizer, path, **work)
-        training, heldout = _split(summary.documents, arguments)
+        training, validation = _split(summary.documents, arguments)
         config = arguments.model_config(tokenizer)
         # The saved tokenizer truncates to the model's maximum length, as usual on the Hub.
         tokenizer.model_max_length = config.max_position_embeddings
-        prepared.update(tokenizer=tokenizer, training=training, heldout=heldout, config=config)
+        prepared.update(tokenizer=tokenizer, training=training, validation=validation, config=config)
         return digests
 
     folder.begin(settings, files, read, prepare)
-    store = TokenStore(arguments.data or folder.path / STORE)
+    store = TokenStore(arguments.token_store or folder.path / STORE)
     checkpoint = last_complete_checkpoint(folder.path)
     return PreparedRun(**prepared, store=store, checkpoint=checkpoint, minimal_pairs=minimal_pairs)
 
@@ -125,10 +125,10 @@ def _read_minimal_pairs(path: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def split_documents(count: int, heldout: float) -> tuple[np.ndarray, np.ndarray]:
+def split_documents(count: int, validation_split: float) -> tuple[np.ndarray, np.ndarray]:
     """Split documents 0 ... count - 1 into training and held-out ones (none, or 2 or more), evenly over the corpus."""
     documents = np.arange(count)
-    number = round(count * heldout)
+    number = round(count * validation_split)
     if number < 2:
         return documents, documents[:0]
     is_heldout = np.zeros(count, dtype=bool)
@@ -153,7 +153,7 @@ def _tokenizer(arguments: PretrainingArguments, corpus: Corpus | None, place: Pa
     if (named := arguments.tokenizer or arguments.model) and not wanted:
         return MyBertTokenizer.from_pretrained(named)
     if corpus is None:
-        store = Path(str(arguments.data))
+        store = Path(str(arguments.token_store))
         folder = store if store.is_dir() else store.parent
         if not (folder / "tokenizer.json").is_file():
             raise ValueError(f"There is no tokenizer.json beside {store}; give its tokenizer with --tokenizer.")
@@ -162,8 +162,8 @@ def _tokenizer(arguments: PretrainingArguments, corpus: Corpus | None, place: Pa
     if (place / "vocab.txt").exists():
         return MyBertTokenizer.from_pretrained(place)
     lines = corpus.lines()
-    if arguments.drop:  # except many_tokens, which needs the vocabulary that is still to be learned
-        lines = CorpusFilter(arguments.drop, FilterSettings()).lines(lines)
+    if arguments.filter:  # except many_tokens, which needs the vocabulary that is still to be learned
+        lines = CorpusFilter(arguments.filter, FilterSettings()).lines(lines)
     text = filter(None, lines)
     first = next(text, None)
     if first is None:
@@ -183,18 +183,20 @@ def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.
     needed = 2 if arguments.objective == "mlm+nsp" else 1
     if count < needed:
         raise ValueError(
-            f"{', '.join(map(str, arguments.text)) or arguments.data}: only one document; next sentence prediction "
-            "draws random sentences from another document. Put a blank line between documents."
+            f"{', '.join(map(str, arguments.text)) or arguments.token_store}: only one document; next sentence "
+            "prediction draws random sentences from another document. Put a blank line between documents."
         )
-    training, heldout = split_documents(count, arguments.heldout)
+    training, validation = split_documents(count, arguments.validation_split)
     if len(training) < needed:
-        raise ValueError(f"heldout is {arguments.heldout}; too few of the {count} documents are left for training.")
-    if not len(heldout) and arguments.eval_strategy != IntervalStrategy.NO:
         raise ValueError(
-            f"heldout is {arguments.heldout}; of {count} documents that is less than the 2 that an "
+            f"validation_split is {arguments.validation_split}; too few of {count} documents are left for training."
+        )
+    if not len(validation) and arguments.eval_strategy != IntervalStrategy.NO:
+        raise ValueError(
+            f"validation_split is {arguments.validation_split}; of {count} documents that is less than the 2 that an "
             "evaluation needs. Hold out more, or pass --eval_strategy no."
         )
-    return training, heldout
+    return training, validation
 
 
 def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> dict[str, Any]:
@@ -232,7 +234,7 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
         examples, checkpoint = [], Checkpoint(folder.path)
         if arguments.should_save:
             if arguments.objective != "ltr":  # whose model never saw [MASK]
-                shown = run.heldout if len(run.heldout) else run.training
+                shown = run.validation if len(run.validation) else run.training
                 examples = fill_mask_examples(checkpoint, run.tokenizer, run.store, shown)
             # the card of a finished run may have been edited
             if state["steps"] or not (folder.path / "README.md").is_file():
@@ -426,9 +428,9 @@ def _datasets(run: PreparedRun, arguments: PretrainingArguments, phase: Phase) -
         )
 
     training = examples(run.training)
-    if len(run.heldout) < 2:
+    if len(run.validation) < 2:
         return training, None
-    held_out = examples(run.heldout, pack=False, objective=arguments.objective)
+    held_out = examples(run.validation, pack=False, objective=arguments.objective)
     # Without `set_epoch`, which persistent workers would call: every evaluation uses the examples of epoch 0.
     return training, Subset(held_out, range(len(held_out)))
 
@@ -451,7 +453,7 @@ def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> M
     config = copy.deepcopy(run.config)  # a phase may change its copy
     if arguments.model is None:
         model = model_class(config)
-        if arguments.embeddings == "cooccurrence" and is_new:
+        if arguments.embedding_init == "cooccurrence" and is_new:
             begin_with_statistics(model, run.store, run.training)
         return model
     wanted = arguments.new_pieces_settings()
@@ -469,7 +471,7 @@ def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> M
     logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(new) or "none")
     if not wanted:
         return model
-    return add_rows(model, MyBertTokenizer.from_pretrained(arguments.model), run.tokenizer, wanted.new_rows)
+    return add_rows(model, MyBertTokenizer.from_pretrained(arguments.model), run.tokenizer, wanted.new_piece_init)
 
 
 def _save(trainer: PretrainingTrainer, tokenizer: MyBertTokenizer, output_dir: Path) -> None:

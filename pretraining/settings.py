@@ -60,18 +60,18 @@ _OF_ALL_TEXT = ("other_scripts", "duplicates", "near_duplicates")  # the decisio
 class CorpusSettings(DocumentSettings):
     group = Group.READING
     num_processes: int | None = option(None, "Processes that work on the text; by default one per core.", AT_LEAST_1)
-    drop: list[str] = option(
+    filter: list[str] = option(
         [],
         f"What to leave out of the text, some of {', '.join(REASONS)}: see `mybert data --dry_run`.",
         decides="if_not_default",
         needs="text",
-        idle_with="data",
+        idle_with="token_store",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if unknown := [reason for reason in self.drop if reason not in REASONS]:
-            raise ValueError(f"drop has {unknown[0]!r}; expected some of {', '.join(REASONS)}.")
+        if unknown := [reason for reason in self.filter if reason not in REASONS]:
+            raise ValueError(f"filter has {unknown[0]!r}; expected some of {', '.join(REASONS)}.")
 
 
 @dataclass
@@ -100,12 +100,12 @@ class StoreSettings(FilterSettings, CorpusSettings):
             )
         asks = [
             reason
-            for reason in self.drop
+            for reason in self.filter
             if reason in _OF_ALL_TEXT and not (reason == "other_scripts" and self.scripts)
         ]
         if self.shard_by == "files" and asks:
             raise ValueError(
-                f"shard_by is files and drop has {asks[0]}, for which each shard has to read all text; expected "
+                f"shard_by is files and filter has {asks[0]}, for which each shard has to read all text; expected "
                 "shard_by documents" + (", or scripts." if asks[0] == "other_scripts" else ".")
             )
 
@@ -117,9 +117,9 @@ class StoreSettings(FilterSettings, CorpusSettings):
         """
         usual = FilterSettings()
         for reason, name in _SETTINGS.items():
-            if reason not in self.drop and (value := getattr(self, name)) != getattr(usual, name):
+            if reason not in self.filter and (value := getattr(self, name)) != getattr(usual, name):
                 raise ValueError(
-                    f"{name} is {value} and drop lacks {reason}, so it has no effect; give both or neither."
+                    f"{name} is {value} and filter lacks {reason}, so it has no effect; give both or neither."
                 )
 
 
@@ -228,6 +228,6 @@ class NewPiecesSettings(Settings):
     )
     new_piece_frequency: int = option(5, "How often a new piece must occur in the text.", AT_LEAST_1)
     append_pieces: bool = option(True, "Append new pieces to the old ones once all [unused] entries are taken.")
-    new_rows: Literal["mean", "random"] = option(
+    new_piece_init: Literal["mean", "random"] = option(
         "mean", "Initial embedding of a new piece: mean of the old pieces it was split into, or random."
     )

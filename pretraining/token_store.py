@@ -211,7 +211,7 @@ def read_summary(path: Path, tokenizer: MyBertTokenizer | None = None) -> StoreS
     fingerprint = store_metadata(files[0]).get("tokenizer") if tokenizer is None else tokenizer_fingerprint(tokenizer)
     summaries = [check_store(file, fingerprint) for file in files]
     if len({store_metadata(file).get(FILTERS) for file in files}) > 1:
-        raise ValueError(f"{path} holds shards that were built with different filters (drop and its settings).")
+        raise ValueError(f"{path} holds shards that were built with different filters (filter and its settings).")
     return StoreSummary(*(sum(values) for values in zip(*map(astuple, summaries), strict=True)))
 
 

@@ -43,7 +43,7 @@ RUN_FOLDER = (
     *("predictions*", "nbest_predictions*.json", "null_odds*.json"),
     # Files of tokenizers other than WordPiece.
     *("vocab.json", "merges.txt", "spiece.model", "sentencepiece*.model", "chat_template.jinja"),
-    *("class_report*.json", "class_report*.txt", "confusion_matrix*.png"),
+    *("class_report*.json", "class_report*.txt", "confusion_matrix*.png", "errors*.tsv", "fold_outputs.safetensors"),
     *("seed_*/", "fold_*/", "all_examples/", "adapter/**", "teacher_outputs/", "runs/", "events.out.tfevents.*"),
     *("embeddings/", "second_to_last/", "last/", "weighted_last_four/", "concat_last_four/", "weighted_all/"),
 )

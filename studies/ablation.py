@@ -152,7 +152,7 @@ class AblationArguments(StudySettings):
             raise ValueError(f"pretraining sets {', '.join(doubled)}, which the rows decide.")
         data: dict[str, Any] = {"text": self.text} if self.text else {}
         if shared is not None:
-            data = {"data": str(shared / "tokens.safetensors"), "tokenizer": str(shared)}
+            data = {"token_store": str(shared / "tokens.safetensors"), "tokenizer": str(shared)}
         return merged(
             PretrainingArguments,
             "the ablation",

@@ -249,7 +249,7 @@ class SuiteArguments(StudySettings):
         "(runs of minutes, to compare settings), or a YAML file of your own (docs/finetuning.md).",
     )
     only: list[str] = option([], "Some of the suite's tasks (default: all).")
-    seeds: int = option(1, "Number of runs, each with another seed; the best is kept.", group=Group.TRAINING)
+    num_seeds: int = option(1, "Number of runs, each with another seed; the best is kept.", group=Group.TRAINING)
     # Maps; on the command line they are JSON.
     grid: str = option(
         "{}",
@@ -290,7 +290,7 @@ class SuiteArguments(StudySettings):
             },
             model=self.model,
             output_dir=str(folder),
-            seeds=self.seeds,
+            num_seeds=self.num_seeds,
             disable_tqdm=self.disable_tqdm,
         )
 

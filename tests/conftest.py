@@ -275,7 +275,7 @@ class Head:
         dropouts = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
         return {**TINY, **labels, **dropouts, **changes}
 
-    def twins(self, **changes: Any) -> tuple[Any, Any]:
+    def matched_models(self, **changes: Any) -> tuple[Any, Any]:
         """Our model and theirs, in eval mode, with the same random weights."""
         attention = changes.pop("attn_implementation", "sdpa")
         theirs = self.theirs._from_config(

@@ -27,7 +27,7 @@ class VocabArguments(VocabularySettings):
     )
     output_dir: str = option(help=f"Folder for {', '.join(_TOKENIZER_FILES)}.", comes_last=True)
     # The command prints a report, which should be measured on text that was not used for learning.
-    held_out_fraction: float = option(0.005, kw_only=True)
+    validation_split: float = option(0.005, kw_only=True)
     report: str | None = option(None, "JSON file for the report.")
     overwrite: bool = option(False, "Replace the tokenizer in output_dir, and the report.", comes_last=True)
     quiet: bool = option(False, "Show neither progress nor summary.", group=Group.COMMON)

@@ -46,13 +46,13 @@ class VocabularyBasics:
     group = Group.VOCABULARY
     decides = True
     vocab_size: int = option(30522, "Pieces of a new vocabulary, reserved ones included.", idle_with="model")
-    layout: Layout = option(
+    vocab_layout: Layout = option(
         "google",
         "Where its reserved pieces are; google: [PAD] 0, [unused0..98], [UNK] 100 ... 998, as in the released "
         "uncased vocabulary; compact: the five special tokens, first.",
         idle_with="model",
     )
-    lower_case: bool = option(True, "Lower-case the text of a new vocabulary.", idle_with="model")
+    do_lower_case: bool = option(True, "Lower-case the text of a new vocabulary.", idle_with="model")
 
 
 @dataclass(kw_only=True)
@@ -72,8 +72,8 @@ class VocabularySettings(VocabularyBasics, TextSettings):
         0.9999, "Share of the text's characters to keep in the alphabet, above 0 up to 1.", SHARE_ABOVE_0
     )
     min_frequency: int = option(2, "Pairs that occur less often are not merged.", AT_LEAST_1)
-    held_out_fraction: float = option(
-        0.0, "Share of the lines to put aside for the report, 0 to 0.5; their content says which.", UP_TO_HALF
+    validation_split: float = option(
+        0.0, "Fraction of the lines held out for the report, 0 to 0.5, chosen by their hash.", UP_TO_HALF
     )
     num_processes: int | None = option(
         None, "Processes that count words; by default one per core.", AT_LEAST_1, group=Group.READING
@@ -81,8 +81,8 @@ class VocabularySettings(VocabularyBasics, TextSettings):
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.vocab_size <= (reserved := len(reserved_tokens(self.layout))):
-            hint = " or use layout='compact'" if self.layout == "google" else ""
+        if self.vocab_size <= (reserved := len(reserved_tokens(self.vocab_layout))):
+            hint = " or use vocab_layout='compact'" if self.vocab_layout == "google" else ""
             raise ValueError(
                 f"vocab_size is {self.vocab_size}, but {reserved} reserved tokens come first; raise it{hint}."
             )
@@ -155,8 +155,8 @@ class VocabularyReport:
         alphabet: Number of characters kept; each is two pieces.
         learned: Number of pieces longer than a character.
         algorithm: As in `train_wordpiece`, like the following four.
-        layout: See above.
-        lower_case: See above.
+        vocab_layout: See above.
+        do_lower_case: See above.
         strip_accents: See above.
         min_frequency: See above.
         characters: Length of the text, in characters.
@@ -179,8 +179,8 @@ class VocabularyReport:
     alphabet: int
     learned: int
     algorithm: str
-    layout: str
-    lower_case: bool
+    vocab_layout: str
+    do_lower_case: bool
     strip_accents: bool
     min_frequency: int
     characters: int
@@ -219,21 +219,21 @@ def learn_vocabulary(
 ) -> tuple[list[str], VocabularyReport]:
     """Learn pieces, in the order of their ids, from text in blocks of whole lines; see `train_wordpiece`."""
     start = time.perf_counter()
-    splitter = WordSplitter(settings.lower_case, settings.strip_accents)
-    counts = count_words(blocks, splitter, settings.held_out_fraction, settings.num_processes, show_progress)
+    splitter = WordSplitter(settings.do_lower_case, settings.strip_accents)
+    counts = count_words(blocks, splitter, settings.validation_split, settings.num_processes, show_progress)
     if not counts.words:
         raise ValueError(f"The text ({counts.characters} characters) holds no word to learn from.")
     counted = time.perf_counter()
 
     characters = count_characters(counts.words)
     alphabet = choose_alphabet(characters, settings.character_coverage)
-    reserved = reserved_tokens(settings.layout)
+    reserved = reserved_tokens(settings.vocab_layout)
     pieces = [*reserved, *alphabet, *(CONTINUATION_PREFIX + character for character in alphabet)]
     if len(pieces) > settings.vocab_size:
         raise ValueError(
             f"vocab_size is {settings.vocab_size}, but {len(reserved)} reserved tokens and {len(alphabet)} "
             f"characters, with and without {CONTINUATION_PREFIX}, need {len(pieces)}; raise vocab_size, lower "
-            f"character_coverage ({settings.character_coverage}) or use layout='compact'."
+            f"character_coverage ({settings.character_coverage}) or use vocab_layout='compact'."
         )
     learned = _learn(counts.words, alphabet, settings, settings.vocab_size - len(pieces), show_progress)
     pieces += learned
@@ -248,8 +248,8 @@ def learn_vocabulary(
         alphabet=len(alphabet),
         learned=len(learned),
         algorithm=settings.algorithm,
-        layout=settings.layout,
-        lower_case=settings.lower_case,
+        vocab_layout=settings.vocab_layout,
+        do_lower_case=settings.do_lower_case,
         strip_accents=settings.strip_accents,
         min_frequency=settings.min_frequency,
         characters=counts.characters,

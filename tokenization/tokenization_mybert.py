@@ -224,8 +224,8 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         layout = "google" if "[unused0]" in self.get_vocab() else "compact"
         strip_accents = self.do_lower_case if self.strip_accents is None else self.strip_accents
         settings: dict[str, Any] = {
-            "layout": layout,
-            "lower_case": self.do_lower_case,
+            "vocab_layout": layout,
+            "do_lower_case": self.do_lower_case,
             "strip_accents": strip_accents,
         } | kwargs
         extra = list(new_special_tokens or ())
@@ -297,8 +297,8 @@ def train_wordpiece(
         vocab_size: Size of the vocabulary, reserved tokens included.
         texts: Instead of files: texts or lists of texts, in a list or any other iterable.
         show_progress: Whether to show progress bars.
-        **settings: The other fields of `VocabularySettings`: `layout`, `lower_case`, `algorithm`,
-            `strip_accents`, `character_coverage`, `min_frequency`, `held_out_fraction`,
+        **settings: The other fields of `VocabularySettings`: `layout`, `do_lower_case`, `algorithm`,
+            `strip_accents`, `character_coverage`, `min_frequency`, `validation_split`,
             `num_processes`, and of the files `encoding`, `text_column` and `join_lines`.
 
     Returns:
@@ -321,7 +321,7 @@ def learn_tokenizer(
 ) -> MyBertTokenizer:
     """`train_wordpiece` for a settings object and text in blocks of whole lines."""
     pieces, report = learn_vocabulary(blocks, settings, show_progress)
-    tokenizer = MyBertTokenizer(pieces, do_lower_case=settings.lower_case, strip_accents=settings.strip_accents)
+    tokenizer = MyBertTokenizer(pieces, do_lower_case=settings.do_lower_case, strip_accents=settings.strip_accents)
     tokenizer.training_report = report
     return tokenizer
 

@@ -22,7 +22,7 @@ class AttentionArguments(Settings):
 
     group = Group.INPUT
     model: str = option(help="Model folder or Hub name, with its tokenizer.", positional=1)
-    text: list[str] = option(help="The text, or the two of a pair.", positional=2)
+    sentences: list[str] = option(help="The text, or the two of a pair.", positional=2)
     output: str = option(
         "attention.html", "File to write: .html is an interactive page, .png a picture.", comes_last=True
     )
@@ -32,10 +32,10 @@ class AttentionArguments(Settings):
         "2020); input: tokens, segments, positions and mask.",
         group=Group.PICTURE,
     )
-    layer: int | None = option(
+    attention_layer: int | None = option(
         None, "Layer, counted from 0: for .png only this one, for .html the first to show.", group=Group.PICTURE
     )
-    head: int | None = option(
+    attention_head: int | None = option(
         None, "Head, counted from 0: for .png only this one, for .html the first to show.", group=Group.PICTURE
     )
     overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
@@ -46,20 +46,20 @@ def draw_attention(arguments: AttentionArguments) -> Path:
     from transformers import AutoModel, AutoTokenizer
 
     path = picture_path(arguments.output)
-    if not 1 <= len(arguments.text) <= 2:
-        raise ValueError(f"There are {len(arguments.text)} texts; expected one, or the two of a pair.")
-    if arguments.view == "input" and (arguments.layer is not None or arguments.head is not None):
+    if not 1 <= len(arguments.sentences) <= 2:
+        raise ValueError(f"There are {len(arguments.sentences)} texts; expected one, or the two of a pair.")
+    if arguments.view == "input" and (arguments.attention_layer is not None or arguments.attention_head is not None):
         raise ValueError("The view input shows what goes into the model: it has no layer and no head to choose.")
     with reserved(path, overwrite=arguments.overwrite):
         Checkpoint(arguments.model).check()
         tokenizer = _load(AutoTokenizer, arguments.model)
-        text, text_pair = arguments.text[0], arguments.text[1] if len(arguments.text) == 2 else None
+        text, text_pair = arguments.sentences[0], arguments.sentences[1] if len(arguments.sentences) == 2 else None
         if arguments.view == "input":
             input_picture(tokenizer, text, text_pair).save(path)
         else:
             model = _load(AutoModel, arguments.model, use_safetensors=True)
             attention = attention_map(model, tokenizer, text, text_pair)
-            attention.save(path, arguments.layer, arguments.head, arguments.view)
+            attention.save(path, arguments.attention_layer, arguments.attention_head, arguments.view)
     return path
 
 

@@ -394,7 +394,7 @@ def recipe_section(settings: Settings, rate: float, changes: Mapping[str, Any]) 
     steps = settings.recipe_steps
     recipe |= {"max_hours": None, "max_steps": steps, "logging_steps": max(1, steps // 6)}
     recipe |= {"eval_strategy": "no", "eval_steps": None, "save_strategy": "no", "disable_tqdm": True}
-    recipe |= {"batch_ramp": 0.0, "heldout": 0.0}  # each part of the ramp would be compiled again
+    recipe |= {"batch_ramp": 0.0, "validation_split": 0.0}  # each part of the ramp would be compiled again
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         words = [f"w{number}" for number in range(settings.vocabulary - len(SPECIAL))]
@@ -402,7 +402,7 @@ def recipe_section(settings: Settings, rate: float, changes: Mapping[str, Any]) 
         tokenizer.save_pretrained(folder / "tokenizer")
         documents = made_up_documents(min(STORE_TOKENS, 100 * settings.tokens), len(words))
         build_token_store(documents, tokenizer, folder / "store.safetensors", show_progress=False)
-        recipe |= {"data": str(folder / "store.safetensors"), "tokenizer": str(folder / "tokenizer")}
+        recipe |= {"token_store": str(folder / "store.safetensors"), "tokenizer": str(folder / "tokenizer")}
         recipe |= {"output_dir": str(folder / "run"), **changes}
         if settings.device == "cuda":
             torch.cuda.reset_peak_memory_stats()

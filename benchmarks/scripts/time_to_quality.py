@@ -1,6 +1,6 @@
 """Pretraining time to a given quality: our recipe compared with transformers' example script for masked LM.
 
-    python -m mybert.benchmarks.scripts.time_to_quality corpus/*.txt.gz --heldout heldout.txt.gz --minutes 60 \
+    python -m mybert.benchmarks.scripts.time_to_quality corpus/*.txt.gz --validation_file heldout.txt.gz --minutes 60 \
         --rates 5e-4 1e-3 2e-3 --ours pretraining/recipes/laptop_1_hour.yaml --shares 0.1 0.2 1 --output_dir quality
 
 The baseline follows transformers' example script for masked LM: the vocabulary of `tokenizers`' WordPiece trainer,
@@ -115,7 +115,7 @@ class TransformersWay:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     recipe = pretraining_settings(arguments.ours.read_bytes(), arguments.ours)
     recipe |= {"text": arguments.text, "max_steps": -1, "disable_tqdm": True}
-    documents = read_documents(str(arguments.heldout))
+    documents = read_documents(str(arguments.validation_file))
     texts = masked_words((re.findall(r"\w+|[^\w\s]", " ".join(lines).lower()) for lines in documents), arguments.limit)
     seconds = 60 * arguments.minutes
     output_dir: Path = arguments.output_dir
@@ -159,7 +159,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 @script(
     flag("text", nargs="+"),
-    flag("--heldout", type=Path, required=True),
+    flag("--validation_file", type=Path, required=True),
     flag("--ours", type=Path, required=True, help="YAML file of our recipe"),
     flag("--minutes", type=float, default=60.0),
     flag("--shares", type=float, nargs="+", default=[0.1, 1.0]),

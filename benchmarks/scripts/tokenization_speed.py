@@ -63,7 +63,7 @@ def benchmark_training(files: list[str], vocab_size: int, repeats: int) -> None:
 
     def ours(algorithm: str, min_frequency: int) -> int:
         options: dict[str, Any] = {"algorithm": algorithm, "min_frequency": min_frequency}
-        return len(train_wordpiece(text, vocab_size, layout="compact", show_progress=False, **options))
+        return len(train_wordpiece(text, vocab_size, vocab_layout="compact", show_progress=False, **options))
 
     peer = "tokenizers WordPieceTrainer"
     runs: dict[str, Callable[[], int]] = {

@@ -295,11 +295,17 @@ def _in_this_process(kind: type[Predictor], key: str, settings: dict[str, Any]) 
     return _copies[key]
 
 
-REPORT_FILES = ("class_report*.json", "class_report*.txt", "confusion_matrix*.png")
+REPORT_FILES = ("class_report*.json", "class_report*.txt", "confusion_matrix*.png", "errors*.tsv")
 
 
-def write_class_report(report: ClassReport, folder: Path, suffix: str = "") -> None:
-    """Write `class_report.json`, `.txt`, and `confusion_matrix.png` if each text or word has one class."""
+def write_reports(
+    task: Task, predictions: Sequence[Any], data: TaskData, folder: Path, suffix: str = ""
+) -> ClassReport | None:
+    """Write `errors.tsv`; with classes also a report, `class_report.json` and `.txt`, and `confusion_matrix.png`."""
+    task.write_errors(predictions, data, folder / f"errors{suffix}.tsv")
+    report = task.report_by_class(predictions, data.examples)
+    if report is None:
+        return None
     write_json(folder / f"class_report{suffix}.json", report.as_json())
     write_lines(folder / f"class_report{suffix}.txt", report.lines())
     if report.confusion:
@@ -308,6 +314,7 @@ def write_class_report(report: ClassReport, folder: Path, suffix: str = "") -> N
             confusion_picture(report.confusion, report.confused_classes, picture, report.confused)
         except ImportError as error:
             logger.warning(str(error))
+    return report
 
 
 # The files that `Task.write_predictions` writes.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
 from pathlib import Path
+from statistics import fmean, geometric_mean
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -46,11 +47,11 @@ from ...pipelines import WindowPooling, pool_windows, window_places
 from ...pipelines.pairs import LABELS
 from ...tokenization import encode_and_truncate
 from ..data import DataRow, Labels, label_name, quoted, read_prediction_rows
-from .task import WINDOW_WEIGHT, Objective, Task, TaskData, check_stride, rounded
+from .task import WINDOW_WEIGHT, Objective, Task, TaskData, TaskExample, check_stride, rounded
 
 
 @dataclass(frozen=True)
-class TextExample:
+class TextExample(TaskExample):
     """A sentence or a pair, and its label: a name, several names, a number, or None if unknown."""
 
     texts: tuple[str, ...]
@@ -122,7 +123,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         *Task.options,
         *("text_pair_column", "label_columns", "label_separator", "window_pooling", "doc_stride"),
     )
-    fitted_fields: ClassVar[tuple[str, ...]] = ("thresholds", "temperature")
+    fitted_fields: ClassVar[Mapping[str, Any]] = {"thresholds": fmean, "temperature": geometric_mean}
     auto_class: ClassVar[Any] = AutoModelForSequenceClassification
     pipeline: ClassVar[str] = "text-classification"
 
@@ -149,7 +150,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         texts = tuple(row.text(name, may_be_empty=len(names) > 1) for name in names)
         if not any(map(str.strip, texts)):
             raise row.mistake(f"an empty {' and an empty '.join(names)}; expected a text in one of them")
-        return TextExample(texts, self._label(row) if labelled else None)
+        return TextExample(texts, self._label(row) if labelled else None, row=row.number)
 
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row has no text (for a pair, neither text), or no label."""
@@ -419,6 +420,27 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def gold_prediction(self, example: TextExample) -> LabelPrediction:
         assert example.label is not None
         return LabelPrediction(example.label)
+
+    def errors(self, prediction: LabelPrediction, example: TextExample) -> Iterator[tuple[float, dict[str, Any]]]:
+        """A wrong label; of several, all, with the probability of the surest wrong one; any difference of a value."""
+        label, wanted, table = prediction.label, example.label, prediction.probabilities
+        texts: dict[str, Any] = dict(zip(("text", "text_pair"), example.texts, strict=False))
+        if isinstance(label, float) and isinstance(wanted, float):
+            difference = rounded(label - wanted)
+            told: dict[str, Any] = {"true": rounded(wanted), "predicted": rounded(label), "difference": difference}
+            yield abs(difference), texts | told
+            return
+        if isinstance(label, frozenset) and isinstance(wanted, frozenset):
+            true, predicted = (", ".join(sorted(side)) for side in (wanted, label))
+            wrong = [table[name] if name in label else 1 - table[name] for name in (label ^ wanted) & table.keys()]
+        else:
+            labels, (held, right) = self._class_ids([str(label)], [str(wanted)])
+            true, predicted = labels.names[right[0]], labels.names[held[0]]
+            wrong = [table[predicted]] if predicted in table else []
+        if true != predicted:
+            sure = max(wrong, default=0.0)
+            told = {"true": true, "predicted": predicted, "probability": rounded(sure) if wrong else ""}
+            yield sure, texts | told
 
     def table(self, predictions: Predictions, examples: Examples) -> tuple[Sequence[str], list[list[str]]]:
         """Predictions as in GLUE's format; for other data also the probabilities of all classes."""

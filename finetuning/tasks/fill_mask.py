@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -16,16 +16,15 @@ from ...metrics import accuracy
 from ...modeling_mybert import IGNORE_INDEX
 from ..data import DataRow, Labels
 from .tagging import add_sequence, tag_windows
-from .task import Objective, Task, TaskData, rounded
+from .task import Objective, Task, TaskData, TaskExample, rounded
 
 _MAX_LISTED = 100
 """Number of most probable tokens kept for each mask."""
 
 
 @dataclass(frozen=True)
-class MaskedText:
+class MaskedText(TaskExample):
     text: str
-    row: int  # its number in the data, from 1
     hidden: tuple[str, ...] | None = None  # the word at each mask, or None if unknown
     # The same as a model predicts it: an uncased one in lower case. None before tokenizing.
     tokens: tuple[str, ...] | None = None
@@ -62,7 +61,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
 
     def example(self, row: DataRow, labelled: bool) -> MaskedText:
         hidden = tuple(row.words(self.label_column)) if labelled else None
-        return MaskedText(row.text(self.text_column), row.number, hidden)
+        return MaskedText(row.text(self.text_column), hidden, row=row.number)
 
     def texts_of(self, example: MaskedText) -> tuple[str, ...]:
         return (example.text,)
@@ -174,6 +173,13 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
 
     def gold_prediction(self, example: MaskedText) -> FilledMasks:
         return FilledMasks(tuple(((word, 1.0),) for word in example.tokens or example.hidden or ()))
+
+    def errors(self, prediction: FilledMasks, example: MaskedText) -> Iterator[tuple[float, dict[str, Any]]]:
+        """The masks whose best token is wrong, with its probability."""
+        for tokens, wanted in zip(prediction.best, example.tokens or example.hidden or (), strict=True):
+            (token, probability), sides = tokens[0], {"true": wanted, "predicted": tokens[0][0]}
+            if token != wanted:
+                yield probability, {"text": example.text, **sides, "probability": rounded(probability)}
 
     def table(self, predictions: Predictions, examples: Examples) -> tuple[Sequence[str], list[list[str]]]:
         """The best token for each mask, separated by spaces."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,11 +15,11 @@ from ...hub_card import PipelineCall
 from ...metrics import accuracy
 from ...tokenization import encode_and_truncate
 from ..data import DataRow, Labels, label_name, quoted
-from .task import Objective, Task, TaskData, rounded
+from .task import Objective, Task, TaskData, TaskExample, rounded
 
 
 @dataclass(frozen=True)
-class ChoiceExample:
+class ChoiceExample(TaskExample):
     """A text, its choices, and the index of the right one (from 0), or None if unknown."""
 
     text: str
@@ -80,7 +80,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         beginning = str(row.value(self.text_pair_column) or "") if self.text_pair_column else ""
         choices = [f"{beginning} {choice}".strip() for choice in choices]
         label = _choice(row, self.label_column, len(choices)) if labelled else None
-        return ChoiceExample(row.text(self.text_column), tuple(choices), label)
+        return ChoiceExample(row.text(self.text_column), tuple(choices), label, row=row.number)
 
     def texts_of(self, example: ChoiceExample) -> tuple[str, ...]:
         return (example.text, *example.choices)
@@ -144,6 +144,13 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     def gold_prediction(self, example: ChoiceExample) -> ChoicePrediction:
         assert example.label is not None
         return ChoicePrediction(example.label)
+
+    def errors(self, prediction: ChoicePrediction, example: ChoiceExample) -> Iterator[tuple[float, dict[str, Any]]]:
+        """The wrong choice, with its probability."""
+        if prediction.choice != example.label and example.label is not None:
+            sure = rounded(prediction.probabilities[prediction.choice]) if prediction.probabilities else 0.0
+            sides = {"true": example.choices[example.label], "predicted": example.choices[prediction.choice]}
+            yield sure, {"text": example.text, **sides, "probability": sure if prediction.probabilities else ""}
 
     def table(self, predictions: Predictions, examples: Examples) -> tuple[Sequence[str], list[list[str]]]:
         """The index of each predicted choice, from 0, and the probability of each choice."""

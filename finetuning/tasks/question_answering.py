@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar
 
 from tqdm.auto import tqdm
@@ -21,7 +22,7 @@ from ...hub_card import PipelineCall
 from ...metrics import squad_metrics, squad_v2_metrics
 from ...pipelines import Answer, QuestionError, answer_positions, best_answers, make_windows
 from ..data import DataRow, Labels, label_name
-from .task import Objective, Task, TaskData, padding_at_end, rounded
+from .task import Objective, Task, TaskData, TaskExample, padding_at_end, rounded
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ _SETTINGS = {"max_seq_len": "max_length", "max_question_len": "max_question_leng
 
 
 @dataclass(frozen=True)
-class QuestionExample:
+class QuestionExample(TaskExample):
     id: str
     question: str
     context: str
@@ -38,7 +39,6 @@ class QuestionExample:
     # -1 if the text is not in the context. None if the answers are unknown.
     answers: tuple[tuple[int, str], ...] | None
     moved: bool = False  # whether an answer was not at its given position, but found elsewhere
-    row: int = 0  # its number in the data, from 1
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         *("text_pair_column", "doc_stride", "max_question_length", "max_answer_length", "n_best_size"),
         *("max_context", "null_score_threshold"),
     )
-    fitted_fields: ClassVar[tuple[str, ...]] = ("null_score_threshold",)
+    fitted_fields: ClassVar[Mapping[str, Any]] = {"null_score_threshold": fmean}
     auto_class: ClassVar[Any] = AutoModelForQuestionAnswering
     pipeline: ClassVar[str] = "question-answering"
     objective: ClassVar[Objective] = "span"
@@ -130,7 +130,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         moved = any(
             start >= 0 and place >= 0 and place != start for (place, _), (start, _) in zip(found, given, strict=True)
         )
-        return QuestionExample(name, question, context, tuple(found), moved, row.number)
+        return QuestionExample(name, question, context, tuple(found), moved, row=row.number)
 
     def _given_answers(self, row: DataRow) -> list[tuple[int, str]]:
         """(index of the first character or -1, text) of the answers in a row."""
@@ -253,7 +253,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         self, prediction: AnswerPrediction, example: QuestionExample, top_k: int
     ) -> tuple[dict[str, Any], list[Any]]:
         """The answer, its probability and its character range, end exclusive; "" for no answer."""
-        is_null = prediction.null_odds is not None and prediction.null_odds > (self.null_score_threshold or 0.0)
+        is_null = not self._answer_text(prediction)
         # The threshold decides whether "no answer" comes first; the others keep their order.
         first = next((item for item in prediction.best if (not item.text) == is_null), prediction.best[0])
         ordered = [first, *(item for item in prediction.best if item is not first)]
@@ -291,14 +291,29 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         tasks = [replace(self, null_score_threshold=threshold) for threshold in thresholds]
         return max(tasks, key=lambda task: task.score(predictions, examples)["f1"])
 
+    def _answer_text(self, prediction: AnswerPrediction) -> str:
+        """The predicted answer, "" for none."""
+        threshold = self.null_score_threshold
+        if threshold is None:
+            threshold = math.inf if prediction.is_final else 0.0
+        is_null = prediction.null_odds is not None and prediction.null_odds > threshold
+        return "" if is_null else prediction.text or ""
+
+    def errors(
+        self, prediction: AnswerPrediction, example: QuestionExample
+    ) -> Iterator[tuple[tuple[float, float], dict[str, Any]]]:
+        """An answer whose F1 is below 100; the lower, the worse, and then the more probable."""
+        text, gold = self._answer_text(prediction), [text for _, text in example.answers or ()]
+        score = squad_v2_metrics({"": text}, {"": gold})["f1"]
+        if score < self.full_score:
+            probability = next((answer.probability for answer in prediction.best if answer.text == text), 0.0)
+            told = {"gold": gold[0] if gold else "", "predicted": text, "f1": rounded(score)}
+            yield (-score, probability), {"id": example.id, "question": example.question, **told}
+
     def write_predictions(self, predictions: Predictions, examples: Examples, folder: Path, suffix: str = "") -> None:
         """Write `predictions.json`, `nbest_predictions.json` and, if there may be no answer, `null_odds.json`."""
         pairs = list(zip(examples, predictions, strict=True))
-        threshold = self.null_score_threshold or 0.0
-        texts = {
-            example.id: "" if item.null_odds is not None and item.null_odds > threshold else item.text
-            for example, item in pairs
-        }
+        texts = {example.id: self._answer_text(item) for example, item in pairs}
         write_json(folder / f"predictions{suffix}.json", texts)
         fields = ("text", "probability", "start_logit", "end_logit")
         nbest = {

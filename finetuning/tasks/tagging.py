@@ -9,7 +9,7 @@ The feature-based approach tags by a BiLSTM on the hidden states of a frozen enc
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain, pairwise
@@ -40,11 +40,11 @@ from ...pipelines.windows import default_stride
 from ..data import DataRow, Labels, label_name
 from ..network.features import FEATURES, TABLE_7, FeatureTagger, FeatureTaggerConfig, hidden_states, load_encoder
 from ..network.heads import NetworkChanges, check_max_length
-from .task import Objective, Task, TaskData, check_stride, network_outputs, padding_at_end, rounded
+from .task import Objective, Task, TaskData, TaskExample, check_stride, network_outputs, padding_at_end, rounded
 
 
 @dataclass(frozen=True)
-class TaggedSentence:
+class TaggedSentence(TaskExample):
     words: tuple[str, ...]
     tags: tuple[str, ...] | None  # a tag for each word; None if unknown
     document: Hashable = 0  # differs between neighboring documents
@@ -184,13 +184,13 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         words = tuple(row.words(self.text_column))
         document = row.values.get("document", 0)
         if not labelled:
-            return TaggedSentence(words, None, document)
+            return TaggedSentence(words, None, document, row=row.number)
         tags = tuple(map(label_name, row.words(self.label_column)))
         if len(tags) != len(words):
             raise row.mistake(f"{len(words)} words and {len(tags)} tags; expected one tag per word")
         if not all(tags):
             raise row.mistake("an empty tag; expected one tag per word")
-        return TaggedSentence(words, tags, document)
+        return TaggedSentence(words, tags, document, row=row.number)
 
     def with_classes(self, labels: Labels | None) -> Self:
         """The task, with `are_of_entities` set from the classes."""
@@ -314,7 +314,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
                 spans = tuple(match.span() for match in _WORD.finditer(text))
                 words = tuple(text[slice(*span)] for span in spans)
                 document = row.values.get("document", (row.source, row.number))
-                examples.append(TaggedSentence(words, None, document, text, spans))
+                examples.append(TaggedSentence(words, None, document, text, spans, row=row.number))
             else:
                 examples.append(self.example(row, labelled=False))
         return examples
@@ -360,6 +360,13 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
     def gold_prediction(self, example: TaggedSentence) -> tuple[str, ...]:
         return example.tags or ()
+
+    def errors(self, prediction: tuple[str, ...], example: TaggedSentence) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Words with a wrong tag; all rank alike, since predictions are without probabilities."""
+        (sentence,) = self.texts_of(example)
+        for word, wanted, tag in zip(example.words, example.tags or (), prediction, strict=True):
+            if tag != wanted:
+                yield 0, {"sentence": sentence, "token": word, "true": wanted, "predicted": tag}
 
     def write_predictions(self, predictions: Predictions, examples: Examples, folder: Path, suffix: str = "") -> None:
         """Write `predictions.conll` in conlleval's format: word, true tag if known, predicted tag."""

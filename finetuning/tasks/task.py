@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -49,7 +50,15 @@ WINDOW_WEIGHT = "window_weight"
 Objective = Literal["classes", "labels", "value", "span"]
 """One of several classes, any number of labels, a number, or the start and end of an answer."""
 
-E = TypeVar("E")  # an example from the data
+
+@dataclass(frozen=True, kw_only=True)
+class TaskExample:
+    """An example of a task's data."""
+
+    row: int = field(default=0, compare=False)  # its number in the data, from 1
+
+
+E = TypeVar("E", bound=TaskExample)  # an example from the data
 P = TypeVar("P")  # a prediction for an example
 
 
@@ -124,8 +133,8 @@ class Task(ABC, Generic[E, P]):
 
     options: ClassVar[tuple[str, ...]] = ("max_length", "encoding", "text_column", "label_column")
     """The fields that a user may set."""
-    fitted_fields: ClassVar[tuple[str, ...]] = ()
-    """The fields that `calibrated` may set."""
+    fitted_fields: ClassVar[Mapping[str, Callable[[Iterable[float]], float]]] = {}
+    """The fields that `calibrated` may set, with the mean of several fits."""
     reads_conll: ClassVar[bool] = False
     auto_class: ClassVar[Any]
     """transformers' Auto class of the head."""
@@ -390,6 +399,21 @@ class Task(ABC, Generic[E, P]):
         return predictions
 
     # Files of predictions
+
+    def errors(self, prediction: P, example: E) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """What is wrong in a prediction: how sure or bad each error is, for sorting, and its columns in a table."""
+        raise NotImplementedError
+
+    def write_errors(self, predictions: Sequence[P], data: TaskData[E], path: Path) -> None:
+        """Write a table of the errors in predictions, the surest first, each with its source and row there."""
+        found = [
+            (rank, columns | {"source": data.source, "row": example.row})
+            for prediction, example in zip(predictions, data.examples, strict=True)
+            for rank, columns in self.errors(prediction, example)
+        ]
+        found.sort(key=itemgetter(0), reverse=True)
+        names = list(found[0][1]) if found else ["source", "row"]
+        write_separated(path, [names, *([str(columns[name]) for name in names] for _, columns in found)])
 
     def write_predictions(
         self, predictions: Sequence[P], examples: Sequence[E], folder: Path, suffix: str = ""

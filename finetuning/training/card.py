@@ -48,7 +48,7 @@ def write_finetuning_card(
                 f"{plain_text(part.source.described)}, {len(part.examples):,} examples" for part in run.parts
             ),
             hyperparameters=_hyperparameters(arguments, run.task),
-            seeds=[arguments.seed + number for number in range(arguments.seeds)],
+            seeds=[arguments.seed + number for number in range(arguments.num_seeds)],
             wall_time=seconds,
             **describe_environment(),
         ),

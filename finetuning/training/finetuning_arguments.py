@@ -149,7 +149,7 @@ class SampleSettings:
         "Cross-validation: this many trainings, each evaluated on a different part of the training data, and a last "
         "one on all of it.",
         _SEVERAL,
-        excludes="validation_file validation_split seeds features=all save_strategy=best",
+        excludes="validation_file validation_split num_seeds features=all save_strategy=best",
         why="where each part is the validation data in turn, and must not choose a checkpoint",
     )
     max_train_samples: int | None = option(
@@ -185,7 +185,7 @@ class FinetuningArguments(
     """The fields for data."""
 
     group = Group.TRAINING
-    seeds: int = option(1, "Number of runs, each with another seed; the best is kept.", AT_LEAST_1, decides=True)
+    num_seeds: int = option(1, "Number of runs, each with another seed; the best is kept.", AT_LEAST_1, decides=True)
     correct_bias: bool = option(
         True, "Adam with bias correction; False gives the optimizer of Google's BERT.", decides=True
     )
@@ -262,9 +262,9 @@ class FinetuningArguments(
         if self.folds:
             self.load_best_model_at_end = False
         elif not validation:
-            if self.seeds > 1:
+            if self.num_seeds > 1:
                 raise ValueError(
-                    f"seeds is {self.seeds} without validation data; there is no telling which run is best."
+                    f"num_seeds is {self.num_seeds} without validation data; there is no telling which run is best."
                 )
             self.eval_strategy, self.eval_steps = IntervalStrategy.NO, None
         if self.load_best_model_at_end is None:

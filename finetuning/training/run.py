@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.numpy import load_file, save_file
 from tokenizers.models import WordPiece
 from transformers import (
     EarlyStoppingCallback,
@@ -25,7 +26,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
 from ...files.checkpoint import TASK_RECORD, Checkpoint, read_json_object
-from ...files.output import files_written_beside, write_json
+from ...files.output import files_written_beside, write_json, written_beside
 from ...hub_card import Comparison, Example
 from ...runs import (
     RunFolder,
@@ -37,8 +38,9 @@ from ...runs import (
     prepare_once,
 )
 from ...tokenization import save_vocab
+from ..data import LABEL_ARGUMENTS
 from ..network.heads import fold_target_scale, has_new_head, learn_standardized
-from ..prediction.predictor import PREDICTION_FILES, REPORT_FILES, write_class_report
+from ..prediction.predictor import PREDICTION_FILES, REPORT_FILES, write_reports
 from ..tasks.data_report import describe_data
 from ..tasks.registry import read_task_record, task_record, write_task_record
 from ..tasks.tagging import FeatureTask, feature_task
@@ -54,6 +56,8 @@ logger = logging.getLogger(__name__)
 METRICS = "metrics.json"  # the last file of a training, which marks it as finished
 _CONFIG = "config.json"
 _OF_A_FOLD = (METRICS, *REPORT_FILES, *PREDICTION_FILES)  # files of a fold to keep
+_FOLD_OUTPUTS = "fold_outputs.safetensors"  # of the network for a fold's validation data, until the run is over
+_OUT_OF_FOLD = "_out_of_fold"  # ends the names of files on the predictions of all folds
 MAJORITY = "majority_"  # prefix of the main metric's name: of always predicting the most frequent answer
 # Prefixes of metric names: without the temperature; with one fitted by cross-fitting.
 _UNCALIBRATED, _HELD_OUT = "uncalibrated_", "held_out_"
@@ -207,10 +211,12 @@ class Finetuning:
                 return {"interrupted": True}
             trained = True
             if training.is_fold and arguments.should_save:
-                _clear(training.folder, (*_OF_A_FOLD, _CONFIG))
+                _clear(training.folder, (*_OF_A_FOLD, _CONFIG, _FOLD_OUTPUTS))
         kept, metrics, spread = summarize(trainings, arguments)
         examples: list[Example] = []
         if arguments.should_save:
+            if arguments.folds:
+                write_out_of_fold(run, arguments, [training.folder for training in trainings[:-1]], output_dir)
             if len(trainings) > 1:
                 keep_training(kept, trainings, output_dir)
                 write_json(output_dir / METRICS, metrics | spread)
@@ -262,7 +268,7 @@ class Finetuning:
             _save(model, weights, run.tokenizer, output_dir)
         training.metrics = measure_run(trainer, output_dir)
         is_as_saved = not (arguments.bf16_full_eval or arguments.fp16_full_eval or trainer.is_fsdp_enabled)
-        if arguments.seeds == 1 and not arguments.folds and is_as_saved:
+        if arguments.num_seeds == 1 and not arguments.folds and is_as_saved:
             training.model = trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
         training.seconds = None if checkpoint else trained_for  # earlier calls took some of the steps
         training.interrupted = interrupt.interrupted
@@ -295,7 +301,7 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
     for split, parts in (("eval", run.validation), ("test", run.test)):
         found, outputs = trainer.evaluate_all(split, parts)
         metrics |= {name.removeprefix("eval_"): value for name, value in found.items()}
-        labelled = {name: data for name, data in parts.items() if split == "eval" or "labels" in data.inputs}
+        labelled = {name: data for name, data in parts.items() if not data.inputs.keys().isdisjoint(LABEL_ARGUMENTS)}
         raw = {name: run.task.predict(outputs[name], data, run.labels) for name, data in labelled.items()}
         if split == "eval" and parts:
             _warn_of_zero(trainer)
@@ -304,6 +310,8 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
             trainer.run = replace(run, task=run.task.calibrated(raw[name], data.examples))
             if saves:
                 write_task_record(output_dir, task_record(trainer.args.task, trainer.run.task))
+                if trainer.args.folds:
+                    _save_outputs(outputs[name], output_dir / _FOLD_OUTPUTS)
         task = trainer.run.task
         predictions = {
             name: raw[name] if name in raw and task == run.task else task.predict(outputs[name], data, run.labels)
@@ -313,11 +321,8 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
             which = "_".join(part for part in ("test" if split == "test" else "", name) if part)
             is_fitted_to = split == "eval" and number == 0 and task != run.task
             metrics |= _beside(task, data, raw[name], predictions[name], which, is_fitted_to)
-            report = task.report_by_class(predictions[name], data.examples) if saves else None
-            if report is not None:
-                write_class_report(report, output_dir, f"_{which}" if which else "")
-                if len(report.classes) <= _CLASSES_SAID:
-                    logger.info("\n%s", "\n".join(report.lines()))
+            if saves:
+                _report(task, predictions[name], data, output_dir, f"_{which}" if which else "")
     if saves:
         trainer.save_state()
         draw_curves(trainer.state.log_history, output_dir)
@@ -326,6 +331,13 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
         write_json(output_dir / METRICS, metrics)  # the last file, which marks the training as finished
     trainer.accelerator.wait_for_everyone()
     return metrics
+
+
+def _report(task: Task, predictions: Sequence[Any], data: TaskData, folder: Path, suffix: str) -> None:
+    """Write reports on predictions, and log the one by class if it is not long."""
+    report = write_reports(task, predictions, data, folder, suffix)
+    if report is not None and len(report.classes) <= _CLASSES_SAID:
+        logger.info("\n%s", "\n".join(report.lines()))
 
 
 def _warn_of_zero(trainer: TaskTrainer) -> None:
@@ -396,22 +408,49 @@ def planned_trainings(run: TaskRun, arguments: FinetuningArguments, output_dir: 
         ]
         whole = partial(_on_all_examples, run, [fold.folder for fold in folds])
         return [*folds, Training("all examples", output_dir / "all_examples", arguments.seed, whole)]
-    if arguments.seeds == 1:
+    if arguments.num_seeds == 1:
         return [Training("", output_dir, arguments.seed, lambda: run)]
-    seeds = [arguments.seed + number for number in range(arguments.seeds)]
+    seeds = [arguments.seed + number for number in range(arguments.num_seeds)]
     return [Training(f"seed {seed}", output_dir / f"seed_{seed}", seed, lambda: run) for seed in seeds]
 
 
 def _fold(run: TaskRun, arguments: FinetuningArguments, number: int) -> TaskRun:
     """The run with one fold of its examples as validation data, and the others as training data."""
-    examples, source = run.train.examples, run.train.source
-    folds = fold_numbers(run.task, examples, arguments.folds, arguments.sampling_seed)
-    parts = [
-        [example for example, fold in zip(examples, folds, strict=True) if (fold == number) == held_out]
-        for held_out in (False, True)
-    ]
-    train, validation = (run.task.encode(part, run.labels, run.tokenizer, source) for part in parts)
+    folds = np.array(fold_numbers(run.task, run.train.examples, arguments.folds, arguments.sampling_seed))
+    train, validation = (_encoded(run, np.flatnonzero(part)) for part in (folds != number, folds == number))
     return replace(run, train=train, validation={"": validation}, test={})
+
+
+def _encoded(run: TaskRun, places: np.ndarray) -> TaskData:
+    """Some of the training examples, by index, as data of their own."""
+    examples = [run.train.examples[place] for place in places]
+    return run.task.encode(examples, run.labels, run.tokenizer, run.train.source)
+
+
+def _save_outputs(outputs: Any, path: Path) -> None:
+    """Write the network's outputs, an array or a tuple of arrays."""
+    arrays = outputs if isinstance(outputs, tuple) else (outputs,)
+    with written_beside(path) as temporary:
+        save_file({str(number): np.ascontiguousarray(array) for number, array in enumerate(arrays)}, temporary)
+
+
+def write_out_of_fold(run: TaskRun, arguments: FinetuningArguments, folders: Sequence[Path], output_dir: Path) -> None:
+    """Write the predictions of all training examples, each by the fold's model that has not seen it, and reports."""
+    files = [folder / _FOLD_OUTPUTS for folder in folders]
+    if not all(file.is_file() for file in files):
+        return  # an earlier call has written them
+    folds = np.array(fold_numbers(run.task, run.train.examples, arguments.folds, arguments.sampling_seed))
+    predictions: list[Any] = [None] * len(folds)
+    for number, file in enumerate(files):
+        places = np.flatnonzero(folds == number)
+        data, arrays = _encoded(run, places), load_file(file)
+        outputs = tuple(arrays[str(place)] for place in range(len(arrays)))
+        found = run.task.predict(outputs if len(outputs) > 1 else outputs[0], data, run.labels)
+        # Thresholds are not fitted to the fold that they decide on, as for the metrics.
+        for place, prediction in zip(places, run.task.cross_fitted(found, data.examples), strict=True):
+            predictions[place] = prediction
+    _report(run.task, predictions, run.train, output_dir, _OUT_OF_FOLD)
+    run.task.write_predictions(predictions, run.train.examples, output_dir, _OUT_OF_FOLD)
 
 
 def _on_all_examples(run: TaskRun, folders: Sequence[Path]) -> TaskRun:
@@ -421,13 +460,13 @@ def _on_all_examples(run: TaskRun, folders: Sequence[Path]) -> TaskRun:
         read_task_record(str(folder), record)[1] for folder, record in zip(folders, records, strict=True)
     ]
     means: dict[str, Any] = {}
-    for name in run.task.fitted_fields:
+    for name, mean in run.task.fitted_fields.items():
         values = [getattr(task, name) for task in tasks]
         if all(isinstance(value, Mapping) for value in values):
             keys = dict.fromkeys(key for value in values for key in value)
-            means[name] = {key: float(np.mean([value[key] for value in values if key in value])) for key in keys}
+            means[name] = {key: mean(value[key] for value in values if key in value) for key in keys}
         elif None not in values:
-            means[name] = float(np.mean(values))
+            means[name] = mean(values)
     return replace(run, task=replace(run.task, **means))
 
 

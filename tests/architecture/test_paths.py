@@ -18,8 +18,8 @@ from mybert.cli import main
 ROOT = f"{Path(mybert.__file__).resolve().parent}/"
 OPTIMIZED = 2  # flag of the code of functions, which classes and modules lack
 PRETRAIN = (
-    "--vocab_size 60 --layout compact --model_size tiny --hidden_size 32 --num_hidden_layers 1 --max_length 32 "
-    "--max_steps 2 --save_strategy no --per_device_train_batch_size 8 --heldout 0.2 --disable_tqdm --use_cpu "
+    "--vocab_size 60 --vocab_layout compact --model_size tiny --hidden_size 32 --num_hidden_layers 1 --max_length 32 "
+    "--max_steps 2 --save_strategy no --per_device_train_batch_size 8 --validation_split 0.2 --disable_tqdm --use_cpu "
     "--num_processes 1"
 )
 opened: list[str] = []  # config.json files, since the list was emptied

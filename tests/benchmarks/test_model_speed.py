@@ -105,7 +105,17 @@ def test_inference_training_and_memory(small, tmp_path):
 
 @pytest.mark.slow
 def test_finetuning_and_pipeline_from_the_command_line(small, sst2, capsys):
-    flags = ["--workloads", "finetuning", "pipeline", "--model_size", "tiny", "--repeats", "1", "--sentences", "40"]
+    flags = [
+        "--workloads",
+        "finetuning",
+        "pipeline",
+        "--model_size",
+        "tiny",
+        "--repeats",
+        "1",
+        "--num_sentences",
+        "40",
+    ]
     assert main(["bench", *flags, "--sst2", str(sst2)]) == 0
     shown = capsys.readouterr().out
     assert "an epoch of Trainer, once, 40 sentences" in shown

@@ -90,10 +90,10 @@ def test_checkpoints(run, monkeypatch, tmp_path):
         ("quantization_accuracy MODEL --data t.tsv", "t.tsv has no column 'text'; its columns are"),
         ("quantization_accuracy MODEL --data v.tsv --repeats 0", "--repeats: found 0; expected at least 1"),
         ("quantization_accuracy MODEL --data u.tsv", "u.tsv has the label '7'"),
-        ("time_to_quality t.tsv --heldout nowhere --ours r.yaml", "There is no file or folder nowhere."),
-        ("time_to_quality t.tsv --heldout t.tsv --ours nowhere", "nowhere: No such file or directory."),
+        ("time_to_quality t.tsv --validation_file nowhere --ours r.yaml", "There is no file or folder nowhere."),
+        ("time_to_quality t.tsv --validation_file t.tsv --ours nowhere", "nowhere: No such file or directory."),
         (
-            "time_to_quality t.tsv --heldout t.tsv --ours t.tsv",
+            "time_to_quality t.tsv --validation_file t.tsv --ours t.tsv",
             "t.tsv is not a recipe; expected YAML with settings of",
         ),
         ("tokenization_speed train nowhere", "There is no file or folder nowhere."),
@@ -164,11 +164,11 @@ def test_time_to_quality_trains_both_ways_once(run, tmp_path, documents):
     text.write_text("\n\n".join("\n".join(document * 8) for document in documents * 3) + "\n")
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
-        "{vocab_size: 90, layout: compact, hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, "
+        "{vocab_size: 90, vocab_layout: compact, hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, "
         "max_length: 24, per_device_train_batch_size: 4, use_cpu: true, num_processes: 1, save_strategy: 'no', "
-        "heldout: 0.2}"
+        "validation_split: 0.2}"
     )
-    flags = [text, "--heldout", text, "--ours", recipe, "--minutes", 0.05, "--shares", 0.5, "--rates", 1e-3]
+    flags = [text, "--validation_file", text, "--ours", recipe, "--minutes", 0.05, "--shares", 0.5, "--rates", 1e-3]
     shown = run("time_to_quality", *flags, "--limit", 20, "--output_dir", tmp_path / "out")
     rows = [line.split("|")[1].strip() for line in shown.splitlines() if line.startswith("| ") and "nats" not in line]
     names = ["mybert, 0.025 minutes", "transformers at 0.001, a tenth of the time", "transformers, 0.05 minutes"]

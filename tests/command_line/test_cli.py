@@ -308,8 +308,10 @@ def test_version(flag, capsys):
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(tmp_path, text_file, start_python, monkeypatch):
-    flags = f"pretrain --text {text_file} --output_dir out --vocab_size 60 --layout compact --model_size tiny"
-    flags += " --hidden_size 32 --max_length 32 --max_steps 300 --logging_steps 5 --save_steps 100000 --heldout 0"
+    flags = f"pretrain --text {text_file} --output_dir out --vocab_size 60 --vocab_layout compact --model_size tiny"
+    flags += (
+        " --hidden_size 32 --max_length 32 --max_steps 300 --logging_steps 5 --save_steps 100000 --validation_split 0"
+    )
     flags = flags.split()
     process = start_python("-m", "mybert", *flags, cwd=tmp_path)
     deadline = time.monotonic() + 120

@@ -85,14 +85,14 @@ def test_bars_whose_delay_is_not_over_stay_unseen(capsys):
 @dataclass
 class ModelArguments:
     model: str = "models/tuned"
-    layout: str = "google"
+    vocab_layout: str = "google"
     other: bool = False
 
 
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        ("raise it or use layout='compact'.", "raise it or use --layout compact."),
+        ("raise it or use vocab_layout='compact'.", "raise it or use --vocab_layout compact."),
         (
             "task is 'sst'; expected one of cola, sst2.",
             "task is 'sst'; expected one of cola, sst2. Did you mean sst2?",

@@ -26,11 +26,12 @@ BASES = {
     "predict": {"model": "owner/name", "data": ["t.tsv"]},
     "prune": {"model": "owner/name", "data": ["t.tsv"]},
     "features": {"model": "owner/name", "text": ["t.txt"], "output": "f.jsonl"},
-    "attention": {"model": "m", "text": ["a"]},
+    "convert onnx": {"model": "m", "output_dir": "o"},
+    "attention": {"model": "m", "sentences": ["a"]},
     "completion": {"shell": "bash"},
 }
 KINDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
-VALUES = {"drop": ["duplicates"], "relations": ["vv"], "keep_heads": [1], "keep_layers": [1], "drop_layers": ["1"]}
+VALUES = {"filter": ["duplicates"], "relations": ["vv"], "keep_heads": [1], "keep_layers": [1], "drop_layers": ["1"]}
 REFUSED = "but a new student .* is a plain MyBERT; leave it out"
 
 
@@ -243,7 +244,7 @@ OF_PRETRAINING = [
     ({"save_only_model": True}, "save_only_model is set; resuming, and starting a second phase, needs complete"),
     ({"save_strategy": "best"}, "save_strategy is 'best', which leaves out checkpoints"),
     ({"do_predict": True}, "do_predict is True; pretraining predicts nothing"),
-    ({"do_eval": True, "heldout": 0}, "do_eval is set and heldout is 0"),
+    ({"do_eval": True, "validation_split": 0}, "do_eval is set and validation_split is 0"),
     ({"label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1; mybert pretrain ignores it"),
     (
         {"train_sampling_strategy": "group_by_length"},
@@ -255,7 +256,7 @@ OF_FINETUNING = [
     ({"task": "sst3"}, "task is 'sst3'; expected one of classification, cola"),
     ({"model": ""}, "model is not set"),
     ({"train_file": None}, "train_file is not set; give training data as train_file, data_dir or dataset"),
-    ({"seeds": 2}, "seeds is 2 without validation data"),
+    ({"num_seeds": 2}, "num_seeds is 2 without validation data"),
     ({"label_columns": ["x", "y"]}, "label_columns are for the task multilabel; this one has a label_column"),
     ({"task": "multilabel", "label_columns": ["x", "x"]}, "label_columns names 'x' twice; expected different"),
     ({"n_best_size": 3}, "n_best_size is not a setting of the task classification"),

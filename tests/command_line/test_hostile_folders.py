@@ -27,7 +27,7 @@ ONE_STEP = "--output_dir out --max_steps 1 --per_device_train_batch_size 2 --use
 ON_TEXT = f"{ONE_STEP} --max_length 32 --num_processes 1"
 # Every other command, on the folder `model`.
 COMMANDS = {
-    "adapt": f"model text.txt --heldout 0.2 {ON_TEXT}",
+    "adapt": f"model text.txt --validation_split 0.2 {ON_TEXT}",
     "attention": "model the cat --output out.html",
     "card": "model --overwrite",
     "convert bert": "model out",
@@ -42,7 +42,7 @@ COMMANDS = {
     "finetune": f"model --task sst2 --train_file dev.tsv --validation_file dev.tsv {ONE_STEP}",
     "glue": "model --suite suite.yaml --data_dir . --output_dir out",
     "predict": "model dev.tsv --task sst2 --output out.jsonl",
-    "pretrain": f"text.txt --model model --heldout 0 {ON_TEXT}",
+    "pretrain": f"text.txt --model model --validation_split 0 {ON_TEXT}",
     "prune": "model dev.tsv --task sst2 --keep_layers 1 --output_dir out --use_cpu",
     "push": "model owner/name --output_dir out",
     "score": "model text.txt --output out.jsonl --use_cpu",
@@ -168,8 +168,8 @@ def test_one_sentence_and_nothing_written(command, way, folders, desk, capsys):
         "vocab texts.txt --output_dir s3://b/x",
         "data texts.txt --tokenizer MODEL --output s3://b/x",
         "data texts.txt --tokenizer s3://b/x --output out",
-        "pretrain --data s3://b/x --tokenizer MODEL --output_dir out",
-        "pretrain --data texts.txt --output_dir s3://b/x",
+        "pretrain --token_store s3://b/x --tokenizer MODEL --output_dir out",
+        "pretrain --token_store texts.txt --output_dir s3://b/x",
         "finetune --task sst2 --data_dir s3://b/x --model MODEL --output_dir out",
         "finetune --task sst2 --train_file s3://b/x --model MODEL --output_dir out",
         "finetune --task sst2 --train_file texts.tsv --model s3://b/x --output_dir out",

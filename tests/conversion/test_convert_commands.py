@@ -19,7 +19,15 @@ def parse(kind, *arguments):
 
 def test_the_whole_round(tmp_path, write_vocab, caplog):
     caplog.set_level("INFO", "mybert.conversion")
-    google = ["--source", TF1 / "squad_adam", "--output_dir", tmp_path / "model", "--head", "squad", "--optimizer"]
+    google = [
+        "--source",
+        TF1 / "squad_adam",
+        "--output_dir",
+        tmp_path / "model",
+        "--head",
+        "squad",
+        "--optimizer_state",
+    ]
     google += ["--config_file", TF1 / "squad_adam" / "bert_config.json", "--do_lower_case", "no"]
     google += ["--vocab_file", write_vocab(tmp_path / "words")]
     report = commands.convert_google(parse(commands.ConvertGoogleArguments, *google))

@@ -221,7 +221,7 @@ def test_a_head_that_is_not_there_is_newly_initialised_and_said_so(tmp_path, cap
 
 
 def test_optimizer_state(converted):
-    folder, report = converted("squad_adam", optimizer=True)
+    folder, report = converted("squad_adam", optimizer_state=True)
     assert report.optimizer_step == 1234
     assert not any(key.startswith("cls/squad") for key in report.ignored["optimizer slot"])
     model = mybert.MyBertForQuestionAnswering.from_pretrained(folder)
@@ -242,10 +242,10 @@ def test_an_older_name_of_the_slots(tmp_path, copy_checkpoint, converted):
             renamed = name.replace("adam_m", "BERTAdam").replace("adam_v", "BERTAdam_1")
             old |= {name: None, renamed: value}
     folder = copy_checkpoint(TF1 / "squad_adam", tmp_path / "old", **old)
-    convert_google_checkpoint(folder, tmp_path / "model", optimizer=True)
+    convert_google_checkpoint(folder, tmp_path / "model", optimizer_state=True)
     a, b = (
         load_file(path / "optimizer.safetensors")
-        for path in (converted("squad_adam", optimizer=True)[0], tmp_path / "model")
+        for path in (converted("squad_adam", optimizer_state=True)[0], tmp_path / "model")
     )
     assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
@@ -262,15 +262,15 @@ def test_an_older_name_of_the_slots(tmp_path, copy_checkpoint, converted):
 def test_broken_optimizer_states(tmp_path, change, message, copy_checkpoint):
     folder = copy_checkpoint(TF1 / "squad_adam", tmp_path / "source", **change)
     with pytest.raises(ValueError, match=message):
-        convert_google_checkpoint(folder, tmp_path / "model", optimizer=True)
+        convert_google_checkpoint(folder, tmp_path / "model", optimizer_state=True)
     assert not (tmp_path / "model").exists()
 
 
 def test_there_is_no_optimizer_state(tmp_path):
     for source in (TF1 / "pretrain", TF2 / "BertEncoder" / "encoder"):
         with pytest.raises(ValueError):
-            convert_google_checkpoint(source, tmp_path / "model", optimizer=True)
-    convert_google_checkpoint(TF1 / "squad_adam", tmp_path / "model", "encoder", optimizer=True)
+            convert_google_checkpoint(source, tmp_path / "model", optimizer_state=True)
+    convert_google_checkpoint(TF1 / "squad_adam", tmp_path / "model", "encoder", optimizer_state=True)
     model = mybert.MyBertForMaskedLM(tiny_config())
     optimizer = torch.optim.AdamW(model.parameters())
     other = mybert.MyBertModel(tiny_config())

@@ -74,7 +74,7 @@ def test_thirty_steps_arrive_at_googles_weights_and_moments(tmp_path, recipe):
     expected = np.load(TRAINING / "losses.npz")
     assert np.abs(np.array(losses) - expected["masked_lm_loss"] - expected["next_sentence_loss"]).max() < 1e-4
 
-    final = load(tmp_path / "final", "final", optimizer=True)
+    final = load(tmp_path / "final", "final", optimizer_state=True)
     theirs = make_optimizer(final, recipe)
     assert load_optimizer_state(tmp_path / "final", final, theirs) == 30
     moved = 0.0
@@ -97,7 +97,7 @@ def test_training_goes_on_where_tensorflow_stopped(tmp_path, recipe):
     unbroken = load(tmp_path / "initial", "initial")
     optimizer = make_optimizer(unbroken, recipe)
     train(unbroken, optimizer, recipe, range(30))
-    resumed = load(tmp_path / "final", "final", optimizer=True)
+    resumed = load(tmp_path / "final", "final", optimizer_state=True)
     continued = make_optimizer(resumed, recipe)
     load_optimizer_state(tmp_path / "final", resumed, continued)
     forgetful = load(tmp_path / "final", "final")

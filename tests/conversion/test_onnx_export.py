@@ -85,7 +85,7 @@ def exported(tmp_path_factory, save_model):
     with pytest.MonkeyPatch.context() as patch:  # which fails on some graphs and versions
         patch.setattr("onnxruntime.quantization.shape_inference.quant_pre_process", None)
         patch.setattr("onnxruntime.quantization.quant_pre_process", None)
-        report = export_onnx(folder / "model", folder / "onnx", int8=True)
+        report = export_onnx(folder / "model", folder / "onnx", dtype="int8")
     return folder / "model", folder / "onnx", report
 
 
@@ -93,7 +93,7 @@ def exported(tmp_path_factory, save_model):
 @pytest.mark.parametrize("head", key_map.HEADS)
 def test_every_head(tmp_path, head, save_model):
     save_model(tmp_path / "model", head)
-    report = export_onnx(tmp_path / "model", tmp_path / "onnx", int8=True)
+    report = export_onnx(tmp_path / "model", tmp_path / "onnx", dtype="int8")
     model = reload(tmp_path / "model", head)
     axes = ["batch_size", "num_choices", "sequence_length"]
     for file, tolerance in (("model.onnx", 1e-5), ("model_int8.onnx", 0.5)):
@@ -150,7 +150,7 @@ def test_weights_too_large_for_one_file(tmp_path, monkeypatch, save_model, write
     save_model(tmp_path / "model", "masked-lm", tokenizer=False)
     write_vocab(tmp_path / "model")  # of a tokenizer that is no other's
     (tmp_path / "model" / "tokenizer_config.json").write_text('{"tokenizer_class": "BertJapaneseTokenizer"}')
-    export_onnx(tmp_path / "model", tmp_path / "there", int8=True)
+    export_onnx(tmp_path / "model", tmp_path / "there", dtype="int8")
     (tmp_path / "there").rename(tmp_path / "onnx")  # the graph finds its weights wherever the folder is
     names = {path.name for path in (tmp_path / "onnx").iterdir()}
     assert {"model.onnx", "model.onnx.data", "model_int8.onnx", "model_int8.onnx.data"} <= names
@@ -208,7 +208,16 @@ def test_the_command_says_what_matters_and_nothing_else(tmp_path, caplog, capfd,
     caplog.set_level("INFO")
     handlers = list(logging.root.handlers)
     recwarn.clear()
-    arguments = ["--model", str(tmp_path / "model"), "--output_dir", str(tmp_path / "onnx"), "--int8", "--opset", "18"]
+    arguments = [
+        "--model",
+        str(tmp_path / "model"),
+        "--output_dir",
+        str(tmp_path / "onnx"),
+        "--dtype",
+        "int8",
+        "--opset",
+        "18",
+    ]
     (parsed,) = HfArgumentParser(commands.ConvertOnnxArguments).parse_args_into_dataclasses(arguments)
     report = commands.convert_onnx(parsed)
     assert report.opset == 18 and set(report.differences) == {"model.onnx", "model_int8.onnx"}

@@ -86,7 +86,7 @@ def test_other_configurations_are_merged_to_what_was_measured(arguments, tmp_pat
 
 def test_yaml_and_seeds(arguments, tmp_path):
     (tmp_path / "lora.yaml").write_text("r: 4\nlora_alpha: 8\ntarget_modules: [query]\n")
-    finetune(arguments(peft_config=str(tmp_path / "lora.yaml"), seeds=2, num_train_epochs=1))
+    finetune(arguments(peft_config=str(tmp_path / "lora.yaml"), num_seeds=2, num_train_epochs=1))
     assert json.loads((tmp_path / "out" / "adapter" / "adapter_config.json").read_text())["r"] == 4
     assert sorted(path.name for path in (tmp_path / "out" / "seed_42").iterdir()) == ["metrics.json"]
 

@@ -79,6 +79,27 @@ def test_features_in_both_formats(name, encoder, text_file, tokenizer, tmp_path)
         np.testing.assert_allclose(array, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("layer", [0, 3, -1, -3])
+def test_extract_features_layer_is_that_hidden_state(layer, encoder, text_file, tokenizer, tmp_path):
+    wanted = [hidden(encoder, tokenizer, text)[:, layer] for text in TEXTS]
+    for pooling in (None, "mean"):
+        output = tmp_path / f"{pooling}.safetensors"
+        settings = FeaturesArguments(str(encoder), [str(text_file)], str(output), layer=layer, pooling=pooling)
+        assert extract_features(settings)["size"] == 8
+        expected = np.stack([states.mean(0) for states in wanted]) if pooling else np.concatenate(wanted)
+        np.testing.assert_allclose(load_file(output)["features"], expected, atol=1e-5)
+        with safe_open(output, "np") as file:
+            assert file.metadata()["features"] == f"layer {layer % 6}"
+
+
+@pytest.mark.parametrize("layer", [6, -7])
+def test_extract_features_layer_out_of_range_is_an_error(layer, encoder, text_file, tmp_path):
+    arguments = FeaturesArguments(str(encoder), [str(text_file)], str(tmp_path / "f.jsonl"), layer=layer)
+    with pytest.raises(ValueError, match=rf"^layer is {layer}; expected -6 to 5: .*encoder.* \(0\) and 5 layers\.$"):
+        extract_features(arguments)
+    assert not (tmp_path / "f.jsonl").exists()
+
+
 def test_alignment_with_the_text(encoder, text_file, tmp_path):
     output = tmp_path / "features.jsonl"
     extract_features(FeaturesArguments(str(encoder), [str(text_file)], str(output)))

@@ -65,11 +65,38 @@ def test_questions_on_one_text_are_in_one_fold_or_held_out_together():
     assert not {example.context for example in kept} & {example.context for example in held_out}
 
 
+def table_of(path):
+    return [line.split("\t") for line in path.read_text().splitlines()[1:]]
+
+
+def assert_out_of_fold(out):
+    """Files on all folds agree with those of each fold."""
+    folds = np.array(fold_numbers(CLASSIFICATION, EXAMPLES, 3, seed=42))
+    predicted = table_of(out / "predictions_out_of_fold.tsv")
+    assert [row[0] for row in predicted] == [str(number) for number in range(12)]
+    for fold in range(3):
+        labels = [predicted[place][1] for place in np.flatnonzero(folds == fold)]
+        assert labels == [row[1] for row in table_of(out / f"fold_{fold + 1}" / "predictions.tsv")]
+    report = json.loads((out / "class_report_out_of_fold.json").read_text())
+    assert report["classes"]["animal"]["support"] == 3 and report["classes"]["thing"]["support"] == 9
+    wrong = {(row[0], row[1], row[5]) for row in table_of(out / "errors_out_of_fold.tsv")}
+    assert wrong == {(*ROWS[place], str(place + 1)) for place, row in enumerate(predicted) if row[1] != ROWS[place][1]}
+
+
 @pytest.mark.slow
 def test_folds_measure_and_the_model_learns_from_all(
     arguments, tmp_path, monkeypatch, same_weights, any_temperature_helps
 ):
-    with any_temperature_helps():
+    temperatures, keep = [], training_run.keep_training
+
+    def note_temperatures(kept, trainings, output_dir):  # before the folds' configurations are deleted
+        for training in trainings[:-1]:
+            record = json.loads((training.folder / "config.json").read_text())["finetuned_for"]
+            temperatures.append(record["temperature"])
+        keep(kept, trainings, output_dir)
+
+    with any_temperature_helps(), monkeypatch.context() as patch:
+        patch.setattr(training_run, "keep_training", note_temperatures)
         result = finetune(arguments())
     out = tmp_path / "out"
     metrics = json.loads((out / "metrics.json").read_text())
@@ -81,10 +108,12 @@ def test_folds_measure_and_the_model_learns_from_all(
         report = json.loads((out / f"fold_{fold}" / "class_report.json").read_text())
         assert report["classes"]["animal"]["support"] == 1 and report["classes"]["thing"]["support"] == 3
         assert not list((out / f"fold_{fold}").glob("*.safetensors"))
+    assert_out_of_fold(out)
     card = (out / "README.md").read_text()
+    assert "confusion_matrix_out_of_fold.png" in card
     assert "Cross-validation in 3 folds" in card and "| fold 3 |" in card and "| deviation |" in card
     record = json.loads((out / "config.json").read_text())["finetuned_for"]
-    assert record["temperature"] != 1  # the mean of the folds'
+    assert len(set(temperatures)) == 3 and record["temperature"] == pytest.approx(np.prod(temperatures) ** (1 / 3))
     assert len(predict(out, ["the cat sat"])) == 1
     state = json.loads((out / "trainer_state.json").read_text())
     assert state["max_steps"] == 1  # of all 12 examples in a batch of 32
@@ -101,6 +130,7 @@ def test_a_run_that_was_cut_off_goes_on_with_the_next_fold(arguments, tmp_path, 
     finetune(arguments())
     out = tmp_path / "out"
     weights, metrics = (out / "model.safetensors").read_bytes(), (out / "metrics.json").read_text()
+    predictions = (out / "predictions_out_of_fold.tsv").read_text()
     shutil.rmtree(out)
     train, calls = training_run.Finetuning._train, []
 
@@ -118,6 +148,8 @@ def test_a_run_that_was_cut_off_goes_on_with_the_next_fold(arguments, tmp_path, 
     finetune(arguments())
     assert (out / "model.safetensors").read_bytes() == weights
     assert (out / "metrics.json").read_text() == metrics
+    assert (out / "predictions_out_of_fold.tsv").read_text() == predictions
+    assert not list(out.rglob("fold_outputs*"))
     with pytest.raises(ValueError, match=r"other settings .*folds was 3, is 2"):
         finetune(arguments(folds=2))
     finetune(arguments(folds=2, overwrite=True))
@@ -125,12 +157,20 @@ def test_a_run_that_was_cut_off_goes_on_with_the_next_fold(arguments, tmp_path, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["multilabel", "ner", "regression"])
-def test_other_tasks_have_folds(arguments, task):
+@pytest.mark.parametrize("task", ["multilabel", "ner", "regression", "squad"])
+def test_other_tasks_have_folds(arguments, task, tmp_path):
     rows = {
         "multilabel": [{"text": text, "labels": ["any", label]} for text, label in ROWS],
         "ner": [{"tokens": text.split(), "tags": ["O", "B-X", "O", "O"]} for text, _ in ROWS],
         "regression": [{"text": text, "score": n} for n, (text, _) in enumerate(ROWS)],
+        "squad": [{"question": "who sat?", "context": text, "answers": text[:7]} for text, _ in ROWS],
     }[task]
     result = finetune(arguments(task=task, train_file=rows, folds=2))
     assert TASKS[task].main_metric in result["mean"]
+    (path,) = (tmp_path / "out").glob("predictions_out_of_fold*")
+    count = path.read_text().count({"ner": "\n\n", "squad": ":"}.get(task, "\n")) + {"ner": 1, "squad": 0}.get(
+        task, -1
+    )
+    assert count == len(ROWS)
+    errors = table_of(tmp_path / "out" / "errors_out_of_fold.tsv")
+    assert {row[-2] for row in errors} == {"train_file"} and {int(row[-1]) for row in errors} <= set(range(1, 13))

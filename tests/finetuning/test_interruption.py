@@ -155,7 +155,7 @@ def test_a_signal_in_or_after_the_last_step_stops_nothing_but_is_told(arguments,
 
 
 def test_a_signal_in_the_last_step_of_a_seed_leaves_the_next_one_out(arguments, tmp_path, monkeypatch, caplog):
-    settings = {"seeds": 2, "max_steps": 2, "eval_strategy": "no", "save_strategy": "no"}
+    settings = {"num_seeds": 2, "max_steps": 2, "eval_strategy": "no", "save_strategy": "no"}
     stop(monkeypatch, "on_step_begin", 1)
     assert finetune(arguments(**settings)) == {"interrupted": True}
     assert "Stopped after seed 42; the same command continues from there." in caplog.text

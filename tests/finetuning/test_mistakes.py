@@ -246,8 +246,8 @@ def test_the_best_checkpoint_of_a_data_set(tmp_path, short_run, splits, metrics)
     assert finetune(arguments).keys() >= metrics
     assert arguments.load_best_model_at_end == bool(metrics)
     if not metrics:
-        with pytest.raises(ValueError, match="seeds is 2 without validation data"):
-            finetune(replace(arguments, seeds=2))
+        with pytest.raises(ValueError, match="num_seeds is 2 without validation data"):
+            finetune(replace(arguments, num_seeds=2))
 
 
 @pytest.mark.parametrize("how", [{"validation_split": 0.5}, {"folds": 2}])

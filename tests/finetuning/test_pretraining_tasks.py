@@ -56,7 +56,7 @@ def test_masks_are_filled_by_a_model_of_few_positions(tmp_path, tiny_model):
 
 def test_predictions_that_are_quotes_are_read_as_written(tmp_path):
     task = TASKS["fill_mask"]
-    examples = [MaskedText("the [MASK] sat", number, hidden=(word,)) for number, word in enumerate(['"', "cat", '"a'])]
+    examples = [MaskedText("the [MASK] sat", hidden=(word,)) for word in ['"', "cat", '"a']]
     task.write_predictions([task.gold_prediction(example) for example in examples], examples, tmp_path)
     found = task.read_predictions(tmp_path / "predictions.tsv", examples)
     assert [row.tokens for row in found] == [example.hidden for example in examples]

@@ -116,7 +116,7 @@ def test_top_layers_begin_anew(deep):
 
 @pytest.mark.slow
 def test_seeds_keep_the_best(arguments, tmp_path):
-    result = finetune(arguments(seeds=3, seed=5))
+    result = finetune(arguments(num_seeds=3, seed=5))
     out = tmp_path / "out"
     metrics = json.loads((out / "metrics.json").read_text())
     by_seed = {int(seed): values["accuracy"] for seed, values in metrics["seeds"].items()}
@@ -126,10 +126,10 @@ def test_seeds_keep_the_best(arguments, tmp_path):
     assert [path.name for path in (out / "seed_5").iterdir()] == ["metrics.json"]
     assert "seed 7" in (out / "README.md").read_text()
     first = (out / "model.safetensors").read_bytes()
-    finetune(arguments("alone", seeds=1, seed=result["best_seed"]))
+    finetune(arguments("alone", num_seeds=1, seed=result["best_seed"]))
     assert (tmp_path / "alone" / "model.safetensors").read_bytes() == first
     shutil.rmtree(tmp_path / "alone")
-    assert finetune(arguments(seeds=3, seed=5))["mean"] == result["mean"]  # nothing left to do
+    assert finetune(arguments(num_seeds=3, seed=5))["mean"] == result["mean"]  # nothing left to do
 
 
 def summary(arguments, *measured, **settings):
@@ -138,7 +138,7 @@ def summary(arguments, *measured, **settings):
         Training(f"seed {seed}", Path(str(seed)), seed, lambda: None, metrics=metrics)
         for seed, metrics in enumerate(measured, 42)
     ]
-    return summarize(trainings, arguments(seeds=len(measured), **settings))
+    return summarize(trainings, arguments(num_seeds=len(measured), **settings))
 
 
 def test_a_metric_that_only_some_seeds_have(arguments):
@@ -158,7 +158,7 @@ def test_the_lowest_loss_is_best_among_equal_seeds(arguments):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"save_strategy": "epoch"}, {"seeds": 2, "eval_strategy": "no"}, {"folds": 2, "validation_file": None}],
+    [{"save_strategy": "epoch"}, {"num_seeds": 2, "eval_strategy": "no"}, {"folds": 2, "validation_file": None}],
 )
 def test_a_best_metric_that_there_is_not(arguments, tmp_path, settings):
     message = "metric_for_best_model is 'mood'; expected one of accuracy, loss, macro_f1"
@@ -181,7 +181,7 @@ def test_the_model_is_not_overwritten(arguments, tmp_path, deep):
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_a_finished_run_is_not_trained_again(arguments, tmp_path, monkeypatch, seeds):
-    settings = {"save_strategy": "epoch", "eval_strategy": "epoch", "load_best_model_at_end": True, "seeds": seeds}
+    settings = {"save_strategy": "epoch", "eval_strategy": "epoch", "load_best_model_at_end": True, "num_seeds": seeds}
     first = finetune(arguments(**settings))
     card = tmp_path / "out" / "README.md"
     assert "| steps | 6 |" in card.read_text() and "epochs" not in card.read_text()
@@ -258,7 +258,7 @@ def loads(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize(("settings", "count"), [({}, 1), ({"seeds": 2}, 3), ({"bf16_full_eval": True}, 2)])
+@pytest.mark.parametrize(("settings", "count"), [({}, 1), ({"num_seeds": 2}, 3), ({"bf16_full_eval": True}, 2)])
 def test_weights_are_loaded_once(arguments, loads, settings, count):
     """The same loaded model is checked, trained and run for the card; with several seeds, one load for each."""
     assert len(finetune(arguments(max_steps=1, **settings))["examples"]) == 3

@@ -30,9 +30,9 @@ def head(head_with_loss: Any) -> str:
 
 
 @pytest.fixture
-def twins(heads: Any) -> Callable[[str, str], list[Any]]:
+def matched_models(heads: Any) -> Callable[[str, str], list[Any]]:
     """Makes our model and transformers' with equal weights, for training, on a device."""
-    return lambda head, device: [model.train().to(device) for model in heads(head).twins(**SIZE)]
+    return lambda head, device: [model.train().to(device) for model in heads(head).matched_models(**SIZE)]
 
 
 @pytest.fixture

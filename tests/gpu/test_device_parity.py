@@ -32,8 +32,8 @@ def in_rows(heads):
 
 
 @pytest.mark.parametrize("is_full", [False, True], ids=["padded", "full"])
-def test_float32(device, head, is_full, twins, batch_for):
-    ours, theirs = twins(head, device)
+def test_float32(device, head, is_full, matched_models, batch_for):
+    ours, theirs = matched_models(head, device)
     batch = batch_for(head, device, is_full)
     (loss, gradient), (expected, expected_gradient) = (loss_and_gradient(model, batch) for model in (ours, theirs))
     assert loss == pytest.approx(expected, rel=1e-5, abs=1e-5)
@@ -41,9 +41,9 @@ def test_float32(device, head, is_full, twins, batch_for):
 
 
 @pytest.mark.parametrize("is_full", [False, True], ids=["padded", "full"])
-def test_bfloat16(device, head, is_full, twins, batch_for, kernel_calls):
+def test_bfloat16(device, head, is_full, matched_models, batch_for, kernel_calls):
     """As near to float32 as transformers in bfloat16; a padded batch runs in the flash kernel where there is one."""
-    ours, theirs = twins(head, device)
+    ours, theirs = matched_models(head, device)
     batch = batch_for(head, device, is_full)
     expected, expected_gradient = loss_and_gradient(theirs, batch)
     losses, distances = [], []
@@ -58,8 +58,8 @@ def test_bfloat16(device, head, is_full, twins, batch_for, kernel_calls):
 
 
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16], ids=["float32", "bfloat16"])
-def test_packed_rows_are_the_padded_batch(device, dtype, twins, batch_for, in_rows, kernel_calls):
-    ours, theirs = twins("ForPreTraining", device)
+def test_packed_rows_are_the_padded_batch(device, dtype, matched_models, batch_for, in_rows, kernel_calls):
+    ours, theirs = matched_models("ForPreTraining", device)
     batch = batch_for("ForPreTraining", device)
     expected, expected_gradient = loss_and_gradient(theirs, batch)
     loss, gradient = loss_and_gradient(ours, in_rows(batch), dtype)
@@ -70,9 +70,9 @@ def test_packed_rows_are_the_padded_batch(device, dtype, twins, batch_for, in_ro
 
 
 @pytest.mark.parametrize("attention", ["flash_attention_2", "flash_attention_3"])
-def test_flash_attention(device, attention, twins, batch_for, in_rows):
+def test_flash_attention(device, attention, matched_models, batch_for, in_rows):
     """If it is installed; the CPU tests use a stand-in."""
-    ours, theirs = twins("ForPreTraining", device)
+    ours, theirs = matched_models("ForPreTraining", device)
     try:
         ours.set_attn_implementation(attention)
     except (ImportError, ValueError, OSError) as error:

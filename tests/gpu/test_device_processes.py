@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 pytestmark = pytest.mark.slow
 
 FLAGS = (
-    "--vocab_size 60 --layout compact --model_size tiny --hidden_size 32 --num_hidden_layers 2 --max_length 32 "
-    "--max_steps 3 --save_strategy no --heldout 0 --learning_rate 1e-3 --dropout 0 --quiet --num_processes 1"
+    "--vocab_size 60 --vocab_layout compact --model_size tiny --hidden_size 32 --num_hidden_layers 2 --max_length 32 "
+    "--max_steps 3 --save_strategy no --validation_split 0 --learning_rate 1e-3 --dropout 0 --quiet --num_processes 1"
 )
 ROWS = 8  # of a step
 

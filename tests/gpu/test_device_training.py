@@ -27,9 +27,9 @@ def no_waiting(device):
 
 
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16], ids=["float32", "bfloat16"])
-def test_a_step_waits_for_nothing(device, head, heads, dtype, twins, batch_for):
+def test_a_step_waits_for_nothing(device, head, heads, dtype, matched_models, batch_for):
     """And the collator's indices change nothing."""
-    model, _ = twins(head, device)
+    model, _ = matched_models(head, device)
     batch = batch_for(head, device)
     if head == "ForSequenceClassification":
         model.config.problem_type = "single_label_classification"
@@ -50,9 +50,9 @@ def test_a_step_waits_for_nothing(device, head, heads, dtype, twins, batch_for):
     torch.testing.assert_close(losses[1], expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_sparse_head_keeps_little(device, twins, batch_for):
+def test_the_sparse_head_keeps_little(device, matched_models, batch_for):
     """Bytes kept for the backward pass, of a vocabulary that is most of them; on a GPU the peak of the step, too."""
-    model, _ = twins("ForPreTraining", device)
+    model, _ = matched_models("ForPreTraining", device)
     model.resize_token_embeddings(8192)
     batch = batch_for("ForPreTraining", device)
     share = float((batch["labels"] != -100).float().mean())
@@ -81,10 +81,10 @@ def keep(tensor, sizes):
 
 
 @pytest.mark.parametrize("kind", ["google", "lamb", "muon"])
-def test_optimizers_step_as_on_a_cpu(device, kind, twins):
+def test_optimizers_step_as_on_a_cpu(device, kind, matched_models):
     results = []
     for place in ("cpu", device):
-        model, _ = twins("ForMaskedLM", place)
+        model, _ = matched_models("ForMaskedLM", place)
         if kind == "muon":
             optimizer = MuonWithAdamW(*matrix_groups(model, 0.01), lr=1e-3, fused=True)
         elif kind == "lamb":
@@ -97,7 +97,9 @@ def test_optimizers_step_as_on_a_cpu(device, kind, twins):
                 parameter.grad = torch.randn(parameter.shape, generator=generator).to(place)
             optimizer.step()
         results.append(torch.cat([parameter.detach().flatten().cpu() for parameter in model.parameters()]))
-    start = torch.cat([parameter.detach().flatten() for parameter in twins("ForMaskedLM", "cpu")[0].parameters()])
+    start = torch.cat(
+        [parameter.detach().flatten() for parameter in matched_models("ForMaskedLM", "cpu")[0].parameters()]
+    )
     moved = results[0] - start
     # Muon multiplies in bfloat16.
     assert (results[1] - results[0]).norm() <= (0.02 if kind == "muon" else 1e-4) * moved.norm()
@@ -111,7 +113,7 @@ def run(folder, text_file, device, steps=6, **settings):
         text=[str(text_file)],
         output_dir=str(folder),
         vocab_size=90,
-        layout="compact",
+        vocab_layout="compact",
         num_hidden_layers=2,
         hidden_size=64,
         num_attention_heads=4,
@@ -119,7 +121,7 @@ def run(folder, text_file, device, steps=6, **settings):
         row_length=48,
         pack=True,
         dropout=0.0,
-        heldout=0.0,
+        validation_split=0.0,
         max_steps=steps,
         per_device_train_batch_size=4,
         learning_rate=1e-3,

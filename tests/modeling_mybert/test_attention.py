@@ -116,7 +116,7 @@ def test_few_scores_and_long_sequences_stay_with_the_kernel(monkeypatch, kernel_
 @pytest.mark.parametrize("padding", ["right", "left", None])
 def test_gradients_of_a_model_under_autocast(head_with_loss, padding):
     """As near to float32's as with transformers' attention."""
-    ours, theirs = head_with_loss.twins()
+    ours, theirs = head_with_loss.matched_models()
     batch = head_with_loss.batch(padding, labels=True)
 
     def gradient(model, is_cast: bool) -> torch.Tensor:

@@ -140,7 +140,7 @@ def test_a_changed_module_does_what_it_does_in_bert(heads, agree, monkeypatch, p
         pytest.skip("transformers has two classes where MyBERT has one")
     names = heads_with(place, heads)
     head = heads(names[(PLACES.index(place) + WAYS.index(way)) % len(names)])
-    ours, theirs = head.twins(dropout=0.0)
+    ours, theirs = head.matched_models(dropout=0.0)
     for model in (ours, theirs):
         way(*parent_of(model, place), monkeypatch)
     for padding, training in (("right", True), ("right", False), (None, False)):
@@ -151,7 +151,7 @@ def test_a_changed_module_does_what_it_does_in_bert(heads, agree, monkeypatch, p
 @pytest.mark.parametrize("way", WAYS[:-1])
 def test_a_changed_encoder_computes_all_tokens(head_with_loss, agree, monkeypatch, way):
     """Without padding, whose hidden states are zeros if a `MyBertModel` is called."""
-    ours, theirs = head_with_loss.twins(dropout=0.0)
+    ours, theirs = head_with_loss.matched_models(dropout=0.0)
     for model in (ours, theirs):
         way(*parent_of(model, "bert"), monkeypatch)
     for training in (False, True):
@@ -163,7 +163,7 @@ def test_a_replaced_module_in_every_head(heads, agree, place):
     names = heads_with(place, heads)
     assert names
     for head in map(heads, names):
-        ours, theirs = head.twins(dropout=0.0, attn_implementation="eager")
+        ours, theirs = head.matched_models(dropout=0.0, attn_implementation="eager")
         for model in (ours, theirs):
             replace(*parent_of(model, place), None)
         agree(ours, theirs, head.batch("left", labels=True), tolerance=3e-5, unpads=(True,))
@@ -174,7 +174,7 @@ def test_a_replaced_module_in_every_head(heads, agree, place):
 )
 @pytest.mark.parametrize("name", ["ForPreTraining", "ForSequenceClassification"])
 def test_modules_of_transformers_keep_sequences_apart(heads, agree, name, place):
-    ours, theirs = heads(name).twins(dropout=0.0)
+    ours, theirs = heads(name).matched_models(dropout=0.0)
     parent, child, _ = parent_of(ours, place)
     setattr(parent, child, copy.deepcopy(theirs.base_model.get_submodule(place)))
     ours.tie_weights()
@@ -219,7 +219,7 @@ HIDDEN = {"module": lambda one: one, "list": lambda one: [one], "dictionary": la
 )
 @pytest.mark.parametrize("training", [False, True])
 def test_a_wrapped_encoder_gets_berts_arguments(head_with_loss, agree, training, padding, hide):
-    ours, theirs = head_with_loss.twins(dropout=0.0)
+    ours, theirs = head_with_loss.matched_models(dropout=0.0)
     batch = head_with_loss.batch(padding, labels=True)
     inner, others = ours.bert.train(training), theirs.bert.train(training)
     ours.bert, theirs.bert = Wrapper(inner, HIDDEN[hide]), Wrapper(others, HIDDEN[hide])
@@ -232,7 +232,7 @@ def test_a_wrapped_encoder_gets_berts_arguments(head_with_loss, agree, training,
 
 
 def test_an_encoder_of_transformers(head_with_loss, agree):
-    ours, theirs = head_with_loss.twins(dropout=0.0)
+    ours, theirs = head_with_loss.matched_models(dropout=0.0)
     ours.bert = copy.deepcopy(theirs.bert)
     ours.tie_weights()
     agree(ours, theirs, head_with_loss.batch("right", labels=True))
@@ -242,7 +242,7 @@ def test_an_encoder_of_transformers(head_with_loss, agree):
     "pooler", [nn.Identity(), nn.Flatten(), nn.AdaptiveAvgPool1d(5)], ids=lambda pooler: str(pooler)
 )
 def test_a_pooler_of_pytorch_gets_all_tokens(heads, agree, pooler):
-    ours, theirs = heads("Model").twins()
+    ours, theirs = heads("Model").matched_models()
     ours.pooler = theirs.pooler = pooler
     for padding in ("right", None):
         agree(ours, theirs, heads("Model").batch(padding), gradients=False)
@@ -257,7 +257,7 @@ class SumPooler(nn.Module):
 
 
 def test_a_users_pooler_gets_all_tokens_of_a_decoder(heads, agree):
-    ours, theirs = heads("Model").twins(is_decoder=True)
+    ours, theirs = heads("Model").matched_models(is_decoder=True)
     ours.pooler = theirs.pooler = SumPooler()
     for padding in ("right", "left", None):
         agree(ours, theirs, {**heads("Model").batch(padding), "use_cache": False, "return_dict": False})
@@ -306,7 +306,7 @@ class Wrapped(nn.Module):
 @pytest.mark.parametrize("kind", [nn.LayerNorm, nn.Linear, nn.Dropout, nn.Embedding])
 def test_hooks_on_all_modules(head, agree, kind, before):
     """As debuggers and tools for profiling and interpretation register them."""
-    ours, theirs = head.twins(dropout=0.0)
+    ours, theirs = head.matched_models(dropout=0.0)
 
     def change(module: nn.Module, inputs: Any, output: Any = None) -> Any:
         if type(module) is kind:
@@ -325,7 +325,7 @@ def test_hooks_on_all_modules(head, agree, kind, before):
     ("configured", "chosen", "padding"), [(0.5, 0.0, "right"), (0.5, 0.0, None), (0.0, 0.3, None)]
 )
 def test_the_probability_of_dropout_modules_counts(head, agree, configured, chosen, padding):
-    ours, theirs = head.twins(hidden_dropout_prob=configured, attention_probs_dropout_prob=configured)
+    ours, theirs = head.matched_models(hidden_dropout_prob=configured, attention_probs_dropout_prob=configured)
     for model in (ours, theirs):
         model.config.hidden_dropout_prob = 0.0  # for `agree`
         for module in model.train().modules():
@@ -335,7 +335,7 @@ def test_the_probability_of_dropout_modules_counts(head, agree, configured, chos
 
 
 def test_a_change_counts_from_the_next_call_on_and_until_it_is_undone(heads, watch):
-    ours, theirs = heads("ForSequenceClassification").twins()
+    ours, theirs = heads("ForSequenceClassification").matched_models()
     batch = heads("ForSequenceClassification").batch("right")
     seen, tokens = watch(ours.bert.encoder.layer[0]), int(batch["attention_mask"].sum())
     ours(**batch)
@@ -384,7 +384,7 @@ def test_modules_of_pytorch(heads, change, packs):
     "place", ["embeddings", "encoder.layer.1", "encoder.layer.0.attention.self.key", "encoder.layer.1.output.dense"]
 )
 def test_a_backward_hook_sees_the_rows_of_the_batch(heads, agree, place):
-    ours, theirs = heads("Model").twins(dropout=0.0)
+    ours, theirs = heads("Model").matched_models(dropout=0.0)
     batch, seen = heads("Model").batch("right"), []
     ours.get_submodule(place).register_full_backward_hook(lambda module, before, after: seen.append(after[0].shape))
     agree(ours, theirs, batch)
@@ -420,7 +420,7 @@ def test_hooks_that_need_no_rows_leave_the_batch_packed(heads, watch):
 def test_noise_on_the_embeddings_is_that_of_bert(heads, watch, padding):
     """NEFTune's noise depends on the batch's shape; for equal shapes it is bitwise equal."""
     head = heads("Model")
-    ours, theirs = head.twins(dropout=0.0)
+    ours, theirs = head.matched_models(dropout=0.0)
     batch, noise = head.batch(padding), []
     outputs = []
     for model in (ours, theirs):

@@ -43,7 +43,7 @@ def old_names(tensors: dict) -> dict:
 @pytest.fixture
 def bert_folder(head, tmp_path) -> Path:
     """A checkpoint of type `bert` of each head in turn."""
-    head.twins()[1].save_pretrained(tmp_path)
+    head.matched_models()[1].save_pretrained(tmp_path)
     return tmp_path
 
 
@@ -83,7 +83,7 @@ def test_a_bert_folder_loads_without_complaint(head, bert_folder, change, agree,
     ours, report = head.ours.from_pretrained(bert_folder, output_loading_info=True)
     assert type(ours.config) is mybert.MyBertConfig
     assert not any(report.values())
-    theirs = head.twins()[1]
+    theirs = head.matched_models()[1]
     assert_same_weights(ours, theirs)
     agree(ours, theirs, head.batch())
 
@@ -103,7 +103,7 @@ def test_a_configuration_object_of_type_bert(head, bert_folder, no_complaints):
 
 
 def test_number_of_labels_in_a_configuration_of_type_bert(heads, tmp_path):
-    heads("ForMaskedLM").twins()[1].save_pretrained(tmp_path)
+    heads("ForMaskedLM").matched_models()[1].save_pretrained(tmp_path)
     config = transformers.AutoConfig.from_pretrained(tmp_path, num_labels=5, finetuning_task="mnli")
     model = mybert.MyBertForSequenceClassification.from_pretrained(tmp_path, config=config)
     assert model(torch.ones(1, 4, dtype=torch.long)).logits.shape == (1, 5)
@@ -118,7 +118,7 @@ def test_a_model_is_not_made_from_a_configuration_of_type_bert(head):
 
 @pytest.mark.parametrize("change", [dict, old_names])
 def test_trunk_without_prefix_fills_every_head(heads, head, change, tmp_path):
-    trunk = heads("Model").twins(num_labels=2)[1]  # what question answering needs
+    trunk = heads("Model").matched_models(num_labels=2)[1]  # what question answering needs
     trunk.save_pretrained(tmp_path)
     rewrite_weights(tmp_path, change)
     ours, report = head.ours.from_pretrained(tmp_path, output_loading_info=True)
@@ -131,7 +131,7 @@ def test_trunk_without_prefix_fills_every_head(heads, head, change, tmp_path):
 
 @pytest.mark.parametrize("change", [dict, old_names])
 def test_trunk_from_every_head(heads, head_with_loss, change, tmp_path):
-    theirs = head_with_loss.twins()[1]
+    theirs = head_with_loss.matched_models()[1]
     theirs.save_pretrained(tmp_path)
     rewrite_weights(tmp_path, change)
     trunk, report = mybert.MyBertModel.from_pretrained(tmp_path, output_loading_info=True)
@@ -153,7 +153,7 @@ def test_complaints_that_apply_are_heard(heads, tmp_path, record_complaints):
 
 @pytest.mark.parametrize("name", ["ForMaskedLM", "ForPreTraining"])
 def test_vocabulary_layer_stored_under_one_name(heads, name, tmp_path, no_complaints):
-    theirs = heads(name).twins()[1]
+    theirs = heads(name).matched_models()[1]
     theirs.save_pretrained(tmp_path)
     rewrite_weights(
         tmp_path, lambda tensors: {key: tensor for key, tensor in tensors.items() if "predictions.decoder" not in key}
@@ -162,7 +162,7 @@ def test_vocabulary_layer_stored_under_one_name(heads, name, tmp_path, no_compla
 
 
 def test_pretraining_checkpoint_complains_about_what_transformers_complains_about(heads, tmp_path):
-    heads("ForPreTraining").twins()[1].save_pretrained(tmp_path)
+    heads("ForPreTraining").matched_models()[1].save_pretrained(tmp_path)
     rewrite_weights(tmp_path, old_names)
     for name in ("ForMaskedLM", "ForNextSentencePrediction", "ForSequenceClassification"):
         head = heads(name)
@@ -173,7 +173,7 @@ def test_pretraining_checkpoint_complains_about_what_transformers_complains_abou
 
 
 def test_our_folder_is_transformers_after_its_type_is_changed(head, tmp_path, agree, no_complaints):
-    ours = head.twins()[0]
+    ours = head.matched_models()[0]
     ours.save_pretrained(tmp_path)
     rewrite_config(tmp_path, model_type="bert")
     theirs, report = head.theirs.from_pretrained(tmp_path, output_loading_info=True)

@@ -49,7 +49,7 @@ def draw(*shape, seed=0):
 @pytest.mark.parametrize("training", [False, True], ids=["evaluating", "training"])
 def test_models_agree_with_transformers(kernel, head, padding, training, onednn_calls, agree):
     """Outputs, loss and all gradients, padded and packed; with MKL they agree in `test_parity.py`."""
-    ours, theirs = head.twins(dropout=0.0)
+    ours, theirs = head.matched_models(dropout=0.0)
     agree(ours.train(training), theirs.train(training), head.batch(padding, labels=True))
     assert onednn_calls
 
@@ -59,7 +59,7 @@ def test_models_agree_with_transformers(kernel, head, padding, training, onednn_
 @pytest.mark.parametrize("prepacked", [False, True])
 def test_activations_agree_with_transformers(kernel, heads, activation, prepacked):
     head = heads("ForMaskedLM")
-    ours, theirs = head.twins(hidden_act=activation)
+    ours, theirs = head.matched_models(hidden_act=activation)
     batch = head.batch()
     if prepacked:
         ours.prepack_weights()

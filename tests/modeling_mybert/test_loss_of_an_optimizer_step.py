@@ -97,7 +97,7 @@ def test_transformers_itself_is_off(heads, tmp_path):
     head = heads("ForMaskedLM")
     batch = head.batch(labels=True, batch_size=8)
     examples = [{name: tensor[row] for name, tensor in batch.items()} for row in range(8)]
-    losses = [step(head.twins(dropout=0.0)[1], examples, size, tmp_path)[0] for size in (8, 2)]
+    losses = [step(head.matched_models(dropout=0.0)[1], examples, size, tmp_path)[0] for size in (8, 2)]
     assert losses[1] == pytest.approx(4 * losses[0], rel=0.1)
 
 
@@ -209,6 +209,7 @@ def test_batches_without_a_label_do_not_count_in_an_evaluation(heads, tmp_path, 
         output_dir=tmp_path, per_device_eval_batch_size=1, report_to="none", disable_tqdm=True, use_cpu=True
     )
     losses = [
-        transformers.Trainer(model, arguments, eval_dataset=examples).evaluate()["eval_loss"] for model in head.twins()
+        transformers.Trainer(model, arguments, eval_dataset=examples).evaluate()["eval_loss"]
+        for model in head.matched_models()
     ]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5, nan_ok=True)  # older Trainers do not leave such a batch out

@@ -39,7 +39,7 @@ def sequences() -> list[torch.Tensor]:
 @pytest.mark.parametrize("padding", ["right", "left", "holes"])
 @pytest.mark.parametrize("name", ["ForPreTraining", "ForTokenClassification", "ForSequenceClassification"])
 def test_tokens_that_fill_up_change_nothing(heads, watch, agree, monkeypatch, name, padding):
-    ours, theirs = heads(name).twins(dropout=0.0)
+    ours, theirs = heads(name).matched_models(dropout=0.0)
     batch = heads(name).batch(padding, labels=True)
     mask, seen = batch["attention_mask"], watch(ours.base_model.encoder.layer[0], num_tokens)
     monkeypatch.setattr(batch_mybert, "rounded_rows", lambda count: count + 3)
@@ -52,7 +52,7 @@ def test_tokens_that_fill_up_change_nothing(heads, watch, agree, monkeypatch, na
 @pytest.mark.parametrize("padding", [None, "full"])
 @pytest.mark.parametrize("is_decoder", [False, True])
 def test_a_batch_without_padding_is_filled_up_in_inference(heads, watch, monkeypatch, is_decoder, padding):
-    ours, theirs = heads("Model").twins(is_decoder=is_decoder, use_cache=False)
+    ours, theirs = heads("Model").matched_models(is_decoder=is_decoder, use_cache=False)
     batch, seen = heads("Model").batch(None), watch(ours.base_model.encoder.layer[0], num_tokens)
     if padding == "full":
         batch["attention_mask"] = torch.ones_like(batch["input_ids"])
@@ -104,7 +104,7 @@ def test_selected_hidden_states(heads, asked, given):
 @pytest.mark.parametrize("settings", [{"unpad_inputs": False}, {"attn_implementation": "eager"}, {}], ids=str)
 def test_stays_padded(heads, watch, settings):
     """If it is switched off, or with eager attention, or under a prepared mask."""
-    (ours, theirs), batch = heads("Model").twins(**settings), heads("Model").batch()
+    (ours, theirs), batch = heads("Model").matched_models(**settings), heads("Model").batch()
     if not settings:
         batch["attention_mask"] = batch["attention_mask"].bool()[:, None, None].expand(-1, 1, 11, -1)
     seen = watch(ours.base_model.encoder.layer[0], num_tokens)
@@ -116,7 +116,7 @@ def test_stays_padded(heads, watch, settings):
 def test_padding_that_is_needed_is_computed(heads, name):
     """If the caller says so, or a label is there: it has a loss in transformers' BERT, too."""
     head = heads(name)
-    ours, theirs = head.twins(dropout=0.0)
+    ours, theirs = head.matched_models(dropout=0.0)
     batch = head.batch()
     torch.testing.assert_close(ours(**batch, unpad_inputs=False)[0], theirs(**batch)[0], rtol=0, atol=1e-5)
     if name != "ForQuestionAnswering":
@@ -139,7 +139,7 @@ def losses_of_answers(outputs, possible, places) -> torch.Tensor:
 @pytest.mark.parametrize("padding", ["right", "left"])
 def test_answers_are_learnt_without_the_padding(heads, watch, padding):
     head = heads("ForQuestionAnswering")
-    ours, theirs = head.twins(dropout=0.0)
+    ours, theirs = head.matched_models(dropout=0.0)
     batch = head.batch(padding)
     tokens = batch["attention_mask"].bool()
     first = tokens.int().argmax(1)
@@ -187,7 +187,7 @@ def test_a_prepared_mask_tells_nothing_of_padding(heads):
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_sequence_of_padding_only_is_what_googles_graph_makes_of_it(heads, attention, unpad_inputs):
     """Google's graph adds -10,000 to scores of padding, which does not change the softmax of a row of padding."""
-    ours, theirs = heads("Model").twins(attn_implementation=attention, unpad_inputs=unpad_inputs)
+    ours, theirs = heads("Model").matched_models(attn_implementation=attention, unpad_inputs=unpad_inputs)
     batch = heads("Model").batch()
     batch["attention_mask"][1] = 0
     mask = batch["attention_mask"].double()[:, None, None].expand(-1, -1, 11, -1)
@@ -220,7 +220,7 @@ def test_an_answer_in_a_sequence_of_padding_only(heads):
 def test_feed_forward_in_chunks_that_do_not_divide_the_tokens(heads, watch, agree, chunk):
     """transformers' BERT needs a chunk size that divides the row length; ours chunks packed tokens."""
     head = heads("Model")
-    ours, theirs = head.twins(dropout=0.0)
+    ours, theirs = head.matched_models(dropout=0.0)
     for layer in ours.encoder.layer:
         layer.chunk_size_feed_forward = chunk
     agree(ours, theirs, head.batch())
@@ -441,7 +441,7 @@ def test_positions_with_a_mask_are_positions_only(heads, agree):
     head = heads("Model")
     batch = head.batch("left")
     batch["position_ids"] = (batch["attention_mask"].cumsum(1) - 1).clamp(min=0)
-    agree(*head.twins(), batch)
+    agree(*head.matched_models(), batch)
 
 
 def test_borders_on_an_accelerator(heads):

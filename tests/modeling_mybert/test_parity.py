@@ -7,19 +7,19 @@ import torch
 @pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("padding", [None, "right", "left", "holes"])
 def test_outputs_and_their_gradients_in_evaluation(head, agree, padding, attn_implementation):
-    agree(*head.twins(attn_implementation=attn_implementation), head.batch(padding))
+    agree(*head.matched_models(attn_implementation=attn_implementation), head.batch(padding))
 
 
 @pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("training", [False, True])
 def test_losses_and_gradients(head_with_loss, agree, training, attn_implementation):
-    ours, theirs = head_with_loss.twins(dropout=0.0, attn_implementation=attn_implementation)
+    ours, theirs = head_with_loss.matched_models(dropout=0.0, attn_implementation=attn_implementation)
     agree(ours.train(training), theirs.train(training), head_with_loss.batch(labels=True))
 
 
 @pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
 def test_training_with_dropout_from_equal_generators(head, agree, attn_implementation):
-    ours, theirs = head.twins(attn_implementation=attn_implementation, classifier_dropout=0.3)
+    ours, theirs = head.matched_models(attn_implementation=attn_implementation, classifier_dropout=0.3)
     agree(ours.train(), theirs.train(), head.batch(labels=True))
 
 
@@ -40,7 +40,8 @@ BOTH = {"output_hidden_states": True, "output_attentions": True}
 def test_forms_of_the_output(head, agree, settings, padding, arguments):
     """Hidden states, attentions and tuples, asked for by arguments or in the configuration."""
     agree(
-        *head.twins(**settings), {**head.batch(padding, labels="output_hidden_states" not in arguments), **arguments}
+        *head.matched_models(**settings),
+        {**head.batch(padding, labels="output_hidden_states" not in arguments), **arguments},
     )
 
 
@@ -50,24 +51,24 @@ def test_segments_and_positions(head, agree, rows, name):
     batch = head.batch()
     ids = batch["input_ids"] % 3 if name == "token_type_ids" else (torch.arange(11) * 5 + 2) % 24
     ids = ids.expand(batch["input_ids"].shape).contiguous()
-    agree(*head.twins(), {**batch, name: ids[:1] if rows == "one for all" and ids.dim() == 2 else ids})
+    agree(*head.matched_models(), {**batch, name: ids[:1] if rows == "one for all" and ids.dim() == 2 else ids})
 
 
 def test_no_positions(heads, agree):
     batch = heads("Model").batch(None)
-    agree(*heads("Model").twins(), batch | {"position_ids": torch.zeros_like(batch["input_ids"])})
+    agree(*heads("Model").matched_models(), batch | {"position_ids": torch.zeros_like(batch["input_ids"])})
 
 
 def test_input_embeddings(head, agree):
     batch = head.batch()
     shape = (*batch.pop("input_ids").shape, 32)
     batch["inputs_embeds"] = torch.randn(shape, generator=torch.Generator().manual_seed(1))
-    agree(*head.twins(), batch)
+    agree(*head.matched_models(), batch)
 
 
 def test_embeddings_and_layers_by_themselves(heads):
     """Code that calls them directly, for example to add noise, gets the same results as with transformers' BERT."""
-    ours, theirs = heads("Model").twins()
+    ours, theirs = heads("Model").matched_models()
     ids = heads("Model").batch()["input_ids"]
     words = theirs.embeddings.word_embeddings(ids)
     for model_input in ({"input_ids": ids}, {"inputs_embeds": words}, {"input_ids": ids, "token_type_ids": ids % 2}):
@@ -78,7 +79,7 @@ def test_embeddings_and_layers_by_themselves(heads):
 def test_gradient_of_the_input_embeddings(heads):
     head = heads("ForMaskedLM")
     gradients = []
-    for model in head.twins():
+    for model in head.matched_models():
         embeddings = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(1)).requires_grad_()
         model(inputs_embeds=embeddings).logits.square().mean().backward()
         gradients.append(embeddings.grad)
@@ -90,10 +91,10 @@ def test_prepared_four_dimensional_mask(heads, agree):
     batch = head.batch(None)
     allowed = torch.rand(4, 1, 11, 11, generator=torch.Generator().manual_seed(2)) < 0.7
     allowed |= torch.eye(11, dtype=torch.bool)
-    agree(*head.twins(), {**batch, "attention_mask": allowed})
-    expected = head.twins()[0](**batch, attention_mask=allowed).last_hidden_state
+    agree(*head.matched_models(), {**batch, "attention_mask": allowed})
+    expected = head.matched_models()[0](**batch, attention_mask=allowed).last_hidden_state
     # Not theirs: transformers' eager attention would add True and False to the scores.
-    eager = head.twins(attn_implementation="eager")[0]
+    eager = head.matched_models(attn_implementation="eager")[0]
     found = eager(**batch, attention_mask=allowed).last_hidden_state
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
@@ -102,7 +103,7 @@ def test_prepared_four_dimensional_mask(heads, agree):
 @pytest.mark.parametrize("padding", [None, "right", "left"])
 def test_left_to_right(heads, agree, padding, attn_implementation):
     head = heads("Model")
-    ours, theirs = head.twins(is_decoder=True, attn_implementation=attn_implementation)
+    ours, theirs = head.matched_models(is_decoder=True, attn_implementation=attn_implementation)
     pooler, ours.pooler, theirs.pooler = ours.pooler, None, None
     batch = head.batch(padding)
     agree(ours, theirs, {**batch, "use_cache": False, "return_dict": False})
@@ -129,12 +130,12 @@ def test_left_to_right(heads, agree, padding, attn_implementation):
     ],
 )
 def test_settings(heads, agree, name, settings):
-    agree(*heads(name).twins(**settings), heads(name).batch(labels=True))
+    agree(*heads(name).matched_models(**settings), heads(name).batch(labels=True))
 
 
 def test_padding_token_gets_no_gradient(heads, agree):
     head = heads("ForTokenClassification")
-    ours, theirs = head.twins(pad_token_id=4)
+    ours, theirs = head.matched_models(pad_token_id=4)
     batch = head.batch(labels=True)
     batch["input_ids"][0, :4] = 4
     agree(ours, theirs, batch)
@@ -158,7 +159,7 @@ def test_padding_token_gets_no_gradient(heads, agree):
 )
 def test_problem_types(heads, agree, problem_type, num_labels, labels, training):
     head = heads("ForSequenceClassification")
-    ours, theirs = head.twins(num_labels=num_labels, problem_type=problem_type, dropout=0.0)
+    ours, theirs = head.matched_models(num_labels=num_labels, problem_type=problem_type, dropout=0.0)
     agree(ours.train(training), theirs.train(training), {**head.batch(), "labels": labels})
     assert ours.config.problem_type == theirs.config.problem_type
 
@@ -171,19 +172,19 @@ def test_answers_outside_the_window(heads, agree, start, end, extra_dimension):
     batch["start_positions"][1], batch["end_positions"][1] = start, end
     if extra_dimension:
         batch.update({name: batch[name][:, None] for name in ("start_positions", "end_positions")})
-    agree(*head.twins(), batch)
+    agree(*head.matched_models(), batch)
 
 
 def test_shortest_and_longest_sequence(head, agree):
-    agree(*head.twins(), {name: tensor[:1, ..., :1] for name, tensor in head.batch(None).items()})
+    agree(*head.matched_models(), {name: tensor[:1, ..., :1] for name, tensor in head.batch(None).items()})
     if head.name == "Model":
-        agree(*head.twins(), {"input_ids": torch.arange(24).repeat(2, 1) + 1})
+        agree(*head.matched_models(), {"input_ids": torch.arange(24).repeat(2, 1) + 1})
 
 
 def test_layers_that_share_their_weights(heads, agree):
     """One module used several times, as in ALBERT or in a student model."""
     head = heads("Model")
-    ours, theirs = head.twins()
+    ours, theirs = head.matched_models()
     for model in (ours, theirs):
         lower, upper = model.encoder.layer
         model.encoder.layer = torch.nn.ModuleList([lower, upper, lower])
@@ -191,5 +192,5 @@ def test_layers_that_share_their_weights(heads, agree):
 
 
 def test_double_precision(head, agree):
-    ours, theirs = head.twins()
+    ours, theirs = head.matched_models()
     agree(ours.double(), theirs.double(), head.batch(), tolerance=1e-12)

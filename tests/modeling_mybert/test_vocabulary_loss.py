@@ -159,7 +159,7 @@ def test_gradients_through_logits_and_loss_are_those_of_bert(heads, passes, name
     """The word embeddings, which are tied, are both a weight of the product and below its input."""
     head, gradients = heads(name), []
     batch = head.batch(labels=True)
-    for model in head.twins(dropout=0.0, attn_implementation="eager"):  # differentiable twice
+    for model in head.matched_models(dropout=0.0, attn_implementation="eager"):  # differentiable twice
         outputs = model.train()(**batch)
         logits = outputs.logits if name == "ForMaskedLM" else outputs.prediction_logits
         if logits.dim() == 3:

@@ -19,7 +19,7 @@ OF_A_RUN = {
     "logging_steps": 1,
     "save_steps": 2,
     "per_device_train_batch_size": 8,
-    "heldout": 0.2,
+    "validation_split": 0.2,
     "learning_rate": 1e-2,
     "disable_tqdm": True,
     "use_cpu": True,
@@ -69,7 +69,7 @@ def arguments(tmp_path: Path, text_file: Path) -> Callable[..., PretrainingArgum
     """Make the settings of a small run in the folder `name`."""
 
     def make(name: str = "out", **settings: Any) -> PretrainingArguments:
-        size = {} if "model" in settings else OF_A_NEW_MODEL | {"layout": "compact"}
+        size = {} if "model" in settings else OF_A_NEW_MODEL | {"vocab_layout": "compact"}
         own = {"text": [str(text_file)], "output_dir": str(tmp_path / name)}
         return PretrainingArguments(**OF_A_RUN | size | own | settings)
 

@@ -42,7 +42,13 @@ def text(tmp_path):
 @pytest.fixture
 def settings(tmp_path, folder, text):
     own = {"model": str(folder), "text": [text], "output_dir": str(tmp_path / "out"), "new_pieces": 4}
-    run = {"max_length": 24, "max_steps": 4, "per_device_train_batch_size": 4, "learning_rate": 1e-3, "heldout": 0.2}
+    run = {
+        "max_length": 24,
+        "max_steps": 4,
+        "per_device_train_batch_size": 4,
+        "learning_rate": 1e-3,
+        "validation_split": 0.2,
+    }
     machine = {"num_processes": 1, "use_cpu": True, "disable_tqdm": True}
     return lambda **others: AdaptArguments(**own | run | machine | {"join_lines": False} | others)
 

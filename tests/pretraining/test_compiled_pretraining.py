@@ -116,5 +116,7 @@ def test_a_fixed_length(make_dataset, tokenizer):
 @pytest.mark.parametrize("pack", [False, True], ids=["padded", "packed"])
 def test_the_command(arguments, pack):
     compiled = {"torch_compile": True, "torch_compile_backend": "eager", "save_strategy": "no"}
-    pretrain(arguments(**compiled, pack=pack, row_length=2 * LENGTH if pack else None, max_steps=12, heldout=0.0))
+    pretrain(
+        arguments(**compiled, pack=pack, row_length=2 * LENGTH if pack else None, max_steps=12, validation_split=0.0)
+    )
     assert graphs()[0] == 1

@@ -1,4 +1,4 @@
-"""`--embeddings cooccurrence`: the counts, the resulting embeddings, and a run that starts from them."""
+"""`--embedding_init cooccurrence`: the counts, the resulting embeddings, and a run that starts from them."""
 
 import json
 import math
@@ -103,7 +103,7 @@ def test_a_model_begins_with_embeddings_and_frequencies(store, tokenizer, make_m
     np.testing.assert_allclose(shares.detach(), (counts + 1) / (counts + 1).sum(), rtol=1e-4)
 
 
-RUN = {"embeddings": "cooccurrence", "causal_share": 0.5, "learning_rate": 1e-3}
+RUN = {"embedding_init": "cooccurrence", "causal_share": 0.5, "learning_rate": 1e-3}
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_a_run_begins_with_them_once(tmp_path, arguments, monkeypatch, caplog):
         whole = pretrain(arguments(**RUN))
     assert len(calls) == 1  # though there are two phases
     settings_of_run = json.loads((tmp_path / "out" / "run.json").read_text())
-    assert settings_of_run["embeddings"] == "cooccurrence"
+    assert settings_of_run["embedding_init"] == "cooccurrence"
     store = TokenStore(tmp_path / "out" / "tokens.safetensors")
     assert len(calls[0]) < len(store.document_starts) - 1  # held-out documents are not counted
     assert "start from counts of their neighbours" in caplog.text

@@ -1,4 +1,4 @@
-"""What `drop` removes from a corpus and what it keeps; with datasketch also near duplicates."""
+"""What `filter` removes from a corpus and what it keeps; with datasketch also near duplicates."""
 
 import gzip
 import importlib.util
@@ -96,7 +96,7 @@ def test_scripts():
 
 def test_documents_of_many_tokens_go(tokenizer):
     rare = ["xyzzy . . . . ."]
-    settings = {"drop": ["many_tokens"], "tokens_per_character": 0.35, "show_progress": False}
+    settings = {"filter": ["many_tokens"], "tokens_per_character": 0.35, "show_progress": False}
     report = inspect_corpus([ENGLISH, rare, ENGLISH], tokenizer, **settings)
     assert report.dropped["many_tokens"].documents == 1
     assert report.examples["many_tokens"] == ["document 2 (0.400 tokens per character): xyzzy . . . . ."]
@@ -193,7 +193,7 @@ def dirty(clean):
 
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_neither_chunks_nor_processes_nor_shards_show(tmp_path, clean, dirty, tokenizer, monkeypatch, num_processes):
-    settings = {"drop": REASONS, "show_progress": False, "num_processes": num_processes}
+    settings = {"filter": REASONS, "show_progress": False, "num_processes": num_processes}
     build_token_store(clean, tokenizer, tmp_path / "clean", show_progress=False)
     expected, place = sorted(texts_of(TokenStore(tmp_path / "clean"))), tmp_path / "store"
     for characters in (1 << 22, 100):
@@ -224,19 +224,19 @@ def test_a_store_says_what_was_left_out(tmp_path, dirty, tokenizer):
     build_token_store(dirty, tokenizer, path, show_progress=False)
     assert not {"filters", "left_out"} & store_metadata(path).keys()
     with pytest.raises(ValueError, match="store was built with other filters"):
-        build_token_store(dirty, tokenizer, path, append=True, drop=["duplicates"], show_progress=False)
-    build_token_store(dirty, tokenizer, path, drop=["duplicates"], show_progress=False)
+        build_token_store(dirty, tokenizer, path, append=True, filter=["duplicates"], show_progress=False)
+    build_token_store(dirty, tokenizer, path, filter=["duplicates"], show_progress=False)
     metadata = store_metadata(path)
-    assert json.loads(metadata["filters"])["drop"] == ["duplicates"]
+    assert json.loads(metadata["filters"])["filter"] == ["duplicates"]
     left_out = json.loads(metadata["left_out"])
     assert left_out["read"]["documents"] == len(dirty)
     assert left_out["duplicates"]["documents"] == len(dirty) - TokenStore(path).summary.documents
     with pytest.raises(ValueError, match="store was built with other filters"):
         build_token_store(dirty, tokenizer, path, append=True, show_progress=False)
-    build_token_store(dirty, tokenizer, path, append=True, drop=["duplicates"], show_progress=False)
+    build_token_store(dirty, tokenizer, path, append=True, filter=["duplicates"], show_progress=False)
     assert json.loads(store_metadata(path)["left_out"])["read"]["documents"] == 2 * len(dirty)
     for index, drop in enumerate((["duplicates"], [])):
-        place = {"shard_index": index, "num_shards": 2, "drop": drop}
+        place = {"shard_index": index, "num_shards": 2, "filter": drop}
         build_token_store(dirty, tokenizer, tmp_path / "shards", show_progress=False, **place)
     with pytest.raises(ValueError, match="shards that were built with different filters"):
         TokenStore(tmp_path / "shards")
@@ -257,7 +257,7 @@ def test_a_dry_run_writes_nothing(tmp_path, dirty, caplog):
     assert report.dropped["symbol_lines"].lines == 9
     assert "What would be left out" in caplog.text and "document 1: ***" in caplog.text
     assert "needs a tokenizer" in caplog.text
-    report = prepare_data(of_flags("--text", text, "--dry_run", "--drop", "duplicates"))
+    report = prepare_data(of_flags("--text", text, "--dry_run", "--filter", "duplicates"))
     assert list(report.dropped) == ["duplicates"]
 
 
@@ -266,10 +266,10 @@ def test_a_dry_run_writes_nothing(tmp_path, dirty, caplog):
     [
         ({"scripts": ["Klingon"]}, "scripts has 'Klingon'"),
         ({"symbol_share": 1.0}, "symbol_share is 1.0"),
-        ({"drop": ["copies"]}, "drop has 'copies'; expected some of symbol_lines, other_scripts, "),
-        ({"symbol_share": 0.3}, "symbol_share is 0.3 and drop lacks symbol_lines"),
-        ({"drop": ["duplicates"], "scripts": ["Latin"]}, r"scripts is \['Latin'\] and drop lacks other_scripts"),
-        ({"drop": ["other_scripts"], "scripts": ["Cyrillic"]}, r"corpus is empty.*\(other_scripts"),
+        ({"filter": ["copies"]}, "filter has 'copies'; expected some of symbol_lines, other_scripts, "),
+        ({"symbol_share": 0.3}, "symbol_share is 0.3 and filter lacks symbol_lines"),
+        ({"filter": ["duplicates"], "scripts": ["Latin"]}, r"scripts is \['Latin'\] and filter lacks other_scripts"),
+        ({"filter": ["other_scripts"], "scripts": ["Cyrillic"]}, r"corpus is empty.*\(other_scripts"),
     ],
 )
 def test_settings_that_do_not_fit(tmp_path, tokenizer, settings, message):
@@ -292,13 +292,13 @@ def test_flags_that_do_not_fit(flags, message):
 
 
 def test_reasons_that_cannot_be_checked(tmp_path, tokenizer, monkeypatch):
-    for drop, message in (("many_tokens", "tokenizer is not set"), ("duplicates", "drop lacks many_tokens")):
-        settings = {} if drop == "many_tokens" else {"tokens_per_character": 1}
+    for reason, message in (("many_tokens", "tokenizer is not set"), ("duplicates", "filter lacks many_tokens")):
+        settings = {} if reason == "many_tokens" else {"tokens_per_character": 1}
         with pytest.raises(ValueError, match=message):
-            inspect_corpus([ENGLISH], drop=[drop], **settings)
+            inspect_corpus([ENGLISH], filter=[reason], **settings)
     monkeypatch.setattr(filtering, "can_find_near_duplicates", lambda: False)
     with pytest.raises(ImportError, match=r"mybert\[corpus\]"):
-        build_token_store([ENGLISH], tokenizer, tmp_path / "s", drop=["near_duplicates"])
+        build_token_store([ENGLISH], tokenizer, tmp_path / "s", filter=["near_duplicates"])
     assert not any(tmp_path.iterdir())
 
 
@@ -306,16 +306,16 @@ def test_pretraining_leaves_out_the_same(tmp_path, clean, arguments):
     """For vocabulary and store; and a run resumes only with the same filters."""
     text = tmp_path / "text.txt"
     text.write_text("\n".join(lines_of_documents([*clean, *clean, RUSSIAN])))
-    settings = {"text": [str(text)], "max_steps": 1, "heldout": 0.0}
-    pretrain(arguments(**settings, drop=["duplicates", "other_scripts"]))
+    settings = {"text": [str(text)], "max_steps": 1, "validation_split": 0.0}
+    pretrain(arguments(**settings, filter=["duplicates", "other_scripts"]))
     run = json.loads((tmp_path / "out" / "run.json").read_text())
-    assert run["drop"] == ["duplicates", "other_scripts"]
+    assert run["filter"] == ["duplicates", "other_scripts"]
     assert TokenStore(tmp_path / "out" / "tokens.safetensors").summary.documents == len(clean)
     vocabulary = MyBertTokenizer.from_pretrained(tmp_path / "out").get_vocab()
     assert not any(count_scripts(piece)["Cyrillic"] for piece in vocabulary)
     with pytest.raises(ValueError, match="holds a run with other settings"):
-        pretrain(arguments(**settings, drop=["duplicates"]))
-    assert "drop" not in arguments(**settings).result_settings()
+        pretrain(arguments(**settings, filter=["duplicates"]))
+    assert "filter" not in arguments(**settings).result_settings()
 
 
 @pytest.mark.slow

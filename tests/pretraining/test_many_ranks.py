@@ -138,11 +138,11 @@ def test_an_evaluation_counts_each_example_once(as_rank, dataset, monkeypatch):
 
     monkeypatch.setattr(Trainer, "prediction_step", count)
     length = 3 * RANKS * BATCH + 41  # of the last round most ranks have none
-    heldout = Subset(dataset, range(length))
+    validation = Subset(dataset, range(length))
     for rank in range(RANKS):
         trainer = as_rank(rank, RANKS)
         trainer.data_collator = numbers
-        for batch in trainer.get_eval_dataloader(heldout):
+        for batch in trainer.get_eval_dataloader(validation):
             assert len(batch["labels"]) == BATCH
             trainer.prediction_step(trainer.model, batch, True)
     assert sorted(counted) == sorted(dataset[index]["example"][1] for index in range(length))

@@ -90,14 +90,14 @@ def test_a_share_of_the_tokens_is_learnt_left_to_right(make_dataset, tokenizer):
 
 def test_evaluation_is_in_both_directions_at_the_papers_rates(arguments, make_dataset, make_model, tokenizer):
     model = make_model(initializer_range=0.5)
-    heldout = make_dataset(max_length=24, documents=np.arange(10))
+    validation = make_dataset(max_length=24, documents=np.arange(10))
 
     def measure(**settings) -> dict[str, float]:
         trainer = PretrainingTrainer(
             model=model,
             args=arguments(per_device_eval_batch_size=64),
             train_dataset=make_dataset(max_length=24, objective="ltr"),
-            eval_dataset=heldout,
+            eval_dataset=validation,
             processing_class=tokenizer,
             **settings,
         )
@@ -111,7 +111,7 @@ def test_evaluation_is_in_both_directions_at_the_papers_rates(arguments, make_da
     expected = measure(data_collator=masked)
     causal = PretrainingCollator(tokenizer, objective="ltr")
     assert measure(data_collator=causal, eval_collator=masked, is_causal=True) == expected
-    batch = masked([heldout[index] for index in range(len(heldout))])
+    batch = masked([validation[index] for index in range(len(validation))])
     with torch.no_grad():
         assert float(model.eval()(**batch).mlm_loss) == pytest.approx(expected["mlm_loss"], abs=1e-5)
         model.config.is_decoder = True

@@ -246,7 +246,7 @@ def test_mistakes(tmp_path, arguments):
     for settings, message in (
         ({"text": str(tmp_path / "nowhere")}, "nowhere"),
         ({"num_attention_heads": 5}, "must be a multiple of num_attention_heads"),
-        ({"heldout": 0.0, "eval_strategy": "steps", "eval_steps": 1}, "heldout is 0.0"),
+        ({"validation_split": 0.0, "eval_strategy": "steps", "eval_steps": 1}, "validation_split is 0.0"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             pretrain(arguments(**settings))
@@ -257,9 +257,9 @@ def test_mistakes(tmp_path, arguments):
 
 
 def test_split_documents():
-    training, heldout = split_documents(100, 0.05)
-    assert sorted([*training, *heldout]) == list(range(100))
-    assert heldout.tolist() == [0, 25, 50, 74, 99]
+    training, validation = split_documents(100, 0.05)
+    assert sorted([*training, *validation]) == list(range(100))
+    assert validation.tolist() == [0, 25, 50, 74, 99]
     for count, share in ((100, 0.0), (100, 0.014), (3, 0.01)):
         assert len(split_documents(count, share)[1]) == 0
 

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 pytestmark = pytest.mark.slow
 
 FLAGS = (
-    "--vocab_size 60 --layout compact --model_size tiny --hidden_size 32 --num_hidden_layers 2 --max_length 32 "
-    "--max_steps 3 --logging_steps 1 --save_steps 1 --save_total_limit 5 --heldout 0.2 --learning_rate 1e-3 "
+    "--vocab_size 60 --vocab_layout compact --model_size tiny --hidden_size 32 --num_hidden_layers 2 --max_length 32 "
+    "--max_steps 3 --logging_steps 1 --save_steps 1 --save_total_limit 5 --validation_split 0.2 --learning_rate 1e-3 "
     "--dropout 0 --max_grad_norm 0 --per_device_eval_batch_size 5 --quiet --num_processes 1"
 )
 

@@ -16,13 +16,13 @@ from mybert import cli
 pytestmark = pytest.mark.slow
 
 FLAGS = (
-    "--text text.txt --vocab_size 60 --layout compact --model_size tiny --hidden_size 32 --num_hidden_layers 1 "
+    "--text text.txt --vocab_size 60 --vocab_layout compact --model_size tiny --hidden_size 32 --num_hidden_layers 1 "
     "--max_length 24 --phase2_max_length 48 --phase2_steps 8 --phase2_per_device_train_batch_size 2 "
     "--phase2_positions repeated "
     "--gradient_accumulation_steps 2 --batch_ramp 0.2 --per_device_train_batch_size 2 --max_steps 30 --save_steps 4 "
-    "--save_total_limit 2 --logging_steps 2 --eval_strategy steps --eval_steps 7 --heldout 0.2 --learning_rate 1e-2 "
-    "--warmup_steps 0.1 --causal_share 0.3 --mlm_probability 0.4 --mlm_probability_end 0.15 --optim muon "
-    "--use_cpu --quiet --num_processes 1"
+    "--save_total_limit 2 --logging_steps 2 --eval_strategy steps --eval_steps 7 --validation_split 0.2 "
+    "--learning_rate 1e-2 --warmup_steps 0.1 --causal_share 0.3 --mlm_probability 0.4 --mlm_probability_end 0.15 "
+    "--optim muon --use_cpu --quiet --num_processes 1"
 ).split()
 
 # Runs the command, and kills itself at the given moment.

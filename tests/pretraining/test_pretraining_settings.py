@@ -70,7 +70,7 @@ def test_a_model_goes_on_learning(tmp_path, arguments):
 def test_a_token_store_in_place_of_text(tmp_path, arguments, text_file, tokenizer, documents):
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     build_token_store(documents, tokenizer, tmp_path / "store.safetensors", show_progress=False)
-    store = {"text": [], "data": str(tmp_path / "store.safetensors")}
+    store = {"text": [], "token_store": str(tmp_path / "store.safetensors")}
     with pytest.raises(ValueError, match=r"no tokenizer.json beside .*--tokenizer"):
         pretrain(arguments("a", **store))
     pretrain(arguments("a", **store, tokenizer=str(tmp_path / "tokenizer")))
@@ -84,7 +84,7 @@ def test_a_token_store_in_place_of_text(tmp_path, arguments, text_file, tokenize
 
 
 def test_a_run_too_short_for_curves(tmp_path, arguments):
-    pretrain(arguments(logging_steps=50, max_steps=2, heldout=0.0))
+    pretrain(arguments(logging_steps=50, max_steps=2, validation_split=0.0))
     assert (tmp_path / "out" / "model.safetensors").exists()
     assert not (tmp_path / "out" / "training_curves.png").exists()
 

@@ -85,8 +85,8 @@ def test_the_batches_of_an_hour_on_a_gpu_grow_from_512_to_2048_sequences():
 @pytest.mark.slow
 def test_an_hour_on_a_gpu_runs_small(text_file, tmp_path, history):
     """Everything in the recipe but size, time and compilation."""
-    small = "--num_hidden_layers 1 --hidden_size 16 --num_attention_heads 2 --vocab_size 90 --layout compact"
-    data = "--max_length 24 --row_length 48 --per_device_train_batch_size 1 --heldout 0.3 --num_processes 1"
+    small = "--num_hidden_layers 1 --hidden_size 16 --num_attention_heads 2 --vocab_size 90 --vocab_layout compact"
+    data = "--max_length 24 --row_length 48 --per_device_train_batch_size 1 --validation_split 0.3 --num_processes 1"
     run = "--max_hours 0.0004 --torch_compile_backend eager --disable_tqdm true --logging_steps 1 --save_strategy no"
     place = ["--text", str(text_file), "--output_dir", str(tmp_path / "out")]
     assert pretrain(load("gpu_1_hour", *place, *f"{small} {data} {run}".split()))["eval_perplexity"] > 1

@@ -272,7 +272,7 @@ def test_shards_of_files_hold_the_text_in_its_order_and_read_no_other(tmp_path, 
     for number, file in enumerate(files):
         file.write_text("\n\n".join("\n".join(document) for document in documents[12 * number : 12 * number + 12]))
     whole, _ = build(tmp_path, files, tokenizer)
-    settings = {"num_shards": 3, "shard_by": "files", "drop": ["symbol_lines"], "show_progress": False}
+    settings = {"num_shards": 3, "shard_by": "files", "filter": ["symbol_lines"], "show_progress": False}
     counts = []
     for index in (2, 1, 0):
         counts.append(build_token_store(files, tokenizer, tmp_path / "s", shard_index=index, **settings).documents)
@@ -286,8 +286,8 @@ def test_shards_of_files_hold_the_text_in_its_order_and_read_no_other(tmp_path, 
     [
         (2, {}, "shard_by is files and there are 2 of them"),
         (0, {}, "shard_by is files and the documents are in memory"),
-        (3, {"drop": ["duplicates"]}, "shard_by is files and drop has duplicates"),
-        (3, {"drop": ["other_scripts"]}, r"drop has other_scripts, .*, or scripts\."),
+        (3, {"filter": ["duplicates"]}, "shard_by is files and filter has duplicates"),
+        (3, {"filter": ["other_scripts"]}, r"filter has other_scripts, .*, or scripts\."),
     ],
 )
 def test_shards_that_files_do_not_give(tmp_path, documents, tokenizer, files, settings, message):
@@ -306,7 +306,7 @@ def test_shards_that_files_do_not_give(tmp_path, documents, tokenizer, files, se
 
 def test_shards_come_from_batches_of_their_numbers(tmp_path, text_file, tokenizer):
     pandas = pytest.importorskip("pandas")
-    settings = {"num_shards": 3, "drop": ["duplicates"]}
+    settings = {"num_shards": 3, "filter": ["duplicates"]}
     expected = [
         build_token_store(text_file, tokenizer, tmp_path / "a", shard_index=index, show_progress=False, **settings)
         for index in range(3)

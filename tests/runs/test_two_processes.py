@@ -8,9 +8,9 @@ import pytest
 pytestmark = pytest.mark.slow
 
 FLAGS = (
-    "--vocab_size 60 --layout compact --model_size tiny --hidden_size 32 --num_hidden_layers 1 --max_length 24 "
+    "--vocab_size 60 --vocab_layout compact --model_size tiny --hidden_size 32 --num_hidden_layers 1 --max_length 24 "
     "--per_device_train_batch_size 4 --max_steps 1000000 --save_steps 1000000 --use_cpu --quiet "
-    "--num_processes 1 --heldout 0"
+    "--num_processes 1 --validation_split 0"
 ).split()
 
 

@@ -32,13 +32,13 @@ def settings(tmp_path, text_file, task_file):
         },
         "pretraining": {
             "vocab_size": 60,
-            "layout": "compact",
+            "vocab_layout": "compact",
             "model_size": "tiny",
             "hidden_size": 16,
             "num_hidden_layers": 1,
             "max_length": 24,
             "max_steps": 3,
-            "heldout": 0.2,
+            "validation_split": 0.2,
             "per_device_train_batch_size": 4,
             "use_cpu": True,
             "num_processes": 1,
@@ -106,7 +106,7 @@ def test_own_rows_share_what_is_equal(tmp_path, settings):
         "few entries": {"pretraining": {"vocab_size": 50}},
         "finished": {"model": str(tmp_path / "out" / "pretrained" / "short")},
     }
-    settings["finetuning"] |= {"seeds": 2}
+    settings["finetuning"] |= {"num_seeds": 2}
     arguments = AblationArguments(**settings, variants=json.dumps(variants))
     table = run_ablation(arguments)
     pretrained = tmp_path / "out" / "pretrained"
@@ -211,4 +211,9 @@ def test_the_recipe_of_short_runs_changes_one_part_after_the_other():
     runs = {row: arguments.pretraining_of(row, None) for row in arguments.rows}
     assert {(run.max_steps, run.vocab_size, run.model_size) for run in runs.values()} == {(2000, 8000, "tiny")}
     best = runs["counts, muon"]
-    assert (best.embeddings, best.optim, best.mlm_probability, best.causal_share) == ("cooccurrence", "muon", 0.4, 0.0)
+    assert (best.embedding_init, best.optim, best.mlm_probability, best.causal_share) == (
+        "cooccurrence",
+        "muon",
+        0.4,
+        0.0,
+    )

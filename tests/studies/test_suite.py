@@ -105,7 +105,7 @@ def test_the_best_of_a_grid_over_seeds(tmp_path, settings, caplog):
     finetuning = {name: value for name, value in FINETUNING.items() if name != "learning_rate"}
     grid = {"learning_rate": [1e-9, 0.05], "max_steps": [12]}
     del finetuning["max_steps"]
-    arguments = settings(only=["animals"], seeds=2, grid=json.dumps(grid), finetuning=finetuning)
+    arguments = settings(only=["animals"], num_seeds=2, grid=json.dumps(grid), finetuning=finetuning)
     with caplog.at_level("INFO", logger="mybert"):
         report = run_suite(arguments)["tasks"]["animals"]
     folders = sorted(path.name for path in (tmp_path / "out" / "animals").iterdir())
@@ -156,7 +156,7 @@ def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
         ),
         ({"data_dir": str(data / "none")}, "none', which is not a folder"),
         ({"only": ["same"], "finetuning": {"learning_rates": 1}}, "finetuning has unknown settings: learning_rates"),
-        ({"only": ["same"], "grid": {"seeds": [1, 2]}}, "grid sets seeds, which the suite decides"),
+        ({"only": ["same"], "grid": {"num_seeds": [1, 2]}}, "grid sets num_seeds, which the suite decides"),
         ({"only": ["same"], "finetuning": {"validation_split": "half"}}, "finetuning has 'half' as validation_split"),
         ({"only": ["same"], "finetuning": {"validation_split": [1]}}, "a setting of another kind than is expected"),
     ):

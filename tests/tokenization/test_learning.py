@@ -36,7 +36,7 @@ def train(texts, size=300, **options):
 
 
 def train_files(files, size=300, **options):
-    options = {"layout": "compact", "show_progress": False, "num_processes": 1, **options}
+    options = {"vocab_layout": "compact", "show_progress": False, "num_processes": 1, **options}
     return train_wordpiece(files, size, **options)
 
 
@@ -49,10 +49,10 @@ class TestDeterminism:
     @pytest.mark.parametrize("algorithm", ["bpe", "wordpiece"])
     def test_order_of_the_text(self, algorithm):
         lines = corpus()
-        expected = pieces(train(lines, algorithm=algorithm, held_out_fraction=0.1))
+        expected = pieces(train(lines, algorithm=algorithm, validation_split=0.1))
         for seed in range(3):
             random.Random(seed).shuffle(lines)
-            assert pieces(train(iter(lines), algorithm=algorithm, held_out_fraction=0.1)) == expected
+            assert pieces(train(iter(lines), algorithm=algorithm, validation_split=0.1)) == expected
 
     def test_files_processes_and_forms(self, tmp_path, monkeypatch):
         monkeypatch.setattr("mybert.tokenization.learning.BLOCK_CHARACTERS", 1000)
@@ -79,7 +79,8 @@ class TestDeterminism:
         script = (
             "import sys\nsys.argv[0] = 'mybert'  # as in its command, whose import is short\n"
             "from mybert.tokenization import train_wordpiece\n"
-            "train_wordpiece(sys.argv[1], 300, layout='compact', show_progress=False).save_pretrained(sys.argv[2])\n"
+            "tokenizer = train_wordpiece(sys.argv[1], 300, vocab_layout='compact', show_progress=False)\n"
+            "tokenizer.save_pretrained(sys.argv[2])\n"
         )
         processes = []
         for seed in ("0", "1"):
@@ -93,7 +94,7 @@ class TestDeterminism:
 class TestVocabulary:
     @pytest.mark.parametrize("algorithm", ["bpe", "wordpiece"])
     def test_exact_size_and_layouts(self, algorithm, caplog):
-        google = train(corpus(), 1200, algorithm=algorithm, layout="google", min_frequency=1)
+        google = train(corpus(), 1200, algorithm=algorithm, vocab_layout="google", min_frequency=1)
         compact = train(corpus(), 206, algorithm=algorithm, min_frequency=1)
         assert (len(google), len(compact)) == (1200, 206)
         assert caplog.text == ""  # nothing is missing
@@ -120,13 +121,13 @@ class TestVocabulary:
         ("size", "layout", "message"),
         [
             (20, "compact", r"vocab_size is 20, but 5 reserved tokens and \d+ characters.*coverage"),
-            (900, "google", r"vocab_size is 900, but 999 reserved tokens.*layout='compact'"),
+            (900, "google", r"vocab_size is 900, but 999 reserved tokens.*vocab_layout='compact'"),
             (1000, "google", r"vocab_size is 1000, but 999 reserved tokens and \d+ characters"),
         ],
     )
     def test_alphabet_larger_than_the_vocabulary(self, size, layout, message):
         with pytest.raises(ValueError, match=message):
-            train(corpus(), size, layout=layout)
+            train(corpus(), size, vocab_layout=layout)
 
     def test_character_coverage(self):
         text = ["a" * 60 + " " + "b" * 30 + " c c c c c d d d e e"]
@@ -159,7 +160,7 @@ class TestVocabulary:
         assert stripped.tokenize("CAFÉ") == ["cafe"]
 
     def test_cased(self):
-        tokenizer = train(corpus(), lower_case=False)
+        tokenizer = train(corpus(), do_lower_case=False)
         assert "The" in pieces(tokenizer)
         assert tokenizer.do_lower_case is False
 
@@ -233,10 +234,10 @@ class TestInput:
             train_files(iter([None]))
 
     def test_settings_out_of_range(self):
-        with pytest.raises(ValueError, match=r"held_out_fraction is 0\.6"):
-            VocabularySettings(held_out_fraction=0.6)
+        with pytest.raises(ValueError, match=r"validation_split is 0\.6"):
+            VocabularySettings(validation_split=0.6)
         with pytest.raises(ValueError, match=r"vocab_size is 5, but 5 reserved tokens come first; raise it\.$"):
-            VocabularySettings(vocab_size=5, layout="compact")
+            VocabularySettings(vocab_size=5, vocab_layout="compact")
 
     def test_unknown_settings(self):
         with pytest.raises(TypeError, match="vocabsize"):
@@ -245,7 +246,7 @@ class TestInput:
             MyBertTokenizer(reserved_tokens("compact")).train_new_from_iterator(["a"], 300, min_freq=1)
 
     def test_lone_surrogates(self):
-        assert len(train(["a\ud800b \udfff"] * 3, 100, held_out_fraction=0.1)) > 5
+        assert len(train(["a\ud800b \udfff"] * 3, 100, validation_split=0.1)) > 5
 
 
 class TestNewFromOld:
@@ -254,7 +255,9 @@ class TestNewFromOld:
     def test_same_settings_same_vocabulary(self):
         old = MyBertTokenizer([*reserved_tokens("google"), "a"], do_lower_case=False, model_max_length=77)
         new = old.train_new_from_iterator(iter(corpus()), 1400, length=400, min_frequency=3)
-        expected = train(corpus(), 1400, lower_case=False, strip_accents=False, layout="google", min_frequency=3)
+        expected = train(
+            corpus(), 1400, do_lower_case=False, strip_accents=False, vocab_layout="google", min_frequency=3
+        )
         assert new.get_vocab() == expected.get_vocab()
         assert (new.do_lower_case, new.model_max_length) == (False, 77)
         assert new.tokenize("café") != new.tokenize("Café")
@@ -295,7 +298,7 @@ class TestReport:
 
     def test_held_out_text(self):
         lines = [f"line{i} of the text" for i in range(2000)] + ["☃ ☂"] * 1000
-        tokenizer = train(lines, 200, held_out_fraction=0.2)
+        tokenizer = train(lines, 200, validation_split=0.2)
         report = tokenizer.training_report
         assert report.measured_on == "held-out text"
         assert 0.1 * 8000 < report.measured_words < 0.3 * 8000 + 2000
@@ -306,7 +309,7 @@ class TestReport:
     def test_something_is_left_to_learn_from(self):
         """Equal lines stay together, so holding out could take all of them."""
         for number in range(30):
-            report = train([f"number {number}"] * 5, 100, held_out_fraction=0.5).training_report
+            report = train([f"number {number}"] * 5, 100, validation_split=0.5).training_report
             assert (report.words, report.measured_words) == (10, 10)
 
     def test_unknown_words_are_counted(self):
@@ -319,7 +322,7 @@ class TestReport:
 @pytest.mark.parametrize("algorithm", ["bpe", "wordpiece"])
 def test_korean_corpus(data_dir: Path, algorithm):
     tokenizer = train_files(
-        data_dir / "corpus_ko" / "heldout_ko.txt.gz", 8000, algorithm=algorithm, held_out_fraction=0.02
+        data_dir / "corpus_ko" / "heldout_ko.txt.gz", 8000, algorithm=algorithm, validation_split=0.02
     )
     assert len(tokenizer) == 8000
     assert tokenizer.training_report.unk_rate < 0.02

@@ -33,10 +33,10 @@ def test_folder_and_report(text_file, tmp_path, caplog):
     caplog.set_level(logging.INFO, "mybert")
     out = tmp_path / "out"
     arguments = parse(
-        *("--text", text_file, "--output_dir", out, "--vocab_size", 80, "--layout", "compact"),
-        *("--report", tmp_path / "reports" / "report.json", "--no_lower_case", "--held_out_fraction", 0),
+        *("--text", text_file, "--output_dir", out, "--vocab_size", 80, "--vocab_layout", "compact"),
+        *("--report", tmp_path / "reports" / "report.json", "--no_do_lower_case", "--validation_split", 0),
     )
-    assert arguments.lower_case is False
+    assert arguments.do_lower_case is False
     train_vocabulary(arguments)
     assert sorted(path.name for path in out.iterdir()) == ["tokenizer.json", "tokenizer_config.json", "vocab.txt"]
     tokenizer = MyBertTokenizer.from_pretrained(out)
@@ -52,11 +52,11 @@ def test_folder_and_report(text_file, tmp_path, caplog):
 def test_full_folder_is_refused(text_file, tmp_path, capsys):
     out = tmp_path / "out"
     out.mkdir()
-    call = ["--text", text_file, "--output_dir", out, "--vocab_size", 60, "--layout", "compact", "--quiet"]
+    call = ["--text", text_file, "--output_dir", out, "--vocab_size", 60, "--vocab_layout", "compact", "--quiet"]
     train_vocabulary(parse(*call))
     with pytest.raises(ValueError, match=r"exists and holds other things .* or pass --overwrite"):
         train_vocabulary(parse(*call))
-    train_vocabulary(parse(*call, "--overwrite", "--no_lower_case"))
+    train_vocabulary(parse(*call, "--overwrite", "--no_do_lower_case"))
     assert not MyBertTokenizer.from_pretrained(out).do_lower_case
     assert capsys.readouterr().out == ""
     (out / "thesis.tex").write_text("precious")
@@ -70,7 +70,7 @@ def test_full_folder_is_refused(text_file, tmp_path, capsys):
 def test_standard_input_and_a_single_file(text_file, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     for text in (["-"], str(text_file), text_file):
-        arguments = VocabArguments(text, str(tmp_path / "out"), vocab_size=60, layout="compact", overwrite=True)
+        arguments = VocabArguments(text, str(tmp_path / "out"), vocab_size=60, vocab_layout="compact", overwrite=True)
         assert train_vocabulary(arguments).tokenize("mat") != ["[UNK]"]
 
 
@@ -82,7 +82,7 @@ def test_missing_and_bad_files(tmp_path):
     with pytest.raises(ValueError, match=r"latin\.txt is not utf-8 text: bad byte at offset 3"):
         train_vocabulary(parse("--text", tmp_path / "latin.txt", "--output_dir", out))
     assert not out.exists()
-    call = ["--text", tmp_path / "latin.txt", "--output_dir", out, "--vocab_size", 30, "--layout", "compact"]
+    call = ["--text", tmp_path / "latin.txt", "--output_dir", out, "--vocab_size", 30, "--vocab_layout", "compact"]
     train_vocabulary(parse(*call, "--encoding", "latin-1", "--quiet"))
     assert (out / "vocab.txt").exists()
 
@@ -91,7 +91,7 @@ def test_a_table_is_read_by_its_column(tmp_path):
     lines = TEXT.strip().split("\n")
     (tmp_path / "a.txt").write_text("\n".join(lines))
     (tmp_path / "a.csv").write_text("\n".join(["id,body", *(f"7,{line}" for line in lines)]))
-    flags = ["--text_column", "body", "--vocab_size", 80, "--layout", "compact", "--quiet", "--output_dir"]
+    flags = ["--text_column", "body", "--vocab_size", 80, "--vocab_layout", "compact", "--quiet", "--output_dir"]
     plain, table = (
         train_vocabulary(parse("--text", tmp_path / f"a.{end}", *flags, tmp_path / end)) for end in ("txt", "csv")
     )
@@ -107,20 +107,30 @@ def test_a_failure_leaves_the_tokenizer_that_was_there(text_file, tmp_path, monk
         raise Exception("No space left on device (os error 28)")  # as tokenizers does
 
     out = tmp_path / "out"
-    call = ["--text", text_file, "--vocab_size", 60, "--layout", "compact", "--quiet", "--overwrite", "--output_dir"]
+    call = [
+        "--text",
+        text_file,
+        "--vocab_size",
+        60,
+        "--vocab_layout",
+        "compact",
+        "--quiet",
+        "--overwrite",
+        "--output_dir",
+    ]
     train_vocabulary(parse(*call, out))
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     monkeypatch.setattr(MyBertTokenizer, "save_pretrained", full)
     for folder in (out, tmp_path / "new"):
         with pytest.raises(OSError, match=rf"^{folder} could not be written \(the disk is full"):
-            train_vocabulary(parse(*call, folder, "--no_lower_case"))
+            train_vocabulary(parse(*call, folder, "--no_do_lower_case"))
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text.txt"]
 
 
 def test_the_report_may_lie_beside_the_tokenizer(text_file, tmp_path):
     out = tmp_path / "out"
-    call = ["--text", text_file, "--output_dir", out, "--vocab_size", 60, "--layout", "compact", "--quiet"]
+    call = ["--text", text_file, "--output_dir", out, "--vocab_size", 60, "--vocab_layout", "compact", "--quiet"]
     for flags in ([], ["--overwrite"]):
         train_vocabulary(parse(*call, "--report", out / "report.json", *flags))
         assert len(list(out.iterdir())) == 4
@@ -131,7 +141,7 @@ def test_the_report_may_lie_beside_the_tokenizer(text_file, tmp_path):
 def test_a_report_takes_the_place_of_nothing_else(text_file, tmp_path):
     out, notes, text = tmp_path / "out", tmp_path / "notes.json", text_file.read_text()
     notes.write_text("mine")
-    call = ["--text", text_file.parent / "*.txt", "--output_dir", out, "--vocab_size", 60, "--layout", "compact"]
+    call = ["--text", text_file.parent / "*.txt", "--output_dir", out, "--vocab_size", 60, "--vocab_layout", "compact"]
     with pytest.raises(ValueError, match=r"notes\.json exists; name another place or pass --overwrite"):
         train_vocabulary(parse(*call, "--quiet", "--report", notes))
     with pytest.raises(ValueError, match=r"text\.txt would be both read and written"):

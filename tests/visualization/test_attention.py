@@ -61,7 +61,7 @@ def test_figure_title_is_never_cut(name, choice):
 @pytest.mark.parametrize("is_ours", [True, False])
 @pytest.mark.parametrize("pair", [None, "it was happy."])
 def test_weights_are_those_of_the_model(name, is_ours, pair, heads, tokenizer):
-    ours, theirs = heads(name).twins()
+    ours, theirs = heads(name).matched_models()
     model = ours if is_ours else theirs
     attention = attention_map(model, tokenizer, "the cat sat on a mat.", pair)
     inputs = tokenizer("the cat sat on a mat.", pair, return_tensors="pt")
@@ -282,7 +282,7 @@ def test_command_writes_the_page_and_leaves_what_is_there(page_of, tmp_path, mod
     assert main(arguments) == 2
     assert f"{path} exists; name another place or pass --overwrite." in capsys.readouterr().err
     assert path.read_text() == "mine"
-    assert not main([*arguments, "--layer", "2", "--head", "1", "--overwrite"])
+    assert not main([*arguments, "--attention_layer", "2", "--attention_head", "1", "--overwrite"])
     data = data_of(page_of(path.read_text(encoding="utf-8")))
     assert data["tokens"] == ["[CLS]", "the", "cat", "sat", "[SEP]", "it", "was", "happy", "[SEP]"]
     assert data["segments"] == [0] * 5 + [1] * 4
@@ -303,10 +303,10 @@ def test_command_writes_each_view(tmp_path, model_dir):
     ("change", "error", "message"),
     [
         ({"output": "page.txt"}, ValueError, "must end in .html"),
-        ({"layer": 9}, ValueError, "layer is 9"),
-        ({"view": "input", "layer": 1}, ValueError, "no layer and no head to choose"),
-        ({"text": ["the " * 30]}, ValueError, "32 tokens"),
-        ({"text": ["a", "b", "c"]}, ValueError, "There are 3 texts; expected one, or the two of a pair"),
+        ({"attention_layer": 9}, ValueError, "layer is 9"),
+        ({"view": "input", "attention_layer": 1}, ValueError, "no layer and no head to choose"),
+        ({"sentences": ["the " * 30]}, ValueError, "32 tokens"),
+        ({"sentences": ["a", "b", "c"]}, ValueError, "There are 3 texts; expected one, or the two of a pair"),
         ({"output": "a\nb.html"}, ValueError, "has a line break"),
         (
             {"model": "absent-folder"},
@@ -317,7 +317,7 @@ def test_command_writes_each_view(tmp_path, model_dir):
 )
 def test_command_names_the_mistake(change, error, message, tmp_path, model_dir, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    arguments = AttentionArguments(**{"model": str(model_dir), "text": ["the cat"], **change})
+    arguments = AttentionArguments(**{"model": str(model_dir), "sentences": ["the cat"], **change})
     with pytest.raises(error, match=message):
         draw_attention(arguments)
     assert not list(tmp_path.iterdir())
