@@ -170,7 +170,7 @@ def _scored(arguments: ScoreArguments) -> tuple[list[DataRow], list[dict[str, An
     rows = list(chain.from_iterable(rows_of(source, task, new=True) for source in arguments.data))
     if not rows:
         raise ValueError("The data holds no rows.")
-    task = _with_columns(task, arguments, rows[0])
+    task = _with_columns(task, arguments, rows)
     texts = [[row.text(name) for row in rows] for name in task.text_columns]
     labels = _labels(task.label_column, rows, is_wanted=arguments.label_column is not None)
     state, checkpoint = PartialState(cpu=arguments.use_cpu), arguments.checkpoint
@@ -206,15 +206,15 @@ def _scored(arguments: ScoreArguments) -> tuple[list[DataRow], list[dict[str, An
     return rows, answers, metrics
 
 
-def _with_columns(task: Task, arguments: ScoreArguments, first: DataRow) -> Task:
+def _with_columns(task: Task, arguments: ScoreArguments, rows: Sequence[DataRow]) -> Task:
     """The task with the columns of the sentences: those given, of minimal pairs, or of single texts."""
     names = ("text_column", "text_pair_column", "label_column")
     given: dict[str, Any] = {name: value for name in names if (value := getattr(arguments, name))}
-    pair = minimal_pair_columns(first.values)
+    pair = minimal_pair_columns({name for row in rows for name in row.values})
     if pair and "text_column" not in given:
         given |= dict(zip(names, pair, strict=False))
-    task = task_for_columns(replace(task, is_recorded=True, **given), first, list(given))
-    check_columns([first], task.columns(labelled=False))
+    task = task_for_columns(replace(task, is_recorded=True, **given), rows[0], list(given))
+    check_columns(rows, task.columns(labelled=False))
     return task
 
 

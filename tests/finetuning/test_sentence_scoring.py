@@ -89,14 +89,16 @@ def test_score_of_wrong_input_is_one_sentence_and_writes_nothing(tmp_path, model
     (tmp_path / "labels.csv").write_text("sentence,label\nthe cat,1\nthe dog,2\n")
     (tmp_path / "empty.csv").write_text("good,bad\nthe cat,\n")
     (tmp_path / "texts.txt").write_text("the cat\n")
+    (tmp_path / "mixed.txt").write_text("the cat\na cat ||| a dog\n")
     output = tmp_path / "out.csv"
     for words, message in (
         ((model, "labels.csv", "--label_column", "label"), "labels.csv, row 2: '2' as label; expected 0 and 1"),
         ((model, "labels.csv", "--text_column", "text"), "no column 'text'; its columns are 'sentence', 'label'"),
         ((model, "empty.csv"), "empty.csv, row 1: an empty bad; expected a text."),
+        ((model, "mixed.txt"), "mixed.txt has no column 'text_pair' in row 1"),
         ((model, "texts.txt", "--text_pair_column", "bad"), "text_pair_column is 'bad' without text_column"),
-        ((model, "texts.txt", "--max_length", "600"), "--max_length 600; expected 3 to 512, what the model reads"),
-        ((model, "texts.txt", "--task", "mrpc"), "--task mrpc; expected one of classification, cola, sst2."),
+        ((model, "texts.txt", "--max_length", "600"), "max_length is 600; expected 3 to 512, what the model reads"),
+        ((model, "texts.txt", "--task", "mrpc"), "task is 'mrpc'; expected one of classification, cola, sst2."),
         ((model, "texts.txt", "--method", "l2r"), "invalid choice: 'l2r'"),
         ((encoder, "texts.txt"), "no head for this task"),
         ((model, "none.txt"), "none.txt: No such file"),

@@ -39,7 +39,7 @@ def looped(model, tokenizer, text, method, room=1000):
 @pytest.mark.parametrize("method", ["original", "within_word_l2r"])
 @pytest.mark.parametrize("batch_size", [None, 1, 5])
 def test_pseudo_log_likelihoods_are_those_of_a_loop_over_transformers(heads, tokenizer, method, batch_size):
-    ours, theirs = heads("ForMaskedLM").twins(vocab_size=len(PIECES), dropout=0.1, max_position_embeddings=40)
+    ours, theirs = heads("ForMaskedLM").matched_models(vocab_size=len(PIECES), dropout=0.1, max_position_embeddings=40)
     expected = [looped(theirs, tokenizer, text, method) for text in TEXTS]
     for model in (ours.train(), theirs):
         found = pseudo_log_likelihoods(model, tokenizer, TEXTS, method, batch_size=batch_size)
@@ -50,7 +50,7 @@ def test_pseudo_log_likelihoods_are_those_of_a_loop_over_transformers(heads, tok
 
 
 def test_pseudo_log_likelihoods_of_a_long_text_use_a_window_for_each_token(heads, tokenizer):
-    ours, theirs = heads("ForMaskedLM").twins(vocab_size=len(PIECES), max_position_embeddings=9)
+    ours, theirs = heads("ForMaskedLM").matched_models(vocab_size=len(PIECES), max_position_embeddings=9)
     text = "the unwanted cats sat on the mat . the dog sat unwanted on unwanted cats ."
     for max_length, room in ((None, 7), (6, 4)):
         (found,) = pseudo_log_likelihoods(ours, tokenizer, [text], max_length=max_length)
