@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ._exports import is_command, lazy_names, register
 
 if TYPE_CHECKING:
-    from .finetuning import distill, evaluate, finetune, predict, score
+    from .finetuning import compare, distill, evaluate, finetune, predict, score
     from .modeling_mybert import (
         MyBertConfig,
         MyBertForMaskedLM,
@@ -55,6 +55,7 @@ __all__ = [
     "MyBertPreTrainedModel",
     "MyBertTokenizer",
     "__version__",
+    "compare",
     "distill",
     "evaluate",
     "finetune",

@@ -78,7 +78,7 @@ class BenchArguments:
 
     group = Group.MEASUREMENT
     workloads: list[str] | None = option(
-        None, f"Which: {', '.join(WORKLOADS)}; by default all, but {', '.join(ON_SENTENCES)} only with --sst2."
+        None, f"Which: {', '.join(WORKLOADS)} (default: all; {', '.join(ON_SENTENCES)} only with --sst2)."
     )
     model_size: str = option("base", f"Size of the encoder: {', '.join(MODEL_SIZES)}.", group=Group.MODEL)
     training_sizes: list[str] = option(list(TRAINING), "Sizes for the training workloads.")

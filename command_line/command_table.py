@@ -124,6 +124,13 @@ COMMANDS = {
         config_of="finetune",
         closing=Closing("{output}", "{result:4}"),
     ),
+    "compare": Command(
+        "compare two models on the same data: metrics with intervals, where they differ, speed, size",
+        ".finetuning",
+        "compare_files",
+        "tuned tuned-tiny --data dev.tsv --output differing.tsv",
+        closing=Closing("{output}"),
+    ),
     "predict": Command(
         "give labels, scores or answers for new texts",
         ".finetuning",
@@ -236,7 +243,7 @@ COMMANDS = {
         closing=Closing("{result}"),
     ),
     "curves": Command(
-        "draw the training curves of a run's folder",
+        "draw the training curves of a run's folder, or of several runs over each other",
         ".visualization.commands",
         "draw_run",
         "pretrained",

@@ -6,6 +6,7 @@ This module imports transformers, whose parser turns fields into flags; listing 
 import copy
 import json
 import shutil
+import textwrap
 from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, ArgumentTypeError, HelpFormatter
 from collections.abc import Sequence
 from dataclasses import Field, fields
@@ -25,7 +26,9 @@ from .command_table import COMMANDS
 from .console import did_you_mean, set_up_output, shell_lines
 
 _RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"
-_WIDEST = 100  # maximum width of the help in columns
+_MAX_WIDTH = 100  # of the help, in columns
+_MAX_LINES = 120  # of the help without --help_all
+_MAX_CHOICES = 8  # that are listed without --help_all
 _KINDS: dict[Any, str] = {int: "INT", float: "NUMBER"}
 # placeholders that do not follow from the flag's name
 _VALUES = {"metric_for_best_model": "METRIC", "report_to": "NAME"}
@@ -35,7 +38,7 @@ class GroupedFormatter(HelpFormatter):
     """Help formatter with short placeholders for values, and with informative defaults only."""
 
     def __init__(self, prog: str) -> None:
-        width = min(shutil.get_terminal_size().columns, _WIDEST)
+        width = min(shutil.get_terminal_size().columns, _MAX_WIDTH)
         super().__init__(prog, max_help_position=26, width=width)
 
     def _format_action_invocation(self, action: Action) -> str:
@@ -46,17 +49,33 @@ class GroupedFormatter(HelpFormatter):
     def _get_help_string(self, action: Action) -> str:
         text = action.help or ""
         words = [str(choice) for choice in action.choices or () if not isinstance(choice, bool)]
-        if not all(word in text for word in words):
+        if not all(word in text for word in words) and _value_name(action) != "|".join(words):
             text = f"{text} One of {', '.join(words)}."
         if action.required:
-            return f"{text} (required)"
+            return f"{text.removesuffix('.')} (required)."
         default = action.default
-        if default in (None, False, "", "{}", SUPPRESS) or default == [] or action.nargs == 0 or "default" in text:
+        if default in (None, False, "", "{}", SUPPRESS) or default == [] or action.nargs == 0 or "(default:" in text:
             return text
         if isinstance(default, list):
             default = " ".join(map(str, default))
         value = "on" if default is True else getattr(default, "value", default)
-        return f"{text} (default: {value})".replace("%)", "%%)")
+        return f"{text.removesuffix('.')} (default: {value}).".replace("%)", "%%)")
+
+
+def _section(group: Group, actions: list[Action]) -> str:
+    formatter = GroupedFormatter("")
+    formatter.start_section(group.value)
+    formatter.add_arguments(actions)
+    formatter.end_section()
+    return formatter.format_help()
+
+
+def _names(group: Group, actions: list[Action]) -> str:
+    """The names of a group's flags under its title."""
+    names = " ".join(dict.fromkeys(f"--{action.dest}" for action in actions))
+    width = min(shutil.get_terminal_size().columns, _MAX_WIDTH)
+    lines = textwrap.wrap(names, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join([f"{group.value} (see --help_all):", *lines, ""])
 
 
 def _value_name(action: Action) -> str:
@@ -87,8 +106,10 @@ class CommandParser(HfArgumentParser):
         leading = [each for each in fields(self.arguments_class) if each.init and getattr(each, "positional", None)]
         takes_list = {flag.dest: flag.nargs == "+" for flag in self.flags}
         self.positional = {each.name: takes_list[each.name] for each in sorted(leading, key=attrgetter("positional"))}
-        values = " ".join(f"{each} ..." if several else each for each, several in self.positional.items())
-        self.usage = f"mybert {name} {f'[{values.upper()}] ' if values else ''}[flags]"
+        values = [
+            f"[{each.upper()} ...]" if several else f"[{each.upper()}]" for each, several in self.positional.items()
+        ]
+        self.usage = " ".join(["mybert", name, *values, "[flags]"])
         self.add_argument(
             "--config",
             metavar="FILE",
@@ -103,19 +124,14 @@ class CommandParser(HfArgumentParser):
                 default=False,
                 help="Show warnings only, and no progress bars.",
             )
-        where = "show where an error was found."
+        where = "show the traceback of an error."
         if issubclass(self.arguments_class, TrainingArguments):
             debug = next(action for action in self.flags if action.dest == "debug")
-            debug.help, debug.metavar = f"Alone, {where} With a value: {debug.help}", "[OPTION]"
-            self.add_argument(
-                "--help_all",
-                "--help-all",
-                action="help",
-                help="Show this with all flags of transformers' TrainingArguments.",
-            )
+            debug.help, debug.metavar = f"Without a value: {where} With a value: {debug.help}", "[OPTION]"
         else:
             self.add_argument("--debug", action="store_true", help=where.capitalize())
-        self.add_argument("-h", "--help", action="help", help="Show this.")
+        self.add_argument("--help_all", "--help-all", action="help", help="Explain every flag, inherited ones too.")
+        self.add_argument("-h", "--help", action="help", help=f"Explain flags in at most {_MAX_LINES} lines.")
 
     def add_argument(self, *names: Any, **settings: Any) -> Action:
         """Add a flag: a command's own, or one that `HfArgumentParser` makes of a field."""
@@ -154,14 +170,47 @@ class CommandParser(HfArgumentParser):
             raise ArgumentError(action, f"invalid choice: {value!r} (choose from {', '.join(choices)}).{guess}")
 
     def full_help(self, every_flag: bool = False) -> str:
-        """Return usage, example and flags by group; `every_flag`: also those of `TrainingArguments` in no group."""
-        places = {each.name: place for place, each in enumerate(fields(self.arguments_class))}
+        """Return usage, example and flags by group; `every_flag`: also those of `TrainingArguments` in no group.
+
+        Without `every_flag` the last groups have only the flags' names where there would be too many lines.
+        """
+        formatter = GroupedFormatter(self.prog)
+        formatter.add_usage(self.usage, (), ())
+        formatter.add_text(self.description)
+        head = [formatter.format_help()]
+        if self.command.example:
+            head.append(f"Example:\n{shell_lines(f'{self.prog} {self.command.example}')}\n")
+        groups = {group: actions for group, actions in self._groups(every_flag).items() if actions}
+        explained = {group: _section(group, actions) for group, actions in groups.items()}
+        sections = explained
+        if not every_flag:
+            sections = {group: _names(group, actions) for group, actions in groups.items()}
+            lines = _MAX_LINES - sum(text.count("\n") + 1 for text in [*head, *sections.values()])
+            for group in sorted(groups, key=lambda group: group is not Group.COMMON):
+                lines -= explained[group].count("\n") - sections[group].count("\n")
+                if lines < 0:
+                    break
+                sections[group] = explained[group]
+        return "\n".join([*head, *sections.values()])
+
+    def _groups(self, every_flag: bool) -> dict[Group, list[Action]]:
+        """The flags of each group in their order, without those that a required one rules out."""
+        known = self.arguments_class.__dataclass_fields__
+        places = {name: place for place, name in enumerate(known)}
+        is_required = {
+            flag.dest: flag.required or bool(getattr(known.get(flag.dest), "required", None)) for flag in self.flags
+        }
+        ruled_out = contradicting(self.arguments_class, {name: True for name, needed in is_required.items() if needed})
         groups: dict[Group, list[tuple[Any, Action]]] = {group: [] for group in Group}
         for action in map(copy.copy, self.flags):
-            each = self.arguments_class.__dataclass_fields__.get(action.dest)
+            each = known.get(action.dest)
+            if action.dest in ruled_out:
+                continue
             if each and not every_flag and is_as_transformers_has_it(each):
                 action.help = _first_sentence(action.help or "")
-            action.required = action.required or bool(getattr(each, "required", None))
+            if not every_flag and len(list(action.choices or ())) > _MAX_CHOICES:
+                action.choices = None
+            action.required = is_required[action.dest]
             group = Group.COMMON if each is None or action.dest == "debug" else getattr(each, "group", Group.FURTHER)
             place = (
                 action.dest not in self.positional,
@@ -171,19 +220,7 @@ class CommandParser(HfArgumentParser):
             groups[group].append((place, action))
         if not every_flag:
             groups[Group.FURTHER] = []
-        formatter = GroupedFormatter(self.prog)
-        formatter.add_usage(self.usage, (), ())
-        formatter.add_text(self.description)
-        sections = [formatter.format_help()]
-        if self.command.example:
-            sections.append(f"Example:\n{shell_lines(f'{self.prog} {self.command.example}')}\n")
-        for group, actions in groups.items():
-            formatter = GroupedFormatter(self.prog)
-            formatter.start_section(group.value)
-            formatter.add_arguments([action for _, action in sorted(actions, key=itemgetter(0))])
-            formatter.end_section()
-            sections.append(formatter.format_help())
-        return "\n".join(section for section in sections if section)
+        return {group: [action for _, action in sorted(flags, key=itemgetter(0))] for group, flags in groups.items()}
 
     def format_help(self) -> str:
         return self.full_help()

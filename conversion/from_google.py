@@ -98,7 +98,7 @@ def convert_google_checkpoint(
         )
         write_conversion_report(folder, result)
     if result.initialised:
-        logger.warning(f"{output_dir}: newly initialised, train before use: {', '.join(result.initialised)}.")
+        logger.warning(f"{output_dir}: newly initialized, train before use: {', '.join(result.initialised)}.")
     return result
 
 

@@ -20,7 +20,7 @@ _MODEL_TYPES = ("mybert", "bert")
 _OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
 # References to our code, and fields that only MyBERT has.
-_OUR_FIELDS = ("auto_map", "custom_pipelines", "sparse_prediction", "unpad_inputs")
+_OUR_FIELDS = ("auto_map", "classifier_pooling", "custom_pipelines", "sparse_prediction", "unpad_inputs")
 # Files that conversions add to a model folder.
 _OWN_FILES = ("conversion.json", "optimizer.safetensors", "spiece.model", "model.onnx*", "model_int8.onnx*")
 
@@ -61,7 +61,8 @@ class ModelFolder:
     def rows(self) -> list[WeightRow]:
         rows = model_rows(self.head, self.config.get("num_hidden_layers", 12))
         # an encoder may have been saved without its pooler, as for sentence embeddings
-        if self.head == "encoder" and not any(row.parameter in self for row in GROUPS["pooler"]):
+        is_saved = any(row.parameter in self for row in GROUPS["pooler"])
+        if self._pools_by_mean or (self.head == "encoder" and not is_saved):
             rows = [row for row in rows if row not in GROUPS["pooler"]]
         return rows
 
@@ -106,8 +107,18 @@ class ModelFolder:
         except ValueError as error:
             raise ValueError(f"{self.path / 'config.json'}: {error}") from error
 
-    def require_usual_heads(self) -> None:
-        """Reject a model whose head size is not `hidden_size / num_attention_heads`, which other tools assume."""
+    @property
+    def _pools_by_mean(self) -> bool:
+        """Whether it is a classifier on the mean of the hidden states, which has no pooler."""
+        return self.head == "sequence-classification" and self.config.get("classifier_pooling") == "mean"
+
+    def require_plain_bert(self) -> None:
+        """Reject a model that only MyBERT computes: a classifier on the mean, or a head size of its own."""
+        if self._pools_by_mean:
+            raise self._wrong(
+                "classifier_pooling is 'mean', which other BERTs do not have: they classify the first token; expected "
+                "a model fine-tuned with --pooling cls (ONNX export keeps the mean)"
+            )
         if (own := self.config.get("head_dim")) is not None:
             heads, width = self.config.get("num_attention_heads"), self.config.get("hidden_size")
             raise self._wrong(

@@ -35,9 +35,9 @@ class ImportOptions(ConversionOptions):
     head: str | None = option(
         None,
         "Kind of model: pretraining, masked-lm, next-sentence, sequence-classification (or classifier), "
-        "token-classification, multiple-choice, question-answering (or squad) or encoder. By default the source "
-        "tells; token classification and multiple choice look like a classifier and have to be named. A head that "
-        "Google's checkpoint does not have is newly initialised, and the report says so.",
+        "token-classification, multiple-choice, question-answering (or squad) or encoder. Token "
+        "classification and multiple choice look like a classifier in the source and must be named. A head that "
+        "Google's checkpoint does not have is newly initialized, as the report says (default: the source's head).",
     )
 
 
@@ -63,21 +63,21 @@ class ConvertGoogleArguments(ImportOptions):
     output_dir: str = option(help="Model folder to write.", group=Group.INPUT, comes_last=True, positional=2)
     config_file: str | None = option(
         None,
-        "bert_config.json, if it is not beside the checkpoint or in the folder above. A TF2 checkpoint can do "
-        "without: its shapes tell everything but dropout.",
+        "bert_config.json, if it is not next to the checkpoint or in the folder above. Not needed for TF2 "
+        "checkpoints: everything but dropout follows from their shapes.",
     )
     vocab_file: str | None = option(
         None,
-        "vocab.txt, if it is not beside the checkpoint or in the folder above. Without one the folder gets no "
+        "vocab.txt, if it is not next to the checkpoint or in the folder above. Without one the folder gets no "
         "tokenizer.",
     )
     do_lower_case: bool | None = option(
-        None, "Whether the tokenizer lower-cases; by default the checkpoint, the vocabulary or the name tell."
+        None, "Whether the tokenizer lower-cases (default: derived from checkpoint, vocabulary or name)."
     )
     strip_accents: bool | None = option(
         None,
-        "Whether the tokenizer strips accents and takes Hangul apart; by default if it lower-cases and the "
-        "vocabulary has not kept them.",
+        "Whether the tokenizer strips accents and decomposes Hangul (default: if it lower-cases and the "
+        "vocabulary has no accents).",
         group=Group.VOCABULARY,
     )
     task: str | None = option(
@@ -89,7 +89,7 @@ class ConvertGoogleArguments(ImportOptions):
     labels: list[str] | None = option(None, "Names of the classifier's labels, in the order of its rows.")
     optimizer_state: bool = option(False, "Take over Adam's moments and the step as well, as optimizer.safetensors.")
     ignore: list[str] = option([], "Regular expressions for unknown variables that may be left out.")
-    seed: int = option(0, "Seed of newly initialised parameters.", group=Group.TRAINING)
+    seed: int = option(0, "Seed of newly initialized parameters.", group=Group.TRAINING)
 
 
 @dataclass(kw_only=True)
@@ -130,4 +130,4 @@ class ConvertOnnxArguments(OutputOptions):
         "int8: write model_int8.onnx as well, with int8 weights in all matrix products with weights, one scale for "
         "each output; activations are quantized as they come. Embeddings stay float32.",
     )
-    opset: int | None = option(None, "Version of ONNX's operators; by default what PyTorch prefers.")
+    opset: int | None = option(None, "Version of ONNX's operators (default: what PyTorch prefers).")

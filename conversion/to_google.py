@@ -53,7 +53,7 @@ def export_google_checkpoint(
     is_folder = os.fspath(prefix).endswith(("/", os.sep)) or Path(prefix).is_dir()
     prefix = Path(prefix, "bert_model.ckpt") if is_folder else Path(prefix)
     folder = ModelFolder(model_dir)
-    folder.require_usual_heads()
+    folder.require_plain_bert()
     config = folder.configuration()
     fields, decisions = _google_configuration(folder, config, settings.allow_other_activation)
     folder.parameters()  # raises an error, before anything is written, if one is missing

@@ -46,7 +46,7 @@ def to_transformers_bert(
         OSError: If it cannot be written.
     """
     folder = ModelFolder(model_dir)
-    folder.require_usual_heads()
+    folder.require_plain_bert()
     settings = ConvertToBertArguments(model=os.fspath(model_dir), output_dir=os.fspath(output_dir), **options)
     return _convert(folder, "bert", settings)
 

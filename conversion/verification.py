@@ -84,7 +84,7 @@ class ConversionReport:
         head: Kind of model, a key of `key_map.HEADS`.
         decisions: The decisions made and their reasons, one sentence each.
         parameters: Number of converted parameters.
-        initialised: Parameters that the source lacks; they are newly initialised and must be trained.
+        initialised: Parameters that the source lacks; they are newly initialized and must be trained.
         ignored: Variables of the source that were not used, by kind.
         optimizer_step: Number of updates of the optimizer state, if it was converted.
         verification: The verification, if requested.

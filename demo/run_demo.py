@@ -49,7 +49,7 @@ class DemoArguments:
     )
     text: list[str] = option(
         [],
-        "Your own text instead of the installed documentation: files or folders, one sentence or paragraph per "
+        "Your text instead of Python's documentation: files or folders, one sentence or paragraph per "
         "line, a blank line between documents. The classifier learns which file a passage is from; of a single "
         "file, which of its longest documents.",
         group=Group.INPUT,
@@ -268,6 +268,7 @@ def _pretraining(
         eval_strategy="steps",
         eval_steps=max(1, steps // 4),
         save_strategy="no",
+        card_examples=True,
         seed=arguments.seed,
         disable_tqdm=arguments.disable_tqdm,
     )
@@ -285,6 +286,7 @@ def _finetuning(arguments: DemoArguments, output_dir: Path, name: str, from_scra
         learning_rate=1e-3,  # with few steps the gain from pretraining shows; later both models solve a task this easy
         logging_steps=10,
         save_strategy="no",
+        card_examples=True,
         seed=arguments.seed,
         disable_tqdm=arguments.disable_tqdm,
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 WEIGHTS_FILE = "model.safetensors"
 TASK_RECORD = "finetuned_for"  # the field of a configuration that records the task of `finetune`
 # Configuration fields about the fine-tuned head; they are dropped for a model with another head.
-FIELDS_OF_A_HEAD = ("id2label", "label2id", "num_labels", "problem_type", TASK_RECORD)
+FIELDS_OF_A_HEAD = ("id2label", "label2id", "num_labels", "problem_type", "classifier_pooling", TASK_RECORD)
 PRETRAINING_HEAD = "PreTraining"
 _HEAD = re.compile("For([A-Z].*)")  # not the "Former" of RoFormer
 _INDEX = f"{WEIGHTS_FILE}.index.json"
@@ -206,6 +206,20 @@ class Checkpoint:
         from huggingface_hub import snapshot_download
 
         return Path(snapshot_download(self.name, allow_patterns=list(patterns)))
+
+
+def distinct_names(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
+    """The last part of each path, with as many before it as tell the paths apart; the same path twice is numbered."""
+    parts = [Path(path).resolve().parts for path in paths]
+    names: list[str] = []
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(path[-length:]) for path in parts]
+        if len(set(names)) == len(set(parts)):
+            break
+    return [
+        f"{name} ({names[: place + 1].count(name)})" if names.count(name) > 1 else name
+        for place, name in enumerate(names)
+    ]
 
 
 def head_name(class_name: str) -> str:

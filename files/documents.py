@@ -187,7 +187,7 @@ class SourceSettings(Settings):
     group = Group.READING
     decides = True
     encoding: str = option("utf-8", "Encoding of plain text, tables and JSON.")
-    text_column: str = option("text", "Column of the text in CSV, TSV, JSON, Parquet and on the Hub.")
+    text_column: str = option("text", "Column of the text in tables (review.text in nested JSON) and on the Hub.")
 
 
 @dataclass(kw_only=True)
@@ -212,8 +212,8 @@ class DocumentSettings(TextSettings):
     split_sentences: bool = option(False, "Split each line of running text into sentences.")
     document_end: DocumentEnd = option(
         "auto",
-        "Where documents end: blank_line, blank_lines (two or more), form_feed, or file (only at its end). Default: "
-        "at a blank line; where lines are joined, at two or more if the text has them, else at its end.",
+        "What ends a document: blank_line, blank_lines (two or more), form_feed or file (only its end). auto: a blank "
+        "line; where lines are joined, two or more if the text has them, else the end of the file.",
     )
     heading_pattern: str | None = option(
         None, r"Regular expression for the line that begins a document, such as '^CHAPTER \d+'."

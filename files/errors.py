@@ -29,6 +29,11 @@ def user_message(error: Exception) -> str:
     return text if len(text) <= LONGEST_SENTENCE else f"{text[:half]} ... {text[-half:]}"
 
 
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, without the full stop."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
 # A scheme has at least two letters (one letter is a drive); `Path` reduces its slashes to one.
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/+")
 

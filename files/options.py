@@ -15,9 +15,9 @@ class Range(NamedTuple):
     holds: Callable[[float], bool]  # whether a number is one of them
 
 
-SHARE = Range("a share in [0, 1]", lambda value: 0 <= value <= 1)
-SHARE_ABOVE_0 = Range("a share above 0, up to 1", lambda value: 0 < value <= 1)
-SHARE_BELOW_1 = Range("a share in [0, 1)", lambda value: 0 <= value < 1)
+SHARE = Range("a fraction in [0, 1]", lambda value: 0 <= value <= 1)
+SHARE_ABOVE_0 = Range("a fraction above 0, up to 1", lambda value: 0 < value <= 1)
+SHARE_BELOW_1 = Range("a fraction in [0, 1)", lambda value: 0 <= value < 1)
 AT_LEAST_0 = Range("at least 0", lambda value: 0 <= value < math.inf)
 AT_LEAST_1 = Range("at least 1", lambda value: value >= 1)
 ABOVE_0 = Range("a number above 0", lambda value: 0 < value < math.inf)

@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from .errors import refuse_address
+from .text import file_of
 
 PARTIAL = ".partial"  # suffix of incomplete files and folders
 OLD = ".old"  # follows it for a folder that is being replaced
@@ -129,7 +130,7 @@ def check_not_read(path: str | Path, read: Iterable[str | Path]) -> None:
     """Reject an output that is an input or has one in its folder; names on the Hub are not paths."""
     place = Path(path).resolve()
     for source in read:
-        if (found := Path(source).resolve()).is_relative_to(place):
+        if (found := Path(file_of(source)).resolve()).is_relative_to(place):
             what = f"{path} would" if found == place else f"{path} holds {source}, which would"
             raise ValueError(f"{what} be both read and written; name another place.")
 

@@ -21,8 +21,9 @@ from .tables import (
     read_table,
     refuse_doubled,
     until_filled,
+    value_at,
 )
-from .text import JSON_SUFFIXES, STDIN, content_suffix, new_digest, open_text
+from .text import JSON_SUFFIXES, SPREADSHEET_SUFFIX, STDIN, content_suffix, new_digest, open_text
 
 logger = logging.getLogger(__name__)
 
@@ -44,9 +45,11 @@ class Source(ABC):
     def column(self, name: str, encoding: str = "utf-8") -> Iterator[Any]:
         """Read one column row by row, as text for a corpus; None for missing values."""
         for number, row in enumerate(self.rows(Reading(column=name, encoding=encoding)), start=1):
-            if name not in row:
-                raise ValueError(f"{self.where(number)} {lacks_column(name, row)}")
-            yield row[name]
+            try:
+                value = value_at(row, name)
+            except KeyError:
+                raise ValueError(f"{self.where(number)} {lacks_column(name, row)}") from None
+            yield value
 
     def where(self, number: int) -> str:
         """The place of a row of `column`, counted from 1, for error messages."""
@@ -56,6 +59,9 @@ class Source(ABC):
     def described(self) -> str:
         """A description for the model's card."""
         return str(self)
+
+    first_row = 1
+    """The number of the first row: 2 in a spreadsheet, whose header is row 1."""
 
     @staticmethod
     def of(data: Any, name: str = "data") -> "Source":
@@ -87,6 +93,7 @@ class FileSource(Source):
 
     def __init__(self, path: str | os.PathLike[str], digests: dict[str, str] | None = None) -> None:
         self.path = os.fspath(path)
+        self.first_row = 2 if content_suffix(self.path) == SPREADSHEET_SUFFIX else 1
         self._digests = digests  # gets that of the file when it has been read completely; not for Parquet
 
     def __str__(self) -> str:
@@ -97,7 +104,8 @@ class FileSource(Source):
         return Path(self.path).name
 
     def where(self, number: int) -> str:
-        return f"{self}, {'line' if content_suffix(self.path) in JSON_SUFFIXES else 'row'} {number}"
+        kind = "line" if content_suffix(self.path) in JSON_SUFFIXES else "row"
+        return f"{self}, {kind} {number - 1 + self.first_row}"
 
     def lines(self, encoding: str = "utf-8") -> Iterator[str]:
         """Read line by line, see `open_text`."""
@@ -278,9 +286,14 @@ def _naming(feature: Any, class_names: bool = True) -> Any:
     return name_of if class_names or name_of is None else str
 
 
+def is_data_frame(source: object) -> bool:
+    """Whether an object is a data frame: of pandas or polars, or a `pyarrow.Table`."""
+    return hasattr(source, "columns")
+
+
 def is_frame(source: object) -> bool:
-    """Whether an object is a table in memory: a data frame (pandas, polars) or a data set (`datasets`)."""
-    return hasattr(source, "columns") or hasattr(source, "column_names")
+    """Whether an object is a table in memory: a data frame or a data set (`datasets`)."""
+    return is_data_frame(source) or hasattr(source, "column_names")
 
 
 def frame_rows(frame: Any, column: str | None = None) -> Iterator[dict[str, Any]]:
@@ -319,7 +332,7 @@ def items_of(data: Any, column: str | None = None) -> Iterator[Any]:
 
 def rows_of_batch(batch: Any) -> list[dict[str, Any]]:
     """The rows of a batch that Ray Data or Spark passes to a function, as Python values, see `frame_rows`."""
-    # Column -> values (NumPy arrays or lists), a `pandas.DataFrame` or a `pyarrow.Table`.
+    # Column -> values (NumPy arrays or lists), or a data frame.
     if isinstance(batch, Mapping):
         for name, values in batch.items():
             if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
@@ -329,16 +342,18 @@ def rows_of_batch(batch: Any) -> list[dict[str, Any]]:
                 )
         rows = zip(*batch.values(), strict=True)
         return [{name: _present(value) for name, value in zip(batch, row, strict=True)} for row in rows]
-    if not (hasattr(batch, "to_pylist") or hasattr(batch, "iloc")):
+    if not is_data_frame(batch):
         raise ValueError(
-            f"The batch is {repr(batch)[:40]}; expected a dictionary of columns, a pandas.DataFrame or a "
-            "pyarrow.Table."
+            f"The batch is {repr(batch)[:40]}; expected a dictionary of columns, a DataFrame or a pyarrow.Table."
         )
     return list(frame_rows(batch))
 
 
 def with_columns(batch: Any, kept: Sequence[str], columns: Mapping[str, list[Any]]) -> Any:
     """A batch, see `rows_of_batch`, with some of its columns, unchanged, followed by new ones."""
+    there = set(map(str, getattr(batch, "column_names", getattr(batch, "columns", batch))))
+    if part := next((name for name in kept if name not in there), None):
+        raise ValueError(f"{part!r} is no column of the data frame, but in one; expected columns to keep.")
     if isinstance(batch, Mapping):
         return {name: batch[name] for name in kept} | dict(columns)
     if hasattr(batch, "to_pylist"):
@@ -348,7 +363,10 @@ def with_columns(batch: Any, kept: Sequence[str], columns: Mapping[str, list[Any
         for name, values in columns.items():
             batch = batch.append_column(name, pyarrow.array(values))
         return batch
-    return batch.rename(columns=str)[list(kept)].assign(**columns)
+    if hasattr(batch, "hstack"):  # polars'
+        return batch.select(kept).hstack(type(batch)(dict(columns)))
+    names = {str(name): name for name in batch.columns}
+    return batch[[names[name] for name in kept]].assign(**columns)
 
 
 def _present(value: Any) -> Any:

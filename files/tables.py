@@ -1,5 +1,6 @@
-"""Files of task data: tables (CSV, TSV, JSON, JSON lines, Parquet), SQuAD's JSON and CoNLL's columns, read as rows."""
+"""Files of task data: tables (CSV, TSV, JSON, Parquet, Excel), SQuAD's JSON and CoNLL's columns, read as rows."""
 
+import codecs
 import csv
 import json
 import logging
@@ -8,20 +9,26 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
-from itertools import chain
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
+from .errors import first_line
 from .output import write_lines
+from .spreadsheets import read_sheet
 from .text import (
     JSON_SUFFIXES,
     LINE_BREAKS,
     PARQUET_SUFFIX,
     SEPARATED_SUFFIXES,
+    SPREADSHEET_SUFFIX,
+    STDIN,
     TABLE_SUFFIXES,
     content_suffix,
+    file_of,
+    has_byte_order_mark,
     open_text,
 )
 
@@ -30,6 +37,8 @@ logger = logging.getLogger(__name__)
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}  # column separators
 _LONGEST_FIELD = 2**31 - 1  # csv's own limit, 128 KiB, is too small for long texts
 _ROWS_AT_A_TIME = 256  # of Parquet
+_ROWS_OF_STYLE = 1000  # in which a file's decimal sign is looked for
+_DECIMAL = re.compile(r"\s*[-+]?\d*([.,])\d+\s*")
 _HALF_PAIR = re.compile(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..", re.IGNORECASE)
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in LINE_BREAKS if sign >= " "}  # which JSON does not escape
 _HUGE_NUMBER = re.compile(r"\d{4000,}")  # Python reads integers of up to 4,300 digits
@@ -60,12 +69,14 @@ USUAL = Reading()
 
 
 def read_table(path: str, reading: Reading, digests: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
-    """Read a table, plain or compressed, row by row; values are text, except for JSON and Parquet."""
+    """Read a table, plain or compressed, row by row; values are text, except for JSON, Parquet and spreadsheets."""
     kind = content_suffix(path)
     if kind in SEPARATED_SUFFIXES:
         return _read_separated(path, reading, digests)
     if kind == PARQUET_SUFFIX:
         return _read_parquet(path, reading.column)
+    if kind == SPREADSHEET_SUFFIX:
+        return _read_spreadsheet(path, reading.column)
     if kind not in JSON_SUFFIXES:
         expected = f"a {', '.join(TABLE_SUFFIXES[:-1])} or {TABLE_SUFFIXES[-1]} file"
         raise ValueError(f"{path} ends in {kind or 'nothing'}; expected {expected}.")
@@ -250,6 +261,33 @@ def _is_quoted(path: str, encoding: str) -> bool:
     return False
 
 
+@dataclass(frozen=True)
+class CsvStyle:
+    """How a CSV file is written."""
+
+    mark: str = ","  # between columns
+    decimal_sign: str = "."
+    encoding: str = "utf-8"  # or utf-8-sig, with a byte-order mark
+
+
+USUAL_STYLE = CsvStyle()
+
+
+def style_of(path: str, encoding: str) -> CsvStyle:
+    """The style of a CSV file in UTF-8; with a byte-order mark if it has one, or is not in UTF-8."""
+    if path == STDIN:
+        return USUAL_STYLE
+    is_plain = codecs.lookup(encoding).name == "utf-8" and not has_byte_order_mark(file_of(path))
+    style = CsvStyle(encoding="utf-8" if is_plain else "utf-8-sig")
+    if content_suffix(path) != ".csv":
+        return style
+    head, _ = until_filled(open_text(path, encoding), 2)
+    mark = _mark_of(head, ",")
+    rows = islice(_read_separated(path, Reading(encoding=encoding), None), _ROWS_OF_STYLE)
+    signs = {found[1] for row in rows for value in row.values() if (found := _DECIMAL.fullmatch(value))}
+    return replace(style, mark=mark, decimal_sign="," if mark == ";" and signs == {","} else ".")
+
+
 def separated_line(cells: Sequence[str], mark: str) -> str:
     """A line of a CSV or TSV file, in quotes whatever a reader could take for a separator, a quote or a line's end."""
     line = StringIO()
@@ -420,12 +458,29 @@ def _read_parquet(path: str, column: str | None) -> Iterator[dict[str, Any]]:
                 row += len(rows)
                 yield from rows
     except pyarrow.ArrowException as error:
-        raise ValueError(f"{path} is not a Parquet file, or broken after row {row} ({_first_line(error)}).") from error
+        raise ValueError(f"{path} is not a Parquet file, or broken after row {row} ({first_line(error)}).") from error
     except UnicodeDecodeError as error:
         what = "a column" if column is None else repr(column)
         raise ValueError(f"{path}: {what} holds bytes that are not UTF-8, after row {row}.") from error
     except OSError as error:
-        raise OSError(f"{path} cannot be read as Parquet, after row {row} ({_first_line(error)}).") from error
+        raise OSError(f"{path} cannot be read as Parquet, after row {row} ({first_line(error)}).") from error
+
+
+def _read_spreadsheet(path: str, column: str | None) -> Iterator[dict[str, Any]]:
+    """Read a sheet whose first row has the names of the columns; a single column is text."""
+    rows = read_sheet(path)
+    header = ["" if name is None else str(name).strip() for name in next(rows, [])]
+    refuse_doubled(path, header)
+    if column is not None and column not in header:
+        raise ValueError(f"{path} {lacks_column(column, header)}")
+    for number, row in enumerate(rows, start=2):
+        if len(row) > len(header):
+            what = f"{len(row)} columns; expected {len(header)}, each with a name in row 1 ({_shown(header)})"
+            raise ValueError(f"{path}, row {number}: {what}.")
+        values = dict(zip_longest(header, row))
+        if column is not None:
+            values = {column: None if values[column] is None else str(values[column])}
+        yield values
 
 
 def refuse_doubled(what: str, names: Iterable[str]) -> None:
@@ -436,11 +491,30 @@ def refuse_doubled(what: str, names: Iterable[str]) -> None:
             raise ValueError(f"{what} has {count} columns named {name[:60]!r}; expected a name for each column.")
 
 
-def lacks_column(column: str, names: Sequence[str] | dict[str, Any]) -> str:
+def value_at(row: Mapping[str, Any], name: str) -> Any:
+    """The value of a column, or of one in an object, such as `review.text`; a KeyError if there is none."""
+    if name in row:
+        return row[name]
+    value: Any = row
+    for part in name.split("."):
+        if value is None:
+            break
+        if not isinstance(value, Mapping):
+            raise KeyError(name)
+        value = value[part]
+    return value
+
+
+def names_in(row: Mapping[str, Any]) -> list[str]:
+    """The names of columns; of an object those of its parts, such as `review.text`."""
+    names = []
+    for name, value in row.items():
+        parts = names_in(value) if isinstance(value, Mapping) else []
+        names += [f"{name}.{part}" for part in parts] or [str(name)]
+    return names
+
+
+def lacks_column(column: str, names: Sequence[str] | Mapping[str, Any]) -> str:
     """The message that a column is missing, with the existing ones."""
+    names = names_in(names) if isinstance(names, Mapping) else names
     return f"has no {column!r}, only {', '.join(map(repr, names)) or 'nothing'}; name it with --text_column."
-
-
-def _first_line(error: Exception) -> str:
-    """The first line of an error's message, without the full stop."""
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

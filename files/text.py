@@ -14,8 +14,8 @@ import re
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext, suppress
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -31,7 +31,9 @@ _TEXT = "a file, a folder or a pattern: copy or mount what an object store has, 
 SEPARATED_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 PARQUET_SUFFIX = ".parquet"
-TABLE_SUFFIXES = (*SEPARATED_SUFFIXES, *JSON_SUFFIXES, PARQUET_SUFFIX)
+SPREADSHEET_SUFFIX = ".xlsx"
+TABLE_SUFFIXES = (*SEPARATED_SUFFIXES, *JSON_SUFFIXES, PARQUET_SUFFIX, SPREADSHEET_SUFFIX)
+_OTHER_SPREADSHEETS = (".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
 _COMPRESSED_AT_A_TIME = 1 << 8  # bytes; 4 of them may be a block of zstd that expands to 128 KB
 
@@ -40,15 +42,17 @@ _USUAL_ENCODINGS = ("utf-8", "cp949", "cp1252")  # named if a file has another t
 # In folders only files with these endings are read; others must be named.
 _FOLDER_SUFFIXES = ("", ".txt", ".text", ".md", ".rst", *TABLE_SUFFIXES)
 
-# Names starting with these are bookkeeping of a folder (.DS_Store, _SUCCESS), not text.
-_HIDDEN = (".", "_")
+# Names starting with these are bookkeeping of a folder (.DS_Store, _SUCCESS, Excel's ~$NAME.xlsx), not text.
+_HIDDEN = (".", "_", "~$")
+
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
     """List the text files that paths, folders, patterns and "-" (standard input) name, in order, each once."""
     files: dict[str, None] = {}
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
-        where = Path(path)
+        where = Path(file_of(path))
         if not str(path):
             raise ValueError("The name of a file to read is empty; expected a file, a folder or a pattern.")
         refuse_address(path, _TEXT)
@@ -60,7 +64,7 @@ def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
             # plain or compressed, but not names starting with `.` or `_`.
             found = _text_files(where)
         elif where.exists():
-            files[str(where)] = None
+            files[str(Path(path))] = None
             continue
         elif any(c in str(path) for c in "*?["):
             found = list(Path(where.anchor).glob(str(where.relative_to(where.anchor))))
@@ -89,9 +93,15 @@ def _text_files(folder: Path) -> list[Path]:
     return texts
 
 
+def file_of(name: str | Path) -> str:
+    """The file that a name means: a sheet of a spreadsheet is named by `FILE.xlsx:Sheet`."""
+    file, _, _ = str(name).rpartition(":")
+    return file if file.lower().endswith(SPREADSHEET_SUFFIX) else str(name)
+
+
 def content_suffix(path: str | Path) -> str:
     """The suffix of a file's format, in lower case, without that of a compression."""
-    path = Path(path)
+    path = Path(file_of(path))
     if path.suffix.lower() in COMPRESSED_SUFFIXES:
         path = path.with_suffix("")
     return path.suffix.lower()
@@ -100,7 +110,8 @@ def content_suffix(path: str | Path) -> str:
 def open_text(path: str | Path, encoding: str = "utf-8", digests: dict[str, str] | None = None) -> Iterator[str]:
     """Iterate over the lines, without their ends, of a text file, plain or compressed; "-" is standard input."""
     # `digests` gets the file's digest once it has been read completely, so that it need not be read again; see
-    # `new_digest`. A byte-order mark is dropped. Errors name the byte's offset in the decompressed stream.
+    # `new_digest`. A byte-order mark is dropped; that of UTF-16 takes precedence over UTF-8. Errors name the byte's
+    # offset in the decompressed stream.
     for block in read_blocks(path, encoding, digests=digests):
         yield from block.split("\n")
 
@@ -110,6 +121,8 @@ def read_blocks(
 ) -> Iterator[str]:
     """Read the lines of `open_text` in large blocks, joined by line breaks, the fastest way to read a corpus."""
     path = str(path)
+    if (suffix := content_suffix(path)) in _OTHER_SPREADSHEETS:
+        raise ValueError(f"{path} ends in {suffix}; save the spreadsheet as .xlsx or .csv.")
     try:
         "".encode(encoding)  # raises an error for codecs that are not for text
         decoder = codecs.getincrementaldecoder(encoding)()
@@ -120,9 +133,9 @@ def read_blocks(
     start = True
     for offset, data in _read_bytes(path, block_bytes, digests):
         if start and encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
-            if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                raise ValueError(f"{path} begins with the byte-order mark of UTF-16; read it with --encoding utf-16.")
-            if data.count(b"\0") * 100 > len(data):
+            if data.startswith(_UTF16) and not data.startswith(codecs.BOM_UTF32_LE):
+                encoding, decoder = "utf-16", codecs.getincrementaldecoder("utf-16")()
+            elif data.count(b"\0") * 100 > len(data):
                 order = "le" if data.index(0) % 2 else "be"
                 raise ValueError(
                     f"{path} looks like a binary file or UTF-16 (zero byte at offset {data.index(0)}); if it is text, "
@@ -149,6 +162,12 @@ def read_blocks(
             tail.append(rest)
     if tail:
         yield "".join(tail)
+
+
+def has_byte_order_mark(path: str | Path) -> bool:
+    """Whether a file, plain or compressed, begins with the byte-order mark of UTF-8 or UTF-16."""
+    with closing(_read_bytes(str(path), 4, None)) as blocks:
+        return next(blocks)[1].startswith((codecs.BOM_UTF8, *_UTF16))
 
 
 def _encodings_of(data: bytes, encoding: str) -> str:
@@ -185,7 +204,7 @@ class _Digesting:
         return self._digest.hexdigest()
 
 
-def _read_bytes(path: str, block_bytes: int, digests: dict[str, str] | None) -> Iterator[tuple[int, bytes]]:
+def _read_bytes(path: str, block_bytes: int, digests: dict[str, str] | None) -> Generator[tuple[int, bytes]]:
     """Yield (offset, bytes) of the decompressed stream; the last pair has no bytes."""
     refuse_address(path)
     with nullcontext(sys.stdin.buffer) if path == STDIN else Path(path).open("rb") as file:

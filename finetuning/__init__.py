@@ -1,6 +1,7 @@
 """From task data to a fine-tuned model: tasks, the recipe, the feature-based approach, evaluation."""
 
 from .commands import EvaluateArguments, FeaturesArguments, evaluate, evaluate_model, extract_features
+from .comparison import CompareArguments, compare, compare_files
 from .distillation.run import DistillationArguments, distill
 from .network.features import FEATURES, TABLE_7, FeatureTagger
 from .prediction.prediction_run import PredictArguments, predict, predict_files
@@ -16,6 +17,7 @@ __all__ = [
     "FEATURES",
     "TABLE_7",
     "TASKS",
+    "CompareArguments",
     "DistillationArguments",
     "EvaluateArguments",
     "FeatureTagger",
@@ -26,6 +28,8 @@ __all__ = [
     "PruneArguments",
     "ScoreArguments",
     "Task",
+    "compare",
+    "compare_files",
     "distill",
     "evaluate",
     "evaluate_model",

@@ -159,13 +159,13 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
     predictions: dict[str, Sequence[Any]]  # by the name of the data
     if arguments.predictions:
         source = Source.of(arguments.data[0])
-        examples = task.read(source)
+        examples = task.read(source, arguments.skip_empty)
         data = {"": TaskData(examples, {}, source)}
         predictions = {"": task.read_predictions(Path(arguments.predictions), examples)}
         metrics = task.score(predictions[""], examples)
     else:
         found = load_finetuned_model(task, arguments.checkpoint, state.device, arguments.dtype)
-        task, data = found.task, found.read(evaluation_names(found.task, arguments.data))
+        task, data = found.task, found.read(evaluation_names(found.task, arguments.data), arguments.skip_empty)
         for part in data.values():
             for line in long_text_lines(task, len(part.examples), part.cut, part.windowed):
                 logger.warning("%s: %s", part.source, line)
@@ -213,16 +213,16 @@ class FeaturesArguments(SourceSettings):
         f"separated by{PAIR_SEPARATOR.rstrip()}.",
         positional=1,
     )
-    output: str = option(help="Where to: .jsonl or .safetensors.", comes_last=True)
+    output: str = option(help="File to write: .jsonl or .safetensors.", comes_last=True)
     features: str | None = option(
-        None, f"Which features: {', '.join(FEATURES)} (default concat_last_four; pooled: last).", group=Group.FEATURES
+        None, f"Which features: {', '.join(FEATURES)} (default: concat_last_four; pooled: last).", group=Group.FEATURES
     )
     weights: list[float] | None = option(
         None, "Weights of a weighted sum, the lowest layer first (default: all equal).", group=Group.FEATURES
     )
     max_length: int | None = option(
         None,
-        "Longest sequence in tokens; the rest is cut (default 128; pooled: the model's limit).",
+        "Longest sequence in tokens; longer texts are truncated (default: 128; pooled: the model's limit).",
         LENGTH,
         group=Group.SEQUENCES,
     )

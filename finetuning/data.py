@@ -7,9 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 from transformers import PreTrainedConfig
 
 from ..files.source import FileSource, Source, sources_of
-from ..files.tables import Reading
+from ..files.tables import Reading, names_in, value_at
 from ..files.text import LINE_BREAKS
 
 PAIR_SEPARATOR = " ||| "  # the last one in a line divides a pair, as in Google's extract_features.py
@@ -40,18 +39,29 @@ class DataRow:
             if half := _lone_surrogate(value):
                 raise self.mistake(f"half of a character pair, \\u{ord(half):x}, as {name}; expected Unicode")
 
+    def __contains__(self, name: str) -> bool:
+        """Whether there is such a column, see `value_at`."""
+        with suppress(KeyError):
+            value_at(self.values, name)
+            return True
+        return False
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a column, or the default if there is no such column."""
+        return value_at(self.values, name) if name in self else default
+
     def has(self, name: str) -> bool:
         """Whether the column exists and is not blank."""
-        value = self.values.get(name)
+        value = self.get(name)
         return bool(value.strip()) if isinstance(value, str) else value not in (None, [], ())
 
     def value(self, name: str) -> Any:
         """The value of a column; if there is no such column, the message lists those that exist."""
-        if name not in self.values:
+        if name not in self:
             raise ValueError(
                 f"{self.source} has no column {name!r} in row {self.number}; its columns are {self._columns()}."
             )
-        return self.values[name]
+        return value_at(self.values, name)
 
     def text(self, name: str, may_be_empty: bool = False) -> str:
         """The text of a column, which is not empty unless `may_be_empty`."""
@@ -95,18 +105,38 @@ class DataRow:
         return ValueError(f"{found}; choose which to read with {settings}.")
 
     def _columns(self) -> str:
-        shown = [repr(str(name)[:_LONGEST_NAME]) for name in islice(self.values, _MAX_NAMES)]
-        return ", ".join(shown) + (", ..." if len(self.values) > _MAX_NAMES else "")
+        names = names_in(self.values)
+        shown = [repr(name[:_LONGEST_NAME]) for name in names[:_MAX_NAMES]]
+        return ", ".join(shown) + (", ..." if len(names) > _MAX_NAMES else "")
 
     def mistake(self, what: str) -> ValueError:
         """An error that says where it was found: `what` follows "<source>, row <number>: "."""
         return ValueError(f"{self.source}, row {self.number}: {what}.")
 
 
+def with_decimal_points(rows: Sequence[DataRow], column: str) -> Sequence[DataRow]:
+    """The rows, with decimal points in a column that has decimal commas; what may be something else is an error."""
+    texts = [(row, value) for row in rows if isinstance(value := row.get(column), str)]
+    commas = [(row, value) for row, value in texts if _DECIMAL_COMMA.fullmatch(value)]
+    if not commas:
+        return rows
+    first, shown = commas[0]
+    if all(_PERHAPS_THOUSANDS.fullmatch(value) for _, value in commas):
+        raise first.mistake(f"{shown!r} as {column}, which may group thousands; expected numbers with a decimal point")
+    for row, value in texts:
+        if "." in value:
+            rule = f"expected one decimal sign in the column, and row {first.number} has {shown!r}"
+            raise row.mistake(f"{value[:40]!r} as {column}; {rule}")
+    points = {row.number: value.replace(",", ".") for row, value in commas}
+    return [
+        replace(row, values=row.values | {column: points[row.number]}) if row.number in points else row for row in rows
+    ]
+
+
 def check_columns(rows: Sequence[DataRow], columns: Mapping[str, str]) -> None:
     """Reject rows, at least one, if none of them has a required column; `columns` is as in `DataRow.lacks`."""
     for row in rows:
-        columns = {name: setting for name, setting in columns.items() if name not in row.values}
+        columns = {name: setting for name, setting in columns.items() if name not in row}
         if not columns:
             return
     raise rows[0].lacks(columns)
@@ -117,6 +147,8 @@ def _enumerated(parts: Sequence[str]) -> str:
 
 
 _WRITTEN_LIST = re.compile(r"""\[(?:['"].*['"]|\d+(?:[\s,]+\d+)+|)\]""", re.DOTALL)
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*")
+_PERHAPS_THOUSANDS = re.compile(r"\s*[-+]?[1-9]\d{0,2},\d{3}\s*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BREAKS = re.compile(rf"\s*[\t{LINE_BREAKS}]\s*")
 
@@ -169,7 +201,7 @@ def rows_of(data: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
         expected=f"{read if new else f'a tuple of {read} and its label'} or a dictionary",
     )
     name = str(source)
-    for number, row in enumerate(source.rows(reading), start=1):
+    for number, row in enumerate(source.rows(reading), start=source.first_row):
         yield DataRow(row, name, number)
 
 
@@ -221,7 +253,7 @@ def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
     rows = [DataRow(row, str(path), number) for number, row in enumerate(FileSource(path).rows(), start=1)]
     if len(rows) != count:
         raise ValueError(f"{path} has {len(rows)} predictions; expected {count}, one for each example.")
-    if "index" not in rows[0].values:
+    if "index" not in rows[0]:
         return rows
     places = {str(place): place for place in range(count)}
     found: dict[int, DataRow] = {}

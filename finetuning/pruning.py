@@ -205,7 +205,7 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
         if arguments.data:
             device = PartialState(cpu=arguments.use_cpu).device
             found = load_finetuned_model(arguments.resolve_task(), arguments.checkpoint, device, arguments.dtype)
-            data = found.read(evaluation_names(found.task, arguments.data))
+            data = found.read(evaluation_names(found.task, arguments.data), arguments.skip_empty)
             if arguments.keep_heads:
                 choices = _choices_of_heads(found, data.values(), arguments.keep_heads, model)
                 shrink: Any = PrunableHeads(found.model).keep

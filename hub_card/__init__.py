@@ -13,7 +13,7 @@ from .card import (
     write_card,
 )
 from .commands import CardArguments, PushArguments, make_card, push
-from .examples import PipelineCall, run_example, run_pipelines
+from .examples import PipelineCall, head_examples, run_example, run_pipelines
 from .publish import UploadOptions, publish, publishable_files, write_benchmark_results, write_publishable
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "TrainingDescription",
     "UploadOptions",
     "describe_model",
+    "head_examples",
     "make_card",
     "plain_text",
     "publish",

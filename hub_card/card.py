@@ -102,7 +102,7 @@ class HubMetadata:
     """What only the owner of a model knows, for the Hub's search."""
 
     group = Group.CARD
-    license: str | None = option(None, "Licence of the weights, such as apache-2.0.")
+    license: str | None = option(None, "License of the weights, such as apache-2.0.")
     languages: list[str] | None = option(None, "Codes of its languages, such as en ko.")
     base_model: str | None = option(None, "Hub name of the model it was made from.")
     datasets: list[str] | None = option(None, "Hub names of its training data.")

@@ -3,7 +3,6 @@
 import json
 import logging
 import shutil
-from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
 from itertools import product
 from pathlib import Path
@@ -16,43 +15,18 @@ from ..files.options import Group, option, settings_of
 from ..files.output import locked, written_beside
 from .card import (
     CardContent,
-    Example,
     HubMetadata,
-    ModelDescription,
     TrainingDescription,
     describe_model,
     read_card,
     write_card,
 )
-from .examples import PipelineCall, run_pipelines
+from .examples import head_examples
 from .publish import UploadOptions, check_benchmark_results, publish, write_benchmark_results, write_publishable
 
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R", EvalResult, EvalResultEntry)
-
-# Task -> texts and last lines of its example; {0} and {1} are the texts, {rest} all but the first.
-_EXAMPLES: dict[str, tuple[tuple[str, ...], str]] = {
-    "fill-mask": (("The capital of France is {mask}.",), "print(*run({0!r}), sep='\\n')"),
-    "next-sentence-prediction": (
-        ("The man went to the store.", "He bought a gallon of milk."),
-        "print(run({0!r}, {1!r}))",
-    ),
-    "text-classification": (("The film was a pleasant surprise.",), "print(run({0!r}))"),
-    "token-classification": (("Ada Lovelace was born in London.",), "print(*run({0!r}), sep='\\n')"),
-    "question-answering": (
-        ("Where was Ada Lovelace born?", "Ada Lovelace was born in London in 1815."),
-        "print(run(question={0!r}, context={1!r}))",
-    ),
-    "multiple-choice": (
-        ("She opened the umbrella because", "it rained.", "it was an apple."),
-        "print(run(prompt={0!r}, choices={rest!r}))",
-    ),
-    "feature-extraction": (
-        ("A sentence becomes a vector for each token.",),
-        "(vectors,) = run({0!r})\nprint(len(vectors), 'tokens,', len(vectors[0]), 'values each')",
-    ),
-}
 
 
 @dataclass
@@ -61,7 +35,7 @@ class CardArguments(HubMetadata):
 
     group = Group.CARD
     model: str = option(help="Model folder; its README.md is written.", group=Group.INPUT, positional=1)
-    name: str | None = option(None, "Name of the model; by default that of the folder.")
+    name: str | None = option(None, "Name of the model (default: that of the folder).")
     summary: str | None = option(None, "What the model is and is for.")
     corpus: str | None = option(None, "What it was trained on.")
     limits: list[str] | None = option(None, "What it is not good for, one text for each limit.")
@@ -78,7 +52,7 @@ class CardArguments(HubMetadata):
     texts: list[str] | None = option(
         None,
         "Texts for the example: one, with [MASK] for fill-mask; two sentences; question and context; prompt and "
-        "choices. By default an English one.",
+        "choices (default: invented English ones).",
     )
     examples: bool = option(True, "Run the head's pipelines and show what they print; --no_examples does not.")
     overwrite: bool = option(False, "Replace an existing README.md.", group=Group.INPUT, comes_last=True)
@@ -114,7 +88,7 @@ def make_card(arguments: CardArguments) -> Path:
             model=model,
             training=TrainingDescription(corpus=arguments.corpus),
             results=_read_results(arguments.results, EvalResult) if arguments.results else (),
-            examples=_run_examples(model_dir, model, arguments.texts) if arguments.examples else (),
+            examples=head_examples(model_dir, texts=arguments.texts) if arguments.examples else (),
             limits=arguments.limits or (),
             **settings_of(HubMetadata, arguments),
         )
@@ -122,27 +96,6 @@ def make_card(arguments: CardArguments) -> Path:
             write_card(model_dir, content)
     write_benchmark_results(model_dir, entries, arguments.overwrite)
     return card
-
-
-def _run_examples(model_dir: Path, model: ModelDescription, texts: Sequence[str] | None) -> Sequence[Example]:
-    """Run the pipelines for a model's head; of two, only the first uses the given texts."""
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(model_dir, trust_remote_code=False)
-    calls = []
-    for task in model.tasks[:1] if texts else model.tasks:
-        usual, code = _EXAMPLES[task]
-        chosen = list(texts or usual)
-        if len(chosen) < len(usual[:2]):
-            raise ValueError(f"{task} needs {len(usual[:2])} texts or more, there is {len(chosen)}.")
-        if task == "fill-mask":
-            mask = tokenizer.mask_token or "[MASK]"
-            chosen = [text.replace("{mask}", mask) for text in chosen]
-            if mask not in chosen[0]:
-                raise ValueError(f"The text for fill-mask is {chosen[0]!r}; expected one with {mask}.")
-        title = task.replace("-", " ").capitalize()
-        calls.append(PipelineCall(title, task, code.format(*chosen, rest=chosen[1:])))
-    return run_pipelines(calls, model_dir, tokenizer=tokenizer)
 
 
 def _add_metadata(card: Path, arguments: CardArguments) -> bool:

@@ -11,17 +11,41 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..files.checkpoint import Checkpoint
+from ..files.checkpoint import TASK_RECORD, Checkpoint
 from ..files.processes import only_errors
 from ..modeling_mybert import MyBertConfig
 from ..pipelines import windowed_pipeline
-from .card import Example
+from .card import Example, describe_model
 
 OWN_PIPELINES = ("next-sentence-prediction", "question-answering", "multiple-choice")
 # The import that registers a model type with transformers; it knows all other types.
 _IMPORTS = {MyBertConfig.model_type: "import mybert", "mybert-bilstm": "import mybert.finetuning"}
 IMPORT = "import mybert  # on the Hub it runs without as well: pipeline(..., trust_remote_code=True)"
 """First line of an example for a model of ours, in a pipeline of transformers' own."""
+
+# Task -> invented texts and last lines of its example; {0} and {1} are the texts, {rest} all but the first.
+_TEXTS_AND_CODE: dict[str, tuple[tuple[str, ...], str]] = {
+    "fill-mask": (("The capital of France is {mask}.",), "print(*run({0!r}), sep='\\n')"),
+    "next-sentence-prediction": (
+        ("The man went to the store.", "He bought a gallon of milk."),
+        "print(run({0!r}, {1!r}))",
+    ),
+    "text-classification": (("The film was a pleasant surprise.",), "print(run({0!r}))"),
+    "token-classification": (("Ada Lovelace was born in London.",), "print(*run({0!r}), sep='\\n')"),
+    "question-answering": (
+        ("Where was Ada Lovelace born?", "Ada Lovelace was born in London in 1815."),
+        "print(run(question={0!r}, context={1!r}))",
+    ),
+    "multiple-choice": (
+        ("She opened the umbrella because", "it rained.", "it was an apple."),
+        "print(run(prompt={0!r}, choices={rest!r}))",
+    ),
+    "feature-extraction": (
+        ("A sentence becomes a vector for each token.",),
+        "(vectors,) = run({0!r})\nprint(len(vectors), 'tokens,', len(vectors[0]), 'values each')",
+    ),
+}
+_OF_A_PAIR = (("A man plays a guitar.", "A man makes music."), "print(run({{'text': {0!r}, 'text_pair': {1!r}}}))")
 
 
 @dataclass(frozen=True)
@@ -74,6 +98,42 @@ def run_pipelines(
             opening = "\n".join(line for line in (imports, "from transformers import pipeline\n", loading) if line)
             examples.append(run_example(call.title, call.code, f"{opening}\n", run=pipelines[loading]))
     return examples
+
+
+def head_examples(
+    model_dir: str | Path | Checkpoint,
+    tasks: Sequence[str] | None = None,  # by default those of the pipelines for the model's head
+    texts: Sequence[str] | None = None,  # of the first task; the invented ones by default
+    model: Any = None,
+    tokenizer: Any = None,
+) -> list[Example]:
+    """Run a model's pipelines for a card on invented texts, where these fit its input, or on given ones."""
+    from transformers import AutoTokenizer
+
+    checkpoint = model_dir if isinstance(model_dir, Checkpoint) else Checkpoint(model_dir)
+    description = describe_model(checkpoint)
+    reads_pairs = bool((checkpoint.fields.get(TASK_RECORD) or {}).get("text_pair_column"))
+    if tokenizer is None:
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint.name, trust_remote_code=False)
+    calls = []
+    tasks = description.tasks if tasks is None else tasks
+    for task in tasks[:1] if texts else tasks:
+        usual, code = _TEXTS_AND_CODE[task]
+        if task == "text-classification" and (len(texts) == 2 if texts else reads_pairs):
+            usual, code = _OF_A_PAIR
+        chosen = list(texts or usual)
+        if len(chosen) < len(usual[:2]):
+            raise ValueError(f"{task} needs {len(usual[:2])} texts or more, there is {len(chosen)}.")
+        if task == "fill-mask":
+            mask = tokenizer.mask_token or "[MASK]"
+            chosen = [text.replace("{mask}", mask) for text in chosen]
+            if mask not in chosen[0]:
+                raise ValueError(f"The text for fill-mask is {chosen[0]!r}; expected one with {mask}.")
+        tokens = sum(map(len, tokenizer(chosen)["input_ids"]))
+        if texts or tokens <= (description.max_positions or tokens):
+            title = task.replace("-", " ").capitalize()
+            calls.append(PipelineCall(title, task, code.format(*chosen, rest=chosen[1:])))
+    return run_pipelines(calls, checkpoint, model, tokenizer)
 
 
 def run_example(title: str, code: str, opening: str = "", **names: Any) -> Example:

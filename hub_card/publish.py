@@ -11,11 +11,12 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import yaml
 from huggingface_hub import (
@@ -42,7 +43,9 @@ logger = logging.getLogger(__name__)
 
 _CARD, _CONFIG = "README.md", "config.json"
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
-_OTHER_FILES = ("special_tokens_map.json", "added_tokens.json", "vocab.txt", "*.png", "LICENSE*")
+_OTHER_FILES = ("special_tokens_map.json", "added_tokens.json", "vocab.txt", "LICENSE*")
+_PICTURES = "*.png"  # of which those that the card names are published: others may show texts of the data
+_NAME_OF_PICTURE = re.compile(r"""[^\s()<>"'/]+\.png\b""")
 # Weights that transformers might load instead of the published ones.
 _ALL_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json", "pytorch_model*.bin*")
 _SENTENCES = "sentence-transformers"
@@ -112,14 +115,19 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
         raise ValueError(
             f"{model_dir / strange[0]} is not one of {', '.join(_HARMLESS)}; code and pickles are not published."
         )
-    pictures_and_more = [path for pattern in _OTHER_FILES for path in sorted(model_dir.glob(pattern))]
+    for name in (_CONFIG, _CARD):
+        refuse_link_outside(model_dir / name, model_dir)
+    card = _card(model_dir, description, repo_id, companions)
+    shown = set(map(unquote, _NAME_OF_PICTURE.findall(card)))
+    pictures = [path for path in sorted(model_dir.glob(_PICTURES)) if path.name in shown]
+    others = [path for pattern in _OTHER_FILES for path in sorted(model_dir.glob(pattern))]
     files: dict[str, Content] = {
         **{path.name: path for path in Path(modeling_mybert.__file__).parent.glob("*_mybert.py")},
-        **{path.name: path for path in (*weights, *pictures_and_more) if path.is_file()},
+        **{path.name: path for path in (*weights, *others, *pictures) if path.is_file()},
         **{name: model_dir / name for name in (*_TOKENIZER, *companions)},
         **_benchmark_result_files(model_dir),
     }
-    for path in (*files.values(), model_dir / _CONFIG, model_dir / _CARD):
+    for path in files.values():
         if isinstance(path, Path) and path.is_relative_to(model_dir):
             refuse_link_outside(path, model_dir)
     tokenizer = read_json_object(model_dir / "tokenizer_config.json")
@@ -127,7 +135,7 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
         files["tokenizer_config.json"] = _json(tokenizer)
     config = {name: value for name, value in checkpoint.fields.items() if name != "custom_pipelines"}
     config["auto_map"] = auto_map()
-    return {_CONFIG: _json(config), _CARD: _card(model_dir, description, repo_id, files).encode(), **files}
+    return {_CONFIG: _json(config), _CARD: card.encode(), **files}
 
 
 def write_publishable(
@@ -150,7 +158,8 @@ def write_publishable(
         OSError: If it cannot be written.
     """
     files = publishable_files(model_dir, repo_id)
-    with output_to(Path(output_dir), (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES), overwrite=overwrite) as folder:
+    owned = (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES, _PICTURES)
+    with output_to(Path(output_dir), owned, overwrite=overwrite) as folder:
         for name, content in files.items():
             (folder / name).parent.mkdir(exist_ok=True, parents=True)
             if isinstance(content, bytes):
@@ -241,7 +250,7 @@ def _json(content: Mapping[str, Any]) -> bytes:
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 
-def _card(model_dir: Path, description: ModelDescription, repo_id: str, files: Mapping[str, Any]) -> str:
+def _card(model_dir: Path, description: ModelDescription, repo_id: str, companions: Collection[str]) -> str:
     """Return the folder's card, adapted to the repository, or a new minimal one."""
     path = model_dir / _CARD
     if not path.is_file():
@@ -253,7 +262,7 @@ def _card(model_dir: Path, description: ModelDescription, repo_id: str, files: M
     except (ValueError, TypeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ValueError(f"The metadata of {path} is not what the Hub expects: {reason}") from error
-    if "modules.json" not in files and _SENTENCES in (data.library_name, *(data.tags or ())):
+    if "modules.json" not in companions and _SENTENCES in (data.library_name, *(data.tags or ())):
         if data.library_name == _SENTENCES:
             data.library_name = "transformers"
         data.tags = [tag for tag in data.tags or () if tag != _SENTENCES]

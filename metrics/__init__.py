@@ -13,6 +13,7 @@ from .calibration import (
     held_out_labels,
     held_out_temperatures,
     log_loss,
+    selective_accuracy,
     with_temperature,
 )
 from .classification import (
@@ -41,6 +42,15 @@ from .reports import (
     entity_spans,
     several_labels_report,
 )
+from .resampling import (
+    WeightedMetrics,
+    count_metrics,
+    mcnemar,
+    paired_bootstrap,
+    weighted_mean,
+    weighted_pearson,
+    weighted_spearman,
+)
 from .squad import normalize_answer, squad_answers, squad_metrics, squad_v2_metrics
 
 if TYPE_CHECKING:
@@ -52,10 +62,12 @@ __all__ = [
     "HUB_LABELS",
     "ClassReport",
     "MaskedWords",
+    "WeightedMetrics",
     "accuracy",
     "best_f1_threshold",
     "calibration_bins",
     "class_report",
+    "count_metrics",
     "entity_metrics",
     "entity_report",
     "entity_spans",
@@ -75,16 +87,22 @@ __all__ = [
     "log_loss",
     "masked_words",
     "matthews_correlation",
+    "mcnemar",
     "normalize_answer",
+    "paired_bootstrap",
     "pearson",
     "pearson_spearman",
     "perplexity",
     "require_named_labels",
+    "selective_accuracy",
     "several_labels_report",
     "spearman",
     "squad_answers",
     "squad_metrics",
     "squad_v2_metrics",
+    "weighted_mean",
+    "weighted_pearson",
+    "weighted_spearman",
     "with_temperature",
     "word_loss",
 ]

@@ -46,6 +46,25 @@ def expected_calibration_error(probabilities: ArrayLike, references: ArrayLike, 
     return float(np.average(np.abs(found[:, 1] - found[:, 2]), weights=found[:, 0]))
 
 
+def selective_accuracy(probabilities: ArrayLike, references: ArrayLike, threshold: float) -> dict[str, float]:
+    """Coverage and accuracy of a classifier that answers only where it is confident (Geifman and El-Yaniv, 2017).
+
+    Args:
+        probabilities: Probability of each class, shape `(examples, classes)`; the most probable one is the prediction.
+        references: The true class of each example, shape `(examples,)`.
+        threshold: The lowest probability of a prediction that is answered, in [0, 1].
+
+    Returns:
+        `coverage`, the fraction of the examples that are answered, and `selective_accuracy`, the accuracy on these,
+        which is missing if there are none.
+    """
+    probabilities, references = np.asarray(probabilities, dtype=np.float64), np.asarray(references)
+    is_answered = probabilities.max(1) >= threshold
+    is_right = (probabilities.argmax(1) == references)[is_answered]
+    found = {"coverage": float(is_answered.mean())}
+    return found | ({"selective_accuracy": float(is_right.mean())} if len(is_right) else {})
+
+
 def fit_temperature(probabilities: ArrayLike, references: ArrayLike) -> float:
     """The temperature with the lowest cross-entropy (Guo et al., section 4.2).
 

@@ -374,6 +374,29 @@ def rows_of_sequences(
     return rows.masked_fill(is_outside.view(*is_outside.shape, *(1,) * (rows.dim() - 2)), fill)
 
 
+def mean_states(
+    hidden_states: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    position_ids: torch.Tensor | None,
+    cu_seqlens: torch.Tensor | None,
+    max_seqlen: int | None,
+) -> torch.Tensor:
+    """The mean hidden state (N, D) of the tokens of each sequence in a batch (B, L, D), special tokens included."""
+    shape = (hidden_states.shape[0], hidden_states.shape[1])
+    lengths = sequence_lengths(shape, None if attention_mask is not None else position_ids, cu_seqlens)
+    if lengths is not None:
+        return rows_of_sequences(hidden_states, lengths, max_seqlen).sum(1) / lengths[:, None]
+    if attention_mask is None:
+        return hidden_states.mean(1)
+    if len(attention_mask.shape) != 2:
+        raise ValueError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}; expected {shape}: a prepared mask does not say "
+            "which tokens are padding, and classifier_pooling is 'mean'."
+        )
+    is_token = unmask_empty_rows(attention_mask).bool()
+    return hidden_states.masked_fill(~is_token[..., None], 0).sum(1) / is_token.sum(1, keepdim=True)
+
+
 def number_sequences(position_ids: torch.Tensor) -> torch.Tensor:
     """Number of each token's sequence within its row (B, L), from positions that start again at 0 (others: all 0)."""
     is_start = position_ids == 0

@@ -60,7 +60,7 @@ def fields_of_size(size: str, setting: str = "model_size") -> dict[str, int]:
             raise ValueError(f"{setting} is {size}; expected at least 1 layer, and a width that is a multiple of 64.")
     else:
         raise ValueError(
-            f"{setting} is {size!r}; expected one of {', '.join(MODEL_SIZES)}, or layers x width, such as 2x256."
+            f"{setting} is {size!r}; expected one of {', '.join(MODEL_SIZES)}, or layers x hidden size, such as 2x256."
         )
     return {
         "num_hidden_layers": layers,
@@ -95,6 +95,9 @@ class MyBertConfig(PreTrainedConfig):
         layer_norm_eps: Epsilon of the layer normalisations.
         pad_token_id: Id of the padding token, whose embedding is never trained; None if there is no padding token.
         classifier_dropout: Dropout probability before a task head, in [0, 1]; None for `hidden_dropout_prob`.
+        classifier_pooling: What `MyBertForSequenceClassification` reads: `"cls"`, the pooled output, or `"mean"`, the
+            mean of the last hidden states of a sequence's tokens, special tokens included, as sentence-transformers
+            computes it; such a classifier has no pooler. transformers' ModernBERT has this field, BERT does not.
         is_decoder: True for causal attention: a token attends to itself and earlier tokens only (the left-to-right
             ablation, paper section 5.1). The pooler then reads the last token of a sequence instead of the first,
             because only the last one has attended to all others.
@@ -128,6 +131,7 @@ class MyBertConfig(PreTrainedConfig):
     layer_norm_eps: float = 1e-12
     pad_token_id: int | None = 0
     classifier_dropout: float | None = None
+    classifier_pooling: str = "cls"
     is_decoder: bool = False
     tie_word_embeddings: bool = True
     sparse_prediction: bool = False
@@ -176,6 +180,7 @@ class MyBertConfig(PreTrainedConfig):
             ("hidden_dropout_prob", lambda p: _is_in(p, 0, 1, float), "a probability between 0 and 1"),
             ("attention_probs_dropout_prob", lambda p: _is_in(p, 0, 1, float), "a probability between 0 and 1"),
             ("classifier_dropout", lambda p: p is None or _is_in(p, 0, 1, float), "a probability between 0 and 1"),
+            ("classifier_pooling", lambda pooling: pooling in ("cls", "mean"), "'cls' or 'mean'"),
             ("initializer_range", lambda size: _is_in(size, 0, math.inf, float), "a number of at least 0"),
             ("layer_norm_eps", lambda size: _is_in(size, 0, math.inf, float) and size > 0, "a number above 0"),
             ("hidden_act", lambda act: isinstance(act, str) and act in ACT2FN, f"one of {', '.join(sorted(ACT2FN))}"),
@@ -212,10 +217,11 @@ class MyBertConfig(PreTrainedConfig):
         return self.hidden_size // self.num_attention_heads if self.head_dim is None else self.head_dim
 
     def to_dict(self) -> dict[str, Any]:
-        """As in transformers, but without `head_dim` if it is None."""
+        """As in transformers, but without the defaults of fields that make a model other than transformers' BERT."""
         fields = super().to_dict()
-        if self.head_dim is None:
-            fields.pop("head_dim", None)
+        for name, default in (("head_dim", None), ("classifier_pooling", "cls")):
+            if fields.get(name) == default:
+                fields.pop(name, None)
         return fields
 
     @classmethod

@@ -17,7 +17,7 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_tracing
 
-from .batch_mybert import check_values, rows_of_sequences, sequence_lengths, unmask_empty_rows
+from .batch_mybert import check_values, mean_states, rows_of_sequences, sequence_lengths, unmask_empty_rows
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import is_changed
 from .losses_mybert import padding_is_ignored, position_loss, value_loss
@@ -38,10 +38,14 @@ class _MyBertWithClassifier(MyBertPreTrainedModel):
 
 
 class MyBertForSequenceClassification(_MyBertWithClassifier):
-    """A linear layer on the pooled output: single-label, multi-label or regression (paper, section 4.1)."""
+    """A linear layer on the pooled output: single-label, multi-label or regression (paper, section 4.1).
+
+    With `config.classifier_pooling` "mean" it is on the mean of the last hidden states, and there is no pooler.
+    """
 
     def __init__(self, config: MyBertConfig) -> None:
-        super().__init__(config, config.num_labels)
+        is_mean = getattr(config, "classifier_pooling", "cls") == "mean"  # a BertConfig is rejected by `MyBertModel`
+        super().__init__(config, config.num_labels, add_pooling_layer=not is_mean)
 
     @can_return_tuple
     def forward(
@@ -71,8 +75,14 @@ class MyBertForSequenceClassification(_MyBertWithClassifier):
             ValueError: If the labels have the wrong shape, dtype or values.
         """
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
-        outputs = self.bert(input_ids, **self._encoder_arguments(*others, no_tokens(input_ids, inputs_embeds)))
-        logits = self.classifier(self.dropout(outputs.pooler_output))
+        if self.config.classifier_pooling == "mean":
+            outputs = self.bert(input_ids, **self._encoder_arguments(*others))
+            limits = (kwargs.get("cu_seq_lens_q"), kwargs.get("max_length_q"))
+            pooled = mean_states(outputs.last_hidden_state, attention_mask, position_ids, *limits)
+        else:
+            outputs = self.bert(input_ids, **self._encoder_arguments(*others, no_tokens(input_ids, inputs_embeds)))
+            pooled = outputs.pooler_output
+        logits = self.classifier(self.dropout(pooled))
         loss = self._loss(logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -222,7 +223,8 @@ class QuestionAnsweringPipeline(BatchedPipeline):
             context: A context or a list of contexts; a single context is used for all questions, and a single question
                 for all contexts.
             batch_size: Number of windows in a batch; by default chosen for the device.
-            **parameters: `top_k` (1): number of answers; above 1, a list of them is returned.
+            **parameters: `top_k` (1): number of answers; above 1, a list of them is returned. `topk`, an old spelling
+                that transformers 4 accepted, means the same, with a `FutureWarning`.
                 `doc_stride` (128 or less): number of tokens that neighbouring windows of a long context share.
                 `max_answer_len` (15): maximum length of an answer in tokens.
                 `max_seq_len` (384 or the model's length): maximum length of a window in tokens, question included.
@@ -273,7 +275,11 @@ class QuestionAnsweringPipeline(BatchedPipeline):
         handle_impossible_answer: bool | None = None,
         align_to_words: bool | None = None,
         padding: Any = None,
+        topk: int | None = None,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        if topk is not None and top_k is None:
+            warnings.warn("topk is an old spelling of top_k; use top_k instead.", FutureWarning, stacklevel=4)
+            top_k = topk
         check_at_least_one(**_given({"top_k": top_k, "max_answer_len": max_answer_len}))
         for_preprocess = {"doc_stride": doc_stride, "max_seq_len": max_seq_len, "max_question_len": max_question_len}
         for_postprocess = {

@@ -37,7 +37,7 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
     )
     tokenizer: str | None = option(
         None,
-        "Folder or vocab.txt of another tokenizer, with --new_pieces 0; default: the model's own.",
+        "Folder or vocab.txt of another tokenizer, with --new_pieces 0 (default: the model's own).",
         group=Group.INPUT,
     )
     objective: Objective = option("mlm")

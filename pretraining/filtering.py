@@ -53,14 +53,12 @@ class FilterSettings(Settings):
 
     group = Group.FILTERS
     symbol_share: float = option(
-        0.6, "Drop lines in which more than this share is not letters (symbol_lines).", SHARE_BELOW_1
+        0.6, "symbol_lines: largest fraction of a line that may not be letters.", SHARE_BELOW_1
     )
     scripts: list[str] = option(
-        [], "Scripts of the corpus, such as Latin Hangul (other_scripts); by default those of its beginning."
+        [], "Scripts of the corpus, such as Latin Hangul, for other_scripts (default: those of its beginning)."
     )
-    tokens_per_character: float = option(
-        0.25, "Drop documents with more tokens per character than this (many_tokens).", ABOVE_0
-    )
+    tokens_per_character: float = option(0.25, "many_tokens: most tokens per character of a document.", ABOVE_0)
     near_duplicate_similarity: float = option(
         0.7,
         "Drop documents this similar to an earlier one, in (0, 1]: the share of their five-word sequences that both "

@@ -49,21 +49,21 @@ class NewModel:
     group, decides, idle_with = Group.MODEL, True, "model"
     model_size: str = option(
         "base",
-        "Size, layers x width: "
+        "Size, layers x hidden size: "
         + ", ".join(f"{size} ({layers}x{width})" for size, (layers, width, _) in MODEL_SIZES.items())
         + ", or another.",
     )
     num_hidden_layers: int | None = option(None, "Layers, if not those of model_size.")
-    hidden_size: int | None = option(None, "Width, if not that of model_size.")
+    hidden_size: int | None = option(None, "Hidden size, if not that of model_size.")
     num_attention_heads: int | None = option(None, "Attention heads, if not those of model_size.")
     dropout: float | None = option(
         None,
-        "Dropout of hidden states and attention, in [0, 1]. Default: the model's own, or 0.1 if new.",
+        "Dropout of hidden states and attention, in [0, 1] (default: the model's own, or 0.1 if new).",
         SHARE,
         idle_with="",
     )
     embedding_init: Literal["random", "cooccurrence"] = option(
-        "random", "Initial word embeddings; cooccurrence: from counts of neighbouring words in the text."
+        "random", "Initial word embeddings; cooccurrence: from counts of neighboring words in the text."
     )
 
 
@@ -74,7 +74,7 @@ class Phases:
     group = Group.OBJECTIVE
     causal_share: float = option(
         0.0,
-        "Share of --max_steps, in [0, 1), in which the model is first trained left to right, every token predicted "
+        "Fraction of --max_steps, in [0, 1), in which the model is first trained left to right, every token predicted "
         "from those before it: more labels than masks give, for small budgets. 0 for the paper's way.",
         SHARE_BELOW_1,
         decides=True,
@@ -83,7 +83,7 @@ class Phases:
     )
     mlm_probability_end: float | None = option(
         None,
-        "Share of tokens to predict at the end of --max_steps, in [0, 1]: --mlm_probability moves to it linearly "
+        "Fraction of tokens to predict at the end of --max_steps, in [0, 1]: --mlm_probability moves to it linearly "
         "(0.3 to 0.15 in Ankner et al., 2023).",
         SHARE,
         decides=True,
@@ -92,7 +92,7 @@ class Phases:
     )
     batch_ramp: float = option(
         0.0,
-        "Share of --max_steps, in [0, 1), in which the batch grows to --gradient_accumulation_steps micro-batches: "
+        "Fraction of --max_steps, in [0, 1), in which the batch grows to --gradient_accumulation_steps micro-batches: "
         "1 first, then 2, 4, ..., for equally many steps each.",
         SHARE_BELOW_1,
         group=Group.TRAINING,
@@ -100,7 +100,9 @@ class Phases:
     phase2_max_length: int | None = option(
         None, "Longest sequence of a second phase (paper: 128, then 512); without it there is one phase."
     )
-    phase2_steps: float = option(0.1, "Steps of the second phase, out of --max_steps; below 1 a share (paper: 0.1).")
+    phase2_steps: float = option(
+        0.1, "Steps of the second phase, out of --max_steps; below 1, a fraction (paper: 0.1)."
+    )
     phase2_positions: Literal["new", "repeated"] = option(
         "new",
         "Initial embeddings of positions that only phase 2 uses: new, or repeated from phase 1.",
@@ -167,7 +169,7 @@ class PretrainingArguments(
     )
     validation_split: float = option(
         0.01,
-        "Share of documents held out for evaluation, in [0, 1); 0 for none.",
+        "Fraction of the documents held out for validation, in [0, 1); 0 for none.",
         SHARE_BELOW_1,
         group=Group.OBJECTIVE,
         decides=True,
@@ -182,7 +184,7 @@ class PretrainingArguments(
     )
     max_hours: float | None = option(
         None,
-        "Hours to train, instead of --max_steps: the schedule and all shares of --max_steps refer to this time, "
+        "Hours to train, instead of --max_steps: the schedule and all fractions of --max_steps refer to this time, "
         "however fast the machine is. Time between interrupted calls does not count.",
         ABOVE_0,
         decides=True,
@@ -194,10 +196,13 @@ class PretrainingArguments(
         "matrices, adamw for the rest), lamb (for batches of thousands), or one of transformers'.",
     )
     muon_learning_rate: float = option(
-        0.02, "Peak learning rate of muon; --learning_rate is that of adamw beside it.", AT_LEAST_0, decides=True
+        0.02,
+        "Peak learning rate of muon; --learning_rate is that of adamw for the other parameters.",
+        AT_LEAST_0,
+        decides=True,
     )
     learning_rate: float = option(1e-4, "Peak learning rate.")
-    warmup_steps: float = option(0.01, "Steps of warm-up; below 1 a share of all steps.")
+    warmup_steps: float = option(0.01, "Steps of warm-up; below 1, a fraction of all steps.")
     per_device_train_batch_size: int = option(32, "Sequences per batch and device.")
     ddp_find_unused_parameters: bool | None = option(
         False, "Look for parameters without a gradient; there are none.", group=Group.FURTHER
@@ -248,7 +253,7 @@ class PretrainingArguments(
         self.max_steps = TICKS
         if self.warmup_steps >= 1 or (self.phase2_max_length is not None and self.phase2_steps >= 1):
             name = "warmup_steps" if self.warmup_steps >= 1 else "phase2_steps"
-            raise ValueError(f"{name} is {getattr(self, name)}; expected a share below 1 of max_hours.")
+            raise ValueError(f"{name} is {getattr(self, name)}; expected a fraction below 1 of max_hours.")
         for name in ("logging_steps", "save_steps", "eval_steps"):
             if 0 < (getattr(self, name) or 0) < 1:
                 raise ValueError(
@@ -263,7 +268,7 @@ class PretrainingArguments(
     def _check_parts(self) -> None:
         """Reject phases that do not fit the length of the run or each other."""
         for is_set, why in (
-            (self.causal_share, "a causal start (causal_share) is a share of them"),
+            (self.causal_share, "a causal start (causal_share) is a fraction of them"),
             (self.mlm_probability_end is not None, "mlm_probability_end is the rate at the end of them"),
             (self.phase2_max_length is not None, "a second phase (phase2_max_length) needs it"),
         ):
@@ -272,8 +277,8 @@ class PretrainingArguments(
         if self.batch_ramp and (self.max_steps <= 0 or self.gradient_accumulation_steps < 2):
             raise ValueError(
                 f"batch_ramp is {self.batch_ramp}, with max_steps {self.max_steps} and gradient_accumulation_steps "
-                f"{self.gradient_accumulation_steps}; a batch grows over a share of max_steps, from 1 micro-batch to "
-                "several."
+                f"{self.gradient_accumulation_steps}; a batch grows over a fraction of max_steps, from 1 "
+                "micro-batch to several."
             )
         if self.phase2_max_length is not None and not 0 < self.phase2_steps < self.max_steps:
             raise ValueError(f"phase2_steps is {self.phase2_steps}; expected more than 0 and less than max_steps.")
@@ -300,9 +305,7 @@ class PretrainingArguments(
             if isinstance(getattr(self, name), Path):
                 setattr(self, name, str(getattr(self, name)))
         if not self.text and not self.token_store:
-            raise ValueError(
-                "text is empty; give at least one file or folder to pretrain on, or a token store as data."
-            )
+            raise ValueError("text is empty; give at least one file or folder to pretrain on, or a token_store.")
         if "-" in self.text:
             raise ValueError("text is '-', standard input, which can be read only once; give files or a token store.")
 

@@ -19,6 +19,8 @@ from ..files.options import settings_of
 from ..files.output import files_written_beside, written_beside
 from ..files.processes import only_errors
 from ..files.source import InMemoryData, read_rows
+from ..files.text import file_of
+from ..hub_card import Example, head_examples
 from ..modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
 from ..pipelines import minimal_pair_accuracy, minimal_pair_columns, pseudo_log_likelihoods
 from ..runs import (
@@ -83,7 +85,7 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
         corpus = Corpus(arguments.text, arguments, digests)
         sources = corpus.sources
         # the others are on the Hub
-        files = [source for source in sources if source not in given and Path(source).exists()]
+        files = [file for file in map(file_of, sources) if file not in given and Path(file).exists()]
         for file in files:
             if not Path(file).is_file():
                 raise ValueError(f"{file} is a pipe, which can be read only once; give files or a token store.")
@@ -231,11 +233,15 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
         state = _read_finished(folder.path) or _train(run, arguments)
         if "metrics" not in state:
             return {"interrupted": True}
-        examples, checkpoint = [], Checkpoint(folder.path)
+        examples: list[Example] = []
+        checkpoint = Checkpoint(folder.path)
         if arguments.should_save:
-            if arguments.objective != "ltr":  # whose model never saw [MASK]
+            tasks = () if arguments.objective == "ltr" else ("fill-mask",)  # the former's model never saw [MASK]
+            if tasks and arguments.card_examples:
                 shown = run.validation if len(run.validation) else run.training
                 examples = fill_mask_examples(checkpoint, run.tokenizer, run.store, shown)
+            else:
+                examples = head_examples(checkpoint, tasks, tokenizer=run.tokenizer)
             # the card of a finished run may have been edited
             if state["steps"] or not (folder.path / "README.md").is_file():
                 write_pretraining_card(checkpoint, arguments, run.store, state["wall_time"], examples)

@@ -59,7 +59,7 @@ _OF_ALL_TEXT = ("other_scripts", "duplicates", "near_duplicates")  # the decisio
 @dataclass
 class CorpusSettings(DocumentSettings):
     group = Group.READING
-    num_processes: int | None = option(None, "Processes that work on the text; by default one per core.", AT_LEAST_1)
+    num_processes: int | None = option(None, "Processes that work on the text (default: one per core).", AT_LEAST_1)
     filter: list[str] = option(
         [],
         f"What to leave out of the text, some of {', '.join(REASONS)}: see `mybert data --dry_run`.",
@@ -135,17 +135,17 @@ class ExampleSettings(Settings):
     decides = True
     objective: Objective = option(
         "mlm+nsp",
-        "Training objective: mlm+nsp (the paper: hidden words, and whether B follows A), mlm (hidden words), "
-        "mlm+sop (hidden words, and the order of A and B), ltr (the next word, from the words before it).",
+        "Training objective: mlm+nsp (the paper: masked tokens, and whether B follows A), mlm (masked tokens), "
+        "mlm+sop (masked tokens, and the order of A and B), ltr (each token from those before it).",
         group=Group.OBJECTIVE,
     )
     max_length: int = option(128, "Longest sequence in tokens, special tokens included.", decides=False)
-    short_probability: float = option(0.1, "Share of documents cut into shorter sequences, in [0, 1].", SHARE)
+    short_probability: float = option(0.1, "Fraction of documents divided into shorter sequences, in [0, 1].", SHARE)
     static_masking: bool = option(
         False, "Reuse the examples and masks of the first epoch in all others.", group=Group.OBJECTIVE
     )
     pack: bool = option(False, "Pack sequences into rows of equal length, without attention across them.")
-    row_length: int | None = option(None, "Tokens of a packed row (default 512, or max_length if that is longer).")
+    row_length: int | None = option(None, "Tokens of a packed row (default: 512, or max_length if that is longer).")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -188,21 +188,19 @@ class MaskingRates(Settings):
 
     group = Group.OBJECTIVE
     decides = True
-    mlm_probability: float = option(0.15, "Share of tokens to predict, in [0, 1].", SHARE)
-    mask_replace_prob: float = option(0.8, "Share of the tokens to predict that [MASK] replaces, in [0, 1].", SHARE)
-    random_replace_prob: float = option(
-        0.1, "Share of them that a random token replaces; the rest stays as it is.", SHARE
-    )
+    mlm_probability: float = option(0.15, "Fraction of tokens to predict, in [0, 1].", SHARE)
+    mask_replace_prob: float = option(0.8, "Fraction of the tokens to predict that [MASK] replaces, in [0, 1].", SHARE)
+    random_replace_prob: float = option(0.1, "Fraction of them that a random token replaces; the rest is kept.", SHARE)
     masking_unit: MaskingUnit = option(
         "token", "Mask single tokens, whole words, or several consecutive words (SpanBERT)."
     )
     max_predictions: int | None = option(
         None,
-        "Maximum number of tokens to predict in a sequence (Google: max_predictions_per_seq); default: no limit.",
+        "Maximum number of tokens to predict in a sequence, Google's max_predictions_per_seq (default: no limit).",
         AT_LEAST_1,
     )
     ltr_probability: float = option(
-        1.0, "Share of tokens to predict from those before them (ltr), above 0 up to 1.", SHARE_ABOVE_0
+        1.0, "Fraction of tokens to predict from those before them (ltr), above 0 up to 1.", SHARE_ABOVE_0
     )
 
     def __post_init__(self) -> None:

@@ -64,12 +64,12 @@ class EvaluationTimes:
 
     group = Group.RECORDS
     eval_strategy: IntervalStrategy | str = option("no", "When to evaluate: no, steps, epoch.")
-    eval_steps: float | None = option(None, "Steps between evaluations; below 1, a share of all steps.")
+    eval_steps: float | None = option(None, "Steps between evaluations; below 1, a fraction of all steps.")
     eval_delay: float = option(
         0, "Epochs or steps, whichever eval_strategy counts, before the first evaluation.", group=Group.FURTHER
     )
     save_strategy: SaveStrategy | str = option("steps", "When to save a checkpoint: no, steps, epoch, best.")
-    save_steps: float = option(500, "Steps between checkpoints; below 1, a share of all steps.")
+    save_steps: float = option(500, "Steps between checkpoints; below 1, a fraction of all steps.")
 
 
 @dataclass
@@ -110,7 +110,7 @@ class RecordArguments(EvaluationTimes, DecidingArguments):
     )
     save_total_limit: int | None = option()
     logging_steps: float | None = option(
-        None, "Steps between log entries; below 1, a share of all. Default: 50, or a 20th of a short run."
+        None, "Steps between log entries; below 1, a fraction of all (default: 50, or a 20th of a short run)."
     )
     report_to: None | str | list[str] = option()  # noqa: RUF036  # the order matters to HfArgumentParser
     run_name: str | None = option(None, "Name of the run in those tools.")
@@ -149,6 +149,11 @@ class RunArguments(RecordArguments):
         required=True,
     )
     overwrite: bool = option(False, "Replace an earlier run in the output folder.", group=Group.INPUT, comes_last=True)
+    card_examples: bool = option(
+        False,
+        "Show texts of the data on the card, which a push makes public: examples, surest errors.",
+        group=Group.RECORDS,
+    )
     max_steps: int = option(
         -1,
         "Optimizer steps, instead of --num_train_epochs; -1 to count epochs.",
@@ -173,7 +178,12 @@ class RunArguments(RecordArguments):
     seed: int = option(42, "Seed of every random choice.", _SEED, decides=True)
     data_seed: int | None = option(range=_SEED, group=Group.FURTHER, decides=True)
     bf16: Literal[True, False, "auto"] = option(  # True or False once it is made
-        False, "Compute in bfloat16; auto: where that is fast.", nargs="?", const=True, decides=True, replaces="fp16"
+        False,
+        "Compute in bfloat16; auto: where the hardware has fast bfloat16.",
+        nargs="?",
+        const=True,
+        decides=True,
+        replaces="fp16",
     )
     fp16: bool = option(group=Group.FURTHER, decides=True)
     activation_checkpointing: bool | None = option(
@@ -193,7 +203,7 @@ class RunArguments(RecordArguments):
         help="Pin batches in memory, for faster transfer to a GPU.",
         group=Group.FURTHER,
     )
-    do_train: bool = option(True, "Always; mybert evaluate measures without training.", group=Group.FURTHER)
+    do_train: bool = option(True, "Always on; mybert evaluate measures without training.", group=Group.FURTHER)
 
     def __post_init__(self) -> None:
         """Reject settings without effect, then check as `TrainingArguments` does."""

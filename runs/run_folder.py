@@ -28,7 +28,7 @@ from ..files.output import (
     remove,
     write_json,
 )
-from ..files.text import new_digest
+from ..files.text import file_of, new_digest
 from ..visualization import training_curves
 
 logger = logging.getLogger(__name__)
@@ -88,6 +88,7 @@ class RunFolder(ExitStack):
         (ValueError, a missing file) what it made for a new run is removed; after others the next call uses it. A
         ValueError says why the folder cannot be used, a `BusyError` which process works in it.
         """
+        files = list(dict.fromkeys(map(file_of, files)))
         self._check(files, folders)
         self.enter_context(locked(self.path, within=True))
         self._check(files, folders)  # again, now that no other process writes

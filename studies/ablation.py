@@ -53,7 +53,11 @@ ROWS = {
     "untrained": AblationRow("No pretraining", _BERT, {"from_scratch": True}),
 }
 # Pretraining measures on held-out text, in the order of the table.
-_MEASURED = {"perplexity": "eval_perplexity", "hidden words": "eval_mlm_accuracy", "NSP accuracy": "eval_nsp_accuracy"}
+_MEASURED = {
+    "perplexity": "eval_perplexity",
+    "masked tokens": "eval_mlm_accuracy",
+    "NSP accuracy": "eval_nsp_accuracy",
+}
 # Models that read the same text by the same rules, with a vocabulary of the same kind, share vocabulary and tokens.
 _OF_THE_TOKENS = [option.name for kind in (VocabularyBasics, CorpusSettings) for option in fields(kind)]
 
@@ -68,7 +72,7 @@ class AblationArguments(StudySettings):
         "", "Folder for all models and the table.", group=Group.INPUT, comes_last=True, required=True
     )
     rows: list[str] = option(
-        [], f"Rows of the table: those of --variants, or of the paper's, {', '.join(ROWS)}. Default: all."
+        [], f"Rows of the table: those of --variants, or of the paper's, {', '.join(ROWS)} (default: all)."
     )
     variants: str = option(
         "{}",

@@ -17,6 +17,7 @@ from ..files.errors import refuse_address
 from ..files.options import Group, check_options, contradicting, may_be_none, option
 from ..files.output import write_json, write_text, written_beside
 from ..files.source import files_of
+from ..files.text import file_of
 from ..files.yaml_files import read_yaml
 from ..finetuning import FEATURES, TASKS, FinetuningArguments, finetune
 from ..finetuning.tasks.registry import evaluation_names
@@ -115,7 +116,7 @@ def finetuning_settings(
     train = [found.train_file] if found.train_file else []
     for file in files_of([*train, *validation, *(found.test_file or ())]):
         refuse_address(file)
-        Path(file).stat()
+        Path(file_of(file)).stat()
     return found
 
 

@@ -36,7 +36,7 @@ _WORDS_AT_A_TIME = 10_000
 # Text that one process counts at a time, in characters; smaller texts are counted in the main process.
 BLOCK_CHARACTERS = 8 << 20
 
-UP_TO_HALF = Range("a share from 0 to 0.5", lambda value: 0 <= value <= 0.5)
+UP_TO_HALF = Range("a fraction from 0 to 0.5", lambda value: 0 <= value <= 0.5)
 
 
 @dataclass(kw_only=True)
@@ -69,14 +69,14 @@ class VocabularySettings(VocabularyBasics, TextSettings):
     )
     strip_accents: bool = option(False, "Strip accents (Google does when lower-casing; takes Korean apart into jamo).")
     character_coverage: float = option(
-        0.9999, "Share of the text's characters to keep in the alphabet, above 0 up to 1.", SHARE_ABOVE_0
+        0.9999, "Fraction of the text's characters to keep in the alphabet, above 0 up to 1.", SHARE_ABOVE_0
     )
     min_frequency: int = option(2, "Pairs that occur less often are not merged.", AT_LEAST_1)
     validation_split: float = option(
         0.0, "Fraction of the lines held out for the report, 0 to 0.5, chosen by their hash.", UP_TO_HALF
     )
     num_processes: int | None = option(
-        None, "Processes that count words; by default one per core.", AT_LEAST_1, group=Group.READING
+        None, "Processes that count words (default: one per core).", AT_LEAST_1, group=Group.READING
     )
 
     def __post_init__(self) -> None:

@@ -28,7 +28,7 @@ class AttentionArguments(Settings):
     )
     view: Literal["attention", "rollout", "input"] = option(
         "attention",
-        "attention: what every head looks at; rollout: what reaches a position through all layers (Abnar & Zuidema "
+        "attention: the weights of every head; rollout: attention multiplied through all layers (Abnar & Zuidema "
         "2020); input: tokens, segments, positions and mask.",
         group=Group.PICTURE,
     )
@@ -78,15 +78,17 @@ class CurvesArguments:
     """Arguments of `mybert curves`."""
 
     group = Group.INPUT
-    run_dir: str = option(help="Output folder of a training run, also of one that is still running.", positional=1)
+    run_dirs: list[str] = option(
+        help="Output folder of a training run, also of one that is still running, or of several.", positional=1
+    )
     output: str | None = option(
-        None, "PNG file to write; by default the run's own training_curves.png, redrawn.", comes_last=True
+        None, "PNG file to write (default: training_curves.png of a single run, redrawn).", comes_last=True
     )
     overwrite: bool = option(False, "Replace the file that --output names.", comes_last=True)
 
 
 def draw_run(arguments: CurvesArguments) -> Path:
-    """Draw the training curves of a run."""
+    """Draw the training curves of a run, or of several in one picture."""
     if arguments.output:
         check_output_files([arguments.output], arguments.overwrite)
-    return plot_run(arguments.run_dir, arguments.output)
+    return plot_run(arguments.run_dirs, arguments.output)

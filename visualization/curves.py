@@ -1,4 +1,4 @@
-"""Training curves: what `Trainer` logged, as one PNG of small multiples.
+"""Training curves: what `Trainer` logged in one run or several, as one PNG of small multiples.
 
 Each quantity has a panel of its own with training and evaluation in it, all over the same steps.
 """
@@ -6,6 +6,7 @@ Each quantity has a panel of its own with training and evaluation in it, all ove
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +14,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..files.checkpoint import read_json_object
+from ..files.checkpoint import distinct_names, read_json_object
 from ..files.errors import refuse_address
-from .pictures import BLUE, QUIET_COLOUR, TEXT_COLOUR, VERMILION, new_figure, picture_path, write_figure
+from .pictures import (
+    BLUE,
+    QUIET_COLOUR,
+    TEXT_COLOUR,
+    VERMILION,
+    in_width,
+    new_figure,
+    picture_path,
+    write_figure,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _TRAINING_COLOUR, _EVALUATION_COLOUR = BLUE, VERMILION
+# Of several runs, each with one of Okabe and Ito's colors.
+_RUN_COLOURS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _TICK_STEPS = [1, 2, 2.5, 5, 10]
+_TITLE_SIZE = 13
 _PANEL_WIDTH, _PANEL_HEIGHT, _TITLE_HEIGHT, _KEY_HEIGHT = 3.6, 2.5, 0.3, 0.3  # inches
 _SMOOTHED_FROM = 40  # logged points; fewer are drawn as they are
 _LARGEST = 1e15  # steps and values beyond this are invalid and not drawn
@@ -30,6 +43,11 @@ _LEAST_SPAN, _LEAST_SHARE = 0.2, 0.1  # of an axis: of its greatest value, and o
 _KEYS = ("training", "evaluation", "training before smoothing")
 _LINE: dict[str, Any] = {"linewidth": 1.6, "markersize": 4, "clip_on": False, "solid_joinstyle": "round"}
 _MAJORITY = "eval_nsp_majority"  # share of the more frequent answer among held-out pairs
+_THIN: dict[str, Any] = {"linewidth": 1.0, "alpha": 0.55}  # the training of several runs
+_NOTHING = (
+    "The log history has nothing to draw: none of its {} entries has a step and a loss, an accuracy, a learning rate "
+    "or an evaluation metric."
+)
 _NOT_PLOTTED = {"step", "epoch", "total_flos", "num_input_tokens_seen", "nsp_majority"}
 
 
@@ -88,60 +106,94 @@ def training_curves(
     """
     path = picture_path(output_path, (".png",))
     curves = _curves(log_history)
-    panels = _panels(curves)
-    if not panels:
-        raise ValueError(
-            f"The log history has nothing to draw: none of its {len(log_history)} entries has a step and a loss, an"
-            " accuracy, a learning rate or an evaluation metric."
-        )
+    if not _panels([curves]):
+        raise ValueError(_NOTHING.format(len(log_history)))
+    return _draw([curves], [], path, title)
+
+
+def _draw(runs: Sequence[_Curves], names: Sequence[str], path: Path, title: str | None = None) -> Path:
+    """Draw the curves of one run, or of several with their names."""
+    panels = _panels(runs)
     rows = 1 if len(panels) <= 3 else 2 if len(panels) <= 8 else 3
     columns = math.ceil(len(panels) / rows)
-    height = rows * _PANEL_HEIGHT + (_TITLE_HEIGHT if title else 0) + _KEY_HEIGHT
-    figure = new_figure(columns * _PANEL_WIDTH, height)
-    last_step = max(steps[-1] for steps, _ in curves.values())
-    majority = float(curves[_MAJORITY][1][-1]) if _MAJORITY in curves else None
+    figure = new_figure(columns * _PANEL_WIDTH, rows * _PANEL_HEIGHT)
+    title = in_width(figure, title, _TITLE_SIZE) if title else None
+    last_step = max(steps[-1] for curves in runs for steps, _ in curves.values())
+    majorities = {float(curves[_MAJORITY][1][-1]) for curves in runs if _MAJORITY in curves}
+    majority = majorities.pop() if len(majorities) == 1 else None
     axes = figure.subplots(rows, columns, squeeze=False)
     # One column each for losses, accuracies and the optimizer's state.
     for position, ax in enumerate(axes.T.flat):
         if position >= len(panels):
             ax.set_visible(False)
             continue
-        panel = panels[position]
-        _draw_panel(ax, panel, curves.get(panel.key), curves.get(f"eval_{panel.key}"), last_step, majority)
+        _draw_panel(ax, panels[position], runs, last_step, majority)
         if position % rows == rows - 1 or position == len(panels) - 1:
             ax.set_xlabel("optimizer step", fontsize=8, color=QUIET_COLOUR)
     lines = {line.get_label(): line for ax in axes.flat for line in ax.lines}
+    handles, per_row = [lines[key] for key in _KEYS if key in lines], 3
+    if names:
+        handles, per_row = _handles(names), max(1, int(columns * _PANEL_WIDTH / (0.6 + 0.09 * max(map(len, names)))))
     legend = figure.legend(
-        handles=[lines[key] for key in _KEYS if key in lines],
+        handles=handles,
         title=title,
-        title_fontproperties={"size": 13, "weight": "bold"},
+        title_fontproperties={"size": _TITLE_SIZE, "weight": "bold"},
         alignment="left",
         loc="outside upper left",
-        ncols=3,
+        ncols=per_row,
         frameon=False,
         fontsize=9,
         labelcolor=TEXT_COLOUR,
     )
-    legend.get_title().set_parse_math(False)
+    for text in (legend.get_title(), *legend.get_texts()):
+        text.set_parse_math(False)
+    heading = _TITLE_HEIGHT * (title.count("\n") + 1 if title else 0) + _KEY_HEIGHT * math.ceil(len(handles) / per_row)
+    figure.set_figheight(figure.get_figheight() + heading)
     return write_figure(figure, path)
 
 
-def plot_run(run_dir: str | Path, output_path: str | Path | None = None) -> Path:
-    """Draw the training curves of a run from the `trainer_state.json` that `Trainer` saved.
+def _handles(names: Sequence[str]) -> list[Any]:
+    """The keys of several runs: their colours, and how training and evaluation are drawn."""
+    from matplotlib.lines import Line2D
+
+    colours = [Line2D([], [], color=colour, label=name) for name, colour in zip(names, _RUN_COLOURS, strict=False)]
+    kinds = {_KEYS[0]: _THIN, _KEYS[1]: _LINE | {"marker": "o"}}
+    return [*colours, *(Line2D([], [], color=QUIET_COLOUR, label=key, **looks) for key, looks in kinds.items())]
+
+
+def plot_run(run_dir: str | Path | Sequence[str | Path], output_path: str | Path | None = None) -> Path:
+    """Draw the training curves of a run, or of several in one picture, from the `trainer_state.json` of `Trainer`.
 
     Args:
-        run_dir: Output folder of a run; without `trainer_state.json` the one of its newest `checkpoint-*` is read.
-        output_path: PNG file to write; `training_curves.png` in `run_dir` by default.
+        run_dir: Output folder of a run; without `trainer_state.json` the one of its newest `checkpoint-*` is read. Or
+            up to seven of them, whose curves are drawn over each other, each in a color, and named by their folders.
+        output_path: PNG file to write; of one run `training_curves.png` in `run_dir` by default.
 
     Returns:
         The path of the picture.
 
     Raises:
-        FileNotFoundError: If neither the folder nor a checkpoint in it has a `trainer_state.json`, or the picture's
+        FileNotFoundError: If neither a folder nor a checkpoint in it has a `trainer_state.json`, or the picture's
             folder does not exist.
-        ValueError: If that file is not a trainer state, or there is nothing in it to draw; or if the picture's name
-            does not end in `.png`.
+        ValueError: If that file is not a trainer state, or there is nothing in it to draw; if the picture's name does
+            not end in `.png`, or several runs have none; or if there are more than seven.
     """
+    folders = [run_dir] if isinstance(run_dir, (str, Path)) else list(run_dir)
+    if not 1 <= len(folders) <= len(_RUN_COLOURS):
+        raise ValueError(f"There are {len(folders)} runs; expected one to {len(_RUN_COLOURS)}, each with a color.")
+    if output_path is None and len(folders) > 1:
+        raise ValueError("output is not set; expected a PNG file for the curves of several runs.")
+    names = distinct_names(folders)
+    path = output_path and picture_path(output_path, (".png",))
+    histories = [_log_history(folder) for folder in folders]
+    path = path or Path(folders[0], "training_curves.png")
+    if len(folders) == 1:
+        return training_curves(histories[0], path, title=names[0])
+    return _draw(list(map(_curves, histories)), names, path)
+
+
+def _log_history(run_dir: str | Path) -> list[Mapping[str, Any]]:
+    """What a run logged, something of which can be drawn."""
     from transformers.trainer_utils import get_last_checkpoint
 
     refuse_address(run_dir)
@@ -154,17 +206,18 @@ def plot_run(run_dir: str | Path, output_path: str | Path | None = None) -> Path
                 f"{run_dir} holds no trainer_state.json and no checkpoint-* folder with one: expected the output"
                 " folder of a training run."
             )
-    path = picture_path(output_path or run_dir / "training_curves.png", (".png",))
     log_history = read_json_object(state_file).get("log_history")
     if not isinstance(log_history, list) or not all(isinstance(entry, dict) for entry in log_history):
         raise ValueError(f"{state_file} is not a trainer state: expected a list `log_history` of objects.")
-    try:
-        return training_curves(log_history, path, title=run_dir.resolve().name)
-    except ValueError as error:
-        raise ValueError(f"{state_file}: {error}") from error
+    if not _panels([_curves(log_history)]):
+        raise ValueError(f"{state_file}: {_NOTHING.format(len(log_history))}")
+    return log_history
 
 
-def _curves(log_history: Iterable[Mapping[str, Any]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+_Curves = Mapping[str, tuple[np.ndarray, np.ndarray]]
+
+
+def _curves(log_history: Iterable[Mapping[str, Any]]) -> _Curves:
     """Return for each logged quantity its steps and values, both of shape (points,), sorted by step."""
     points: dict[str, dict[int, float]] = {}
     for entry in log_history:
@@ -183,53 +236,54 @@ def _curves(log_history: Iterable[Mapping[str, Any]]) -> dict[str, tuple[np.ndar
     return curves
 
 
-def _panels(curves: Mapping[str, Any]) -> list[_Panel]:
+def _panels(runs: Sequence[_Curves]) -> list[_Panel]:
     """Return the panels with data: losses, accuracies, further evaluation metrics, optimization."""
+    points: Counter[str] = Counter()
+    for curves in runs:
+        points.update({key: len(steps) for key, (steps, _) in curves.items()})
     known = [*_LOSSES, *_ACCURACIES, *_OPTIMISATION]
     keys = {panel.key for panel in known}
     other = [
         _Panel(name, name.replace("_", " ")[:1].upper() + name.replace("_", " ")[1:], "evaluation metric")
-        for name in (key.removeprefix("eval_") for key in curves if key.startswith("eval_"))
+        for name in (key.removeprefix("eval_") for key in points if key.startswith("eval_"))
         if name not in keys | _NOT_PLOTTED and not name.endswith(("runtime", "per_second", "preparation_time"))
     ]
     panels = [
         panel
         for panel in [*_LOSSES, *_ACCURACIES, *other, *_OPTIMISATION]
-        if panel.key in curves or f"eval_{panel.key}" in curves
+        if panel.key in points or f"eval_{panel.key}" in points
     ]
-    if {"mlm_loss", "nsp_loss"} <= {panel.key for panel in panels}:
+    if all({"mlm_loss", "nsp_loss"} <= {key.removeprefix("eval_") for key in curves} for curves in runs):
         panels = [panel for panel in panels if panel.key != "loss"]
     # A single point is no curve.
-    lines = [
-        panel for panel in panels if any(len(curves.get(key, [()])[0]) > 1 for key in (panel.key, f"eval_{panel.key}"))
-    ]
-    return lines or panels
+    return [panel for panel in panels if max(points[panel.key], points[f"eval_{panel.key}"]) > 1] or panels
 
 
-def _draw_panel(
-    ax: Axes,
-    panel: _Panel,
-    training: tuple[np.ndarray, np.ndarray] | None,
-    evaluation: tuple[np.ndarray, np.ndarray] | None,
-    last_step: int,
-    majority: float | None,
-) -> None:
+def _draw_panel(ax: Axes, panel: _Panel, runs: Sequence[_Curves], last_step: int, majority: float | None) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
     labels = []  # (height, text, colour) at the right edge
     number = ".1%" if panel.is_share else ".3g"
-    if training is not None:
-        steps, values = training
-        if panel.key != "learning_rate" and len(values) >= _SMOOTHED_FROM:
-            ax.plot(steps, values, label=_KEYS[2], color=_TRAINING_COLOUR, linewidth=0.7, alpha=0.3)
-            values = _moving_average(values)
-        ax.plot(steps, values, label=_KEYS[0], color=_TRAINING_COLOUR, marker="o" if len(steps) == 1 else "", **_LINE)
-        labels.append((values[-1], format(values[-1], number), _TRAINING_COLOUR))
-    if evaluation is not None:
-        steps, values = evaluation
-        marker = "o" if len(steps) <= _MARKED_UP_TO else ""
-        ax.plot(steps, values, label=_KEYS[1], color=_EVALUATION_COLOUR, marker=marker, **_LINE)
-        labels.append((values[-1], format(values[-1], number), _EVALUATION_COLOUR))
+    both = False  # whether a run has training and evaluation
+    for curves, colour in zip(runs, _RUN_COLOURS, strict=False):
+        training, evaluation = curves.get(panel.key), curves.get(f"eval_{panel.key}")
+        both |= training is not None and evaluation is not None
+        if training is not None:
+            steps, values = training
+            line = _LINE | {"color": colour} | (_THIN if len(runs) > 1 else {})
+            if panel.key != "learning_rate" and len(values) >= _SMOOTHED_FROM:
+                if len(runs) == 1:
+                    ax.plot(steps, values, label=_KEYS[2], color=colour, linewidth=0.7, alpha=0.3)
+                values = _moving_average(values)
+            ax.plot(steps, values, label=_KEYS[0], marker="o" if len(steps) == 1 else "", **line)
+            if len(runs) == 1 or evaluation is None:
+                labels.append((values[-1], format(values[-1], number), colour))
+        if evaluation is not None:
+            steps, values = evaluation
+            colour = colour if len(runs) > 1 else _EVALUATION_COLOUR
+            marker = "o" if len(steps) <= _MARKED_UP_TO else ""
+            ax.plot(steps, values, label=_KEYS[1], color=colour, marker=marker, **_LINE)
+            labels.append((values[-1], format(values[-1], number), colour))
     if panel.chance is not None and majority is not None:
         height = panel.chance(majority)
         ax.axhline(height, color=QUIET_COLOUR, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
@@ -258,7 +312,7 @@ def _draw_panel(
     looks: dict[str, Any] = {"fontsize": 10, "fontweight": "bold", "color": TEXT_COLOUR, "parse_math": False}
     ax.set_title(panel.title, loc="left", pad=16, **looks)
     unit = panel.unit
-    if training is not None and evaluation is not None and panel.key.startswith("mlm"):
+    if both and panel.key.startswith("mlm"):
         unit += "; masked shares may differ"
     ax.annotate(
         unit, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", fontsize=8,
@@ -275,11 +329,14 @@ def _label_right_edge(ax: Axes, labels: list[tuple[float, str, str]]) -> None:
     """Write each text next to the axes at its value's height, moved apart where two would overlap."""
     low, high = ax.get_ylim()
     line_height = 0.1  # of the axes' height, enough for one line of text
-    bottom = -math.inf
-    for value, text, colour in sorted(labels):
-        bottom = max((value - low) / (high - low), bottom + line_height)
+    labels, heights = sorted(labels), list[float]()
+    for value, _, _ in labels:
+        heights.append(max((value - low) / (high - low), heights[-1] + line_height if heights else -math.inf))
+    for place in reversed(range(len(heights))):  # those that were moved beyond the top
+        heights[place] = min(heights[place], heights[place + 1] - line_height if heights[place + 1 :] else 1.0)
+    for height, (_, text, colour) in zip(heights, labels, strict=True):
         ax.annotate(
-            text, (1, bottom), xycoords="axes fraction", xytext=(5, 0), textcoords="offset points", fontsize=8,
+            text, (1, height), xycoords="axes fraction", xytext=(5, 0), textcoords="offset points", fontsize=8,
             color=colour, va="center", annotation_clip=False,
         )  # fmt: skip
 

@@ -45,10 +45,14 @@ def new_figure(width: float, height: float) -> Figure:
 
 def write_heading(figure: Figure, title: str, size: int) -> None:
     """Write a heading above a figure, in as many lines as fit its width; Korean and the like are twice as wide."""
-    letters = int(72 * figure.get_figwidth() / (0.65 * size)) // (1 if title.isascii() else 2)
-    text = "\n".join(textwrap.wrap(title, letters))
     looks: dict[str, Any] = {"fontsize": size, "fontweight": "bold", "color": TEXT_COLOUR, "parse_math": False}
-    figure.suptitle(text, x=0.01, ha="left", **looks)
+    figure.suptitle(in_width(figure, title, size), x=0.01, ha="left", **looks)
+
+
+def in_width(figure: Figure, title: str, size: int) -> str:
+    """Return a heading in as many lines as fit a figure's width."""
+    letters = int(72 * figure.get_figwidth() / (0.65 * size)) // (1 if title.isascii() else 2)
+    return "\n".join(textwrap.wrap(title, letters))
 
 
 def fonts_for(text: str) -> tuple[list[str], str]:

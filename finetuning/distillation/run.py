@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 DISTILLATION = "distillation.json"
 _KNOWN_RELATIONS = {*RELATIONS, "qk"}
-STUDENT_SIZES = f"{', '.join(MODEL_SIZES)}, or layers x width, such as 2x256"
+STUDENT_SIZES = f"{', '.join(MODEL_SIZES)}, or layers x hidden size, such as 2x256"
 _POSITIONS = 512  # minimum for a new student
 
 

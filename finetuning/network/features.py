@@ -15,16 +15,23 @@ import torch
 from tokenizers.normalizers import Lowercase
 from torch import nn
 from tqdm.auto import tqdm
-from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers import initialization as init
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from ...files.checkpoint import companion_files, read_json_object
+from ...files.checkpoint import COMPANIONS, Checkpoint, companion_files, head_name, read_json_object
 from ...modeling_mybert import cross_entropy
 from ...pipelines.batching import EXAMPLES_AT_ONCE, run_sorted
 from ...tokenization import TruncatedTexts
 from .bilstm import run_lstm
-from .heads import load_checked, read_config
+from .heads import has_pooling, heads_of, load_checked, read_config
 
 
 @dataclass(frozen=True)
@@ -189,6 +196,19 @@ def sentence_settings(model_dir: str | Path) -> SentenceSettings:
     if chosen := prompts.get("default_prompt_name"):
         found["prompt"] = str(prompts.get("prompts", {}).get(chosen, ""))
     return SentenceSettings(**found)
+
+
+def classifies_mean(model: str) -> bool:
+    """Whether a new classifier on a model reads the mean of tokens: sentence-transformers' files say so."""
+    checkpoint = Checkpoint(model)
+    config = checkpoint.config
+    if not has_pooling(config) or head_name(AutoModelForSequenceClassification.__name__) in heads_of(config):
+        return False  # it has no choice, or is a classifier
+    folder = checkpoint.local_folder(COMPANIONS)
+    try:
+        return bool(companion_files(folder)) and sentence_settings(folder).pooling == "mean"
+    except ValueError:  # modules that are not supported
+        return False
 
 
 def _content(file: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import copy
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -57,17 +57,24 @@ class NetworkChanges:
         idle_with=ALL_BUT_HEAD_FROZEN,
         excludes="keep_model_type",
     )
+    pooling: Literal["cls", "mean"] | None = option(
+        None,
+        "What a classifier or regression of texts reads: the first token through the pooler, or the mean of all "
+        "tokens. Default: the model's own, or what its sentence-transformers files say.",
+    )
     dropout: float | None = option(
-        None, "Dropout of hidden states and attention, in [0, 1]. Default: the model's own, or 0.1 if new.", SHARE
+        None, "Dropout of hidden states and attention, in [0, 1] (default: the model's own, or 0.1 if new).", SHARE
     )
     new_head: bool = option(False, "Start with a new head even if the model has been fine-tuned.")
     from_scratch: bool = option(
         False,
-        "Start from random weights (to see what pretraining is worth).",
+        "Start from random weights (to measure what pretraining contributes).",
         idle_with=ALL_BUT_HEAD_FROZEN,
         excludes="reinitialize_layers",
     )
-    keep_model_type: bool = option(False, "Train a bert checkpoint with transformers' own class, not with MyBERT.")
+    keep_model_type: bool = option(
+        False, "Train a bert checkpoint with transformers' own class, not with MyBERT.", excludes="pooling=mean"
+    )
 
 
 def load_with_head(
@@ -89,7 +96,7 @@ def load_with_head(
     head = [name for name, _ in model.named_parameters() if not name.startswith(f"{model.base_model_prefix}.")]
     if changes.new_head:
         new |= set(reinitialize(model, [*head_modules(model), *_pooler(model)]))
-    elif _has_other_head(before, auto_class) and not new.issuperset(head):
+    elif (_has_other_head(before, auto_class) or _pools_otherwise(before, changes)) and not new.issuperset(head):
         new |= set(reinitialize(model, head_modules(model)))  # the other head's layers have the same names and sizes
     if has_new_head(model, new):
         vars(model.config).pop(TARGET_SCALE, None)
@@ -119,6 +126,13 @@ def _starting_config(
                 "hidden_dropout_prob; set its dropout in its config.json."
             )
         fields |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), changes.dropout)
+    if _pools_otherwise(before, changes):
+        if not has_pooling(before):
+            raise ValueError(
+                f"pooling is {changes.pooling!r} and {name} of type {before.model_type}, whose classifiers have no "
+                "such choice; expected a bert or mybert."
+            )
+        fields["classifier_pooling"] = changes.pooling
     if changes.bilstm:
         if before.model_type not in ("bert", "mybert", MyBertBiLstmConfig.model_type):
             raise ValueError(f"{name} is of type {before.model_type}; a BiLSTM can only be put on bert and mybert.")
@@ -191,7 +205,17 @@ def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreT
 
 def keeps_head(config: PreTrainedConfig, auto_class: Any, changes: NetworkChanges) -> bool:
     """Whether a model of this configuration keeps its head."""
-    return not changes.new_head and not changes.from_scratch and head_name(auto_class.__name__) in heads_of(config)
+    is_kept = not (changes.new_head or changes.from_scratch or _pools_otherwise(config, changes))
+    return is_kept and head_name(auto_class.__name__) in heads_of(config)
+
+
+def has_pooling(config: PreTrainedConfig) -> bool:
+    """Whether a classifier of this configuration can read the mean of tokens, as MyBERT's and ModernBERT's."""
+    return config.model_type == "bert" or hasattr(type(config), "classifier_pooling")
+
+
+def _pools_otherwise(config: PreTrainedConfig, changes: NetworkChanges) -> bool:
+    return changes.pooling not in (None, getattr(config, "classifier_pooling", "cls"))
 
 
 def check_max_length(max_length: int, name: str, config: PreTrainedConfig) -> None:

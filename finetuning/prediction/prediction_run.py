@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
@@ -21,17 +22,19 @@ from ...files.errors import refuse_address
 from ...files.options import Group, deciding, option
 from ...files.output import PARTIAL, check_not_read, check_output_files, locked, write_lines, written_beside
 from ...files.processes import leave_standard_output
-from ...files.tables import json_line, separated_line
-from ...files.text import LINE_BREAKS, STDIN, new_digest, open_text
+from ...files.source import is_data_frame
+from ...files.spreadsheets import MAX_ROWS, fits_cell, openpyxl_for, write_sheet
+from ...files.tables import USUAL_STYLE, CsvStyle, json_line, separated_line, style_of
+from ...files.text import LINE_BREAKS, SPREADSHEET_SUFFIX, STDIN, new_digest, open_text
 from ...runs import RunFolder, prepare_once
 from ..data import DataRow, new_name, rows_of
 from ..tasks.registry import TASK_OPTIONS, task_record
-from ..tasks.task import long_text_lines
-from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
+from ..tasks.task import label_count_line, long_text_lines
+from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings, with_answers
 
 logger = logging.getLogger(__name__)
 
-OUTPUT_ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet")
+OUTPUT_ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet", SPREADSHEET_SUFFIX)
 # A part has a head, and a line for each row: [columns of the data, prediction]. Parts survive an interruption; at the
 # end they are merged in the format of the output's ending.
 _PART = "predictions-{:08d}.jsonl"
@@ -51,11 +54,11 @@ class PredictArguments(PredictorSettings):
     group = Group.INPUT
     data: list[str] = option(
         [],
-        "Texts: .txt (one per line), .csv, .tsv, .jsonl, .parquet, compressed or not; - reads standard input.",
+        "Texts: .txt (one per line), .csv, .tsv, .jsonl, .parquet, .xlsx, compressed or not; - reads standard input.",
         required=True,
         positional=2,
     )
-    output: str = option(STDIN, f"Where to: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
+    output: str = option(STDIN, f"File to write: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
     overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
 
     def __post_init__(self) -> None:
@@ -75,7 +78,7 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
 
     Task, columns and lengths are stored in the model. Data is a file or a list of paths; a list, other iterable or
     `torch.utils.data.Dataset` of texts, pairs of texts, lists of words (for tagging) or dictionaries; a
-    `pandas.DataFrame`; or a `datasets.Dataset`.
+    `datasets.Dataset`; or a data frame: a DataFrame of pandas or polars, or a `pyarrow.Table`.
     `text_column` and `text_pair_column` name columns with other names.
 
     Args:
@@ -86,19 +89,24 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
 
     Returns:
         With `output`, the result of `predict_files`. Otherwise a dictionary for each row, in the data's order: `label`
-        and `score` (regression: `score`; multi-label: lists of both; tagging: lists with one of each for every word,
-        and `entities`; questions: `answer`, `score`, `start`, `end`; choices: also `answer`); with `top_k` above 1
-        also `best`, with `probabilities` also `probability_<class>`. A list, or an iterator if `data` is one.
+        (None below `confidence_threshold`) and `score` (regression: `score`; multi-label: lists of both; tagging:
+        lists with one of each for every word, and `entities`; questions: `answer`, `score`, `start`, `end`; choices:
+        also `answer`); with `top_k` above 1 also `best`, with `probabilities` also `probability_<class>`. A list, or
+        an iterator if `data` is one. For a data frame, a data frame of the same kind: its index and columns
+        (`keep_columns`), followed by these.
 
     Raises:
         ValueError: If the model has no head for a task, or the data does not fit it.
         OSError: If a file cannot be read or written.
     """
     arguments = PredictArguments(model=str(model), data=data_parts(data), output=str(output or STDIN), **settings)
+    prediction = _Prediction(arguments)
     if output is not None:
-        return _Prediction(arguments).write()
-    answers = (answer for _, answer in _Prediction(arguments).rows())
-    return answers if isinstance(data, Iterator) else list(answers)
+        return prediction.write()
+    answers = (answer for _, answer in prediction.rows())
+    if isinstance(data, Iterator):
+        return answers
+    return with_answers(data, prediction.columns, list(answers)) if is_data_frame(data) else list(answers)
 
 
 def data_parts(data: Any) -> list[Any]:
@@ -128,8 +136,8 @@ def predict_files(arguments: PredictArguments) -> dict[str, Any]:
         arguments: The settings.
 
     Returns:
-        `rows`, the number of rows, and how many of them exceeded the maximum length: `cut`, which were truncated, and
-        `windowed`, which were read in windows.
+        `rows`, the number of rows; how many of them exceeded the maximum length: `cut`, which were truncated, and
+        `windowed`, which were read in windows; and `empty`, how many had no text (`skip_empty`).
 
     Raises:
         ValueError: If the model has no head for a task, the data does not fit it, the output exists, or
@@ -148,6 +156,8 @@ class PartHead(NamedTuple):
     columns: Sequence[str]  # those of the data that its rows keep
     cut: int  # truncated texts
     windowed: int  # texts read in windows
+    empty: int  # rows without a text
+    labels: Mapping[str, int]  # how often each was predicted
 
 
 class _Prediction:
@@ -164,6 +174,7 @@ class _Prediction:
         if first is None:
             raise ValueError("The data holds no rows.")
         self.predictor.settle(first)
+        self.columns = list(self.predictor.kept(first))
         remaining = chain([first], rows)
         self.parts: Iterator[list[DataRow]] = iter(lambda: list(islice(remaining, ROWS_OF_A_PART)), [])
 
@@ -177,8 +188,16 @@ class _Prediction:
                 yield from zip(rows, found.answers(rows), strict=True)
                 progress.update(len(rows))
                 count += len(rows)
-        for line in long_text_lines(found.task, count, found.cut, found.windowed):
+        self._summarize(found.labels, count, found.cut, found.windowed, found.empty)
+
+    def _summarize(self, labels: Counter[str], rows: int, cut: int, windowed: int, empty: int) -> None:
+        """Log how many texts were too long or missing, and how often each label was predicted."""
+        for line in long_text_lines(self.predictor.task, rows, cut, windowed):
             logger.warning("%s", line)
+        if empty:
+            logger.warning("%s of %s rows have no text, so their answers are empty.", f"{empty:,}", f"{rows:,}")
+        if line := label_count_line(self.predictor.task, labels, rows):
+            logger.info("%s", line)
 
     def _progress(self) -> Any:
         data = self.arguments.data
@@ -206,17 +225,20 @@ class _Prediction:
                     shutil.rmtree(folder.path)
                 raise
             heads = gather_object(heads)  # of all processes
-            cut, windowed = sum(head.cut for head in heads), sum(head.windowed for head in heads)
+            counts = {name: sum(getattr(head, name) for head in heads) for name in ("cut", "windowed", "empty")}
+            labels = sum((Counter(head.labels) for head in heads), Counter[str]())
             if self.state.is_main_process:
-                merge_parts(folder.path, heads, output)
-                for line in long_text_lines(self.predictor.task, rows, cut, windowed):
-                    logger.warning("%s", line)
+                like = str(arguments.data[0]) if self.can_resume else STDIN
+                merge_parts(folder.path, heads, output, style_of(like, self.predictor.task.encoding))
                 logger.info("%s: %s rows.", output, f"{rows:,}")
-        return {"rows": rows, "cut": cut, "windowed": windowed}
+                self._summarize(labels, rows, **counts)
+        return {"rows": rows, **counts}
 
     def _begin(self, folder: RunFolder, output: Path) -> None:
         """Check the output, and begin a run or resume an interrupted one."""
         arguments, task = self.arguments, self.predictor.task
+        if output.suffix.lower() == SPREADSHEET_SUFFIX:
+            openpyxl_for(output)  # an error now, not at the end
         files = [str(source) for source in arguments.data] if self.can_resume else []
         may_replace = folder.path / _MAY_REPLACE
         check_not_read(output, files)
@@ -242,6 +264,8 @@ class _Prediction:
         with self._progress() as progress:
             for number, rows in enumerate(self.parts):
                 count += len(rows)
+                if count >= MAX_ROWS and output.suffix.lower() == SPREADSHEET_SUFFIX:
+                    raise ValueError(f"{output} cannot hold more than {MAX_ROWS - 1:,} rows; {_OTHER_OUTPUT}.")
                 if number % self.state.num_processes == self.state.process_index:
                     digest = new_digest()
                     for row in rows:
@@ -261,16 +285,16 @@ class _Prediction:
     def _write_part(self, file: Path, rows: Sequence[DataRow], digest: str, output: Path) -> PartHead:
         """Predict a part and write it, kept columns and prediction of each row, completely or not at all."""
         found = self.predictor
-        cut, windowed = found.cut, found.windowed
+        cut, windowed, empty, labels = found.cut, found.windowed, found.empty, found.labels.copy()
         answers = found.answers(rows)
         kept = [found.kept(row) for row in rows]
         lines = [f"[{json_line(values)}, {json_line(answer)}]" for values, answer in zip(kept, answers, strict=True)]
-        # Now, not at the end: a TSV file cannot hold tabs or line breaks in values.
-        if output.suffix.lower() == ".tsv":
+        if output.suffix.lower() in _LIMITS:  # now, not at the end
             for values in chain.from_iterable(map(json.loads, lines)):
-                refuse_breaks(values, output)
+                check_cells(values, output)
         columns = list(dict.fromkeys(chain.from_iterable(kept)))
-        head = PartHead(digest, columns, found.cut - cut, found.windowed - windowed)
+        counts = found.cut - cut, found.windowed - windowed, found.empty - empty, found.labels - labels
+        head = PartHead(digest, columns, *counts)
         write_lines(file, [json.dumps(head), *lines])
         return head
 
@@ -285,7 +309,8 @@ class _Prediction:
             print(json_line(output_row(kept, answer, columns)))
             count += 1
         sys.stdout.flush()
-        return {"rows": count, "cut": self.predictor.cut, "windowed": self.predictor.windowed}
+        found = self.predictor
+        return {"rows": count, "cut": found.cut, "windowed": found.windowed, "empty": found.empty}
 
 
 def output_row(kept: Mapping[str, Any], answer: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
@@ -293,17 +318,27 @@ def output_row(kept: Mapping[str, Any], answer: Mapping[str, Any], columns: Coll
     return {**kept, **{new_name(name, columns): value for name, value in answer.items()}}
 
 
-def refuse_breaks(row: Mapping[str, Any], output: Path) -> None:
+_OTHER_OUTPUT = "expected an output that ends in .csv, .jsonl or .parquet"
+# By ending, whether a cell can hold a text, and what it cannot hold.
+_LIMITS: dict[str, tuple[Callable[[str], bool], str]] = {
+    ".tsv": (lambda text: not any(sign in text for sign in f"\t{LINE_BREAKS}"), "a tab or line break"),
+    SPREADSHEET_SUFFIX: (fits_cell, "a control character or more than 32,767 characters"),
+}
+
+
+def check_cells(row: Mapping[str, Any], output: Path) -> None:
+    """Reject a row with a value that the output's format cannot hold."""
+    fits, others = _LIMITS.get(output.suffix.lower(), (lambda text: True, ""))
     for name, value in row.items():
         for text, what in ((name, "the name of a column"), (_cell(value), name)):
-            if any(sign in text for sign in f"\t{LINE_BREAKS}"):
+            if not fits(text):
                 raise ValueError(
-                    f"{output}: {text[:40]!r} as {what} has a tab or line break, which a .tsv file cannot hold; "
-                    "expected an output that ends in .csv, .jsonl or .parquet."
+                    f"{output}: {text[:40]!r} as {what} has {others}, which a {output.suffix} file cannot hold; "
+                    f"{_OTHER_OUTPUT}."
                 )
 
 
-def merge_parts(folder: Path, heads: Collection[PartHead], output: Path) -> None:
+def merge_parts(folder: Path, heads: Collection[PartHead], output: Path, style: CsvStyle = USUAL_STYLE) -> None:
     """Merge the parts in order, and delete their folder; the output's ending is one of `OUTPUT_ENDINGS`."""
     known = set(chain.from_iterable(head.columns for head in heads))
 
@@ -314,7 +349,7 @@ def merge_parts(folder: Path, heads: Collection[PartHead], output: Path) -> None
     parts = [partial(rows_of_part, number) for number in range(len(heads))]
     with locked(output):
         with written_beside(output) as path:
-            write_rows(path, parts, output)
+            write_rows(path, parts, output, style)
         folder.rename(path)  # to the name of what is incomplete: if this call is killed now, the next lock removes it
         shutil.rmtree(path)
 
@@ -322,27 +357,40 @@ def merge_parts(folder: Path, heads: Collection[PartHead], output: Path) -> None
 _Part = Callable[[], Iterable[dict[str, Any]]]  # each call yields its rows from the start
 
 
-def write_rows(path: Path, parts: Sequence[_Part], output: Path) -> None:
+def write_rows(path: Path, parts: Sequence[_Part], output: Path, style: CsvStyle = USUAL_STYLE) -> None:
     """Write rows to a temporary path in the format of the output's ending, one of `OUTPUT_ENDINGS`."""
     ending = output.suffix.lower()
+    rows = chain.from_iterable(part() for part in parts)
     if ending == ".parquet":
         _write_parquet(path, parts, output)
-        return
-    rows = chain.from_iterable(part() for part in parts)
-    lines: Iterable[str] = map(json_line, rows)
-    if ending != ".jsonl":
+    elif ending == ".jsonl":
+        _write_text(path, map(json_line, rows))
+    else:
         columns = list(dict.fromkeys(name for part in parts for row in part() for name in row))
-        cells = ([_cell(row.get(name)) for name in columns] for row in rows)
-        mark = "," if ending == ".csv" else "\t"
-        lines = (separated_line(line, mark) for line in chain([columns], cells))
-    with path.open("w", encoding="utf-8", newline="") as target:
+        table: Iterable[list[Any]] = chain([columns], ([row.get(name) for name in columns] for row in rows))
+        if ending == SPREADSHEET_SUFFIX:
+            write_sheet(path, ([_plain_cell(value) for value in row] for row in table))
+        else:
+            mark = style.mark if ending == ".csv" else "\t"
+            cells = ([_cell(value, style.decimal_sign) for value in row] for row in table)
+            _write_text(path, (separated_line(row, mark) for row in cells), style.encoding)
+
+
+def _write_text(path: Path, lines: Iterable[str], encoding: str = "utf-8") -> None:
+    with path.open("w", encoding=encoding, newline="") as target:
         target.writelines(f"{line}\n" for line in lines)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, decimal_sign: str = ".") -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text.replace(".", decimal_sign) if isinstance(value, float) else text
+
+
+def _plain_cell(value: Any) -> Any:
+    """A value as a spreadsheet holds it: lists are JSON."""
+    return value if value is None or isinstance(value, (int, float)) else _cell(value)
 
 
 def _write_parquet(path: Path, parts: Sequence[_Part], output: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -18,7 +19,7 @@ from ...files.checkpoint import Checkpoint
 from ...files.options import AT_LEAST_1, Group, option
 from ...files.output import write_json, write_lines
 from ...files.source import Source, rows_of_batch, with_columns
-from ...files.text import SEPARATED_SUFFIXES, content_suffix
+from ...files.text import SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX, content_suffix
 from ...metrics import ClassReport
 from ...modeling_mybert import MyBertPreTrainedModel
 from ...visualization import confusion_picture
@@ -37,10 +38,10 @@ class FinetunedModel(NamedTuple):
     labels: Labels
     tokenizer: PreTrainedTokenizerBase
 
-    def read(self, sources: Mapping[str, Source]) -> dict[str, TaskData]:
+    def read(self, sources: Mapping[str, Source], skip_empty: bool = False) -> dict[str, TaskData]:
         """Labelled data by name, tokenized."""
         return {
-            name: self.task.encode(self.task.read(source), self.labels, self.tokenizer, source)
+            name: self.task.encode(self.task.read(source, skip_empty), self.labels, self.tokenizer, source)
             for name, source in sources.items()
         }
 
@@ -132,8 +133,8 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
     names = set(row.values)
     pair_name = task.text_pair_column
     knows_pair = "text_pair_column" in task.options and pair_name is not None
-    if "text_column" in given or (task.text_column in names and (not knows_pair or pair_name in names)):
-        if task.may_read_pairs and not knows_pair and "text_column" not in given and "text_pair" in names:
+    if "text_column" in given or (task.text_column in row and (not knows_pair or str(pair_name) in row)):
+        if task.may_read_pairs and not knows_pair and "text_column" not in given and "text_pair" in row:
             return replace(task, text_pair_column="text_pair")
         return task
     pairs = [pair for pair in _PAIRS if names.issuperset(pair)] if task.may_read_pairs else []
@@ -145,17 +146,18 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
         singles = [name for name in _TEXTS if name in names]
         others = [name for name in row.values if name != "line"]
         if len(others) == 1 and not singles:
-            if content_suffix(row.source) in SEPARATED_SUFFIXES and others[0].strip().casefold() not in _TEXTS:
+            has_header = content_suffix(row.source) in (*SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX)
+            if has_header and others[0].strip().casefold() not in _TEXTS:
                 raise ValueError(
                     f"{row.source} has one column, and {others[0][:60]!r} in its first line; if that is the column's "
-                    "name, give it with text_column; otherwise begin the file with a line 'text', or call it .txt."
+                    "name, give it with text_column; otherwise begin it with a line 'text', or save the texts as .txt."
                 )
             singles = others
         if not singles or knows_pair:
             if row.values.keys() == {"line", "text"} and task.may_read_pairs and "choice_columns" not in task.options:
                 expected = PAIR_SEPARATOR.join(task.text_columns)
                 raise row.mistake(f"{row.values['text'][:40]!r}; expected {expected} in a line")
-            raise row.lacks({name: option for name, option in task.columns(False).items() if name not in names})
+            raise row.lacks({name: option for name, option in task.columns(False).items() if name not in row})
         found = {"text_column": singles[0]}
     if row.values.keys() - {"line", "text", "text_pair"}:
         logger.info("Texts are read from %s.", " and ".join(map(repr, found.values())))
@@ -200,6 +202,8 @@ class Predictor:
     Attributes:
         task: The task.
         cut, windowed: Number of rows beyond the maximum length that were truncated, or read in windows.
+        empty: Number of rows without a text, see `skip_empty`.
+        labels: Number of times that each label was predicted; "" for rows without a label.
 
     Raises:
         ValueError: If a setting is out of range or not one of the task's, or the model has no head for a task.
@@ -213,7 +217,8 @@ class Predictor:
         self.settings = model
         self.task = self.settings.resolve_task()
         self.task.check_answers(self.settings.top_k, self.settings.probabilities)
-        self.cut = self.windowed = 0
+        self.cut = self.windowed = self.empty = 0
+        self.labels = Counter[str]()
         self._key = uuid4().hex
         self._is_settled = False
         self._found: FinetunedModel | None = None
@@ -227,7 +232,8 @@ class Predictor:
         given = [item.name for item in fields(TaskArguments) if getattr(self.settings, item.name) is not None]
         task = task_for_columns(self.task, first, given)
         check_columns([first], task.columns(labelled=False))
-        task.new_examples([first])
+        if not self.settings.skip_empty or task.has_text(first):
+            task.new_examples([first])
         for name in self.settings.keep_columns or ():
             first.value(name)
         self.task, self._is_settled = task, True
@@ -241,21 +247,30 @@ class Predictor:
         return self._found
 
     def answers(self, rows: Sequence[DataRow]) -> list[dict[str, Any]]:
-        """Predictions for one or more rows, which are tokenized and sorted by length together."""
+        """Predictions for one or more rows, tokenized and sorted by length together; of skipped ones, all are None."""
         found, settings = self.load(), self.settings
+        skipped = [settings.skip_empty and not found.task.has_text(row) for row in rows]
+        if any(skipped):
+            self.empty += sum(skipped)
+            asked = list(compress(rows, (not skip for skip in skipped)))
+            answers = self.answers(asked) if asked else []
+            nothing, remaining = dict.fromkeys(chain.from_iterable(answers)), iter(answers)
+            return [dict(nothing) if skip else next(remaining) for skip in skipped]
         examples = found.task.new_examples(rows)
         data = found.task.encode(examples, found.labels, found.tokenizer, Source.of(rows[0].source))
         self.cut += data.cut
         self.windowed += data.windowed
         outputs = network_outputs(found.task, data, found.model, found.tokenizer, settings.batch_size)
-        return found.task.answers(outputs, data, found.labels, settings.top_k, settings.probabilities)
+        answers = found.task.answers(outputs, data, found.labels, settings.top_k, settings.probabilities)
+        self.labels.update(chain.from_iterable(map(found.task.counted_labels, answers)))
+        return answers
 
     def __call__(self, batch: Any) -> Any:
         """Predict a batch, or the batches of an iterator.
 
         Args:
-            batch: Column -> values (a dictionary of NumPy arrays or lists), a `pandas.DataFrame` or a `pyarrow.Table`;
-                or an iterator of these.
+            batch: Column -> values (a dictionary of NumPy arrays or lists), a DataFrame (pandas, polars) or a
+                `pyarrow.Table`; or an iterator of these.
 
         Returns:
             The same kind of batch, with the columns of the data (`keep_columns`) and those of `predict`; for an
@@ -273,15 +288,19 @@ class Predictor:
             self.settle(rows[0])
         starts = range(0, len(rows), ROWS_OF_A_PART)
         answers = [answer for start in starts for answer in self.answers(rows[start : start + ROWS_OF_A_PART])]
-        kept = list(self.kept(rows[0]))
-        told = dict.fromkeys(chain.from_iterable(answers))
-        columns = {new_name(name, kept): [answer.get(name) for answer in answers] for name in told}
-        return with_columns(batch, kept, columns)
+        return with_answers(batch, list(self.kept(rows[0])), answers)
 
     def kept(self, row: DataRow) -> dict[str, Any]:
         """The columns of a row that are kept; one that the first row has may be missing in others."""
         names = row.values if self.settings.keep_columns is None else self.settings.keep_columns
-        return {name: row.values[name] for name in names if name in row.values}
+        return {name: row.get(name) for name in names if name in row}
+
+
+def with_answers(batch: Any, kept: Sequence[str], answers: Sequence[Mapping[str, Any]]) -> Any:
+    """A batch or data frame with some of its columns, followed by those of the answers for its rows."""
+    told = dict.fromkeys(chain.from_iterable(answers))
+    columns = {new_name(name, kept): [answer.get(name) for answer in answers] for name in told}
+    return with_columns(batch, kept, columns)
 
 
 _copies: dict[str, Predictor] = {}

@@ -18,8 +18,9 @@ from ...files.options import Group, check_options, option
 from ...files.output import check_not_read, check_output_files, output_to
 from ...files.processes import leave_standard_output
 from ...files.source import files_of
+from ...files.spreadsheets import openpyxl_for
 from ...files.tables import json_line
-from ...files.text import STDIN
+from ...files.text import SPREADSHEET_SUFFIX, STDIN
 from ...pipelines import (
     ScoringMethod,
     minimal_pair_accuracy,
@@ -30,7 +31,7 @@ from ...runs import started_on_cpus
 from ..data import TRUTH, DataRow, check_columns, label_name, rows_of
 from ..tasks.registry import LENGTH, TASKS, DataColumns, InferenceSettings, fitted_to_model
 from ..tasks.task import Task, rounded
-from .prediction_run import OUTPUT_ENDINGS, data_parts, output_row, refuse_breaks, write_rows
+from .prediction_run import OUTPUT_ENDINGS, check_cells, data_parts, output_row, write_rows
 from .predictor import load_finetuned_model, task_for_columns
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,8 @@ class ScoreArguments(DataColumns, InferenceSettings):
     model: str = option("", "Pretrained model: a folder, or a name on the Hub.", required=True, positional=1)
     data: list[str] = option(
         [],
-        "Sentences: .txt (one per line), .csv, .tsv, .jsonl, .parquet, compressed or not; - reads standard input.",
+        "Sentences: .txt (one per line), .csv, .tsv, .jsonl, .parquet, .xlsx, compressed or not; - reads standard "
+        "input.",
         required=True,
         positional=2,
     )
@@ -74,7 +76,7 @@ class ScoreArguments(DataColumns, InferenceSettings):
     max_length: int | None = option(
         None, "Longest sequence in tokens (default: the model's maximum).", LENGTH, group=Group.SEQUENCES
     )
-    output: str = option(STDIN, f"Where to: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
+    output: str = option(STDIN, f"File to write: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
     overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
 
     def __post_init__(self) -> None:
@@ -144,6 +146,8 @@ def score_files(arguments: ScoreArguments) -> dict[str, Any]:
     if arguments.output == STDIN:
         leave_standard_output()
     else:
+        if Path(arguments.output).suffix.lower() == SPREADSHEET_SUFFIX:
+            openpyxl_for(arguments.output)  # an error now, not at the end
         check_not_read(arguments.output, files_of(arguments.data))
         check_output_files([arguments.output], arguments.overwrite)
     rows, answers, metrics = _scored(arguments)
@@ -155,8 +159,8 @@ def score_files(arguments: ScoreArguments) -> dict[str, Any]:
             sys.stdout.flush()
         else:
             output = Path(arguments.output)
-            for row in written if output.suffix.lower() == ".tsv" else ():
-                refuse_breaks(row, output)
+            for row in written:
+                check_cells(row, output)
             with output_to(output, overwrite=arguments.overwrite) as path:
                 write_rows(path, [lambda: written], output)
     return {"rows": len(rows)} | metrics
@@ -220,7 +224,7 @@ def _with_columns(task: Task, arguments: ScoreArguments, rows: Sequence[DataRow]
 
 def _labels(column: str, rows: Sequence[DataRow], is_wanted: bool) -> list[str] | None:
     """The labels 0 and 1 in a column; None if it is not wanted and holds others, or only one of them."""
-    found = [label_name(row.values[column]) if row.has(column) else "" for row in rows]
+    found = [label_name(row.value(column)) if row.has(column) else "" for row in rows]
     labels = [TRUTH.get(label, label) for label in found]
     if set(labels) == {"0", "1"}:
         return labels

@@ -25,10 +25,13 @@ from typing_extensions import Self
 from ...files.source import Source
 from ...hub_card import PipelineCall
 from ...metrics import (
+    GLUE_METRICS,
     HUB_LABELS,
     ClassReport,
+    WeightedMetrics,
     accuracy,
     class_report,
+    count_metrics,
     errors_of_values,
     expected_calibration_error,
     f1,
@@ -40,13 +43,17 @@ from ...metrics import (
     log_loss,
     pearson_spearman,
     require_named_labels,
+    selective_accuracy,
     several_labels_report,
+    weighted_mean,
+    weighted_pearson,
+    weighted_spearman,
     with_temperature,
 )
 from ...pipelines import WindowPooling, pool_windows, window_places
 from ...pipelines.pairs import LABELS
 from ...tokenization import encode_and_truncate
-from ..data import DataRow, Labels, label_name, quoted, read_prediction_rows
+from ..data import DataRow, Labels, label_name, quoted, read_prediction_rows, with_decimal_points
 from .task import WINDOW_WEIGHT, Objective, Task, TaskData, TaskExample, check_stride, rounded
 
 
@@ -118,10 +125,13 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     # temperature, which divides a single-label task's logits, fitted to the validation data.
     thresholds: Mapping[str, float] = field(default_factory=dict)
     temperature: float = 1.0
+    # For single-label tasks, the (calibrated) probability below which new data gets no label.
+    confidence_threshold: float = 0.0
 
     options: ClassVar[tuple[str, ...]] = (
         *Task.options,
         *("text_pair_column", "label_columns", "label_separator", "window_pooling", "doc_stride"),
+        "confidence_threshold",
     )
     fitted_fields: ClassVar[Mapping[str, Any]] = {"thresholds": fmean, "temperature": geometric_mean}
     auto_class: ClassVar[Any] = AutoModelForSequenceClassification
@@ -134,6 +144,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             raise ValueError("label_columns are for the task multilabel; this one has a label_column.")
         if self.label_separator and (self.label_columns or self.problem != "multi_label_classification"):
             raise ValueError("label_separator is for the task multilabel with a label_column.")
+        if self.confidence_threshold and self.problem != "single_label_classification":
+            raise ValueError("confidence_threshold is for tasks with one class per text; leave it out.")
         if self.doc_stride is not None and self.window_pooling is None:
             raise ValueError("doc_stride is set without window_pooling (mean or max); without windows, texts are cut.")
         check_stride(self.doc_stride, self.max_length)
@@ -142,8 +154,14 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         if self.label_columns:
             return all(map(row.has, self.label_columns))
         if self.problem == "multi_label_classification":  # an empty list of labels is a label
-            return self.label_column in row.values
+            return self.label_column in row
         return row.has(self.label_column) and row.value(self.label_column) != self.unlabelled
+
+    def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[TextExample]:
+        """The examples of a file's rows; the numbers of regression may have decimal commas."""
+        if labelled and self.problem == "regression":
+            rows = with_decimal_points(rows, self.label_column)
+        return super().examples(rows, labelled)
 
     def example(self, row: DataRow, labelled: bool) -> TextExample:
         names = self.text_columns
@@ -152,10 +170,14 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             raise row.mistake(f"an empty {' and an empty '.join(names)}; expected a text in one of them")
         return TextExample(texts, self._label(row) if labelled else None, row=row.number)
 
+    def has_text(self, row: DataRow) -> bool:
+        """Whether a row has a text; of a pair, one is enough."""
+        return any(map(row.has, self.text_columns))
+
     def is_empty(self, row: DataRow) -> bool:
-        """Whether a row has no text (for a pair, neither text), or no label."""
+        """Whether a row has no text, or no label."""
         has_label = self.has_label(row) and bool(self.label_columns or str(row.value(self.label_column)).strip())
-        return not (any(map(row.has, self.text_columns)) and has_label)
+        return not (self.has_text(row) and has_label)
 
     def columns(self, labelled: bool) -> dict[str, str]:
         found = super().columns(labelled)
@@ -181,11 +203,11 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     def infer_columns(self, rows: Sequence[DataRow]) -> Self:
         """The task, with pairs if the data has `text_pair`, and whichever of , ; | separates labels there."""
-        if self.text_pair_column is None and self.may_read_pairs and "text_pair" in rows[0].values:
+        if self.text_pair_column is None and self.may_read_pairs and "text_pair" in rows[0]:
             return replace(self, text_pair_column="text_pair").infer_columns(rows)
         if self.problem != "multi_label_classification" or self.label_columns or self.label_separator:
             return self
-        values = [row.values.get(self.label_column) for row in rows]
+        values = [row.get(self.label_column) for row in rows]
         there = [mark for mark in _SEPARATORS if any(isinstance(value, str) and mark in value for value in values)]
         if len(there) > 1:
             raise ValueError(
@@ -321,19 +343,26 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def answer(
         self, prediction: LabelPrediction, example: TextExample, top_k: int
     ) -> tuple[dict[str, Any], list[Any]]:
-        """Label and probability, several labels with theirs, or the predicted value as `score`."""
+        """Label (None if it is uncertain) and probability, several labels with theirs, or the value as `score`."""
         label, table = prediction.label, prediction.probabilities
         if isinstance(label, float):
             return {"score": rounded(label)}, []
         ranked = sorted(table, key=lambda name: -table[name])
         best = [{"label": name, "score": rounded(table[name])} for name in ranked[:top_k]]
         if isinstance(label, str):
-            return {"label": label, "score": rounded(table[label])}, best
+            is_certain = table[label] >= self.confidence_threshold
+            return {"label": label if is_certain else None, "score": rounded(table[label])}, best
         held = [name for name in ranked if name in label]
         return {"label": held, "score": [rounded(table[name]) for name in held]}, best
 
     def probabilities_of(self, prediction: LabelPrediction) -> Mapping[str, float]:
         return prediction.probabilities
+
+    def counted_labels(self, answer: Mapping[str, Any]) -> Sequence[str]:
+        if self.problem == "regression":
+            return ()
+        label = answer["label"]
+        return label if label and isinstance(label, list) else (label or "",)
 
     def calibrated(self, predictions: Predictions, examples: Examples) -> Self:
         """The task with the thresholds fitted to the predictions, or the temperature if it helps held-out ones."""
@@ -380,6 +409,20 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return glue_metrics(self.glue, *ids)
         return {"accuracy": accuracy(*ids), "macro_f1": f1(*ids, average="macro")}
 
+    def weighted_metrics(self, predictions: Predictions, examples: Examples) -> WeightedMetrics:
+        predicted: list[Any] = [prediction.label for prediction in predictions]
+        wanted: list[Any] = [example.label for example in examples]
+        if self.problem == "regression":
+            return partial(_value_metrics, np.array(predicted), np.array(wanted))
+        if self.problem == "multi_label_classification":
+            names = sorted(frozenset().union(*predicted, *wanted))
+            sides = ([[name in label for name in names] for label in side] for side in (predicted, wanted))
+            held, true = map(np.array, sides)
+            return partial(_label_metrics, held, true, ("accuracy", "micro_f1", "macro_f1"))
+        labels, ids = self._class_ids(predicted, wanted)
+        held, true = (np.array(side)[:, None] == np.arange(len(labels.names)) for side in ids)
+        return partial(_label_metrics, held, true, GLUE_METRICS[self.glue] if self.glue else ("accuracy", "macro_f1"))
+
     def _class_ids(
         self, predicted: Sequence[str], wanted: Sequence[str]
     ) -> tuple[Labels, tuple[list[int], list[int]]]:
@@ -390,13 +433,16 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def calibration(
         self, predictions: Predictions, examples: Examples, fitted_to_them: bool = False
     ) -> dict[str, float]:
-        """The calibration error of the most probable class, for single-label tasks."""
+        """The calibration error of the most probable class, and coverage, for single-label tasks."""
         if self.problem != "single_label_classification" or len(examples) < 2 or not predictions[0].probabilities:
             return {}
         probabilities, references = class_probabilities(predictions, examples)
         if fitted_to_them:
             probabilities = held_out_temperatures(probabilities, references)
-        return {"expected_calibration_error": expected_calibration_error(probabilities, references)}
+        found = {"expected_calibration_error": expected_calibration_error(probabilities, references)}
+        if self.confidence_threshold:
+            found |= selective_accuracy(probabilities, references, self.confidence_threshold)
+        return found
 
     def report_by_class(self, predictions: Predictions, examples: Examples) -> ClassReport | None:
         """The report by class or label; None for regression."""
@@ -420,6 +466,13 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def gold_prediction(self, example: TextExample) -> LabelPrediction:
         assert example.label is not None
         return LabelPrediction(example.label)
+
+    def as_text(self, prediction: LabelPrediction) -> str:
+        """The label, several in alphabetical order, or the number."""
+        label = prediction.label
+        if isinstance(label, frozenset):
+            return _mark_between(label).join(sorted(label))
+        return label if isinstance(label, str) else f"{label:.6f}"
 
     def errors(self, prediction: LabelPrediction, example: TextExample) -> Iterator[tuple[float, dict[str, Any]]]:
         """A wrong label; of several, all, with the probability of the surest wrong one; any difference of a value."""
@@ -449,8 +502,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         rows = []
         for prediction in predictions:
             label = prediction.label
-            text = mark.join(sorted(label)) if isinstance(label, frozenset) else label
-            text = f"{text:.6f}" if isinstance(text, float) else text
+            text = mark.join(sorted(label)) if isinstance(label, frozenset) else self.as_text(prediction)
             rows.append([text, *(f"{prediction.probabilities[name]:.6f}" for name in names)])
         return names, rows
 
@@ -466,7 +518,10 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         if row.value("prediction") in (None, ""):
             raise row.mistake("an empty prediction; expected one for each example")
         if self.problem == "single_label_classification":
-            return LabelPrediction(self._class_name(row, "prediction"))
+            name = self._class_name(row, "prediction")
+            if self.classes:
+                name = self.classes[Labels(self.classes).ids([name], f"{row.source}, row {row.number},")[0]]
+            return LabelPrediction(name)
         return LabelPrediction(row.finite_number("prediction"))
 
     def pipeline_call(self, example: TextExample) -> PipelineCall:
@@ -475,6 +530,26 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         code = f"text = {parts if len(parts) > 1 else [parts['text']]!r}\nprint(run(text{settings}))"
         label = ", ".join(sorted(example.label)) if isinstance(example.label, frozenset) else example.label
         return PipelineCall(f"Text classification (the data says: {label})", self.pipeline, code)
+
+
+def _label_metrics(
+    held: np.ndarray, true: np.ndarray, names: Sequence[str], weights: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Metrics of predicted and true labels, (examples, labels); GLUE's f1 is that of class 1."""
+    found = count_metrics(np.stack([held & true, held, true]), weights)
+    exact = weighted_mean((held == true).all(1), weights)
+    own = {"accuracy": exact} | ({"f1": np.nan_to_num(found["f1"][:, 1])} if "f1" in names else {})
+    return {name: (found | own)[name] for name in names}
+
+
+def _value_metrics(predicted: np.ndarray, wanted: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+    errors = predicted - wanted
+    return {
+        "pearson": weighted_pearson(predicted, wanted, weights),
+        "spearmanr": weighted_spearman(predicted, wanted, weights),
+        "mae": weighted_mean(np.abs(errors), weights),
+        "rmse": np.sqrt(weighted_mean(errors**2, weights)),
+    }
 
 
 def _numbers(count: int) -> tuple[str, ...]:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...files.checkpoint import Checkpoint
 from ...files.source import Source
-from ...metrics import accuracy
+from ...metrics import WeightedMetrics, accuracy, count_metrics
 from ...modeling_mybert import IGNORE_INDEX
 from ..data import DataRow, Labels
 from .tagging import add_sequence, tag_windows
@@ -164,15 +165,21 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
 
     def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         """Accuracy: the share of masks whose best token is right."""
-        pairs = [
-            pair
-            for prediction, example in zip(predictions, examples, strict=True)
-            for pair in zip(prediction.tokens, example.tokens or example.hidden or (), strict=True)
-        ]
+        pairs = [pair for example in _token_pairs(predictions, examples) for pair in example]
         return {"accuracy": accuracy([found for found, _ in pairs], [wanted for _, wanted in pairs])}
+
+    def weighted_metrics(self, predictions: Predictions, examples: Examples) -> WeightedMetrics:
+        pairs = _token_pairs(predictions, examples)
+        right = [[sum(found == wanted for found, wanted in example)] for example in pairs]
+        counts = np.array([right, *2 * [[[len(example)] for example in pairs]]])
+        return lambda weights: {"accuracy": count_metrics(counts, weights)["accuracy"]}
 
     def gold_prediction(self, example: MaskedText) -> FilledMasks:
         return FilledMasks(tuple(((word, 1.0),) for word in example.tokens or example.hidden or ()))
+
+    def as_text(self, prediction: FilledMasks) -> str:
+        """The best token for each mask, separated by spaces."""
+        return " ".join(prediction.tokens)
 
     def errors(self, prediction: FilledMasks, example: MaskedText) -> Iterator[tuple[float, dict[str, Any]]]:
         """The masks whose best token is wrong, with its probability."""
@@ -192,6 +199,14 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         if len(words) != len(example.hidden or ()):
             raise row.mistake(f"{len(words)} words; expected {len(example.hidden or ())}, one for each mask")
         return FilledMasks(tuple(((word, 1.0),) for word in words))
+
+
+def _token_pairs(predictions: Predictions, examples: Examples) -> list[list[tuple[str, str]]]:
+    """The predicted and the true token of each mask, by example."""
+    return [
+        list(zip(prediction.tokens, example.tokens or example.hidden or (), strict=True))
+        for prediction, example in zip(predictions, examples, strict=True)
+    ]
 
 
 def _check_masks(example: MaskedText, masks: int, mask_token: str, source: Source) -> None:

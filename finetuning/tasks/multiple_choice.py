@@ -145,6 +145,10 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         assert example.label is not None
         return ChoicePrediction(example.label)
 
+    def as_text(self, prediction: ChoicePrediction) -> str:
+        """The index of the choice, from 0."""
+        return str(prediction.choice)
+
     def errors(self, prediction: ChoicePrediction, example: ChoiceExample) -> Iterator[tuple[float, dict[str, Any]]]:
         """The wrong choice, with its probability."""
         if prediction.choice != example.label and example.label is not None:
@@ -155,7 +159,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     def table(self, predictions: Predictions, examples: Examples) -> tuple[Sequence[str], list[list[str]]]:
         """The index of each predicted choice, from 0, and the probability of each choice."""
         names = [f"probability{number}" for number in range(len(predictions[0].probabilities))]
-        return names, [[str(item.choice), *(f"{value:.6f}" for value in item.probabilities)] for item in predictions]
+        return names, [[self.as_text(item), *(f"{value:.6f}" for value in item.probabilities)] for item in predictions]
 
     def read_prediction(self, row: DataRow, example: ChoiceExample) -> ChoicePrediction:
         return ChoicePrediction(_choice(row, "prediction", len(example.choices)))

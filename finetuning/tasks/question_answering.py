@@ -92,13 +92,13 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     full_score: ClassVar[float] = 100.0  # as in the official scripts
     has_probabilities: ClassVar[bool] = False
 
-    def is_empty(self, row: DataRow) -> bool:
-        """Whether a row has no question, no text, or no answers."""
-        return super().is_empty(row) or not row.has(self.text_pair_column)
+    def has_text(self, row: DataRow) -> bool:
+        """Whether a row has a question and a text."""
+        return row.has(self.text_column) and row.has(self.text_pair_column)
 
     def has_label(self, row: DataRow) -> bool:
         """Whether a row has answers; an empty list is one if questions may have no answer."""
-        answers = row.values.get(self.label_column)
+        answers = row.get(self.label_column)
         texts = answers.get("text") if isinstance(answers, Mapping) else answers
         return answers is not None and (self.unanswerable or bool(texts))
 
@@ -135,7 +135,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def _given_answers(self, row: DataRow) -> list[tuple[int, str]]:
         """(index of the first character or -1, text) of the answers in a row."""
         answers = row.value(self.label_column)
-        if label_name(row.values.get("is_impossible")) in ("1", "True", "true"):
+        if label_name(row.get("is_impossible")) in ("1", "True", "true"):
             return []
 
         def mistake(expected: str) -> ValueError:
@@ -143,7 +143,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
         found = answers or []
         if isinstance(answers, str):
-            found = [{"text": answers, "answer_start": row.values.get("answer_start")}] if answers.strip() else []
+            found = [{"text": answers, "answer_start": row.get("answer_start")}] if answers.strip() else []
         elif isinstance(answers, Mapping):
             found = [answers]
             if isinstance(texts := answers.get("text"), (list, tuple)):
@@ -253,7 +253,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         self, prediction: AnswerPrediction, example: QuestionExample, top_k: int
     ) -> tuple[dict[str, Any], list[Any]]:
         """The answer, its probability and its character range, end exclusive; "" for no answer."""
-        is_null = not self._answer_text(prediction)
+        is_null = not self.as_text(prediction)
         # The threshold decides whether "no answer" comes first; the others keep their order.
         first = next((item for item in prediction.best if (not item.text) == is_null), prediction.best[0])
         ordered = [first, *(item for item in prediction.best if item is not first)]
@@ -271,14 +271,29 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         if not self.unanswerable:
             return squad_metrics(texts, answers)
         odds = {example.id: prediction.null_odds for example, prediction in pairs if prediction.null_odds is not None}
-        threshold = self.null_score_threshold
-        if threshold is None:
-            threshold = math.inf if predictions[0].is_final else 0.0
-        return squad_v2_metrics(texts, answers, odds or None, threshold)
+        return squad_v2_metrics(texts, answers, odds or None, self._threshold(predictions[0]))
+
+    def score_of_one(self, prediction: AnswerPrediction, example: QuestionExample) -> dict[str, float]:
+        """Exact match and F1 in percent; 0 without a prediction."""
+        if prediction.text is None:
+            return {"exact_match": 0.0, "f1": 0.0}
+        found = self.score([prediction], [example])
+        return {name: value for name, value in found.items() if "best_" not in name and not name.endswith("total")}
 
     def gold_prediction(self, example: QuestionExample) -> AnswerPrediction:
         texts = [text for _, text in example.answers or ()]
         return AnswerPrediction(texts[0] if texts else "", 0.0 if self.unanswerable else None)
+
+    def as_text(self, prediction: AnswerPrediction) -> str:
+        """The answer; empty for none."""
+        is_null = prediction.null_odds is not None and prediction.null_odds > self._threshold(prediction)
+        return "" if is_null else prediction.text or ""
+
+    def _threshold(self, prediction: AnswerPrediction) -> float:
+        """The odds of no answer above which it is predicted, which final answers exceed only if the user set one."""
+        if self.null_score_threshold is not None:
+            return self.null_score_threshold
+        return math.inf if prediction.is_final else 0.0
 
     def calibrated(self, predictions: Predictions, examples: Examples) -> Self:
         """The task with the threshold of the best F1, unless the user set one."""
@@ -291,19 +306,11 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         tasks = [replace(self, null_score_threshold=threshold) for threshold in thresholds]
         return max(tasks, key=lambda task: task.score(predictions, examples)["f1"])
 
-    def _answer_text(self, prediction: AnswerPrediction) -> str:
-        """The predicted answer, "" for none."""
-        threshold = self.null_score_threshold
-        if threshold is None:
-            threshold = math.inf if prediction.is_final else 0.0
-        is_null = prediction.null_odds is not None and prediction.null_odds > threshold
-        return "" if is_null else prediction.text or ""
-
     def errors(
         self, prediction: AnswerPrediction, example: QuestionExample
     ) -> Iterator[tuple[tuple[float, float], dict[str, Any]]]:
         """An answer whose F1 is below 100; the lower, the worse, and then the more probable."""
-        text, gold = self._answer_text(prediction), [text for _, text in example.answers or ()]
+        text, gold = self.as_text(prediction), [text for _, text in example.answers or ()]
         score = squad_v2_metrics({"": text}, {"": gold})["f1"]
         if score < self.full_score:
             probability = next((answer.probability for answer in prediction.best if answer.text == text), 0.0)
@@ -313,8 +320,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def write_predictions(self, predictions: Predictions, examples: Examples, folder: Path, suffix: str = "") -> None:
         """Write `predictions.json`, `nbest_predictions.json` and, if there may be no answer, `null_odds.json`."""
         pairs = list(zip(examples, predictions, strict=True))
-        texts = {example.id: self._answer_text(item) for example, item in pairs}
-        write_json(folder / f"predictions{suffix}.json", texts)
+        write_json(folder / f"predictions{suffix}.json", {example.id: self.as_text(item) for example, item in pairs})
         fields = ("text", "probability", "start_logit", "end_logit")
         nbest = {
             example.id: [{name: getattr(answer, name) for name in fields} for answer in item.best]

@@ -14,7 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from transformers import PreTrainedConfig
 
 from ...files.checkpoint import PRETRAINING_HEAD, TASK_RECORD, Checkpoint, check_available, head_name, read_json_object
-from ...files.options import AT_LEAST_1, Group, Range, check_options, option
+from ...files.options import AT_LEAST_1, SHARE, Group, Range, check_options, option
 from ...files.output import write_json
 from ...files.source import HubSplit, InMemoryData, Source
 from ...runs import started_on_cpus
@@ -232,7 +232,10 @@ def _is_of(value: Any, hint: Any) -> bool:
 
 
 LENGTH = Range("at least 3: [CLS], [SEP] and some text", lambda value: value >= 3)
-BATCH_SIZE_HELP = "Sequences at a time (default: what suits their lengths and the device)."
+SKIP_EMPTY_HELP = (
+    "Leave out rows without text or label, and log how many; predict keeps those without text, with empty answers."
+)
+BATCH_SIZE_HELP = "Sequences per batch (default: chosen by their lengths and the device)."
 
 
 @dataclass
@@ -243,16 +246,15 @@ class DataColumns:
     decides = True
     text_column: str | None = option(
         None,
-        "Column of the text: sentence, words, question, or a beginning to continue (default: the task's; for "
-        "classification text).",
+        "Column of the text: sentence, words, question or prompt (default: the task's; for classification text).",
     )
     text_pair_column: str | None = option(
-        None, "Column of the second text: of a pair, the context, or what all choices begin with."
+        None, "Column of the second text: of a pair, the context, or the stem shared by all choices."
     )
     label_column: str | None = option(
         None, "Column of label, tags, value or answers (default: the task's; for classification label)."
     )
-    encoding: str | None = option(None, "Encoding of the data files (default utf-8).")
+    encoding: str | None = option(None, "Encoding of the data files (default: utf-8).")
 
 
 @dataclass
@@ -266,31 +268,40 @@ class TaskArguments(DataColumns):
     )
     label_columns: list[str] | None = option(None, "Columns of 0 and 1, one per label (multilabel).")
     label_separator: str | None = option(
-        None, "Separator of the labels of a text (multilabel; default: whichever of , ; | occurs)."
+        None, "Separator of the labels of a text, multilabel (default: whichever of , ; | occurs)."
     )
-    choice_columns: list[str] | None = option(None, "Columns of the choices, or the one that holds lists of them.")
+    choice_columns: list[str] | None = option(None, "Columns of the choices, or the column that holds lists of them.")
     max_length: int | None = option(
-        None, "Longest sequence in tokens (default 128, question answering 384).", LENGTH, group=Group.SEQUENCES
+        None, "Longest sequence in tokens (default: 128, question answering 384).", LENGTH, group=Group.SEQUENCES
     )
     continuation_labels: Literal["ignore", "inside"] | None = option(
         None, "Label of a word's further pieces: ignored, or inside the entity (I-).", group=Group.ANSWERS
     )
     max_document_context: bool | None = option(
-        None, "Give each sentence as much of its document as context as fits.", group=Group.SEQUENCES
+        None, "Fill each sequence with the sentence's neighbors in its document, as context.", group=Group.SEQUENCES
     )
     window_pooling: Literal["mean", "max"] | None = option(
         None,
-        "Read texts longer than max_length in windows and pool their logits (default: cut them).",
+        "Read texts longer than max_length in windows and pool their logits (default: truncate them).",
         group=Group.SEQUENCES,
     )
     doc_stride: int | None = option(
-        None, "Tokens that windows of a long text share (default 128, or half a window).", group=Group.SEQUENCES
+        None,
+        "Tokens that neighboring windows of a long text share (default: 128, or half a window).",
+        group=Group.SEQUENCES,
     )
-    max_question_length: int | None = option(None, "Tokens of a question (64).", group=Group.SEQUENCES)
-    max_answer_length: int | None = option(None, "Tokens of an answer (30).", group=Group.ANSWERS)
-    n_best_size: int | None = option(None, "Answers in nbest_predictions.json (20).", group=Group.ANSWERS)
+    max_question_length: int | None = option(None, "Longest question in tokens (default: 64).", group=Group.SEQUENCES)
+    max_answer_length: int | None = option(None, "Longest answer in tokens (default: 30).", group=Group.ANSWERS)
+    n_best_size: int | None = option(None, "Answers in nbest_predictions.json (default: 20).", group=Group.ANSWERS)
     max_context: bool | None = option(
         None, "Take answers from the window with most context around them (Google's rule).", group=Group.ANSWERS
+    )
+    confidence_threshold: float | None = option(
+        None,
+        "Leave a label empty if its probability is lower (one class per text; default 0).",
+        SHARE,
+        group=Group.ANSWERS,
+        idle_with="predictions",
     )
     null_score_threshold: float | None = option(
         None,
@@ -360,6 +371,7 @@ class FinetunedModelArguments(TaskArguments, InferenceSettings):
         None, f"The task: {', '.join(TASKS)} (default: what the model was fine-tuned for).", group=Group.INPUT
     )
     model: str | None = option(None, "Fine-tuned model, folder or Hub name.", group=Group.INPUT)
+    skip_empty: bool = option(False, SKIP_EMPTY_HELP, group=Group.READING, decides=True)
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
@@ -382,9 +394,14 @@ class FinetunedModelArguments(TaskArguments, InferenceSettings):
     @classmethod
     def of_training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Model and data format from the settings of its fine-tuning, as in a file for `finetune --config`."""
-        names = [*(option.name for option in fields(TaskArguments)), "use_cpu", "quiet"]
+        names = [*(option.name for option in fields(TaskArguments)), "use_cpu", "quiet", "skip_empty"]
         found = {name: settings[name] for name in names if settings.get(name) is not None}
         return found | ({"model": settings["output_dir"]} if settings.get("output_dir") else {})
+
+    @property
+    def task_name(self) -> str:
+        """The name of the task, which may be the model's own."""
+        return self._chosen_task()[0]
 
     def _chosen_task(self) -> tuple[str, Task]:
         """The model's own task with its recorded settings, unless another is named."""

@@ -9,10 +9,11 @@ The feature-based approach tags by a BiLSTM on the hidden states of a frozen enc
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain, count, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -33,7 +34,17 @@ from ...files.output import write_lines
 from ...files.source import Source
 from ...files.tables import DOCUMENT_START, read_conll
 from ...hub_card import Example, PipelineCall, run_example
-from ...metrics import ClassReport, accuracy, class_report, entity_metrics, entity_report, entity_spans, f1
+from ...metrics import (
+    ClassReport,
+    WeightedMetrics,
+    accuracy,
+    class_report,
+    count_metrics,
+    entity_metrics,
+    entity_report,
+    entity_spans,
+    f1,
+)
 from ...modeling_mybert import IGNORE_INDEX
 from ...pipelines import own_tokens, window_starts
 from ...pipelines.windows import default_stride
@@ -174,6 +185,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     objective: ClassVar[Objective] = "classes"
     has_classes: ClassVar[bool] = True
     reads_conll: ClassVar[bool] = True
+    labels_rows: ClassVar[bool] = False
     most_listed: ClassVar[int | None] = 1
     has_probabilities: ClassVar[bool] = False
 
@@ -182,7 +194,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
     def example(self, row: DataRow, labelled: bool) -> TaggedSentence:
         words = tuple(row.words(self.text_column))
-        document = row.values.get("document", 0)
+        document = row.get("document", 0)
         if not labelled:
             return TaggedSentence(words, None, document, row=row.number)
         tags = tuple(map(label_name, row.words(self.label_column)))
@@ -313,7 +325,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
                 text = row.text(self.text_column)
                 spans = tuple(match.span() for match in _WORD.finditer(text))
                 words = tuple(text[slice(*span)] for span in spans)
-                document = row.values.get("document", (row.source, row.number))
+                document = row.get("document", (row.source, row.number))
                 examples.append(TaggedSentence(words, None, document, text, spans, row=row.number))
             else:
                 examples.append(self.example(row, labelled=False))
@@ -335,6 +347,10 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             answers.append(answer | ({"entities": _entities(example, tags, scores)} if of_entities else {}))
         return answers
 
+    def counted_labels(self, answer: Mapping[str, Any]) -> Sequence[str]:
+        """The labels of the entities, or of the words if tags are not of entities."""
+        return [entity["label"] for entity in answer["entities"]] if "entities" in answer else answer["label"]
+
     def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         """Precision, recall and F1 of entities, as in conlleval, and the accuracy of tags; for other tags macro F1."""
         wanted = [example.tags or () for example in examples]
@@ -344,6 +360,22 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         found = entity_metrics(predictions, wanted)
         overall = {name: found[f"overall_{name}"] for name in ("precision", "recall", "f1", "accuracy")}
         return overall | {f"{name}_f1": scores["f1"] for name, scores in found.items() if isinstance(scores, dict)}
+
+    def weighted_metrics(self, predictions: Predictions, examples: Examples) -> WeightedMetrics:
+        wanted = [example.tags or () for example in examples]
+        _, words = _item_counts(lambda tags: zip(tags, count(), strict=False), predictions, wanted)
+        counts_entities = self._counts_entities(predictions, wanted)
+        types, items = _item_counts(entity_spans, predictions, wanted) if counts_entities else ([], words)
+
+        def metrics(weights: np.ndarray) -> dict[str, np.ndarray]:
+            found = count_metrics(items, weights)
+            if not counts_entities:
+                return {"accuracy": found["accuracy"], "f1": found["macro_f1"]}
+            overall = {"precision": found["precision"], "recall": found["recall"], "f1": found["micro_f1"]}
+            overall |= {"accuracy": count_metrics(words, weights)["accuracy"]}
+            return overall | {f"{name}_f1": found["f1"][:, number] for number, name in enumerate(types)}
+
+        return metrics
 
     def _counts_entities(self, *sides: Iterable[Sequence[str]]) -> bool:
         """Whether to count entities, not words; if the classes are unknown, the given tags decide."""
@@ -360,6 +392,10 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
     def gold_prediction(self, example: TaggedSentence) -> tuple[str, ...]:
         return example.tags or ()
+
+    def as_text(self, prediction: tuple[str, ...]) -> str:
+        """The tags, separated by spaces."""
+        return " ".join(prediction)
 
     def errors(self, prediction: tuple[str, ...], example: TaggedSentence) -> Iterator[tuple[int, dict[str, Any]]]:
         """Words with a wrong tag; all rank alike, since predictions are without probabilities."""
@@ -396,6 +432,19 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         wanted = " ".join(f"{word}/{tag}" for word, tag in zip(example.words, example.tags or (), strict=False))
         title = f"Tagging (the data says: {wanted})"
         return PipelineCall(title, self.pipeline, code, {"aggregation_strategy": "first"})
+
+
+def _item_counts(
+    items_of: Callable[[Sequence[str]], Iterable[tuple[Any, ...]]], predictions: Predictions, wanted: Predictions
+) -> tuple[list[str], np.ndarray]:
+    """The classes of items, which begin with them, and how many are correct, predicted and true in each sentence."""
+    sentences = []
+    for predicted, tags in zip(predictions, wanted, strict=True):
+        found, true = set(items_of(predicted)), set(items_of(tags))
+        sentences.append([Counter(item[0] for item in side) for side in (found & true, found, true)])
+    classes = sorted({name for sentence in sentences for side in sentence for name in side})
+    counts = np.array([[[side[name] for name in classes] for side in sentence] for sentence in sentences])
+    return classes, counts.transpose(1, 0, 2)  # (3, sentences, classes)
 
 
 def _conll_words(example: TaggedSentence) -> list[str]:

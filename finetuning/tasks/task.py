@@ -8,13 +8,16 @@ A kind of task (classification, tagging, ...) is a subclass in `tasks/`; a task 
 from __future__ import annotations
 
 import copy
+import logging
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset
 from transformers import (
@@ -30,7 +33,7 @@ from ...files.checkpoint import Checkpoint
 from ...files.source import FileSource, Source
 from ...files.tables import write_separated
 from ...hub_card import Example, PipelineCall, run_pipelines
-from ...metrics import ClassReport
+from ...metrics import ClassReport, WeightedMetrics, weighted_mean
 from ...pipelines.batching import run_sorted
 from ..data import (
     LABEL_ARGUMENTS,
@@ -44,11 +47,18 @@ from ..data import (
 )
 from ..network.heads import NetworkChanges, check_head, check_max_length, keeps_head, load_finetuned, load_with_head
 
+logger = logging.getLogger(__name__)
+
 WINDOW_WEIGHT = "window_weight"
 """Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
 
+PLACE_COLUMNS = ("source", "row")
+"""The columns of a table of errors that say where an example stands."""
+
 Objective = Literal["classes", "labels", "value", "span"]
 """One of several classes, any number of labels, a number, or the start and end of an answer."""
+
+_SHOWN_LABELS = 10  # in the summary of predictions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,22 +155,30 @@ class Task(ABC, Generic[E, P]):
     most_listed: ClassVar[int | None] = None
     """Maximum number of answers in `best`; None for the number of classes."""
     has_probabilities: ClassVar[bool] = True  # whether answers can include the probability of every class
+    labels_rows: ClassVar[bool] = True  # whether labels are of rows, so that a summary has their fractions
     table_ending: ClassVar[str] = ".tsv"  # of the table of predictions
 
     # From rows to examples
 
-    def read(self, source: Source) -> list[E]:
+    def read(self, source: Source, skip_empty: bool = False) -> list[E]:
         """Read labelled examples to be measured on, with the settings that they imply, see `infer_columns`."""
-        rows = self.rows(source, labelled=True)
+        rows = self.rows(source, labelled=True, skip_empty=skip_empty)
         return self.infer_columns(rows).examples(rows, labelled=True)
 
-    def rows(self, source: Source, labelled: bool) -> list[DataRow]:
-        """Read the rows of a file; columns may be missing in some rows."""
+    def rows(self, source: Source, labelled: bool, skip_empty: bool = False) -> list[DataRow]:
+        """Read the rows of a file, with `skip_empty` those with text and label; columns may be missing in some."""
         rows = list(rows_of(source, self))
         if not rows:
             raise ValueError(f"{source} holds no rows.")
         check_columns(rows, self.columns(labelled))
-        return rows
+        if not skip_empty:
+            return rows
+        kept = [row for row in rows if not self.is_empty(row)]
+        if not kept:
+            raise ValueError(f"{source} has {len(rows)} rows, and none with both text and label.")
+        if left_out := len(rows) - len(kept):
+            logger.info("%s: %d of %d rows have no text or no label and are left out.", source, left_out, len(rows))
+        return kept
 
     def is_published(self, source: Source) -> bool:
         """Whether a file has the name of one of the benchmark's; quotes in those are part of the text."""
@@ -195,9 +213,12 @@ class Task(ABC, Generic[E, P]):
     def has_label(self, row: DataRow) -> bool:
         return row.has(self.label_column)
 
+    def has_text(self, row: DataRow) -> bool:
+        return row.has(self.text_column)
+
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row of labelled data has no text, or no label."""
-        return not (row.has(self.text_column) and self.has_label(row))
+        return not (self.has_text(row) and self.has_label(row))
 
     def infer_columns(self, rows: Sequence[DataRow]) -> Self:
         """The task, with settings inferred from labelled data; ambiguous data is an error."""
@@ -354,6 +375,10 @@ class Task(ABC, Generic[E, P]):
         """The answer for an example, and the `top_k` best ones, see `answers`."""
         raise NotImplementedError
 
+    def counted_labels(self, answer: Mapping[str, Any]) -> Sequence[str]:
+        """The labels that a summary of answers counts in one of `answers`, "" for none; by default nothing."""
+        return ()
+
     def probabilities_of(self, prediction: P) -> Mapping[str, float]:
         """The probability of each class in a prediction, if the task has them."""
         raise NotImplementedError
@@ -362,11 +387,23 @@ class Task(ABC, Generic[E, P]):
     def score(self, predictions: Sequence[P], examples: Sequence[E]) -> dict[str, float]:
         """Metrics of predictions for labelled examples."""
 
+    def weighted_metrics(self, predictions: Sequence[P], examples: Sequence[E]) -> WeightedMetrics:
+        """The metrics of `score` for resamples of the examples; by default the means of those of each example."""
+        scores = [self.score_of_one(*pair) for pair in zip(predictions, examples, strict=True)]
+        names = dict.fromkeys(name for row in scores for name in row)
+        columns = {name: [row.get(name, np.nan) for row in scores] for name in names}
+        return lambda weights: {name: weighted_mean(values, weights) for name, values in columns.items()}
+
+    def score_of_one(self, prediction: P, example: E) -> dict[str, float]:
+        """The metrics of one example that are means over the examples."""
+        return self.score([prediction], [example])
+
     def calibration(
         self, predictions: Sequence[P], examples: Sequence[E], fitted_to_them: bool = False
     ) -> dict[str, float]:
-        """The `expected_calibration_error` of predictions; empty without label probabilities.
+        """The `expected_calibration_error` of predictions, and metrics of a `confidence_threshold`, if there is one.
 
+        It is empty without label probabilities.
         With `fitted_to_them`, raw predictions are calibrated by cross-fitting, each part by the others.
         """
         return {}
@@ -382,6 +419,10 @@ class Task(ABC, Generic[E, P]):
     @abstractmethod
     def gold_prediction(self, example: E) -> P:
         """The correct prediction for a labelled example."""
+
+    @abstractmethod
+    def as_text(self, prediction: P) -> str:
+        """What is predicted, in one line."""
 
     def fitted_as(self, other: Task[Any, Any]) -> Self:
         """The task, with the settings that were fitted to the predictions of another."""
@@ -407,12 +448,12 @@ class Task(ABC, Generic[E, P]):
     def write_errors(self, predictions: Sequence[P], data: TaskData[E], path: Path) -> None:
         """Write a table of the errors in predictions, the surest first, each with its source and row there."""
         found = [
-            (rank, columns | {"source": data.source, "row": example.row})
+            (rank, columns | dict(zip(PLACE_COLUMNS, (data.source, example.row), strict=True)))
             for prediction, example in zip(predictions, data.examples, strict=True)
             for rank, columns in self.errors(prediction, example)
         ]
         found.sort(key=itemgetter(0), reverse=True)
-        names = list(found[0][1]) if found else ["source", "row"]
+        names = list(found[0][1]) if found else PLACE_COLUMNS
         write_separated(path, [names, *([str(columns[name]) for name in names] for _, columns in found)])
 
     def write_predictions(
@@ -491,6 +532,18 @@ def _tokens(row: dict[str, Any]) -> int:
 def sequences_of(ids: Sequence[Any]) -> list[Any]:
     """The sequences in a value of `TaskData.inputs`: itself, or those of several choices."""
     return list(ids) if len(ids) and isinstance(ids[0], (list, tuple)) else [ids]
+
+
+def label_count_line(task: Task, counts: Counter[str], rows: int) -> str:
+    """How often each label was predicted in so many rows, the most frequent ones first; "" if none was counted."""
+    shown = counts.most_common(_SHOWN_LABELS)
+    parts = [
+        f"{name or 'no label'} {count:,}{f' ({count / rows:.1%})' if task.labels_rows else ''}"
+        for name, count in shown
+    ]
+    if others := counts.total() - sum(count for _, count in shown):
+        parts.append(f"others {others:,}")
+    return f"Labels: {', '.join(parts)}." if parts else ""
 
 
 def long_text_lines(task: Task, examples: int, cut: int, windowed: int) -> list[str]:

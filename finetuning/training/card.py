@@ -1,5 +1,6 @@
 """The card of a fine-tuned model, and the examples on it."""
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,13 +13,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ...files.checkpoint import read_json_object
 from ...files.machine import describe_environment
 from ...files.source import Source
+from ...files.tables import USUAL, read_table
 from ...hub_card import CardContent, Comparison, Example, TrainingDescription, plain_text, write_card
-from ..tasks.task import Task
+from ...metrics.reports import shortened
+from ..tasks.task import PLACE_COLUMNS, Task
 from .finetuning_arguments import FinetuningArguments
 from .preparation import TaskRun
 
 EXAMPLES, _MAX_CHARACTERS = 3, 2000  # on the card, and characters of the texts of one example
 _CLASSES = 30  # listed on the card, those with the most examples
+_CONFUSED, _ERRORS, _LONGEST_CELL = 10, 10, 300  # pairs of classes and errors on it, and characters of a text there
 
 
 def task_examples(
@@ -54,7 +58,11 @@ def write_finetuning_card(
         ),
         examples=examples,
         results=_results(arguments, run, metrics),
-        comparisons=[*comparisons, *map(_class_table, sorted(output_dir.glob("class_report*.json")))],
+        comparisons=[
+            *comparisons,
+            *(table for path in sorted(output_dir.glob("class_report*.json")) for table in _class_tables(path)),
+            *(_errors_table(output_dir) if arguments.card_examples else ()),
+        ],
         pictures={
             f"Confusion matrix{_data_of(path)}": path.name for path in sorted(output_dir.glob("confusion_matrix*.png"))
         },
@@ -78,20 +86,44 @@ def trainings_table(
     return [Comparison(title, shown | {name: spread[name] for name in ("mean", "deviation") if folds}, "Training")]
 
 
-def _class_table(path: Path) -> Comparison:
-    """The card's table from a report by class."""
+def _class_tables(path: Path) -> list[Comparison]:
+    """The card's tables from a report by class: each class, and the most confused pairs."""
     report = read_json_object(path)
     rows = report["classes"]
     title = f"Each class{_data_of(path)}, counted in {report['counted']}"
     if len(rows) > _CLASSES:
         title += f"; the {_CLASSES} most frequent of {len(rows)}, all are in `{path.name}`"
         rows = dict(sorted(rows.items(), key=lambda row: -row[1]["support"])[:_CLASSES])
-    return Comparison(f"{title}.", rows, "Class")
+    tables = [Comparison(f"{title}.", rows, "Class")]
+    confused = {
+        f"{true}, taken for {predicted}": count
+        for true, counts in report.get("confusion_matrix", {}).items()
+        for predicted, count in counts.items()
+        if predicted != true
+    }
+    if confused:
+        most = sorted(confused.items(), key=lambda pair: -pair[1])[:_CONFUSED]
+        pairs = {names: {report["confusion_matrix_of"]: count} for names, count in most}
+        tables.append(Comparison(f"The most confused classes{_data_of(path)}.", pairs, "Class"))
+    return tables
+
+
+def _errors_table(output_dir: Path) -> list[Comparison]:
+    """The card's table of the surest errors, with their texts but not with their place in the data."""
+    for path in sorted(output_dir.glob("errors*.tsv"))[:1]:
+        rows = islice(read_table(str(path), USUAL), _ERRORS)
+        shown = [{name: row[name] for name in row if name not in PLACE_COLUMNS} for row in rows]
+        table = {
+            str(number): {name: shortened(text, _LONGEST_CELL) for name, text in row.items()}
+            for number, row in enumerate(shown, start=1)
+        }
+        return [Comparison(f"The surest errors{_data_of(path)}.", table, "Error")] if table else []
+    return []
 
 
 def _data_of(path: Path) -> str:
     """The data set of a report or its picture, from the file name."""
-    _, _, name = path.stem.removeprefix("class_report").removeprefix("confusion_matrix").partition("_")
+    name = re.sub("^(class_report|confusion_matrix|errors)_?", "", path.stem)
     return f" ({name})" if name else ""
 
 
@@ -101,6 +133,7 @@ def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, An
     transfer = {
         "adapter": ("LoRA, rank 8 on query and value" if arguments.lora else None)
         or (arguments.peft_config and Path(arguments.peft_config).name),
+        "pooling": arguments.pooling,
         "frozen": arguments.freeze or (arguments.freeze_layers if arguments.freeze_layers >= 0 else None),
         "head first, epochs": arguments.train_head_first or None,
         "gradual unfreezing, epochs a layer": arguments.gradual_unfreezing or None,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from transformers import AutoModelForSequenceClassification
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
@@ -25,8 +26,9 @@ from ...files.options import (
 from ...files.source import HubSplit, InMemoryData, Source, sources_of
 from ...runs import EvaluationTimes, RunArguments, check_libraries, is_sharded, started_on_cpus
 from ..data import source_of
+from ..network.features import classifies_mean
 from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
-from ..tasks.registry import TASKS, TaskArguments, benchmark_files, evaluation_names, fitted_to_model
+from ..tasks.registry import SKIP_EMPTY_HELP, TASKS, TaskArguments, benchmark_files, evaluation_names, fitted_to_model
 from ..tasks.task import Task
 from .parameters import rate_for_size
 
@@ -39,10 +41,15 @@ _LEARNING_RATE = 5e-5  # of BERT base
 _FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
 _NOTHING_EVALUATED = "nothing is evaluated; give a validation_file, or hold out data with validation_split"
 _DONE_ANYWAY = "whatever has data is done anyway"
-_PART = Range("a share in (0, 1), or 0 for none", lambda value: 0 <= value < 1)
+_PART = Range("a fraction in (0, 1), or 0 for none", lambda value: 0 <= value < 1)
 _SEVERAL = Range("at least 2, or 0 for none", lambda value: value == 0 or value >= 2)
 _FROM_MINUS_1 = Range("at least 0, or -1 for none", lambda value: value >= -1)
+_EXPECTED_TEXTS = "expected a task that classifies texts: classification, multilabel, regression, or one of GLUE's"
 _ADAPTED = "where only adapters, pooler and head are trained"
+
+
+def _classifies_texts(task: Task) -> bool:
+    return task.auto_class is AutoModelForSequenceClassification
 
 
 @dataclass
@@ -52,7 +59,7 @@ class TaskFiles:
     group = Group.INPUT
     model: str = option("", "Model folder or Hub name to start from.", decides=True, required=True, positional=1)
     train_file: str | None = option(
-        None, "Training data (.csv, .tsv, .json, .jsonl, .parquet, CoNLL, compressed or not).", decides=True
+        None, "Training data (.csv, .tsv, .json, .jsonl, .parquet, .xlsx, CoNLL, compressed or not).", decides=True
     )
     validation_file: list[str] | None = option(
         None, "Data to evaluate on; several files (MNLI) are reported one by one."
@@ -119,13 +126,13 @@ class TrainedParts:
     )
     layer_decay: float = option(
         1.0,
-        "Factor on the learning rate from each layer to the one below (0.95, say).",
+        "Factor on the learning rate from each layer to the one below (0.95, for example).",
         SHARE_ABOVE_0,
         group=Group.TRAINING,
     )
     embedding_learning_rate: float = option(
         1.0,
-        "Factor on the learning rate of the word embeddings, beside layer_decay (10, say).",
+        "Factor on the learning rate of the word embeddings, on top of layer_decay (10, for example).",
         ABOVE_0,
         group=Group.TRAINING,
     )
@@ -139,7 +146,7 @@ class SampleSettings:
     decides = True
     validation_split: float = option(
         0.0,
-        "Share of the training data, in (0, 1), to hold out as validation data, drawn by the seed, stratified by "
+        "Fraction of the training data, in (0, 1), held out as validation data, drawn by the seed, stratified by "
         "class. For data without a validation file.",
         _PART,
         excludes="validation_file",
@@ -155,9 +162,9 @@ class SampleSettings:
     max_train_samples: int | None = option(
         None, "Train on only this many examples, drawn by the seed, stratified by class.", AT_LEAST_1
     )
-    skip_empty: bool = option(False, "Leave out training and validation rows without text or label, and log how many.")
+    skip_empty: bool = option(False, SKIP_EMPTY_HELP)
     class_weights: Literal["balanced"] | None = option(
-        None, "'balanced': weight the loss so that every class counts the same, however rare.", group=Group.TRAINING
+        None, "'balanced': weight the loss so that rare classes count as much as frequent ones.", group=Group.TRAINING
     )
     early_stopping_patience: int | None = option(
         None,
@@ -191,17 +198,17 @@ class FinetuningArguments(
     )
     learning_rate: float | None = option(  # type: ignore[assignment]  # the task's, as those below
         None,
-        "Peak learning rate (default 5e-5 x 768 / hidden size, SWAG 2e-5 x the same, adapters 5e-4, tagger on "
+        "Peak learning rate (default: 5e-5 x 768 / hidden size, SWAG 2e-5 x the same, adapters 5e-4, tagger on "
         "features 1e-3).",
     )
     num_train_epochs: float | None = option(  # type: ignore[assignment]
-        None, "Epochs (default 3, SQuAD 2.0 2, tagger on features 20)."
+        None, "Epochs (default: 3, SQuAD 2.0 2, tagger on features 20)."
     )
     per_device_train_batch_size: int | None = option(  # type: ignore[assignment]
-        None, "Sequences per batch and device (default 32, SWAG 16).", decides=True
+        None, "Sequences per batch and device (default: 32, SWAG 16).", decides=True
     )
     gradient_accumulation_steps: int = option(decides=True)
-    warmup_steps: float = option(0.1, "Steps of warm-up; below 1 a share of all steps.")
+    warmup_steps: float = option(0.1, "Steps of warm-up; below 1, a fraction of all steps.")
     save_strategy: SaveStrategy | str = option("epoch")
     eval_strategy: IntervalStrategy | str = option("epoch")
     save_total_limit: int | None = option(1, "Keep this many checkpoints, besides the best.")
@@ -228,6 +235,8 @@ class FinetuningArguments(
                 f"class_weights is {self.class_weights!r}; expected a task in which each text or word has one class, "
                 "and approach 'finetune'."
             )
+        if self.pooling and not _classifies_texts(task):
+            raise ValueError(f"pooling is {self.pooling!r} and task {self.task!r}; {_EXPECTED_TEXTS}.")
         if self.label_smoothing_factor and not is_of_classes:
             raise ValueError(
                 f"label_smoothing_factor is {self.label_smoothing_factor}; expected a task in which one of several "
@@ -307,6 +316,13 @@ class FinetuningArguments(
             self.learning_rate, self.why_learning_rate = self._default_learning_rate()
             logger.info("Learning rate: %g (%s).", self.learning_rate, self.why_learning_rate)
             check_libraries(self)
+
+    def choose_pooling(self) -> None:
+        """Set the pooling that the user has not given to that of the model's sentence vectors; they exist by now."""
+        is_open = self.pooling is None and not self.keep_model_type and not self.from_scratch
+        if is_open and _classifies_texts(self.resolve_task()) and classifies_mean(self.model):
+            self.pooling = "mean"
+            logger.info("Pooling: mean, as the sentence-transformers files of %s say (--pooling).", self.model)
 
     def _default_learning_rate(self) -> tuple[float, str]:
         """The default learning rate and the reason for it."""

@@ -20,7 +20,7 @@ from transformers import (
 
 from ...files.source import Source
 from ...modeling_mybert import IGNORE_INDEX
-from ..data import LABEL_ARGUMENTS, DataRow, Labels, rows_of
+from ..data import LABEL_ARGUMENTS, Labels, rows_of
 from ..network.heads import encoder_layers, has_new_head, longest_sequence, reinitialize_layers
 from ..prediction.predictor import task_for_columns
 from ..tasks.task import Task, TaskData
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 E = TypeVar("E")
 
-StartingModel = tuple[PreTrainedModel, list[str]]  # with the names of newly initialised parameters
+StartingModel = tuple[PreTrainedModel, list[str]]  # with the names of newly initialized parameters
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,12 @@ def read_run(
     found: dict[tuple[str, str], Sequence[Any]] = {}
     everything: Sequence[Any] = ()
     for train in sources["train"].values():
-        rows = _rows(task, train, arguments.skip_empty)
+        rows = task.rows(train, labelled=True, skip_empty=arguments.skip_empty)
         task = task.infer_columns(rows)
         found["train", ""] = everything = task.training_examples(task.examples(rows, labelled=True), train)
     for name, source in sources["validation"].items():
-        found["validation", name] = task.examples(_rows(task, source, arguments.skip_empty), labelled=True)
+        rows = task.rows(source, labelled=True, skip_empty=arguments.skip_empty)
+        found["validation", name] = task.examples(rows, labelled=True)
     if (arguments.validation_split or arguments.folds) and (line := equal_texts_line(task, everything)):
         logger.warning("%s: %s", sources["train"][""], line)
     if arguments.validation_split:
@@ -145,21 +146,6 @@ def _no_labels(label: Any, data: TaskData) -> list[Any]:
     if isinstance(label, list):
         return [[IGNORE_INDEX] * len(ids) for ids in data.inputs["input_ids"]]
     return [IGNORE_INDEX] * len(data)
-
-
-def _rows(task: Task, source: Source, skip_empty: bool) -> list[DataRow]:
-    """The rows of labelled data; with `skip_empty` only those with text and label."""
-    rows = task.rows(source, labelled=True)
-    if not skip_empty:
-        return rows
-    kept = [row for row in rows if not task.is_empty(row)]
-    if not kept:
-        raise ValueError(f"{source} has {len(rows)} rows, and none with both text and label.")
-    if len(kept) < len(rows):
-        logger.info(
-            "%s: %d of %d rows have no text or no label and are left out.", source, len(rows) - len(kept), len(rows)
-        )
-    return kept
 
 
 def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:

@@ -27,7 +27,8 @@ from transformers.trainer_utils import IntervalStrategy
 
 from ...files.checkpoint import TASK_RECORD, Checkpoint, read_json_object
 from ...files.output import files_written_beside, write_json, written_beside
-from ...hub_card import Comparison, Example
+from ...files.text import file_of
+from ...hub_card import Comparison, Example, head_examples
 from ...runs import (
     RunFolder,
     StopOnInterrupt,
@@ -143,6 +144,7 @@ class Finetuning:
         log_on_main_process(arguments)
         self.check()
         arguments.choose_learning_rate()
+        arguments.choose_pooling()
         with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
             run, model = self._prepare(folder)
             start: StartingModel | None = model
@@ -184,7 +186,7 @@ class Finetuning:
             check_metric(run, arguments)  # errors must come before a folder is created
             check_batches(run, arguments)
             start = self.start(run, arguments, arguments.seed)
-            files = [file for file in self.files(run) if Path(file).is_file()]
+            files = [file for file in self.files(run) if Path(file_of(file)).is_file()]
             folder.begin(arguments.result_settings(), files, arguments.folders_read())
             return run
 
@@ -220,8 +222,13 @@ class Finetuning:
             if len(trainings) > 1:
                 keep_training(kept, trainings, output_dir)
                 write_json(output_dir / METRICS, metrics | spread)
-            shown = next(iter(run.validation.values()), run.train)
-            examples = task_examples(run.task, shown.examples, output_dir, kept.model, run.tokenizer)
+            shown = next(iter(run.validation.values()), run.train).examples
+            loaded = {"model": kept.model, "tokenizer": run.tokenizer}
+            examples = (
+                task_examples(run.task, shown, output_dir, **loaded)
+                if arguments.card_examples
+                else head_examples(output_dir, **loaded)
+            )
             if trained or not (output_dir / "README.md").is_file():  # otherwise the user may have edited it
                 measured = {training.name: training.metrics for training in trainings}
                 tables = [*trainings_table(measured, spread, arguments.folds), *self.comparisons(metrics)]

@@ -22,6 +22,7 @@ LIBRARIES_OF_EXTRAS = (
     "scipy",
     "onnx",
     "onnxruntime",
+    "openpyxl",
     "pandas",
     "sentence_transformers",
 )

@@ -291,7 +291,7 @@ def test_help_of_a_command_by_its_name(capsys):
     assert cli.main(["help", "curves"]) == cli.main(["curves", "-h"]) == 0
     twice = capsys.readouterr().out
     assert twice[: len(twice) // 2] == twice[len(twice) // 2 :]
-    assert twice.startswith("usage: mybert curves [RUN_DIR] [flags]")
+    assert twice.startswith("usage: mybert curves [RUN_DIRS ...] [flags]")
     assert cli.main(["help"]) == 0
     assert "usage: mybert <command>" in capsys.readouterr().out
     assert cli.main(["help", "convert", "onnx"]) == 0

@@ -81,7 +81,7 @@ RESULTS = {
     "finetune": {"accuracy": 0.912345, "test_accuracy": 0.5, "examples": [], "interrupted": False},
     "distill": {"accuracy": 0.9, "teacher": {"accuracy": 0.95}, "examples": [], "interrupted": False},
     "evaluate": {"accuracy": 0.5},
-    "predict": {"rows": 3, "cut": 0, "windowed": 0},
+    "predict": {"rows": 3, "cut": 0, "windowed": 0, "empty": 0},
     "score": {"rows": 3},
     "features": {"texts": 3, "tokens": 30, "size": 1024, "cut": 0},
     "prune": {"rows": [{"layers": [0, 1, 2]}, {"layers": [0]}], "metric": "accuracy"},

@@ -12,6 +12,7 @@ import pytest
 
 from mybert import cli
 from mybert.command_line.flags import CommandParser, is_as_transformers_has_it, name_positional, parse_flags
+from mybert.files.options import Group
 
 # What a command reads, writes, replaces and draws: each says in its help what that is.
 OWN_WORDS = {
@@ -22,6 +23,7 @@ OWN_WORDS = {
     "output",
     "output_dir",
     "overwrite",
+    "pooling",
     "seed",
     "task",
     "text",
@@ -82,7 +84,7 @@ def test_leading_values_get_names_in_order(given, expected):
 
 
 def test_a_flag_has_one_type():
-    assert set(stated(kind)) == {"dtype"}  # the types that a command can write or compute in
+    assert set(stated(kind)) == {"dtype", "pooling"}  # of which a command supports some
 
 
 def test_a_flag_has_one_help():
@@ -114,10 +116,10 @@ def test_usage_shows_the_values_that_may_lead_and_which_are_several():
         "finetune": "[MODEL]",
         "distill": "[TEACHER]",  # and not the model that it inherits
         "pretrain": "[TEXT ...]",
-        "adapt": "[MODEL TEXT ...]",
+        "adapt": "[MODEL] [TEXT ...]",
         "evaluate": "[DATA ...]",
-        "predict": "[MODEL DATA ...]",
-        "convert google": "[SOURCE OUTPUT_DIR]",
+        "predict": "[MODEL] [DATA ...]",
+        "convert google": "[SOURCE] [OUTPUT_DIR]",
         "bench": "",
     }
     for name, values in expected.items():
@@ -139,21 +141,49 @@ def test_help_fits_a_terminal_and_begins_with_a_call_that_is_right(name, monkeyp
     assert not parser.parse_known_args(flags)[1]
 
 
-def test_help_shows_what_matters_from_day_to_day(monkeypatch):
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_has_at_most_120_lines_and_names_every_flag_of_its_own(name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    parser = CommandParser(name)
+    text = parser.format_help()
+    assert len(text.splitlines()) <= 120
+    shown = set(re.findall(r"(?<![\w`])--(?!no_)\w+", text))
+    own = {field.name for field, _ in own_fields(name) if field.group not in (None, Group.FURTHER)}
+    if name == "adapt":  # its model, which is required, has a vocabulary and a size
+        own -= {"vocab_size", "vocab_layout", "do_lower_case", "model_size", "hidden_size", "num_hidden_layers"}
+        own -= {"num_attention_heads", "embedding_init", "phase2_positions"}
+        assert not {"--vocab_size", "--phase2_positions"} & shown
+    assert {f"--{flag}" for flag in own} <= shown
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_a_default_is_the_last_word_of_a_help_and_choices_are_shown_once(name):
+    parser = CommandParser(name)
+    formatter = parser._get_formatter()
+    for flag in parser.flags:
+        field = parser.arguments_class.__dataclass_fields__.get(flag.dest)
+        if field is None or is_as_transformers_has_it(field):
+            continue
+        text = formatter._get_help_string(flag)
+        assert "default" not in re.sub(r"\(default: [^()]*\)\.$", "", text.lower()), flag.dest
+        if formatter._format_action_invocation(flag).endswith("|".join(map(str, flag.choices or ()))):
+            assert "One of" not in text, flag.dest
+
+
+def test_help_all_explains_inherited_flags_too(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     parser = CommandParser("pretrain")
     short, full = parser.format_help(), parser.full_help(every_flag=True)
-    assert len(short.splitlines()) < 224
-    shown = [set(re.findall(r"^  (--\w+)", text, re.MULTILINE)) for text in (short, full)]
-    assert {"--objective", "--learning_rate", "--no_do_lower_case"} <= shown[0] < shown[1]
-    assert shown[1] == {flag for action in parser.flags for flag in action.option_strings if flag != "-h"} - {
+    explained = [set(re.findall(r"^  (--\w+)", text, re.MULTILINE)) for text in (short, full)]
+    assert {"--text", "--no_do_lower_case", "--help_all"} <= explained[0] < explained[1]
+    assert explained[1] == {flag for action in parser.flags for flag in action.option_strings if flag != "-h"} - {
         "--help"  # comes after -h
     }
-    assert "--deepspeed" in shown[1] - shown[0]
-    titles = re.findall(r"^(\w.*):$", short, re.MULTILINE)
+    assert "--deepspeed" in explained[1] and "--deepspeed" not in short
+    titles = re.findall(r"^(\w.*?)(?: \(see --help_all\))?:$", short, re.MULTILINE)
     assert titles.index("Vocabulary") < titles.index("Training") < titles.index("Every command")
     assert re.search(r"--output_dir DIR .*\n?.*\(required\)", short)
-    assert "Turn --do_lower_case off." in short and "(default: 128)" in short
+    assert "Turn --do_lower_case off." in short and "(default: 128)" in full
     assert "(default: None)" not in full and "(default: False)" not in full
 
 

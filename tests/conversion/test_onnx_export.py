@@ -120,6 +120,15 @@ def test_left_to_right(tmp_path, head, save_model):
     assert_same_as_model(session_of(tmp_path / "onnx"), model, head)
 
 
+def test_export_onnx_of_a_classifier_of_the_mean_has_the_mean(tmp_path, save_model):
+    save_model(tmp_path / "model", "sequence-classification", classifier_pooling="mean")
+    export_onnx(tmp_path / "model", tmp_path / "onnx")
+    model = reload(tmp_path / "model", "sequence-classification")
+    assert model.bert.pooler is None
+    assert_same_as_model(session_of(tmp_path / "onnx"), model, "sequence-classification")
+    assert "classifier_pooling" not in json.loads((tmp_path / "onnx" / "config.json").read_text())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ["sequence-classification", "masked-lm"])
 def test_a_model_of_transformers(tmp_path, head, save_model, write_vocab):

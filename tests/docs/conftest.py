@@ -42,6 +42,7 @@ MODELS = {
     "bert-base-uncased": (BertForPreTraining, TWO),
     "all-MiniLM-L6-v2": (BertForPreTraining, TWO),
     "my-rte": (MyBertForSequenceClassification, ["entailment", "not_entailment"]),
+    "my-rte-small": (MyBertForSequenceClassification, ["entailment", "not_entailment"]),
     "my-sst2": (MyBertForSequenceClassification, ["0", "1"]),
     "my-stsb": (MyBertForSequenceClassification, ["value"]),
     "my-mrpc": (MyBertForSequenceClassification, ["0", "1"]),
@@ -161,7 +162,8 @@ def stand_ins(tmp_path_factory, documents, tiny_model) -> Path:
             write_card(folder / name, CardContent(name=Path(name).name))
 
     curve = [{"step": step, "loss": 10 / step, "learning_rate": 1e-4} for step in (1, 2, 3)]
-    (folder / "demo_output" / "pretrained" / "trainer_state.json").write_text(json.dumps({"log_history": curve}))
+    for name in ("pretrained", "classifier"):
+        (folder / "demo_output" / name / "trainer_state.json").write_text(json.dumps({"log_history": curve}))
 
     google = folder / "google" / "uncased_L-12_H-768_A-12"
     export_google_checkpoint(folder / "my-bert", google / "bert_model.ckpt")

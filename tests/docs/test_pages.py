@@ -3,8 +3,8 @@
 Each page is a session in a folder of its own, from top to bottom, with stand-ins for the files that readers bring
 (`conftest.py`). What a block writes is not there before it, and training is cut to two steps of a tiny model. The
 first command of each module runs in a process of its own, where nothing is imported or registered before. A block that
-cannot run here has `<!-- not run: reason -->` above it: its commands are still parsed and its Python compiled, and
-pytest lists it as skipped. New pages are found by themselves.
+cannot run here has `<!-- not run: reason -->` above it, and so have all blocks of `benchmarks/results`: their commands
+are still parsed and their Python compiled, and pytest lists them as skipped. New pages are found by themselves.
 """
 
 import ast
@@ -31,7 +31,8 @@ from mybert import cli
 from mybert.command_line.flags import parse_flags
 
 ROOT = Path(__file__).parents[2]
-PAGES = [path.relative_to(ROOT).as_posix() for path in sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/**/*.md")])]
+WRITTEN = ("README*.md", "docs/**/*.md", "benchmarks/results/*.md")
+PAGES = [path.relative_to(ROOT).as_posix() for pattern in WRITTEN for path in sorted(ROOT.glob(pattern))]
 
 PROGRAMS = ("mybert", "python", "torchrun", "accelerate", "make", "pip", "pytest")
 NOT_RUN = re.compile(r"<!-- not run: (.+?) -->", re.DOTALL)
@@ -78,7 +79,8 @@ def tokens_of(page: str) -> list[Any]:
 
 
 def blocks_of(page: str) -> list[Block]:
-    blocks, reason = [], None
+    always = "minutes or hours of measurement" if page.startswith("benchmarks/") else None
+    blocks, reason = [], always
     for token in tokens_of(page):
         if token.type in ("fence", "code_block"):
             first = token.content.split(maxsplit=1)[:1]
@@ -86,7 +88,7 @@ def blocks_of(page: str) -> list[Block]:
             if token.info == "python" or is_commands:
                 blocks.append(Block(page, token.map[0] + 1, token.info == "python", token.content, reason))
         mark = NOT_RUN.search(token.content) if token.type == "html_block" else None
-        reason = " ".join(mark[1].split()) if mark else None
+        reason = " ".join(mark[1].split()) if mark else always
     return blocks
 
 
@@ -129,7 +131,8 @@ def mybert_command(words: list[str]) -> tuple[list[str], Any] | None:
             assert not word.startswith("--") or word in source, f"{rest[0]} has no flag {word}"
             assert not word.startswith("tests/") or (ROOT / word).exists(), f"there is no {word}"
     elif program == "python" and rest[1].startswith("mybert.benchmarks.scripts."):
-        source = inspect.getsource(importlib.import_module(rest[1]))
+        modules = (rest[1], "mybert.benchmarks.harness")  # which has the flags that scripts share
+        source = "".join(inspect.getsource(importlib.import_module(module)) for module in modules)
         for flag in (word for word in rest[2:] if word.startswith("--")):
             assert flag in source, f"{rest[1]} has no flag {flag}"
         return None
@@ -339,12 +342,12 @@ def test_names_in_the_text_exist(page, known_flags):
             assert hasattr(found, attribute), f"{page}: there is no {name}"
 
 
-def test_the_index_has_every_page():
-    index = (ROOT / "docs" / "README.md").read_text()
-    missing = [
-        path.name for path in ROOT.glob("docs/*.md") if f"({path.name})" not in index and path.name != "README.md"
-    ]
-    assert not missing, f"docs/README.md has no line for {', '.join(missing)}"
+@pytest.mark.parametrize("folder", ["docs", "benchmarks/results"])
+def test_the_index_has_every_page(folder):
+    index = (ROOT / folder / "README.md").read_text(encoding="utf-8")
+    names = {path.name for path in ROOT.glob(f"{folder}/*.md")} - {"README.md"}
+    missing = [name for name in sorted(names) if f"({name})" not in index]
+    assert not missing, f"{folder}/README.md has no line for {', '.join(missing)}"
 
 
 def test_extras_exist():

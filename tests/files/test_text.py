@@ -57,6 +57,9 @@ def test_other_encodings(tmp_path):
     for encoding in ("utf-16", "utf-16-le", "cp949"):
         path.write_bytes("한국어\n텍스트".encode(encoding))
         assert list(open_text(path, encoding)) == ["한국어", "텍스트"]
+    for order in ("le", "be"):
+        path.write_bytes("\ufeff한국어\n텍스트".encode(f"utf-16-{order}"))
+        assert list(open_text(path)) == ["한국어", "텍스트"]
     for encoding in ("klingon", "hex", "rot13", "undefined"):
         with pytest.raises(ValueError, match=f"Unknown encoding '{encoding}'"):
             list(open_text(path, encoding))
@@ -74,7 +77,7 @@ MEGABYTE = 1 << 20
         (bytes(range(32)) * 10, r"a\.txt looks like a binary file or UTF-16 \(zero byte at offset 0\)"),
         ("text".encode("utf-16-le"), r"offset 1\).*--encoding utf-16-le"),
         ("text".encode("utf-16-be"), r"offset 0\).*--encoding utf-16-be"),
-        ("한국어".encode("utf-16"), "byte-order mark of UTF-16; read it with --encoding utf-16"),
+        ("한국어".encode("utf-32"), "looks like a binary file"),
         ("한국어 글".encode("cp949"), "with --encoding cp949 or cp1252"),
         ("café crème".encode("cp1252"), "with --encoding cp1252"),
     ],

@@ -44,6 +44,13 @@ def test_a_run_reports_validation_and_test_data_by_class(run, tmp_path):
     card = (run / "README.md").read_text()
     assert "| text-classification | test.tsv | test | test_accuracy |" in card
     assert "| Class | precision | recall | f1 | support |" in card
+    wrong = {
+        (true, predicted): count
+        for true, row in report["confusion_matrix"].items()
+        for predicted, count in row.items()
+        if true != predicted
+    }
+    assert wrong and all(f"| {true}, taken for {other} | {count} |" in card for (true, other), count in wrong.items())
     assert "![Confusion matrix](confusion_matrix.png)" in card
     assert "![Confusion matrix (test)](confusion_matrix_test.png)" in card
     to_transformers_bert(run, tmp_path / "bert")

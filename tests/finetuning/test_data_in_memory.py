@@ -57,7 +57,7 @@ def from_file(tmp_path_factory, tune):
 def test_card_has_no_example_of_pages(tmp_path, tune):
     long = [{"text": "the cat sat " * 400, "label": "good"}, {"text": "the dog ran " * 400, "label": "bad"}]
     for name, rows, count in (("a", [*ROWS[:4], *long], 3), ("b", long, 0)):
-        assert len(tune(tmp_path / name, rows)["examples"]) == count
+        assert len(tune(tmp_path / name, rows, card_examples=True)["examples"]) == count
         assert (tmp_path / name / "README.md").stat().st_size < 10_000
 
 

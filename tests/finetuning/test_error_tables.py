@@ -14,6 +14,7 @@ from mybert.finetuning.tasks.multiple_choice import ChoiceExample, ChoicePredict
 from mybert.finetuning.tasks.question_answering import AnswerPrediction, QuestionExample
 from mybert.finetuning.tasks.tagging import TaggedSentence
 from mybert.finetuning.tasks.task import TaskData
+from mybert.hub_card import publishable_files
 from mybert.pipelines import Answer
 
 
@@ -133,3 +134,27 @@ def test_finetune_and_evaluate_write_the_same_errors_with_rows_of_the_source(tun
     again = rows_of(tmp_path / "reports" / "errors.tsv")
     columns = ("text", "true", "predicted", "probability", "row")
     assert [[row[name] for name in columns] for row in again] == [[row[name] for name in columns] for row in found]
+
+
+SECRET = "happy fish slept under bread"
+PRIVATE = {
+    "classification": [{"text": f"{SECRET} {n}", "label": "ab"[n % 2]} for n in range(6)],
+    "regression": [{"text": f"{SECRET} {n}", "score": n} for n in range(6)],
+    "ner": [{"tokens": f"{SECRET} {n}".split(), "tags": ["B-X", *["O"] * 5]} for n in range(6)],
+    "squad": [{"question": f"{SECRET} {n}?", "context": SECRET, "answers": SECRET} for n in range(6)],
+    "multiple_choice": [{"text": f"{n}", "choices": [SECRET, f"it {n}"], "label": n % 2} for n in range(6)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", PRIVATE)
+def test_finetune_publishes_texts_of_the_data_only_with_card_examples(task, tune, tmp_path):
+    rows, settings = PRIVATE[task], {"task": task, "max_length": 24}
+    for asked in (False, True):
+        out = tmp_path / str(asked)
+        tune(out, rows, validation_file=rows, card_examples=asked, **settings)
+        assert SECRET in (out / "errors.tsv").read_text()
+        files = publishable_files(out, "owner/name")
+        contents = {name: part if isinstance(part, bytes) else part.read_bytes() for name, part in files.items()}
+        assert [name for name, content in contents.items() if SECRET.encode() in content] == ["README.md"] * asked
+        card = contents["README.md"].decode()
+        assert ("The surest errors" in card) == asked and "## Examples" in card

@@ -143,7 +143,7 @@ def test_texts_longer_than_the_network_reads(arguments, tmp_path, tiny_model, ta
     settings = {"task": task, "train_file": LONG_DATA[task], "validation_file": LONG_DATA[task], "max_length": 32}
     if task == "question_answering":
         settings |= {"max_question_length": 8}
-    metrics = finetune(arguments(model=str(short), max_steps=1, **settings))
+    metrics = finetune(arguments(model=str(short), max_steps=1, card_examples=True, **settings))
     assert metrics["examples"]
     assert (tmp_path / "out" / "README.md").is_file()
 

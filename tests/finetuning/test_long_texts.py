@@ -189,7 +189,7 @@ def test_finetune_with_windows_learns_from_the_end_of_texts(tmp_path, arguments,
     data = str(tmp_path / "train.json")
     assert mybert.evaluate(out, data, use_cpu=True)["accuracy"] == 1.0
     result = mybert.predict(out, data, output=tmp_path / "o.csv", use_cpu=True)
-    assert result == {"rows": 24, "cut": 0, "windowed": 24}
+    assert result == {"rows": 24, "cut": 0, "windowed": 24, "empty": 0}
     written = read_rows(tmp_path / "o.csv")
     assert [row["predicted_label"] for row in written] == [row["label"] for row in ROWS]
     found = classifier(model=out)([row["text"] for row in ROWS])

@@ -6,8 +6,10 @@ import gzip
 import io
 import json
 import pickle
+import re
 import shutil
 import sys
+from collections import Counter
 from itertools import chain, repeat
 
 import numpy as np
@@ -23,6 +25,7 @@ from mybert.finetuning import TASKS, Predictor
 from mybert.finetuning.data import DataRow
 from mybert.finetuning.prediction import prediction_run, predictor
 from mybert.finetuning.prediction.predictor import task_for_columns
+from mybert.finetuning.tasks.task import label_count_line
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +42,7 @@ def names(folder):
 
 
 def same(rows, expected):
+    rows = rows if isinstance(rows, list) else rows.to_dict("records")  # of a data frame
     assert [row["label"] for row in rows] == [label for label, _ in expected]
     assert [float(row["score"]) for row in rows] == pytest.approx([score for _, score in expected], abs=2e-6)
 
@@ -84,11 +88,33 @@ def test_predict_every_kind_of_data_answers_as_the_pipeline(tmp_path, models, te
     same([next(lazy), *lazy], expected)
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_predict_data_frame_returns_one_of_its_kind(models, texts, library):
+    library = pytest.importorskip(library)
+    make = getattr(library, "table", None) or library.DataFrame
+    frame = make({"id": list(range(30)), "sentence": texts, "label": ["mine"] * 30})
+    told = mybert.predict(models / "sst2", texts, top_k=2)
+    expected = [{"label": "mine", "predicted_label": row.pop("label")} | row for row in told]
+    found = mybert.predict(models / "sst2", frame, top_k=2, keep_columns=["label"])
+    assert type(found) is type(frame)
+    records = getattr(found, "to_pylist", None) or getattr(found, "to_dicts", None)
+    assert (records() if records else found.to_dict("records")) == expected
+
+
+def test_predict_pandas_frame_keeps_index_and_columns(tmp_path, models, texts):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"sentence": texts, 7: [0.5, None] * 15}, index=texts)
+    found = mybert.predict(models / "sst2", frame)
+    pandas.testing.assert_frame_equal(found[["sentence", 7]], frame)
+    mybert.predict(models / "sst2", frame, output=tmp_path / "o.csv")
+    assert list(map(str, found)) == list(read_rows(tmp_path / "o.csv")[0]) == ["sentence", "7", "label", "score"]
+
+
 @pytest.mark.parametrize("name", ["o.jsonl", "o.csv", "o.tsv", "o.parquet"])
 def test_predict_every_kind_of_output_has_the_columns_of_the_data(tmp_path, models, texts, expected, name):
     rows = [{"sentence": text, "label": f"mine {n}", "note": [n]} for n, text in enumerate(texts)]
     found = mybert.predict(models / "sst2", rows, output=tmp_path / name, probabilities=True)
-    assert found == {"rows": 30, "cut": 0, "windowed": 0}
+    assert found == {"rows": 30, "cut": 0, "windowed": 0, "empty": 0}
     written = read_rows(tmp_path / name)
     assert [row["sentence"] for row in written] == texts
     assert [row["label"] for row in written] == [f"mine {n}" for n in range(30)]
@@ -288,6 +314,55 @@ def test_predict_several_labels_are_those_above_their_thresholds(models, tokeniz
         assert [item["label"] for item in row["best"]] == ranked
 
 
+def test_predict_confidence_threshold_leaves_uncertain_labels_empty(tmp_path, models, texts, changed):
+    def model(**recorded):
+        record = json.loads((models / "sst2" / "config.json").read_text())["finetuned_for"]
+        return changed(models / "sst2", finetuned_for=record | {"temperature": 3.0} | recorded)
+
+    sure = mybert.predict(model(), texts)
+    threshold = float(np.mean(sorted({row["score"] for row in sure})[2:4]))
+    wanted = [row["label"] if row["score"] > threshold else None for row in sure]
+    found = mybert.predict(model(), texts, confidence_threshold=threshold)
+    assert [row["label"] for row in found] == wanted and [row["score"] for row in found] == [r["score"] for r in sure]
+    mybert.predict(model(confidence_threshold=threshold), texts, output=tmp_path / "o.csv")
+    assert [row["label"] or None for row in read_rows(tmp_path / "o.csv")] == wanted
+    assert mybert.predict(model(confidence_threshold=threshold), texts, confidence_threshold=0) == sure
+
+    data = [(text, "1") for text in texts]
+    metrics = mybert.evaluate(model(), data, confidence_threshold=threshold)
+    answered = 30 - wanted.count(None)
+    assert 0 < answered < 30
+    assert metrics["coverage"] == answered / 30 and metrics["selective_accuracy"] == wanted.count("1") / answered
+    assert metrics["accuracy"] == [row["label"] for row in sure].count("1") / 30
+    assert "coverage" not in mybert.evaluate(model(), data)
+
+
+@pytest.mark.parametrize("task", ["sst2", "multilabel", "ner", "regression"])
+def test_predict_reports_how_often_each_label_is_predicted(models, texts, caplog, task):
+    settings = {"confidence_threshold": 0.9} if task == "sst2" else {}
+    with caplog.at_level("INFO"):
+        answers = mybert.predict(models / task, texts, **settings)
+    if task == "regression":
+        assert "Labels" not in caplog.text
+        return
+    labels_of = {
+        "sst2": lambda row: [row["label"] or "no label"],
+        "multilabel": lambda row: row["label"] or ["no label"],
+        "ner": lambda row: [entity["label"] for entity in row["entities"]],
+    }[task]
+    counts = Counter(chain.from_iterable(map(labels_of, answers)))
+    shares = {name: f" ({count / 30:.1%})" if task != "ner" else "" for name, count in counts.items()}
+    line = ", ".join(f"{name} {count}{shares[name]}" for name, count in counts.most_common())
+    assert f"Labels: {line}.\n" in caplog.text and (task == "ner" or "no label" in counts)
+
+
+def test_label_count_line_shows_the_most_frequent_ones():
+    counts = Counter({f"c{number}": 12 - number for number in range(12)})
+    line = label_count_line(TASKS["sst2"], counts, 78)
+    assert line.startswith("Labels: c0 12 (15.4%), c1 11 (14.1%), ") and line.endswith(", c9 3 (3.8%), others 3.")
+    assert label_count_line(TASKS["tagging"], counts, 78).startswith("Labels: c0 12, c1 11, ")
+
+
 def test_predict_words_and_entities(models, tokenizer):
     model = MyBertForTokenClassification.from_pretrained(models / "ner").eval()
     text = "The cat, today: (happy) dog sat."
@@ -343,7 +418,7 @@ def test_predict_bert_folder_without_a_record(tmp_path, tiny_model, texts):
 def test_predict_long_texts_are_counted(tmp_path, models, caplog):
     texts = ["the cat", "the cat " * 20, "a dog " * 30]
     found = mybert.predict(models / "sst2", texts, output=tmp_path / "o.csv")
-    assert found == {"rows": 3, "cut": 2, "windowed": 0}
+    assert found == {"rows": 3, "cut": 2, "windowed": 0, "empty": 0}
     assert "2 of 3 texts" in caplog.text and "--window_pooling" in caplog.text
 
 
@@ -421,10 +496,14 @@ def test_predict_call_killed_behind_its_output_leaves_nothing_for_good(tmp_path,
 
 def test_predict_resumed_call_counts_the_long_texts_of_all(tmp_path, models, killer, caplog):
     data, output = tmp_path / "t.txt", tmp_path / "o.jsonl"
-    data.write_text("\n".join(["the cat " * 20, *["the cat"] * 4, "a dog " * 30, "a dog " * 30]))
+    data.write_text("\n".join(["the cat " * 20, *["the cat"] * 8, "a dog " * 30, "a dog " * 30]))
     killer.kill(1, models / "sst2", data, output=output)
-    assert mybert.predict(models / "sst2", data, output=output) == {"rows": 7, "cut": 3, "windowed": 0}
-    assert killer.written == [0, 1] and "3 of 7 texts" in caplog.text
+    with caplog.at_level("INFO"):
+        found = mybert.predict(models / "sst2", data, output=output)
+    assert found == {"rows": 11, "cut": 3, "windowed": 0, "empty": 0}
+    assert killer.written == [0, 1, 2] and "3 of 11 texts" in caplog.text
+    (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Labels")]
+    assert sum(map(int, re.findall(r" (\d+) \(", line))) == 11
 
 
 def test_predict_changed_settings_or_model_do_not_resume(tmp_path, models, interrupted):
@@ -526,6 +605,9 @@ def test_predict_never_replaces_silently(tmp_path, models, texts):
         ("ner", ["a"], {"probabilities": True}, r"probabilities is set"),
         ("squad", ["a"], {"probabilities": True}, r"probabilities is set"),
         ("squad", ["a"], {"top_k": 21}, r"top_k is 21; expected at most n_best_size, 20"),
+        ("sst2", ["a"], {"confidence_threshold": 1.1}, r"confidence_threshold is 1.1; expected a share in \[0, 1\]"),
+        ("multilabel", ["a"], {"confidence_threshold": 0.5}, r"confidence_threshold is for .* one class per text"),
+        ("ner", ["a"], {"confidence_threshold": 0.5}, r"confidence_threshold is not a setting of the task ner"),
         ("regression", ["a"], {"top_k": 2}, r"top_k or probabilities is set"),
         ("sst2", ["a"], {"doc_stride": 3}, r"doc_stride is set without window_pooling"),
         ("sst2", ["a"], {"doc_stride": 14, "window_pooling": "max"}, r"doc_stride is 14; .* less than 14,"),
@@ -533,7 +615,7 @@ def test_predict_never_replaces_silently(tmp_path, models, texts):
         ("squad", ["a"], {"window_pooling": "max"}, r"window_pooling is not a setting of the task squad"),
         ("sst2", ["a"], {"max_length": 65}, r"max_length is 65; .* at most 64"),
         ("sst2", ["a"], {"task": "ner"}, r"has no head for this task"),
-        ("sst2", ["a"], {"output": "o.xlsx"}, r"output is 'o.xlsx'; expected .* .jsonl, .csv, .tsv"),
+        ("sst2", ["a"], {"output": "o.xls"}, r"output is 'o.xls'; expected .* .jsonl, .csv, .tsv"),
         ("sst2", [{"sentence": "a\tb"}], {"output": "o.tsv"}, r"'a\\tb' as sentence has a tab"),
         ("sst2", "a fine film", {}, r"no file 'a fine .*: \[text\]"),
         ("sst2", "a fine film " * 100, {}, r"no file 'a fine .*: \[text\]"),
@@ -609,7 +691,7 @@ def test_predictor_in_two_workers_answers_as_one_process(models, texts, killer, 
     pandas = pytest.importorskip("pandas")
     monkeypatch.setattr(predictor, "ROWS_OF_A_PART", 4)
     frame = pandas.DataFrame({"sentence": texts})
-    whole = mybert.predict(models / "sst2", frame)
+    whole = mybert.predict(models / "sst2", texts)
     sent = pickle.dumps(Predictor(models / "sst2"))
     assert len(sent) < 10_000  # settings, not weights
     loads, load = [], predictor.load_finetuned_model

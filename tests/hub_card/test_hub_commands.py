@@ -14,7 +14,7 @@ from huggingface_hub import EvalResultEntry, ModelCard, parse_eval_result_entrie
 import mybert.finetuning  # models with a BiLSTM are made and loaded below
 from mybert import MyBertForSequenceClassification, MyBertForTokenClassification
 from mybert.cli import main
-from mybert.hub_card import publishable_files
+from mybert.hub_card import examples, publishable_files
 
 # Head -> what its card's examples are called, and the Hub's name of its task.
 HEADS = {
@@ -85,6 +85,7 @@ def test_every_head_is_tested():
         ("MyBertForQuestionAnswering", ["a cat", "the cat sat"], "run(question='a cat', context='the cat sat')"),
         ("MyBertForMultipleChoice", ["the", "cat", "dog", "mat"], "run(prompt='the', choices=['cat', 'dog', 'mat'])"),
         ("MyBertForPreTraining", ["the [MASK] sat"], "run('the [MASK] sat')"),
+        ("MyBertForSequenceClassification", ["a cat", "it"], "run({'text': 'a cat', 'text_pair': 'it'})"),
     ],
 )
 def test_texts_of_ones_own(head, texts, expected, copy_of):
@@ -102,6 +103,19 @@ def test_card_of_a_model_with_windows_chooses_their_pipeline(copy_of):
     assert main(["card", str(folder)]) == 0
     ((_, code, output),) = examples_of(read_card(folder))
     assert "pipeline_class=WindowedTokenClassificationPipeline)" in code and printed_by(code) == output
+
+
+def test_a_card_without_texts_has_an_invented_pair_for_a_model_of_pairs_unless_too_long(copy_of, monkeypatch):
+    folder = copy_of("MyBertForSequenceClassification")
+    config = json.loads((folder / "config.json").read_text())
+    config["finetuned_for"] = {"task": "mrpc", "text_pair_column": "#2 String"}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert main(["card", str(folder)]) == 0
+    ((_, code, output),) = examples_of(read_card(folder))
+    assert "'text_pair': " in code and printed_by(code) == output
+    monkeypatch.setattr(examples, "_OF_A_PAIR", (("a " * 300, "b " * 300), examples._OF_A_PAIR[1]))
+    assert main(["card", str(folder), "--overwrite"]) == 0
+    assert "## Examples" not in read_card(folder)
 
 
 def test_a_model_with_a_bilstm_has_an_example_and_is_not_published(make_model_dir, tmp_path, capsys):

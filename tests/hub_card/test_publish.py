@@ -29,7 +29,9 @@ REPO = "owner/tiny"
 def model_dir(make_model_dir, tmp_path):
     """A separate model folder for the test, with the other files of a run."""
     folder = shutil.copytree(make_model_dir("MyBertForSequenceClassification"), tmp_path / "model")
-    for name in ("run.json", "trainer_state.json", "tokens.safetensors", "optimizer.safetensors", "training_args.bin"):
+    of_a_run = ("run.json", "trainer_state.json", "tokens.safetensors", "optimizer.safetensors", "training_args.bin")
+    with_texts = ("errors.tsv", "predictions.conll", "nbest_predictions.json", "attention.png")
+    for name in (*of_a_run, *with_texts):
         (folder / name).write_bytes(b"no part of the model")
     (folder / "checkpoint-1").mkdir()
     (folder / "checkpoint-1" / "model.safetensors").write_bytes(b"nor is this")
@@ -316,6 +318,8 @@ def test_mistakes_get_one_sentence(model_dir):
 
 @pytest.mark.parametrize("name", ["picture.png", "README.md", "config.json", "model.safetensors", "tokenizer.json"])
 def test_nothing_leaves_through_a_link(name, model_dir, tmp_path):
+    if name.endswith(".png"):
+        write_card(model_dir, CardContent(name="tiny", pictures={"A picture": name}))
     secret = tmp_path / "secret"
     secret.write_bytes((model_dir / name).read_bytes() if (model_dir / name).exists() else b"secret")
     (model_dir / name).unlink(missing_ok=True)
@@ -327,6 +331,16 @@ def test_nothing_leaves_through_a_link(name, model_dir, tmp_path):
     (model_dir / "inside").write_bytes(secret.read_bytes())
     (model_dir / name).symlink_to("inside")
     write_publishable(model_dir, tmp_path / "out", REPO)
+
+
+def test_pictures_are_published_if_the_card_names_them(model_dir):
+    names = ["my picture.png", "curves (1).png", "raw.png"]
+    for name in (*names, "picture.png", "w.png"):
+        (model_dir / name).write_bytes(b"")
+    write_card(model_dir, CardContent(name="tiny", pictures=dict(zip("ab", names[:2], strict=True))))
+    with (model_dir / "README.md").open("a") as card:
+        card.write('<img src="https://x.org/owner/tiny/resolve/main/raw.png">\n')
+    assert sorted(name for name in publishable_files(model_dir, REPO) if name.endswith(".png")) == sorted(names)
 
 
 def test_code_that_the_folder_names_does_not_go_along(model_dir):

@@ -8,6 +8,7 @@ from mybert.metrics import (
     fit_temperature,
     held_out_temperatures,
     log_loss,
+    selective_accuracy,
     with_temperature,
 )
 
@@ -78,3 +79,11 @@ def test_probabilities_of_zero_and_one_class_are_no_trouble():
 def test_log_loss_is_the_cross_entropy():
     expected = torch.nn.functional.cross_entropy(torch.tensor(LOGITS), torch.tensor(TRUTH))
     assert log_loss(softmax(LOGITS), TRUTH) == pytest.approx(expected.item())
+
+
+def test_selective_accuracy_counts_answers_from_the_threshold_on():
+    probabilities, references = [[0.75, 0.25], [0.25, 0.75], [0.6, 0.4], [0.4, 0.6]], [0, 0, 1, 1]
+    assert selective_accuracy(probabilities, references, 0.75) == {"coverage": 0.5, "selective_accuracy": 0.5}
+    assert selective_accuracy(probabilities, references, 0.7) == {"coverage": 0.5, "selective_accuracy": 0.5}
+    assert selective_accuracy(probabilities[1:], references[1:], 0.7)["selective_accuracy"] == 0
+    assert selective_accuracy(probabilities, references, 0.8) == {"coverage": 0.0}

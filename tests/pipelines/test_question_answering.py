@@ -156,6 +156,14 @@ def test_settings_of_the_pipeline_are_defaults_of_the_call(tokenizer, answerer):
     assert isinstance(fixed(row, top_k=1), dict)
 
 
+def test_topk_of_transformers_4_is_top_k_with_a_warning(answerer):
+    row = {"question": QUESTIONS[0], "context": CONTEXT}
+    with pytest.warns(FutureWarning, match="use top_k") as told:
+        assert_same_answers(answerer(row, topk=2), answerer(row, top_k=2))
+    assert [warning.filename for warning in told] == [__file__]
+    assert len(answerer(row, topk=2, top_k=3)) == 3
+
+
 class MarkedModel(BertForQuestionAnswering):
     """Points at "cat"; believes in "no answer" in every window, but least where it sees "berlin"."""
 

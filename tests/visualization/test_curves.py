@@ -27,7 +27,7 @@ def pretraining_history(logs=60):
 
 
 def panel_titles(history):
-    return [panel.title for panel in drawing._panels(drawing._curves(history))]
+    return [panel.title for panel in drawing._panels([drawing._curves(history)])]
 
 
 def test_pretraining_run_has_a_panel_per_quantity(tmp_path):
@@ -159,6 +159,74 @@ def test_plot_run_reads_the_folder_or_its_newest_checkpoint(tmp_path):
     (run / "trainer_state.json").write_text(json.dumps({"log_history": pretraining_history()}))
     path = plot_run(run, tmp_path / "other.png")
     assert path == tmp_path / "other.png" and path.read_bytes() != newest
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that would be written."""
+    found = []
+    monkeypatch.setattr(drawing, "write_figure", lambda figure, path: found.append(figure) or path)
+    return found
+
+
+def write_run(folder, history):
+    folder.mkdir(parents=True)
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    return folder
+
+
+def test_plot_run_of_several_runs_overlays_them_under_their_names(tmp_path, figures):
+    loss = [{"step": step, "loss": 1 / step, "learning_rate": 1e-4} for step in (1, 2, 3)]
+    runs = [
+        write_run(tmp_path / "a" / "out", [*loss, {"step": 3, "eval_loss": 0.5, "eval_f1": 0.25}]),
+        write_run(tmp_path / "b" / "out", [*loss[:2], {"step": 2, "eval_loss": 0.75, "eval_f1": 0.5}]),
+        write_run(tmp_path / "c", [*loss, {"step": 5, "loss": 0.125}]),
+    ]
+    plot_run(runs, tmp_path / "curves.png")
+    (figure,) = figures
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["Loss", "F1", "Learning rate"]
+    names = ["a/out", "b/out", "tmp/c".replace("tmp", tmp_path.name), "training", "evaluation"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == names
+    colours = [line.get_color() for line in figure.legends[0].get_lines()[:3]]
+    drawn = [(line.get_color(), line.get_label(), list(line.get_ydata())) for line in figure.axes[0].lines]
+    assert drawn == [
+        (colours[0], "training", [1, 1 / 2, 1 / 3]),
+        (colours[0], "evaluation", [0.5]),
+        (colours[1], "training", [1, 1 / 2]),
+        (colours[1], "evaluation", [0.75]),
+        (colours[2], "training", [1, 1 / 2, 1 / 3, 0.125]),
+    ]
+    assert len(set(colours)) == 3 and {ax.get_xlim() for ax in figure.axes} == {(0, 5)}
+    ends = [(text.get_text(), text.get_color()) for text in figure.axes[0].texts if text.get_text() != "nats"]
+    assert ends == [("0.125", colours[2]), ("0.5", colours[0]), ("0.75", colours[1])]
+
+
+def test_plot_run_of_several_runs_moves_their_last_values_apart_below_the_top(tmp_path, figures):
+    runs = [
+        write_run(tmp_path / str(number), [{"step": step, "eval_f1": 0.9 - step * number / 1e4} for step in (1, 2)])
+        for number in range(7)
+    ]
+    plot_run(runs, tmp_path / "curves.png")
+    heights = sorted(text.xy[1] for text in figures[0].axes[0].texts if text.get_text()[0] == "0")
+    assert len(heights) == 7 and heights[-1] <= 1 and min(np.diff(heights)) > 0.0999
+
+
+def test_plot_run_of_several_runs_says_what_it_lacks(tmp_path):
+    run = write_run(tmp_path / "run", [{"step": 1, "loss": 1.0}])
+    with pytest.raises(ValueError, match="output is not set; expected a PNG file for the curves of several runs"):
+        plot_run([run, run])
+    with pytest.raises(ValueError, match="There are 8 runs; expected one to 7, each with a color"):
+        plot_run([run] * 8, tmp_path / "a.png")
+    with pytest.raises(FileNotFoundError, match=r"none holds no trainer_state.json"):
+        plot_run([run, tmp_path / "none"], tmp_path / "a.png")
+    assert not (tmp_path / "a.png").exists()
+
+
+def test_a_long_name_is_broken_and_not_cut(tmp_path, figures):
+    name = "a-name-of-a-run-" * 6
+    plot_run(write_run(tmp_path / name, [{"step": step, "loss": 1.0} for step in (1, 2)]))
+    title = figures[0].legends[0].get_title().get_text()
+    assert title.replace("\n", "") == name and max(map(len, title.splitlines())) < 40
 
 
 def test_plot_run_names_what_is_missing_or_broken(tmp_path):

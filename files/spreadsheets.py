@@ -1,0 +1,106 @@
+"""Spreadsheets (.xlsx): the rows of a sheet, read and written by openpyxl."""
+
+import logging
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+from .errors import first_line
+from .text import file_of
+
+logger = logging.getLogger(__name__)
+
+MAX_ROWS = 2**20  # of a sheet
+_MAX_CHARACTERS = 2**15 - 1  # of a cell
+_NO_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # characters that XML cannot hold
+_ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")  # of a carriage return, for example
+_OF_BROKEN_FILES = (BadZipFile, zlib.error, EOFError, LookupError, ValueError, TypeError, AttributeError, SyntaxError)
+
+
+def openpyxl_for(path: str | Path) -> Any:
+    """The library, which a spreadsheet needs."""
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise ImportError(f"{path} needs the package openpyxl: pip install mybert[excel] ({error}).") from error
+    return openpyxl
+
+
+def read_sheet(path: str) -> Iterator[list[Any]]:
+    """The rows of a sheet, from its first one: the one that is named (`file_of`), or the first visible one."""
+    # A row ends at its last filled cell; empty rows are rows, except those at the end. Whole numbers are integers,
+    # dates are text (ISO 8601), formulas their last results, errors such as #N/A None. Of merged cells only the first
+    # is filled.
+    openpyxl = openpyxl_for(path)
+    file = file_of(path)
+    name = path[len(file) + 1 :]
+    with Path(file).open("rb") as stream:
+        try:
+            book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
+        except _OF_BROKEN_FILES as error:
+            raise ValueError(
+                f"{file} is not an .xlsx file, or it is broken or has a password ({first_line(error)})."
+            ) from error
+        sheets = {sheet.title: sheet for sheet in book.worksheets if name or sheet.sheet_state == "visible"}
+        name = name or next(iter(sheets), "")
+        if name not in sheets:
+            known = ", ".join(map(repr, sheets))
+            raise ValueError(f"{file} has no {name!r}, only {known}; expected one of its sheets.")
+        if path == file and len(sheets) > 1:
+            others = ", ".join(f"{file}:{other}" for other in list(sheets)[1:4])
+            logger.info("%s: the sheet %r is read; others are %s.", file, name, others)
+        sheets[name].reset_dimensions()  # some programs write wrong ones
+        empty = 0
+        for row in _rows(f"{file}:{name}", sheets[name]):
+            values = list(map(_value, row))
+            while values and values[-1] is None:
+                values.pop()
+            if not values:
+                empty += 1
+                continue
+            yield from ([] for _ in range(empty))
+            empty = 0
+            yield values
+
+
+def _rows(where: str, sheet: Any) -> Iterator[Any]:
+    number = 0
+    try:
+        for row in sheet.iter_rows():
+            yield row
+            number += 1
+    except _OF_BROKEN_FILES as error:
+        raise ValueError(f"{where} is broken after row {number} ({first_line(error)}).") from error
+
+
+def _value(cell: Any) -> Any:
+    value = cell.value
+    if cell.data_type == "e":
+        return None
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str):
+        return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), value) or None
+    return value if value is None or isinstance(value, (int, float)) else str(value).removesuffix(" 00:00:00")
+
+
+def fits_cell(text: str) -> bool:
+    """Whether a cell can hold a text."""
+    return len(text) <= _MAX_CHARACTERS and not _NO_TEXT.search(text)
+
+
+def write_sheet(path: Path, rows: Iterable[Sequence[Any]]) -> None:
+    """Write texts, numbers and truth values as the only sheet of a spreadsheet; no text is a formula."""
+    openpyxl = openpyxl_for(path)
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet()
+    for row in rows:
+        cells = [openpyxl.cell.WriteOnlyCell(sheet, value) for value in row]
+        for cell in cells:
+            if isinstance(cell.value, str):
+                cell.data_type = "s"  # also of "=1+1" and "#N/A"
+        sheet.append(cells)
+    book.save(path)

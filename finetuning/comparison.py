@@ -1,0 +1,280 @@
+"""Comparing two fine-tuned models, or files of their predictions, on the same labelled data (`mybert compare`)."""
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import PartialState
+
+from ..files.checkpoint import Checkpoint, distinct_names
+from ..files.options import AT_LEAST_1, Group, check_options, option
+from ..files.output import output_to, write_json, write_lines
+from ..files.processes import leave_standard_output
+from ..files.source import Source, files_of
+from ..files.tables import separated_line
+from ..metrics import mcnemar, paired_bootstrap
+from .data import listed, source_of
+from .prediction.predictor import FinetunedModel, load_finetuned_model
+from .tasks.classification import ClassificationTask
+from .tasks.multiple_choice import MultipleChoiceTask
+from .tasks.registry import FinetunedModelArguments
+from .tasks.task import Task, long_text_lines, network_outputs
+
+logger = logging.getLogger(__name__)
+
+_TIMED_ROWS, _MIN_TURNS, _MIN_SECONDS = 128, 3, 2.0  # of the measurement of speed
+_WEIGHTS = ("model*.safetensors", "model.safetensors.index.json")
+
+
+@dataclass
+class CompareArguments(FinetunedModelArguments):
+    """Settings of `compare_files`; in Python, `data` may also be in memory, as in `FinetuningArguments`.
+
+    Raises:
+        ValueError: If a setting is missing or out of range.
+        OSError: If a model does not exist.
+    """
+
+    group = Group.INPUT
+    model: str | None = option(None, init=False)
+    models: list[str] = option(
+        [],
+        "The two to compare: fine-tuned models (folders or Hub names), or files of predictions in the benchmark's "
+        "format.",
+        required=True,
+        positional=1,
+    )
+    data: list[str] = option([], "Task data with labels, one file.", required=True)
+    output: str | None = option(
+        None, "Table (.tsv, .csv) to write, of the rows that the two predict differently.", comes_last=True
+    )
+    report: str | None = option(None, "JSON file for the report.", comes_last=True)
+    overwrite: bool = option(False, "Replace files written by an earlier call.", comes_last=True)
+    num_resamples: int = option(
+        2000, "Bootstrap resamples of the rows, which the intervals come from.", AT_LEAST_1, group=Group.MEASUREMENT
+    )
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at data."""
+        self.source = source_of(self.data, "data")
+        check_options(self)
+        if len(self.models) != 2:
+            raise ValueError(f"models is {self.models}; expected two, each a model or a file of predictions.")
+        if self.output and Path(self.output).suffix.lower() not in (".tsv", ".csv"):
+            raise ValueError(f"output is {self.output!r}; expected a name that ends in .tsv or .csv.")
+        if self.task is None and all(Path(name).is_file() for name in self.models):
+            raise ValueError("task is not set; expected the task of the two files of predictions.")
+        # The settings of each model, and of a file those of its task, which is the other one's.
+        sides = [None if Path(name).is_file() else self._of(name, self.task) for name in self.models]
+        task = next((side.task_name for side in sides if side), self.task) if None in sides else None
+        self.sides = [side or self._of(None, task) for side in sides]
+
+    def _of(self, model: str | None, task: str | None) -> FinetunedModelArguments:
+        given = {each.name: getattr(self, each.name) for each in fields(FinetunedModelArguments)}
+        return FinetunedModelArguments(**given | {"model": model, "task": task})
+
+
+def compare(first: str | Path, second: str | Path, data: Any, **settings: Any) -> dict[str, Any]:
+    """Compare two fine-tuned models, or files of their predictions, on the same labelled data.
+
+        >>> mybert.compare("my-sst2", "my-tiny", "dev.tsv")["metrics"]["accuracy"]["difference"]
+        {"value": -0.031, "low": -0.05, "high": -0.011}
+
+    Args:
+        first, second: Models, folders or Hub names, or files of predictions that `mybert evaluate` accepts.
+        data: A file; a `pandas.DataFrame`, a `datasets.Dataset`, an iterable of dictionaries or of tuples of text and
+            label.
+        **settings: Other fields of `CompareArguments`: `task`, `num_resamples`, `output`, ...
+
+    Returns:
+        `names` of the two, called a and b; `rows`, their number, and `differing_rows`; `resamples`; `metrics`, each
+        with `a`, `b` and `difference` (b minus a), which have a `value` and the `low` and `high` end of its 95 %
+        interval, and the `p` of the difference, see `mybert.metrics.paired_bootstrap`; if each text has one class,
+        `mcnemar`, see `mybert.metrics.mcnemar`; and `models`, with `parameters`, `bytes` of the weights' files and
+        `texts_per_second` of those of the two that are models.
+
+    Raises:
+        ValueError, OSError: As `compare_files`.
+    """
+    return _compared(CompareArguments(models=[str(first), str(second)], data=data, **settings))
+
+
+def compare_files(arguments: CompareArguments) -> dict[str, Any]:
+    """Compare two models or files of predictions, print a table, and write the requested files.
+
+    Args:
+        arguments: The settings.
+
+    Returns:
+        The same as `compare`.
+
+    Raises:
+        ValueError: If the two have different tasks or classes, the data does not fit them or has no labels, a file of
+            predictions does not fit the data, or a file exists that must not be overwritten.
+        OSError: If a file cannot be read or written.
+    """
+    leave_standard_output()
+    report = _compared(arguments)
+    if PartialState(cpu=arguments.use_cpu).is_main_process:
+        print("\n".join(_lines(report)))
+    return report
+
+
+def _compared(arguments: CompareArguments) -> dict[str, Any]:
+    """The comparison; also writes the requested files, all or none."""
+    state, source = PartialState(cpu=arguments.use_cpu), Source.of(arguments.source)
+    read = [*files_of([arguments.source]), *arguments.models]
+    with ExitStack() as stack:
+        table, report_file = (
+            stack.enter_context(output_to(path, overwrite=arguments.overwrite, read=read))
+            if path and state.is_main_process
+            else None
+            for path in (arguments.output, arguments.report)
+        )
+        models = _load(arguments, state.device)
+        tasks = _tasks(arguments, models)
+        examples: Sequence[Any] = tasks[0].read(source)
+        data = [found and found.task.encode(examples, found.labels, found.tokenizer, source) for found in models]
+        encoded = [part.examples for part in data if part]
+        if len({tuple(map(tasks[0].classes_of, each)) for each in encoded}) > 1:
+            raise ValueError(
+                f"{source} has numbers as labels, which mean different classes for {' and '.join(arguments.models)}; "
+                "expected the classes' names."
+            )
+        examples = encoded[0] if encoded else examples  # with the models' names of the classes
+        predictions: list[Sequence[Any]] = []
+        for name, task, found, part in zip(arguments.models, tasks, models, data, strict=True):
+            if found is None or part is None:
+                predictions.append(task.read_predictions(Path(name), examples))
+                continue
+            for line in long_text_lines(task, len(examples), part.cut, part.windowed):
+                logger.warning("%s: %s", name, line)
+            predictions.append(found.measure({"": part}, arguments.batch_size)[1][""])
+        report, rows = _report(arguments, tasks, predictions, examples)
+        report["models"] = _costs(arguments, models, examples, source)
+        if table:
+            mark = "," if Path(str(arguments.output)).suffix.lower() == ".csv" else "\t"
+            write_lines(table, [separated_line(row, mark) for row in rows])
+        if report_file:
+            write_json(report_file, report)
+    return report
+
+
+def _load(arguments: CompareArguments, device: torch.device) -> list[FinetunedModel | None]:
+    """The models, of which tasks and classes must be the same; None for a file of predictions."""
+    tasks = [side.resolve_task() for side in arguments.sides]
+    kinds = [f"{task.pipeline} ({task.objective})" for task in tasks]
+    first, second = arguments.models
+    if kinds[0] != kinds[1]:
+        raise ValueError(
+            f"{first} is for {kinds[0]} and {second} for {kinds[1]}; expected two models of the same task."
+        )
+    models = [
+        load_finetuned_model(task, side.checkpoint, device, arguments.dtype) if side.model else None
+        for task, side in zip(tasks, arguments.sides, strict=True)
+    ]
+    classes = [found.labels.names for found in models if found and found.task.has_classes]
+    if len({frozenset(names) for names in classes}) > 1:
+        raise ValueError(
+            f"The classes of {first} ({listed(classes[0])}) and {second} ({listed(classes[1])}) differ; expected two "
+            "models with the same classes."
+        )
+    return models
+
+
+def _tasks(arguments: CompareArguments, models: Sequence[FinetunedModel | None]) -> list[Task]:
+    """The task of each: of a model its own, of a file that of the other one, without what was fitted to that."""
+    tasks = []
+    labels = next((found.labels for found in models if found), None)
+    for side, found in zip(arguments.sides, models, strict=True):
+        task = found.task if found else side.resolve_task().with_classes(labels)
+        if labels and not found and isinstance(task, ClassificationTask) and task.objective == "classes":
+            task = replace(task, classes=labels.names)
+        tasks.append(task)
+    return tasks
+
+
+def _report(
+    arguments: CompareArguments, tasks: Sequence[Task], predictions: Sequence[Sequence[Any]], examples: Sequence[Any]
+) -> tuple[dict[str, Any], list[list[str]]]:
+    """The comparison of predictions, and the table of the rows in which they differ."""
+    names, task = distinct_names(arguments.models), tasks[0]
+    a, b = (each.weighted_metrics(found, examples) for each, found in zip(tasks, predictions, strict=True))
+    true = [task.as_text(task.gold_prediction(example)) for example in examples]
+    told = [list(map(each.as_text, found)) for each, found in zip(tasks, predictions, strict=True)]
+    places = [place for place, (one, other) in enumerate(zip(*told, strict=True)) if one != other]
+    if task.objective == "value":  # the largest differences first
+        places.sort(key=lambda place: -abs(float(told[0][place]) - float(told[1][place])))
+    report: dict[str, Any] = {
+        "names": dict(zip("ab", names, strict=True)),
+        "rows": len(examples),
+        "differing_rows": len(places),
+        "resamples": arguments.num_resamples,
+        "metrics": paired_bootstrap(a, b, len(examples), arguments.num_resamples),
+    }
+    if isinstance(task, (ClassificationTask, MultipleChoiceTask)) and task.objective == "classes":
+        report["mcnemar"] = mcnemar(*(np.array(side) == np.array(true) for side in told))
+    texts = list(map(task.texts_of, examples))
+    columns = ["text", *(f"text_{number}" for number in range(2, len(texts[0]) + 1))]
+    rows = [[str(place + 1), *texts[place], true[place], *(side[place] for side in told)] for place in places]
+    return report, [["row", *columns, "true", *names], *rows]
+
+
+def _costs(
+    arguments: CompareArguments, models: Sequence[FinetunedModel | None], examples: Sequence[Any], source: Source
+) -> dict[str, dict[str, float]]:
+    """Size and speed, tokenizing included, of each model: they take turns, and the fastest turn counts."""
+    rows = examples[:: -(-len(examples) // _TIMED_ROWS)]
+    loaded = {place: found for place, found in enumerate(models) if found}
+    seconds: list[dict[int, float]] = []  # of each turn
+    while loaded and (len(seconds) < _MIN_TURNS or sum(sum(turn.values()) for turn in seconds) < _MIN_SECONDS):
+        seconds.append({})
+        for place, found in loaded.items():
+            start = time.perf_counter()
+            data = found.task.encode(rows, found.labels, found.tokenizer, source)
+            outputs = network_outputs(found.task, data, found.model, found.tokenizer, arguments.batch_size)
+            found.task.predict(outputs, data, found.labels)
+            seconds[-1][place] = time.perf_counter() - start
+    costs = {}
+    for place, found in loaded.items():
+        folder = Checkpoint(arguments.sides[place].checkpoint.local_folder(_WEIGHTS))
+        costs["ab"[place]] = {
+            "parameters": found.model.num_parameters(),
+            "bytes": sum(file.stat().st_size for file in folder.weight_files),
+            "texts_per_second": len(rows) / min(turn[place] for turn in seconds),
+        }
+    return costs
+
+
+def _lines(report: dict[str, Any]) -> list[str]:
+    """The comparison as a table."""
+    lines = []
+    for side, name in report["names"].items():
+        lines.append(f"{side}: {name}")
+        if cost := report["models"].get(side):
+            lines[-1] += (
+                f" ({cost['parameters']:,} parameters, {cost['bytes'] / 1e6:,.1f} MB, "
+                f"{cost['texts_per_second']:,.0f} texts a second)"
+            )
+    cells = [["", "a", "b", "b - a", "p"]]
+    for name, found in report["metrics"].items():
+        row = [name]
+        for part, sign in (("a", ""), ("b", ""), ("difference", "+")):
+            value, low, high = (f"{found[part][key]:{sign}#.3g}" for key in ("value", "low", "high"))
+            row.append(f"{value} [{low}, {high}]")
+        cells.append([*row, f"{found['p']:.2g}"])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines += ["", *("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells), ""]
+    lines.append(f"{report['rows']:,} rows; the two predict {report['differing_rows']:,} differently.")
+    if test := report.get("mcnemar"):
+        lines.append(
+            f"Only a is right in {test['only_a']:,}, only b in {test['only_b']:,}: p = {test['p']:.2g} (McNemar)."
+        )
+    lines.append(f"In brackets: 95 % intervals from {report['resamples']:,} bootstrap resamples of the rows.")
+    return lines
