@@ -216,6 +216,13 @@ COMMANDS = {
         "tuned tuned-onnx --dtype int8",
         closing=Closing("{output_dir}", "differs from PyTorch by at most {result.largest_difference:.1e}"),
     ),
+    "convert openvino": Command(
+        "convert a model folder for OpenVINO, which predict then uses, and verify it",
+        ".conversion.commands",
+        "convert_openvino",
+        "tuned tuned-openvino --dtype int8 --data train.txt",
+        closing=Closing("{output_dir}", "differs from PyTorch by at most {result.largest_difference:.1e}"),
+    ),
     "card": Command(
         "write a model card whose examples are run",
         ".hub_card",

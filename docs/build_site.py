@@ -20,7 +20,15 @@ from nbconvert import MarkdownExporter
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / ".site" / "pages"
 PACKAGE = ROOT / ".site" / "source" / "mybert"  # nothing but the package, for mkdocstrings
-COPIED = ("README*.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md", "docs/images/*", "benchmarks/results/*.md")
+COPIED = (
+    "README*.md",
+    "CITATION.cff",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/**/*.md",
+    "docs/images/*",
+    "benchmarks/results/*.md",
+)
 
 
 def lay_out() -> None:
@@ -47,18 +55,18 @@ def lay_out() -> None:
 
 
 def lay_out_package() -> None:
-    """Copy the package, without other files of its folder, and make a page for each room that users import from."""
+    """Copy the package, without other files of its folder, and make a page for each subpackage of `mkdocs.yml`."""
     shutil.rmtree(PACKAGE, ignore_errors=True)
     PACKAGE.mkdir(parents=True)
     shutil.copyfile(ROOT / "__init__.py", PACKAGE / "__init__.py")
     reference = PAGES / "docs" / "reference"
     reference.mkdir()
-    rooms = re.findall(r"docs/reference/(\w+)\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    subpackages = re.findall(r"docs/reference/(\w+)\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     for init in ROOT.glob("*/__init__.py"):
-        room = init.parent.name
-        shutil.copytree(init.parent, PACKAGE / room, ignore=shutil.ignore_patterns("__pycache__"))
-        if room in rooms:
-            (reference / f"{room}.md").write_text(f"# mybert.{room}\n\n::: mybert.{room}\n", encoding="utf-8")
+        name = init.parent.name
+        shutil.copytree(init.parent, PACKAGE / name, ignore=shutil.ignore_patterns("__pycache__"))
+        if name in subpackages:
+            (reference / f"{name}.md").write_text(f"# mybert.{name}\n\n::: mybert.{name}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -17,9 +17,8 @@ from transformers import PreTrainedConfig
 
 from ..files.source import FileSource, Source, sources_of
 from ..files.tables import Reading, names_in, value_at
-from ..files.text import LINE_BREAKS
+from ..files.text import LINE_BREAKS, PAIR_SEPARATOR
 
-PAIR_SEPARATOR = " ||| "  # the last one in a line divides a pair, as in Google's extract_features.py
 _SHARE_AGAIN = 0.8  # of the parts of joined labels that occur in several
 _MAX_NAMES, _LONGEST_NAME = 12, 40  # columns in messages, and characters of a name
 

@@ -44,10 +44,10 @@ class PretrainingTrainer(ResumableTrainer):
 
     - Gradients of accumulated or distributed batches are those of one large batch, for the masked-LM loss (a mean over
       masked tokens) and the next-sentence loss (a mean over sequences) alike.
-    - The log has `mlm_loss`, `mlm_accuracy`, `nsp_loss`, `nsp_accuracy` and `tokens_per_second` (real tokens, padding
-      left out); evaluation has the same with the prefix `eval_`, `eval_perplexity` = exp(mlm_loss) and
-      `eval_nsp_majority`, the accuracy of always predicting the more frequent answer (by Google's rule more than half
-      of the pairs are random).
+    - The log has `mlm_loss`, `mlm_accuracy`, `mlm_share` (of the tokens, those that are predicted), `nsp_loss`,
+      `nsp_accuracy` and `tokens_per_second` (real tokens, padding left out); evaluation has the same with the prefix
+      `eval_`, `eval_perplexity` = exp(mlm_loss) and `eval_nsp_majority`, the accuracy of always predicting the more
+      frequent answer (by Google's rule more than half of the pairs are random).
     - The optimizer is Google's unless `optim` is set to something other than its default or an optimizer is passed.
       In addition to transformers' names there are "google", "adamw" (with bias correction), "muon" and "lamb". The
       schedule is Google's if `lr_scheduler_type` is linear.
@@ -238,6 +238,8 @@ class PretrainingTrainer(ResumableTrainer):
             if count := sums[f"{task}_count"]:
                 means[f"{task}_loss"] = sums[f"{task}_loss"] / count
                 means[f"{task}_accuracy"] = sums[f"{task}_correct"] / count
+        if sums["mlm_count"]:
+            means["mlm_share"] = sums["mlm_count"] / sums["tokens"]
         if count := sums["nsp_count"]:
             means["nsp_majority"] = max(sums["nsp_random"], count - sums["nsp_random"]) / count
         self._sums, self._since = self._zeros(), now

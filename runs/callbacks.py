@@ -31,7 +31,7 @@ _MIN_POINTS = 20  # log entries of a run
 # Left out of the line; the log has them all.
 _LEFT_OUT = ("epoch", "step", "total_flos", "grad_norm", "learning_rate", "num_input_tokens_seen")
 _TOKEN_SPEED = "tokens_per_second"
-_SPEEDS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
+_UNSAID = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "mlm_share")
 
 
 class TimeBudget(TrainerCallback, ExportableState):
@@ -258,7 +258,7 @@ def log_line(
     if "train_runtime" in logs:
         text = f"Trained {step - first_step:,} steps in {duration(logs['train_runtime'])}."
         return text if "train_loss" not in logs else f"{text[:-1]}, with a mean loss of {logs['train_loss']:.4g}."
-    values = {name: value for name, value in logs.items() if name not in _LEFT_OUT and not name.endswith(_SPEEDS)}
+    values = {name: value for name, value in logs.items() if name not in _LEFT_OUT and not name.endswith(_UNSAID)}
     parts = {name.partition("_")[0] for name in values}
     where = f"step {step:,}/{max_steps:,}" if max_steps > 0 else ""
     if share_of_time is not None:

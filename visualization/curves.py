@@ -42,13 +42,14 @@ _MARKED_UP_TO = 30  # evaluations, each with a dot
 _LEAST_SPAN, _LEAST_SHARE = 0.2, 0.1  # of an axis: of its greatest value, and of shares
 _KEYS = ("training", "evaluation", "training before smoothing")
 _LINE: dict[str, Any] = {"linewidth": 1.6, "markersize": 4, "clip_on": False, "solid_joinstyle": "round"}
+_SAME_SHARE = 0.02  # least difference between shares of masked tokens that is named
 _MAJORITY = "eval_nsp_majority"  # share of the more frequent answer among held-out pairs
 _THIN: dict[str, Any] = {"linewidth": 1.0, "alpha": 0.55}  # the training of several runs
 _NOTHING = (
     "The log history has nothing to draw: none of its {} entries has a step and a loss, an accuracy, a learning rate "
     "or an evaluation metric."
 )
-_NOT_PLOTTED = {"step", "epoch", "total_flos", "num_input_tokens_seen", "nsp_majority"}
+_NOT_PLOTTED = {"step", "epoch", "total_flos", "num_input_tokens_seen", "nsp_majority", "mlm_share"}
 
 
 @dataclass(frozen=True)
@@ -259,15 +260,24 @@ def _panels(runs: Sequence[_Curves]) -> list[_Panel]:
     return [panel for panel in panels if max(points[panel.key], points[f"eval_{panel.key}"]) > 1] or panels
 
 
+def _different_shares(curves: _Curves) -> str:
+    """The shares of tokens that were masked in training, first and last, and in evaluation, if they differ."""
+    if not {"mlm_share", "eval_mlm_share"} <= curves.keys():
+        return ""
+    (_, training), (_, evaluation) = curves["mlm_share"], curves["eval_mlm_share"]
+    if max(abs(training[[0, -1]] - evaluation[-1])) < _SAME_SHARE:
+        return ""
+    said = dict.fromkeys(f"{100 * share:.0f}" for share in training[[0, -1]])
+    return f"{'–'.join(said)} %, evaluation {100 * evaluation[-1]:.0f} %"
+
+
 def _draw_panel(ax: Axes, panel: _Panel, runs: Sequence[_Curves], last_step: int, majority: float | None) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
     labels = []  # (height, text, colour) at the right edge
     number = ".1%" if panel.is_share else ".3g"
-    both = False  # whether a run has training and evaluation
     for curves, colour in zip(runs, _RUN_COLOURS, strict=False):
         training, evaluation = curves.get(panel.key), curves.get(f"eval_{panel.key}")
-        both |= training is not None and evaluation is not None
         if training is not None:
             steps, values = training
             line = _LINE | {"color": colour} | (_THIN if len(runs) > 1 else {})
@@ -312,8 +322,9 @@ def _draw_panel(ax: Axes, panel: _Panel, runs: Sequence[_Curves], last_step: int
     looks: dict[str, Any] = {"fontsize": 10, "fontweight": "bold", "color": TEXT_COLOUR, "parse_math": False}
     ax.set_title(panel.title, loc="left", pad=16, **looks)
     unit = panel.unit
-    if both and panel.key.startswith("mlm"):
-        unit += "; masked shares may differ"
+    shares = set(filter(None, map(_different_shares, runs)))
+    if shares and panel.key.startswith("mlm"):
+        unit += f" ({shares.pop() if len(shares) == 1 else 'the runs mask different shares'})"
     ax.annotate(
         unit, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", fontsize=8,
         color=QUIET_COLOUR,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import html
 import logging
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +42,8 @@ _FILLS = {"token": "#fbeaa4", "segments": ("#cfe6f5", "#fbd7bd"), "position": "#
 MAX_CLASSES = 40
 _CELL, _MARGIN = 0.3, 1.2  # inches
 _LONGEST = 28  # characters of a class
+_LETTER_OF_LEGEND, _LINE_OF_LEGEND = 0.085, 0.14  # inches
+_NO_LETTER = "□"  # in the legend, for a letter that no font has
 _DARK = 0.55  # share of the row above which a count is printed in white
 
 
@@ -154,7 +157,7 @@ def input_picture(
         The picture; `save` writes it.
 
     Raises:
-        ValueError: If `max_length` leaves no room for a token.
+        ValueError: If `max_length` leaves no space for a token.
 
     Example:
         >>> input_picture(tokenizer, "My dog is cute.", "He likes playing.", max_length=16).save("input.png")
@@ -187,7 +190,8 @@ def confusion_picture(
     """Draw a confusion matrix: a row for each true class, a column for each predicted one.
 
     A cell shows its count, and is darker the greater its share of the row. With more than `MAX_CLASSES`, the picture
-    shows the classes with the most errors, and one row and column for all others.
+    shows the classes with the most errors, and one row and column for all others. Classes with letters that no font
+    has are numbered, with a legend.
 
     Args:
         confusion: Counts by (true class, predicted class).
@@ -217,19 +221,29 @@ def confusion_picture(
     size = len(names)
     labels = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..." for name in names]
     predicted = "predicted"
-    if fonts_for("".join(labels))[1]:
+    legend = ""
+    if lacking := fonts_for("".join(labels))[1]:
         numbers = {name: str(number) for number, name in enumerate(classes, start=1)}
+        pairs = zip(names, labels, strict=True)
+        numbered = [f"{numbers[name]} {label}" for name, label in pairs if name in numbers]
         logger.warning(
-            "No installed font has the letters of the classes, so %s numbers them (%s); install one that does, such "
+            "No installed font has all letters of the classes, so %s numbers them (%s); install one that does, such "
             "as Noto Sans CJK (fonts-noto-cjk) for Korean, Chinese and Japanese.",
-            *(path, ", ".join(f"{numbers[name]} {name}" for name in names if name in numbers)),
+            *(path, ", ".join(numbered)),
         )
         labels = [numbers.get(name, name) for name in names]
         predicted = "predicted (numbers: the classes in their order)"
+        whole = (name.replace(" ", "\N{NO-BREAK SPACE}") for name in numbered)
+        legend = ", ".join(whole).translate(dict.fromkeys(map(ord, lacking), _NO_LETTER))
     letters = max(map(len, labels)) * 0.075
     cell = max(_CELL, 0.085 * len(f"{counts.max():,}"), 2.4 / size)
     width = max(_MARGIN + letters + cell * size, 4.2)
-    figure = new_figure(width, _MARGIN + letters + cell * size)
+    lines = textwrap.wrap(legend, int(width / _LETTER_OF_LEGEND))
+    height = _MARGIN + letters + cell * size + (_LINE_OF_LEGEND * (len(lines) + 1) if lines else 0)
+    figure = new_figure(width, height)
+    if lines:
+        looks: dict[str, Any] = {"fontsize": 7, "color": QUIET_COLOUR, "parse_math": False}
+        figure.supxlabel("\n".join(lines), x=0.02, ha="left", **looks)
     axes = figure.subplots()
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1.15)

@@ -63,7 +63,9 @@ def fonts_for(text: str) -> tuple[list[str], str]:
     faces = sorted(
         fontManager.ttflist, key=lambda face: (face.weight, face.style, face.stretch) == (400, "normal", "normal")
     )
-    installed = {face.name: face.fname for face in faces if "Color" not in face.name}
+    # The last resort, which comes with matplotlib, has a box for every letter.
+    unsuited = ("Color", "Last Resort")
+    installed = {face.name: face.fname for face in faces if not any(word in face.name for word in unsuited)}
     lacking = {letter for letter in text if not letter.isspace()} - _letters(installed[_OWN_FONT])
     names = [_OWN_FONT]
     for name in [*(font for font in _FURTHER_FONTS if font in installed), *sorted(installed)]:

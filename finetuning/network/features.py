@@ -29,6 +29,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from ...files.checkpoint import COMPANIONS, Checkpoint, companion_files, head_name, read_json_object
 from ...modeling_mybert import cross_entropy
 from ...pipelines.batching import EXAMPLES_AT_ONCE, run_sorted
+from ...pipelines.openvino_model import OpenVinoModel
 from ...tokenization import TruncatedTexts
 from .bilstm import run_lstm
 from .heads import has_pooling, heads_of, load_checked, read_config
@@ -66,19 +67,21 @@ TABLE_7 = ("embeddings", "second_to_last", "last", "weighted_last_four", "concat
 
 
 def hidden_states(
-    encoder: PreTrainedModel,
+    encoder: Any,
     tokenizer: PreTrainedTokenizerBase,
     sequences: Sequence[Mapping[str, Sequence[int]]],
     states: Sequence[int],  # indices; 0 is the embeddings
     batch_size: int | None = None,
 ) -> Iterator[np.ndarray]:
     """Yield the hidden states of each sequence (tokens, len(states), hidden_size) in a frozen encoder."""
+    needs_all = list(states) != [encoder.config.num_hidden_layers]
 
     def collate(chosen: list[Any]) -> Any:
-        return {**tokenizer.pad(chosen, return_tensors="pt"), "output_hidden_states": True}
+        return {**tokenizer.pad(chosen, return_tensors="pt"), **({"output_hidden_states": True} if needs_all else {})}
 
     def keep(outputs: Any, batch: Mapping[str, Any], chosen: object) -> list[np.ndarray]:
-        kept = torch.stack([outputs.hidden_states[number] for number in states], dim=2).float().cpu().numpy()
+        found = [outputs.hidden_states[number] if needs_all else outputs.last_hidden_state for number in states]
+        kept = torch.stack(found, dim=2).float().cpu().numpy()
         return [row[real] for row, real in zip(kept, batch["attention_mask"].bool().cpu().numpy(), strict=True)]
 
     chunks = range(0, len(sequences), EXAMPLES_AT_ONCE)
@@ -89,6 +92,17 @@ def hidden_states(
 def load_encoder(name: str, device: str | torch.device = "cpu") -> PreTrainedModel:
     """Load a model's encoder to be used frozen; weights that do not fit its configuration are an error."""
     return load_checked(name, AutoModel, read_config(name))[0].to(device).eval()
+
+
+def load_encoder_graph(checkpoint: Checkpoint) -> OpenVinoModel:
+    """Load an encoder that was converted for OpenVINO."""
+    config = read_config(checkpoint.name)
+    if heads := heads_of(config) - {""}:
+        raise ValueError(
+            f"{checkpoint.name} has a graph with a head ({', '.join(sorted(heads))}), which gives no vectors; "
+            "expected an encoder that `mybert convert openvino` wrote, or a folder with weights."
+        )
+    return OpenVinoModel(checkpoint.path, config)
 
 
 def combine(states: torch.Tensor, features: Features, weights: torch.Tensor | None = None) -> torch.Tensor:

@@ -17,8 +17,8 @@ from ...files.checkpoint import PRETRAINING_HEAD, TASK_RECORD, Checkpoint, check
 from ...files.options import AT_LEAST_1, SHARE, Group, Range, check_options, option
 from ...files.output import write_json
 from ...files.source import HubSplit, InMemoryData, Source
+from ...files.text import PAIR_SEPARATOR
 from ...runs import started_on_cpus
-from ..data import PAIR_SEPARATOR
 from ..network.features import FeatureTaggerConfig
 from ..network.heads import heads_of, longest_sequence
 from .classification import ClassificationTask, NextSentenceTask
@@ -377,7 +377,7 @@ class FinetunedModelArguments(TaskArguments, InferenceSettings):
         """Check what can be checked without looking at data."""
         check_options(self)
         if self.model:
-            self.checkpoint.check(ask_hub=False)
+            self.checkpoint.check(ask_hub=False, needs_weights=not self.checkpoint.has_graph)
         if self.model is None or Path(self.model).is_dir():
             self.resolve_task()
         elif self.task is not None:  # the task of a model on the Hub is read when it is loaded

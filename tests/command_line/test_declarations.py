@@ -28,6 +28,7 @@ BASES = {
     "prune": {"model": "owner/name", "data": ["t.tsv"]},
     "features": {"model": "owner/name", "text": ["t.txt"], "output": "f.jsonl"},
     "convert onnx": {"model": "m", "output_dir": "o"},
+    "convert openvino": {"model": "m", "output_dir": "o"},
     "attention": {"model": "m", "sentences": ["a"]},
     "completion": {"shell": "bash"},
 }

@@ -17,7 +17,7 @@ def test_compare_pages_as_they_are_finds_nothing():
 @pytest.mark.parametrize(
     ("page", "old", "new", "expected"),
     [
-        pytest.param("README.md", "| 1.9 / 2.9 |", "| 1.2 / 1.8 |", "README.md has 2.6, 4.3", id="quote"),
+        pytest.param("README.md", "Runtime: 1.9 / 2.9", "Runtime: 1.2 / 1.8", "README.md has 2.6, 4.3", id="quote"),
         pytest.param("docs/evidence.md", "| 35.4 ± 11.3 |", "| 41.7 ± 3.2 |", "laptop_10_minutes", id="source"),
         pytest.param(FINETUNING, "| 1.76 |", "| 1.86 |", "README.ko.md has 1.8, 1.3, 2.6", id="median"),
         pytest.param("docs/speed.md", "Out of the box: ", "Unprepared: ", "expected the words", id="other words"),

@@ -36,8 +36,10 @@ def test_objectives(tmp_path, arguments, objective, architecture, is_decoder, ha
     assert config["is_decoder"] is is_decoder
     assert ("eval_nsp_accuracy" in metrics) is has_pairs
     assert metrics["eval_perplexity"] > 1
-    if objective == "ltr":
-        assert not metrics["examples"]  # a left-to-right model never saw [MASK]
+    # A left-to-right model never saw [MASK]; no text of the corpus is on the card.
+    assert ["The capital of France is [MASK]." in example["code"] for example in metrics["examples"]] == (
+        [] if objective == "ltr" else [True]
+    )
     card = (tmp_path / "out" / "README.md").read_text()
     assert f"| share of predicted tokens | {1.0 if objective == 'ltr' else 0.15} |" in card
     assert {"ltr": "left-to-right", "mlm+sop": "sentence order", "mlm": "masked LM."}.get(

@@ -16,7 +16,7 @@ from mybert.runs.callbacks import ReadableProgress, log_line
         ({"loss": 0.69213, "grad_norm": 1.0, "learning_rate": 2e-5, "epoch": 0.5}, "step 1,500/20,000: loss 0.6921"),
         (
             {"loss": 7.0, "mlm_loss": 6.4, "mlm_accuracy": 0.0421, "nsp_loss": 0.6, "nsp_accuracy": 0.75}
-            | {"tokens_per_second": 17244.4},
+            | {"tokens_per_second": 17244.4, "mlm_share": 0.15},
             "step 1,500/20,000: mlm 6.4 (4.2 %), nsp 0.6 (75.0 %), 17,244 tokens/s",
         ),
         (

@@ -77,12 +77,23 @@ def test_training_curves_show_small_changes_as_small_and_no_single_points(monkey
     assert spans == pytest.approx([0.2, 0.1], rel=0.01)
 
 
-def test_training_curves_say_that_masked_shares_differ(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("first", "last", "evaluated", "said"),
+    [
+        (0.4, 0.15, 0.151, " (40–15 %, evaluation 15 %)"),
+        (0.4, 0.4, 0.15, " (40 %, evaluation 15 %)"),
+        (0.15, 0.16, 0.15, ""),
+        (0.4, 0.4, None, ""),
+    ],
+)
+def test_training_curves_name_masked_shares_that_differ(monkeypatch, tmp_path, first, last, evaluated, said):
     figures = []
     monkeypatch.setattr(drawing, "write_figure", lambda figure, path: figures.append(figure))
-    training_curves(pretraining_history(), tmp_path / "a.png")
-    said = [any("may differ" in text.get_text() for text in ax.texts) for ax in figures[0].axes]
-    assert said == [True, True, False, False, False, False]  # of masked LM
+    history = [*pretraining_history(), {"step": 1, "mlm_share": first}, {"step": 600, "mlm_share": last}]
+    training_curves([*history, {"step": 600, "eval_mlm_share": evaluated}], tmp_path / "a.png")
+    texts = [text.get_text() for ax in figures[0].axes for text in ax.texts]
+    units = ["nats per masked token", "% of masked tokens"]
+    assert [text for text in texts if "masked" in text] == [f"{unit}{said}" for unit in units]
 
 
 def test_curves_keep_finite_numbers_and_the_last_value_of_a_step():

@@ -25,6 +25,9 @@ def test_confusion_picture_numbers_classes_that_no_font_can_write(monkeypatch, t
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "2"]
     assert axes.get_xlabel() == "predicted (numbers: the classes in their order)"
     assert "(1 bad, 2 긍정); install one that does, such as Noto Sans CJK (fonts-noto-cjk)" in caplog.text
+    assert figures[0].get_supxlabel().split() == ["1", "bad,", "2", "□□"]
+    confusion_picture({("bad", "bad"): 1}, ["bad"], tmp_path / "a.png")
+    assert not figures[1].get_supxlabel()
 
 
 def test_fields_are_what_the_network_is_given(tokenizer):

@@ -51,3 +51,8 @@ def test_letters_of_no_font_are_said_once(fonts, tmp_path, caplog, recwarn):
     figure.text(0, 0, "abc")
     pictures.write_figure(figure, tmp_path / "b.png")
     assert len(caplog.messages) == 1
+
+
+def test_fonts_for_letters_of_private_use_says_that_no_font_has_them():
+    """matplotlib's font of last resort has a box for each of them."""
+    assert pictures.fonts_for("a\U0010fffd") == (["DejaVu Sans"], "\U0010fffd")
