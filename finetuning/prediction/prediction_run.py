@@ -359,24 +359,21 @@ _Part = Callable[[], Iterable[dict[str, Any]]]  # each call yields its rows from
 
 def write_rows(path: Path, parts: Sequence[_Part], output: Path, style: CsvStyle = USUAL_STYLE) -> None:
     """Write rows to a temporary path in the format of the output's ending, one of `OUTPUT_ENDINGS`."""
-    ending = output.suffix.lower()
+    ending, encoding = output.suffix.lower(), "utf-8"
     rows = chain.from_iterable(part() for part in parts)
     if ending == ".parquet":
         _write_parquet(path, parts, output)
-    elif ending == ".jsonl":
-        _write_text(path, map(json_line, rows))
+        return
+    if ending == ".jsonl":
+        lines: Iterable[str] = map(json_line, rows)
     else:
         columns = list(dict.fromkeys(name for part in parts for row in part() for name in row))
         table: Iterable[list[Any]] = chain([columns], ([row.get(name) for name in columns] for row in rows))
         if ending == SPREADSHEET_SUFFIX:
             write_sheet(path, ([_plain_cell(value) for value in row] for row in table))
-        else:
-            mark = style.mark if ending == ".csv" else "\t"
-            cells = ([_cell(value, style.decimal_sign) for value in row] for row in table)
-            _write_text(path, (separated_line(row, mark) for row in cells), style.encoding)
-
-
-def _write_text(path: Path, lines: Iterable[str], encoding: str = "utf-8") -> None:
+            return
+        mark, encoding = style.mark if ending == ".csv" else "\t", style.encoding
+        lines = (separated_line([_cell(value, style.decimal_sign) for value in row], mark) for row in table)
     with path.open("w", encoding=encoding, newline="") as target:
         target.writelines(f"{line}\n" for line in lines)
 
