@@ -55,7 +55,7 @@ ROWS = {
 # Pretraining measures on held-out text, in the order of the table.
 _MEASURED = {
     "perplexity": "eval_perplexity",
-    "masked tokens": "eval_mlm_accuracy",
+    "MLM accuracy": "eval_mlm_accuracy",
     "NSP accuracy": "eval_nsp_accuracy",
 }
 # Models that read the same text by the same rules, with a vocabulary of the same kind, share vocabulary and tokens.
