@@ -298,7 +298,7 @@ class TaskArguments(DataColumns):
     )
     confidence_threshold: float | None = option(
         None,
-        "Leave a label empty if its probability is lower (one class per text; default 0).",
+        "Leave a label empty if its probability is lower (one class per text).",
         SHARE,
         group=Group.ANSWERS,
         idle_with="predictions",
