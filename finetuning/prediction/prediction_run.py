@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from tqdm.auto import tqdm
 
 from ...files.errors import refuse_address
 from ...files.options import Group, deciding, option
 from ...files.output import PARTIAL, check_not_read, check_output_files, locked, write_lines, written_beside
 from ...files.processes import leave_standard_output
+from ...files.progress import progress_bar
 from ...files.source import is_data_frame
 from ...files.spreadsheets import MAX_ROWS, fits_cell, openpyxl_for, write_sheet
 from ...files.tables import USUAL_STYLE, CsvStyle, json_line, separated_line, style_of
@@ -205,7 +205,9 @@ class _Prediction:
         total = (
             len(data[0]) if len(data) == 1 and isinstance(data[0], Sized) and not isinstance(data[0], str) else None
         )
-        return tqdm(desc="Predict", total=total, unit=" rows", delay=2, disable=not self.state.is_main_process or None)
+        return progress_bar(
+            desc="Predict", total=total, unit=" rows", delay=2, disable=not self.state.is_main_process or None
+        )
 
     def write(self) -> dict[str, Any]:
         """Write the output, see `predict_files`."""
