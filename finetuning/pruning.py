@@ -101,7 +101,9 @@ class PruneArguments(FinetunedModelArguments):
         if not self.data and not self.output_dir:
             raise ValueError("data and output_dir are not set; give data to measure on, a folder to write, or both.")
         if self.named_layers() is not None and self.keep_layers:
-            raise ValueError("keep_layers is set, and drop_layers names the layers that go; expected one of them.")
+            raise ValueError(
+                "keep_layers is set, and drop_layers lists the layers to drop; use either keep_layers or drop_layers."
+            )
         if self.keep_heads:
             self._check_heads()
         elif self.output_dir and self.named_layers() is None and len(self.keep_layers) != 1:

@@ -125,7 +125,9 @@ class AblationArguments(StudySettings):
                 if not isinstance(getattr(rows[name], part), dict):
                     raise ValueError(f"The row {name} has {getattr(rows[name], part)!r} as {part}; expected a map.")
             if rows[name].model and rows[name].pretraining:
-                raise ValueError(f"The row {name} has a model and settings of pretraining; expected one of them.")
+                raise ValueError(
+                    f"The row {name} has a model and settings of pretraining; use either model or pretraining."
+                )
         return rows
 
     def models(self) -> dict[str, str]:

@@ -118,7 +118,7 @@ def rules(*kinds):
 def test_options_that_contradict_each_other_are_refused(name, kind, option, value, other, its, teacher):
     one, two = f"{option} is .*", f"{other}( is)? ?.*"
     joined = f"({one} and {two}|{two} and {one})" if kind == "excludes" else f"{one} with {two}"
-    with pytest.raises(ValueError, match=f"^({joined}; (expected one of the two|leave it out)|.* {REFUSED})"):
+    with pytest.raises(ValueError, match=f"^({joined}; (use either \\w+ or \\w+|leave it out)|.* {REFUSED})"):
         made(name, teacher, **{option: value, other: its})
     # a flag replaces what a settings file says
     assert option in contradicting(KINDS[name], {other: its})
@@ -224,7 +224,7 @@ OF_PRETRAINING = [
     ({"phase2_max_length": 64, "max_steps": -1}, "max_steps is not set"),
     ({"phase2_max_length": 64, "phase2_steps": 100}, "phase2_steps is 100; expected"),
     ({"max_hours": math.inf}, "max_hours is inf; expected a number above 0"),
-    ({"max_hours": 1.0, "max_steps": 10}, "max_hours is 1.0 and max_steps 10; expected one of them"),
+    ({"max_hours": 1.0, "max_steps": 10}, "max_hours is 1.0 and max_steps 10; use either max_hours or max_steps"),
     ({"max_hours": 1.0, "warmup_steps": 100.0}, r"warmup_steps is 100\.0; expected a fraction below 1 of max_hours"),
     (
         {"max_hours": 1.0, "phase2_max_length": 256, "phase2_steps": 100},

@@ -170,7 +170,7 @@ def test_mistakes_in_what_is_measured(from_file):
     for data, found in (([{"text": "a cat", "label": None}], "^data has no label in row 1"), (3, "^data is 3; exp")):
         with pytest.raises(ValueError, match=found):
             mybert.evaluate(from_file[1], data, use_cpu=True)
-    with pytest.raises(TypeError, match="expected one of the two"):
+    with pytest.raises(TypeError, match="use either an object or keywords"):
         mybert.finetune(FinetuningArguments(model="x", train_file="y", output_dir="z", use_cpu=True), task="cola")
 
 

@@ -145,7 +145,7 @@ def test_mistakes_are_found_before_training(tmp_path, settings, task_file):
         ({"variants": {"wide": {}}, "rows": ["untrained"]}, "no row 'untrained'; expected some of wide"),
         (
             {"variants": {"wide": {"model": "bert", "pretraining": {"seed": 1}}}},
-            "The row wide has a model and settings of pretraining; expected one of them",
+            "The row wide has a model and settings of pretraining; use either model or pretraining",
         ),
         ({"rows": ["mlm+nsp", "rtl"]}, r"no row 'rtl'; expected some of mlm\+nsp"),
         ({"pretraining": {"max_step": 3}}, "pretraining has unknown settings: max_step"),
