@@ -19,6 +19,7 @@ from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.options import AT_LEAST_1, Group, Range, check_number, option
 from ..files.output import check_can_be_folder, check_not_read, check_output_files, output_to, write_json
 from ..files.processes import leave_standard_output
+from ..files.progress import without_loading_bars
 from ..files.source import Source, files_of, sources_of
 from ..files.tables import json_line
 from ..files.text import PAIR_SEPARATOR
@@ -89,7 +90,7 @@ class EvaluateArguments(EngineOptions, FinetunedModelArguments):
         """Check what can be checked without looking at files."""
         self.data = sources_of(self.data, "data")
         if not self.model and not self.predictions:
-            raise ValueError("neither model nor predictions is set; expected one of them along with the data.")
+            raise ValueError("neither model nor predictions is set; use either model or predictions with the data.")
         if self.predictions and len(self.data) > 1:
             raise ValueError("predictions belong to one data file; expected one file in data.")
         super().__post_init__()
@@ -147,6 +148,7 @@ def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
     return metrics
 
 
+@without_loading_bars()
 def _measured(arguments: EvaluateArguments) -> dict[str, float]:
     """The metrics; also writes the requested files, all or none."""
     task = arguments.resolve_task()

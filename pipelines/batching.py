@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import Dataset
-from tqdm.auto import tqdm
 from transformers.pipelines.base import Pipeline
+
+from ..files.progress import progress_bar
 
 EXAMPLES_AT_ONCE = 512
 """Number of examples tokenized and sorted together: enough for little padding, few enough for memory."""
@@ -68,7 +69,7 @@ def run_sorted(
         batches = batches[state.process_index :: state.num_processes]
     found: list[tuple[int, Any]] = []
     with torch.inference_mode():
-        for places in tqdm(batches, desc="Batches", delay=2, disable=not progress):
+        for places in progress_bar(batches, desc="Batches", delay=2) if progress else batches:
             chosen = [rows[place] for place in places]
             batch = {
                 name: value.to(model.device) if isinstance(value, torch.Tensor) else value

@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ from ..files.documents import Corpus
 from ..files.options import settings_of
 from ..files.output import files_written_beside, written_beside
 from ..files.processes import only_errors
+from ..files.progress import without_loading_bars
 from ..files.source import InMemoryData
 from ..files.text import file_of
-from ..hub_card import Example, head_examples
+from ..hub_card import head_examples
 from ..modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
 from ..runs import (
     RunFolder,
@@ -184,6 +185,7 @@ def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.
     return training, validation
 
 
+@without_loading_bars()
 def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> dict[str, Any]:
     """Pretrain a model.
 
@@ -199,9 +201,8 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
             also be a `pandas.DataFrame`, a `datasets.Dataset` or an iterable of documents.
 
     Returns:
-        The measurements: the last training log entry and, with held-out documents, the evaluation (`eval_...`);
-        `examples`, the fill-mask examples of the card; and `interrupted`, whether there was a Ctrl-C. If the run ended
-        early, only `interrupted`.
+        The measurements: the last training log entry and, with held-out documents, the evaluation (`eval_...`); and
+        `interrupted`, whether there was a Ctrl-C. If the run ended early, only `interrupted`.
 
     Raises:
         ValueError: If the text is empty, too short or not in the encoding, the output folder contains other files or a
@@ -216,20 +217,17 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
         state = _read_finished(folder.path) or _train(run, arguments)
         if "metrics" not in state:
             return {"interrupted": True}
-        examples: list[Example] = []
         checkpoint = Checkpoint(folder.path)
-        if arguments.should_save:
+        # the card of a finished run may have been edited
+        if arguments.should_save and (state["steps"] or not (folder.path / "README.md").is_file()):
             tasks = () if arguments.objective == "ltr" else ("fill-mask",)  # the former's model never saw [MASK]
             if tasks and arguments.card_examples:
                 shown = run.validation if len(run.validation) else run.training
                 examples = fill_mask_examples(checkpoint, run.tokenizer, run.store, shown)
             else:
                 examples = head_examples(checkpoint, tasks, tokenizer=run.tokenizer)
-            # the card of a finished run may have been edited
-            if state["steps"] or not (folder.path / "README.md").is_file():
-                write_pretraining_card(checkpoint, arguments, run.store, state["wall_time"], examples)
-        described = {"examples": [asdict(example) for example in examples]}
-        return state["metrics"] | described | {"interrupted": state["interrupted"]}
+            write_pretraining_card(checkpoint, arguments, run.store, state["wall_time"], examples)
+        return state["metrics"] | {"interrupted": state["interrupted"]}
 
 
 def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:

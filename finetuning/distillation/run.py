@@ -135,7 +135,8 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
         self.unlabelled = sources_of(self.unlabelled, "unlabelled") or None
         if self.hard_label_weight == 1 and not self.learns_layers:
             raise ValueError(
-                "hard_label_weight is 1, so the teacher teaches nothing; expected less, or use mybert finetune."
+                "hard_label_weight is 1, so the teacher has no effect; expected less than 1. mybert finetune trains "
+                "without a teacher."
             )
         if not self.relations or set(self.relations) - _KNOWN_RELATIONS:
             raise ValueError(f"relations is {self.relations}; expected some of {', '.join(sorted(_KNOWN_RELATIONS))}.")

@@ -72,7 +72,7 @@ class NetworkChanges:
     pooling: Literal["cls", "mean"] | None = option(
         None,
         "What a classifier or regression of texts reads: the first token through the pooler, or the mean of all "
-        "tokens. Default: the model's own, or what its sentence-transformers files say.",
+        "tokens (default: as in the model's configuration or its sentence-transformers files).",
     )
     dropout: float | None = option(
         None, "Dropout of hidden states and attention, in [0, 1] (default: the model's own, or 0.1 if new).", SHARE

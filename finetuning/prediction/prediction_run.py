@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 import sys
 from collections import Counter
@@ -16,16 +17,16 @@ from typing import Any, NamedTuple
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from tqdm.auto import tqdm
 
 from ...files.errors import refuse_address
 from ...files.options import Group, deciding, option
 from ...files.output import PARTIAL, check_not_read, check_output_files, locked, write_lines, written_beside
 from ...files.processes import leave_standard_output
+from ...files.progress import progress_bar
 from ...files.source import is_data_frame
 from ...files.spreadsheets import MAX_ROWS, fits_cell, openpyxl_for, write_sheet
 from ...files.tables import USUAL_STYLE, CsvStyle, json_line, separated_line, style_of
-from ...files.text import LINE_BREAKS, SPREADSHEET_SUFFIX, STDIN, new_digest, open_text
+from ...files.text import LINE_BREAKS, SPREADSHEET_SUFFIX, STDIN, file_of, new_digest, open_text
 from ...runs import RunFolder, prepare_once
 from ..data import DataRow, new_name, rows_of
 from ..tasks.registry import TASK_OPTIONS, task_record
@@ -115,7 +116,7 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
 
 def _is_there(name: str) -> bool:
     try:
-        return Path(name).exists()
+        return Path(file_of(name)).exists()
     except OSError:  # too long for a file name
         return False
 
@@ -200,7 +201,9 @@ class _Prediction:
         total = (
             len(data[0]) if len(data) == 1 and isinstance(data[0], Sized) and not isinstance(data[0], str) else None
         )
-        return tqdm(desc="Predict", total=total, unit=" rows", delay=2, disable=not self.state.is_main_process or None)
+        return progress_bar(
+            desc="Predict", total=total, unit=" rows", delay=2, disable=not self.state.is_main_process or None
+        )
 
     def write(self) -> dict[str, Any]:
         """Write the output, see `predict_files`."""
@@ -362,6 +365,9 @@ def merge_parts(folder: Path, heads: Collection[PartHead], output: Path, style: 
         shutil.rmtree(path)
 
 
+_WHOLE_NUMBER = re.compile(r"-?[1-9]\d{0,14}|0")  # which a spreadsheet, too, writes so
+
+
 _Part = Callable[[], Iterator[dict[str, Any]]]  # each call yields its rows from the start
 
 
@@ -378,7 +384,9 @@ def _cell(value: Any, decimal_sign: str = ".") -> str:
 
 
 def _plain_cell(value: Any) -> Any:
-    """A value as a spreadsheet holds it: lists are JSON."""
+    """A value as a spreadsheet holds it: lists are JSON, and a label such as "1" is a number, as those of a sheet."""
+    if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
+        return int(value)
     return value if value is None or isinstance(value, (int, float)) else _cell(value)
 
 

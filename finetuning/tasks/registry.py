@@ -290,7 +290,7 @@ class TaskArguments:
     )
     confidence_threshold: float | None = option(
         None,
-        "Leave a label empty if its probability is lower (one class per text; default 0).",
+        "Leave a label empty if its probability is lower (one class per text).",
         SHARE,
         group=Group.ANSWERS,
         idle_with="predictions",
@@ -423,7 +423,9 @@ def evaluation_names(task: Task, sources: Any) -> dict[str, Source]:
     given = [source.part for source in sources if isinstance(source, InMemoryData)]
     if len(sources) == len(task.evaluations) and not given:
         return dict(zip(task.evaluations, sources, strict=True))
-    names = given or [s.split if isinstance(s, HubSplit) else s.described.partition(".")[0] for s in sources]
+    names = given or [
+        s.split if isinstance(s, HubSplit) else s.described.rpartition(":")[2].partition(".")[0] for s in sources
+    ]
     if len(set(names)) < len(names):
         raise ValueError(f"The files {', '.join(map(str, sources))} have the same name; expected different ones.")
     return dict(zip(names, sources, strict=True))

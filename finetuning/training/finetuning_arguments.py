@@ -40,7 +40,7 @@ _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _LEARNING_RATE = 5e-5  # of BERT base
 _FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
 _NOTHING_EVALUATED = "nothing is evaluated; give a validation_file, or hold out data with validation_split"
-_DONE_ANYWAY = "whatever has data is done anyway"
+_DONE_ANYWAY = "mybert finetune evaluates and predicts all data that it is given"
 _PART = Range("a fraction in (0, 1), or 0 for none", lambda value: 0 <= value < 1)
 _SEVERAL = Range("at least 2, or 0 for none", lambda value: value == 0 or value >= 2)
 _FROM_MINUS_1 = Range("at least 0, or -1 for none", lambda value: value >= -1)
@@ -273,7 +273,7 @@ class FinetuningArguments(
         elif not validation:
             if self.num_seeds > 1:
                 raise ValueError(
-                    f"num_seeds is {self.num_seeds} without validation data; there is no telling which run is best."
+                    f"num_seeds is {self.num_seeds} without validation data, which decides which run is best."
                 )
             self.eval_strategy, self.eval_steps = IntervalStrategy.NO, None
         if self.load_best_model_at_end is None:
@@ -287,7 +287,9 @@ class FinetuningArguments(
                     *(evaluated, SaveStrategy(self.save_strategy).value, evaluated),
                 )
         if self.save_strategy == "best" and self.eval_strategy == "no":
-            raise ValueError("save_strategy is 'best' but nothing is evaluated; there is no telling which is best.")
+            raise ValueError(
+                "save_strategy is 'best' but nothing is evaluated; give validation data or another save_strategy."
+            )
         if self.load_best_model_at_end and self.eval_strategy == "no":
             raise ValueError(f"load_best_model_at_end is True, but {_NOTHING_EVALUATED}.")
         if self.early_stopping_patience is not None and not self.load_best_model_at_end:
@@ -379,7 +381,7 @@ class FinetuningArguments(
             validation = {}
         if validation and self.validation_split:
             raise ValueError(
-                f"validation_split is set, but {self.dataset} has validation data; expected one of the two."
+                f"validation_split is set, but {self.dataset} has validation data; leave out validation_split."
             )
         if not validation and not self.validation_split:
             self.load_best_model_at_end = False

@@ -6,7 +6,7 @@ import copy
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,16 @@ from transformers import (
     PreTrainedTokenizerBase,
     TrainerCallback,
     TrainerState,
+    TrainingArguments,
 )
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
 from ...files.checkpoint import TASK_RECORD, Checkpoint, read_json_object
 from ...files.output import files_written_beside, write_json, written_beside
+from ...files.progress import without_loading_bars
 from ...files.text import file_of
-from ...hub_card import Comparison, Example, head_examples
+from ...hub_card import Comparison, head_examples
 from ...runs import (
     RunFolder,
     StopOnInterrupt,
@@ -36,6 +38,7 @@ from ...runs import (
     draw_curves,
     last_complete_checkpoint,
     log_on_main_process,
+    log_or_print,
     prepare_once,
 )
 from ...tokenization import save_vocab
@@ -82,10 +85,10 @@ def finetune(arguments: FinetuningArguments | None = None, **settings: Any) -> d
             be a `pandas.DataFrame`, a `datasets.Dataset` or an iterable of rows or of tuples of text and label.
 
     Returns:
-        The metrics of the validation data, and of labelled test data with the prefix `test_`; `examples`, those of the
-        card; and `interrupted`, whether there was a Ctrl-C. If the run ended early, only `interrupted`. With several
-        seeds or folds also `mean`, `deviation`, the metrics of each (`seeds` or `folds`), and `best_seed`; with folds
-        the metrics are the mean. For all rows of table 7, metrics by row.
+        The metrics of the validation data, and of labelled test data with the prefix `test_`; and `interrupted`,
+        whether there was a Ctrl-C. If the run ended early, only `interrupted`. With several seeds or folds also
+        `mean`, `deviation`, the metrics of each (`seeds` or `folds`), and `best_seed`; with folds the metrics are the
+        mean. For all rows of table 7, metrics by row.
 
     Raises:
         ValueError: If the data lacks a column or a label, has only one class or an unknown one, the model has another
@@ -138,6 +141,7 @@ class Finetuning:
         """Comparisons of the run's metrics for the card."""
         return []
 
+    @without_loading_bars()
     def run(self) -> dict[str, Any]:
         """Train, measure and write; see `finetune`."""
         arguments = self.arguments
@@ -166,10 +170,7 @@ class Finetuning:
                 results[name] = result
                 start = None  # the model has been trained
             if arguments.should_save:
-                metrics = {
-                    name: {key: result[key] for key in result if key != "examples"} for name, result in results.items()
-                }
-                write_json(Path(arguments.output_dir) / METRICS, metrics)
+                write_json(Path(arguments.output_dir) / METRICS, results)
             return results | {"interrupted": False}
 
     def _prepare(self, folder: RunFolder) -> tuple[TaskRun, StartingModel]:
@@ -215,26 +216,24 @@ class Finetuning:
             if training.is_fold and arguments.should_save:
                 _clear(training.folder, (*_OF_A_FOLD, _CONFIG, _FOLD_OUTPUTS))
         kept, metrics, spread = summarize(trainings, arguments)
-        examples: list[Example] = []
         if arguments.should_save:
             if arguments.folds:
                 write_out_of_fold(run, arguments, [training.folder for training in trainings[:-1]], output_dir)
             if len(trainings) > 1:
                 keep_training(kept, trainings, output_dir)
                 write_json(output_dir / METRICS, metrics | spread)
-            shown = next(iter(run.validation.values()), run.train).examples
-            loaded = {"model": kept.model, "tokenizer": run.tokenizer}
-            examples = (
-                task_examples(run.task, shown, output_dir, **loaded)
-                if arguments.card_examples
-                else head_examples(output_dir, **loaded)
-            )
             if trained or not (output_dir / "README.md").is_file():  # otherwise the user may have edited it
+                shown = next(iter(run.validation.values()), run.train).examples
+                loaded = {"model": kept.model, "tokenizer": run.tokenizer}
+                examples = (
+                    task_examples(run.task, shown, output_dir, **loaded)
+                    if arguments.card_examples
+                    else head_examples(output_dir, **loaded)
+                )
                 measured = {training.name: training.metrics for training in trainings}
                 tables = [*trainings_table(measured, spread, arguments.folds), *self.comparisons(metrics)]
                 write_finetuning_card(output_dir, arguments, run, kept.seconds, metrics, examples, tables)
-        described = {"examples": [asdict(example) for example in examples]}
-        return metrics | spread | described | {"interrupted": last.interrupted}
+        return metrics | spread | {"interrupted": last.interrupted}
 
     def _train(self, training: Training, start: StartingModel | None) -> bool:
         """Train, evaluate, and write model, metrics and predictions; False if Ctrl-C ended it."""
@@ -329,7 +328,7 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
             is_fitted_to = split == "eval" and number == 0 and task != run.task
             metrics |= _beside(task, data, raw[name], predictions[name], which, is_fitted_to)
             if saves:
-                _report(task, predictions[name], data, output_dir, f"_{which}" if which else "")
+                _report(trainer.args, task, predictions[name], data, output_dir, f"_{which}" if which else "")
     if saves:
         trainer.save_state()
         draw_curves(trainer.state.log_history, output_dir)
@@ -340,11 +339,13 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
     return metrics
 
 
-def _report(task: Task, predictions: Sequence[Any], data: TaskData, folder: Path, suffix: str) -> None:
-    """Write reports on predictions, and log the one by class if it is not long."""
+def _report(
+    arguments: TrainingArguments, task: Task, predictions: Sequence[Any], data: TaskData, folder: Path, suffix: str
+) -> None:
+    """Write reports on predictions, and show the one by class if it is not long."""
     report = write_reports(task, predictions, data, folder, suffix)
     if report is not None and len(report.classes) <= _CLASSES_SAID:
-        logger.info("\n%s", "\n".join(report.lines()))
+        log_or_print("\n".join(["", *report.lines()]), arguments)
 
 
 def _warn_of_zero(trainer: TaskTrainer) -> None:
@@ -456,7 +457,7 @@ def write_out_of_fold(run: TaskRun, arguments: FinetuningArguments, folders: Seq
         # Thresholds are not fitted to the fold that they decide on, as for the metrics.
         for place, prediction in zip(places, run.task.cross_fitted(found, data.examples), strict=True):
             predictions[place] = prediction
-    _report(run.task, predictions, run.train, output_dir, _OUT_OF_FOLD)
+    _report(arguments, run.task, predictions, run.train, output_dir, _OUT_OF_FOLD)
     run.task.write_predictions(predictions, run.train.examples, output_dir, _OUT_OF_FOLD)
 
 

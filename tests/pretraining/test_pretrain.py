@@ -243,29 +243,25 @@ def test_split_documents():
         assert len(split_documents(count, share)[1]) == 0
 
 
-@pytest.fixture(scope="module")
-def kinds_of_text(documents):
+def test_text_in_memory_gives_what_a_file_gives(tmp_path, arguments, documents, monkeypatch):
     pandas = pytest.importorskip("pandas", reason="a data frame is pandas'")
     datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
     texts = ["\n".join(document) for document in documents]
-    return {
+    kinds = {
         "frame": pandas.DataFrame({"text": texts}),
         "dataset": datasets.Dataset.from_dict({"text": documents}),
         "documents": documents,
         "texts": (text for text in texts),
     }
-
-
-@pytest.mark.parametrize("kind", ["frame", "dataset", "documents", "texts"])
-def test_text_in_memory_gives_what_a_file_gives(tmp_path, arguments, kinds_of_text, kind, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").write_text("A file that has the argument's name.")
     pretrain(arguments("file", max_steps=1))
-    pretrain(arguments(text=kinds_of_text[kind], max_steps=1))
-    for name in ("vocab.txt", "tokens.safetensors", "model.safetensors"):
-        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "file" / name).read_bytes(), name
-    assert "in memory" in (tmp_path / "out" / "README.md").read_text()
-    assert json.loads((tmp_path / "out" / "run.json").read_text())["files"] == {}
+    for kind, text in kinds.items():
+        pretrain(arguments(kind, text=text, max_steps=1))
+        for name in ("vocab.txt", "tokens.safetensors", "model.safetensors"):
+            assert (tmp_path / kind / name).read_bytes() == (tmp_path / "file" / name).read_bytes(), (kind, name)
+        assert "in memory" in (tmp_path / kind / "README.md").read_text()
+        assert json.loads((tmp_path / kind / "run.json").read_text())["files"] == {}
 
 
 @pytest.mark.slow
