@@ -82,6 +82,7 @@ RESULTS = {
     "distill": {"accuracy": 0.9, "teacher": {"accuracy": 0.95}, "interrupted": False},
     "evaluate": {"accuracy": 0.5},
     "predict": {"rows": 3, "cut": 0, "windowed": 0, "empty": 0},
+    "score": {"rows": 3},
     "features": {"texts": 3, "tokens": 30, "size": 1024, "cut": 0},
     "prune": {"rows": [{"layers": [0, 1, 2]}, {"layers": [0]}], "metric": "accuracy"},
     "ablation": {"a": {}, "b": {}},

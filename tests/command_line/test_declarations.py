@@ -23,6 +23,7 @@ BASES = {
     "finetune": {"model": "m", "train_file": "t.tsv", **RUN},
     "distill": {"teacher": "TEACHER", "student": "tiny", "train_file": "t.tsv", **RUN},
     "evaluate": {"model": "owner/name", "data": ["t.tsv"]},
+    "score": {"model": "TEACHER", "data": ["d"]},
     "predict": {"model": "owner/name", "data": ["t.tsv"]},
     "compare": {"models": ["owner/name", "owner/other"], "data": ["t.tsv"]},
     "prune": {"model": "owner/name", "data": ["t.tsv"]},

@@ -46,6 +46,7 @@ COMMANDS = {
     "pretrain": f"text.txt --model model --validation_split 0 {ON_TEXT}",
     "prune": "model dev.tsv --task sst2 --keep_layers 1 --output_dir out --use_cpu",
     "push": "model owner/name --output_dir out",
+    "score": "model text.txt --output out.jsonl --use_cpu",
 }
 READS_NO_TOKENIZER = {"convert bert", "convert onnx", "convert to-bert", "convert to-google"}
 WITHOUT_WEIGHTS = {"curves", "data"}

@@ -61,6 +61,27 @@ def test_text_becomes_a_model_folder(tmp_path, arguments, tokenizer_folder, hist
     assert "## " in (out / "README.md").read_text()
 
 
+def test_pretrain_with_minimal_pairs_reports_the_accuracy_of_the_finished_model(tmp_path, arguments, tokenizer_folder):
+    file = tmp_path / "pairs.csv"
+    texts = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the mats " * 9]
+    pairs = [(text, " ".join(reversed(text.split()))) for text in texts] + [("a dog", "a dog")]
+    file.write_text("\n".join(["good,bad", *map(",".join, pairs)]) + "\n")
+    settings = {"minimal_pairs": str(file), "max_steps": 2, "tokenizer": tokenizer_folder}
+    metrics = pretrain(arguments(**settings))
+    scored = mybert.score(tmp_path / "out", file, max_length=24)
+    right = [row["score"] > row["pair_score"] + 1e-4 for row in scored]
+    assert metrics["minimal_pair_accuracy"] == sum(right) / 5 and not right[-1]
+    assert pretrain(arguments(**settings))["minimal_pair_accuracy"] == metrics["minimal_pair_accuracy"]
+    for content, message in (
+        ("right,bad\na,b\n", "has the columns 'right', 'bad'; expected minimal pairs in sentence_good"),
+        ("good,bad\na,b\n, c\n", "row 2: an empty sentence; expected a text in good and bad"),
+    ):
+        file.write_text(content)
+        with pytest.raises(ValueError, match=message):
+            pretrain(arguments(**settings, name="other"))
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.slow
 def test_a_model_to_start_from_says_what_is_new(tmp_path, arguments, caplog, capsys):
     pretrain(arguments(objective="mlm", name="first"))
