@@ -211,7 +211,7 @@ class WindowedTextClassificationPipeline(TextClassificationPipeline):
             return super()._forward(model_inputs)
         record = _recorded(self, "window_pooling")
         doc_stride = record.get("doc_stride") if doc_stride is None else doc_stride
-        max_length = max_length or record.get("max_length") or longest_input(self)
+        max_length = max_length or record.get("max_length") or longest_input(self.model, self.tokenizer)
         inputs = dict(model_inputs)
         all_sides = inputs.pop(_SIDES).tolist()
         windows: list[tuple[int, Sequence[int]]] = []
@@ -257,7 +257,7 @@ class WindowedTokenClassificationPipeline(TokenClassificationPipeline):
         own = ("special_tokens_mask", "offset_mapping", "sentence", "is_last", "word_ids", "word_to_chars_map")
         kept = {name: model_inputs.pop(name, None) for name in own}
         stride = record["doc_stride"] if stride is None else stride
-        max_length = record.get("max_length") or longest_input(self)
+        max_length = record.get("max_length") or longest_input(self.model, self.tokenizer)
         windows: list[tuple[int, Sequence[int]]] = []
         # for each window: its text, its own tokens' indices there, and in the window
         taken: list[tuple[int, list[int], slice]] = []

@@ -174,6 +174,14 @@ class PretrainingArguments(
         group=Group.OBJECTIVE,
         decides=True,
     )
+    minimal_pairs: str | None = option(
+        None,
+        "Table of minimal pairs, with columns sentence_good and sentence_bad, or good and bad: the finished model's "
+        "accuracy on them is reported (mybert score).",
+        group=Group.RECORDS,
+        excludes="objective=ltr",
+        why="whose model predicts no masked words",
+    )
     max_hours: float | None = option(
         None,
         "Hours to train, instead of --max_steps: the schedule and all fractions of --max_steps refer to this time, "

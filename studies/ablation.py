@@ -273,7 +273,7 @@ def _pretrain_all(arguments: AblationArguments) -> dict[str, dict[str, Any]] | N
         metrics = pretrain(settings)
         if metrics["interrupted"]:
             return None
-        pretrained[row] = {name: value for name, value in metrics.items() if name not in ("examples", "interrupted")}
+        pretrained[row] = {name: value for name, value in metrics.items() if name != "interrupted"}
     return pretrained
 
 

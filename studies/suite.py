@@ -128,7 +128,7 @@ def finetune_all(cells: Mapping[Cell, tuple[str, FinetuningArguments]]) -> dict[
         metrics = finetune(arguments)
         if metrics["interrupted"]:
             return None
-        found[cell] = {name: value for name, value in metrics.items() if name not in ("examples", "interrupted")}
+        found[cell] = {name: value for name, value in metrics.items() if name != "interrupted"}
     return found
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from tokenizers.normalizers import Lowercase
 from torch import nn
-from tqdm.auto import tqdm
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -27,6 +26,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from ...files.checkpoint import COMPANIONS, Checkpoint, companion_files, head_name, read_json_object
+from ...files.progress import progress_bar
 from ...modeling_mybert import cross_entropy
 from ...pipelines.batching import EXAMPLES_AT_ONCE, run_sorted
 from ...pipelines.openvino_model import OpenVinoModel
@@ -85,7 +85,7 @@ def hidden_states(
         return [row[real] for row, real in zip(kept, batch["attention_mask"].bool().cpu().numpy(), strict=True)]
 
     chunks = range(0, len(sequences), EXAMPLES_AT_ONCE)
-    for start in tqdm(chunks, desc="Features", unit_scale=EXAMPLES_AT_ONCE, delay=2):
+    for start in progress_bar(chunks, desc="Features", unit_scale=EXAMPLES_AT_ONCE, delay=2):
         yield from run_sorted(encoder, sequences[start : start + EXAMPLES_AT_ONCE], collate, keep, batch_size)
 
 
@@ -212,12 +212,14 @@ def sentence_settings(model_dir: str | Path) -> SentenceSettings:
     return SentenceSettings(**found)
 
 
-def classifies_mean(model: str) -> bool:
-    """Whether a new classifier on a model reads the mean of tokens: sentence-transformers' files say so."""
+def classifies_mean(model: str, is_probe: bool) -> bool:
+    """Whether a new classifier on a model reads the mean by default: as a probe, or as its sentence vectors do."""
     checkpoint = Checkpoint(model)
     config = checkpoint.config
     if not has_pooling(config) or head_name(AutoModelForSequenceClassification.__name__) in heads_of(config):
         return False  # it has no choice, or is a classifier
+    if is_probe:  # a frozen pooler, of next sentences or random, is poor
+        return True
     folder = checkpoint.local_folder(COMPANIONS)
     try:
         return bool(companion_files(folder)) and sentence_settings(folder).pooling == "mean"

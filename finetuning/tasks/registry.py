@@ -239,14 +239,11 @@ BATCH_SIZE_HELP = "Sequences per batch (default: chosen by their lengths and the
 
 
 @dataclass
-class TaskArguments:
-    """The task and its data; settings that are not given have the task's defaults."""
+class DataColumns:
+    """The columns of texts and labels; those that are not given have the task's defaults."""
 
     group = Group.READING
     decides = True
-    task: str = option(
-        "classification", f"The task: {', '.join(name for name in TASKS if name != 'fill_mask')}.", group=Group.INPUT
-    )
     text_column: str | None = option(
         None,
         "Column of the text: sentence, words, question or prompt (default: the task's; for classification text).",
@@ -257,12 +254,23 @@ class TaskArguments:
     label_column: str | None = option(
         None, "Column of label, tags, value or answers (default: the task's; for classification label)."
     )
+    encoding: str | None = option(None, "Encoding of the data files (default: utf-8).")
+
+
+@dataclass
+class TaskArguments(DataColumns):
+    """The task and its data; settings that are not given have the task's defaults."""
+
+    group = Group.READING
+    decides = True
+    task: str = option(
+        "classification", f"The task: {', '.join(name for name in TASKS if name != 'fill_mask')}.", group=Group.INPUT
+    )
     label_columns: list[str] | None = option(None, "Columns of 0 and 1, one per label (multilabel).")
     label_separator: str | None = option(
         None, "Separator of the labels of a text, multilabel (default: whichever of , ; | occurs)."
     )
     choice_columns: list[str] | None = option(None, "Columns of the choices, or the column that holds lists of them.")
-    encoding: str | None = option(None, "Encoding of the data files (default: utf-8).")
     max_length: int | None = option(
         None, "Longest sequence in tokens (default: 128, question answering 384).", LENGTH, group=Group.SEQUENCES
     )
@@ -341,14 +349,10 @@ TASK_OPTIONS = TaskArguments.__dataclass_fields__.keys()
 
 
 @dataclass
-class FinetunedModelArguments(TaskArguments):
-    """The settings of commands that use a fine-tuned model; it records what it was trained for."""
+class InferenceSettings:
+    """How a model is run."""
 
     group = Group.SEQUENCES
-    task: str | None = option(  # type: ignore[assignment]  # the model's own
-        None, f"The task: {', '.join(TASKS)} (default: what the model was fine-tuned for).", group=Group.INPUT
-    )
-    model: str | None = option(None, "Fine-tuned model, folder or Hub name.", group=Group.INPUT)
     batch_size: int | None = option(None, BATCH_SIZE_HELP, AT_LEAST_1, decides=True, idle_with="predictions")
     dtype: Literal["float32", "bfloat16", "int8"] = option(
         "float32",
@@ -357,6 +361,16 @@ class FinetunedModelArguments(TaskArguments):
         idle_with="predictions",
     )
     use_cpu: bool = option(False, "Use the CPU, even if there is an accelerator.", group=Group.TRAINING)
+
+
+@dataclass
+class FinetunedModelArguments(TaskArguments, InferenceSettings):
+    """The settings of commands that use a fine-tuned model; it records what it was trained for."""
+
+    task: str | None = option(  # type: ignore[assignment]  # the model's own
+        None, f"The task: {', '.join(TASKS)} (default: what the model was fine-tuned for).", group=Group.INPUT
+    )
+    model: str | None = option(None, "Fine-tuned model, folder or Hub name.", group=Group.INPUT)
     skip_empty: bool = option(False, SKIP_EMPTY_HELP, group=Group.READING, decides=True)
 
     def __post_init__(self) -> None:

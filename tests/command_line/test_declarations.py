@@ -1,5 +1,6 @@
 """What is declared of the options of every command holds: ranges, choices, rules, and what decides a run's result."""
 
+import copy
 import math
 import re
 import typing
@@ -22,6 +23,7 @@ BASES = {
     "finetune": {"model": "m", "train_file": "t.tsv", **RUN},
     "distill": {"teacher": "TEACHER", "student": "tiny", "train_file": "t.tsv", **RUN},
     "evaluate": {"model": "owner/name", "data": ["t.tsv"]},
+    "score": {"model": "TEACHER", "data": ["d"]},
     "predict": {"model": "owner/name", "data": ["t.tsv"]},
     "compare": {"models": ["owner/name", "owner/other"], "data": ["t.tsv"]},
     "prune": {"model": "owner/name", "data": ["t.tsv"]},
@@ -148,10 +150,11 @@ def test_flags_replace_what_counts_the_same(name, kind, option, value, other, it
 
 @pytest.mark.parametrize("name", ["pretrain", "adapt", "finetune", "distill"])
 def test_records_hold_what_decides_the_result(name, teacher):
-    usual = made(name, teacher).result_settings()
+    unchanged = made(name, teacher)
+    usual = unchanged.result_settings()
     for each, hint in options(name):
         decides = getattr(each, "decides", None) or False
-        changed = made(name, teacher)
+        changed = copy.copy(unchanged)
         if each.name not in BASES[name]:
             setattr(changed, each.name, value_of(name, each, hint))
         assert (each.name in usual) is (decides is True or (decides and getattr(changed, each.name) == each.default))

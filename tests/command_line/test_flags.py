@@ -32,7 +32,8 @@ OWN_WORDS = {
 OWN_WORDS |= {"num_processes", "model_size"}
 # Defaults that depend on the task, and options only for a new vocabulary, are described in the help.
 OWN_DEFAULTS = {"learning_rate", "max_length", "per_device_train_batch_size", "save_total_limit", "text_column"}
-OWN_DEFAULTS |= {"do_lower_case", "features", "strip_accents", "validation_split", "vocab_layout", "vocab_size"}
+OWN_DEFAULTS |= {"do_lower_case", "features", "strip_accents", "text_pair_column", "validation_split", "vocab_layout"}
+OWN_DEFAULTS |= {"vocab_size"}
 
 
 def own_fields(name):
