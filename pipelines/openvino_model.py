@@ -66,8 +66,8 @@ class OpenVinoModel:
             raise ValueError("dtype is bfloat16, and this processor has no instructions for it; expected float32.")
         try:
             graph = core.read_model(path)
-        except RuntimeError as error:
-            raise ValueError(f"{path} cannot be read ({str(error).splitlines()[-1][:150]}).") from None
+        except RuntimeError:
+            raise ValueError(f"{path} or its .bin file is damaged; convert the model again.") from None
         if dtype == "int8" and not any(node.get_type_name() == "FakeQuantize" for node in graph.get_ops()):
             raise ValueError(
                 f"dtype is int8, and the weights in {path} are float32; "
@@ -95,7 +95,7 @@ class OpenVinoModel:
     def outputs(self) -> list[str]:
         return list(self._of_tokens)
 
-    def __call__(
+    def forward(
         self,
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
@@ -139,6 +139,8 @@ class OpenVinoModel:
         if self._has_choices:
             outputs = {name: values.reshape(shape[:-1]) for name, values in outputs.items()}
         return ModelOutput({name: torch.from_numpy(values) for name, values in outputs.items()})
+
+    __call__ = forward
 
     def _run_packed(self, ids: np.ndarray, segments: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarray]:
         """Run sequences of these lengths (N,), each with padding at its end, without the padding."""

@@ -119,7 +119,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
     model: str = option("", init=False, required=False)
     learning_rate: float | None = option(None, "Peak learning rate (default: as in finetune; 5e-4 for new students).")
     # Without a meaning in distillation:
-    approach: Literal["finetune", "features"] = option(init=False)
+    approach: Literal["finetune", "linear_probe", "auto", "features"] = option(init=False)
     features: str = option(init=False)
     lstm_size: int = option(init=False)
     folds: int = option(init=False)

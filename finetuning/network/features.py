@@ -212,12 +212,14 @@ def sentence_settings(model_dir: str | Path) -> SentenceSettings:
     return SentenceSettings(**found)
 
 
-def classifies_mean(model: str) -> bool:
-    """Whether a new classifier on a model reads the mean of tokens: sentence-transformers' files say so."""
+def classifies_mean(model: str, is_probe: bool) -> bool:
+    """Whether a new classifier on a model reads the mean by default: as a probe, or as its sentence vectors do."""
     checkpoint = Checkpoint(model)
     config = checkpoint.config
     if not has_pooling(config) or head_name(AutoModelForSequenceClassification.__name__) in heads_of(config):
         return False  # it has no choice, or is a classifier
+    if is_probe:  # a frozen pooler, of next sentences or random, is poor
+        return True
     folder = checkpoint.local_folder(COMPANIONS)
     try:
         return bool(companion_files(folder)) and sentence_settings(folder).pooling == "mean"

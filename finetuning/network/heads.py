@@ -53,9 +53,10 @@ _QUERY_KEY_VALUE = (
 )
 
 
-# Rules of options: where only a tagger on frozen features is trained, or little more than a head.
+# Rules of options: where only a tagger on frozen features is trained, or only a head, or little more than a head.
 ONLY_TAGGER = "approach=features"
-ALL_BUT_HEAD_FROZEN = f"{ONLY_TAGGER} lora peft_config"
+ENCODER_FROZEN = f"{ONLY_TAGGER} approach=linear_probe"
+ALL_BUT_HEAD_FROZEN = f"{ENCODER_FROZEN} lora peft_config"
 
 
 @dataclass
@@ -66,22 +67,25 @@ class NetworkChanges:
     bilstm: bool = option(
         False,
         "Put a BiLSTM on top of the encoder (paper, section 5.1).",
-        idle_with=ALL_BUT_HEAD_FROZEN,
+        idle_with=f"{ALL_BUT_HEAD_FROZEN} approach=auto",
         excludes="keep_model_type",
     )
     pooling: Literal["cls", "mean"] | None = option(
         None,
         "What a classifier or regression of texts reads: the first token through the pooler, or the mean of all "
-        "tokens (default: as in the model's configuration or its sentence-transformers files).",
+        "tokens (default: as in the model's configuration or sentence-transformers files; mean for a linear probe).",
     )
     dropout: float | None = option(
-        None, "Dropout of hidden states and attention, in [0, 1] (default: the model's own, or 0.1 if new).", SHARE
+        None,
+        "Dropout of hidden states and attention, in [0, 1] (default: the model's own, or 0.1 if new).",
+        SHARE,
+        idle_with=ENCODER_FROZEN,
     )
     new_head: bool = option(False, "Start with a new head even if the model has been fine-tuned.")
     from_scratch: bool = option(
         False,
         "Start from random weights (to measure what pretraining contributes).",
-        idle_with=ALL_BUT_HEAD_FROZEN,
+        idle_with=f"{ALL_BUT_HEAD_FROZEN} approach=auto",
         excludes="reinitialize_layers",
     )
     keep_model_type: bool = option(

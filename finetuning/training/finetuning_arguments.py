@@ -76,14 +76,16 @@ class TaskFiles:
 
 @dataclass
 class FrozenFeatures:
-    """The feature-based approach."""
+    """Approaches with a frozen encoder."""
 
     group, decides = Group.FEATURES, True
-    approach: Literal["finetune", "features"] = option(
+    approach: Literal["finetune", "linear_probe", "auto", "features"] = option(
         "finetune",
-        "Train the whole model, or a BiLSTM tagger on its frozen features (paper, section 5.3).",
+        "'finetune' trains the whole model, 'linear_probe' a linear head on frozen vectors of texts (for few labels), "
+        "'auto' the better of these two by cross-validation, 'features' a BiLSTM tagger on frozen features (paper, "
+        "section 5.3).",
         idle_with="lora peft_config",
-        why="where the whole encoder is frozen",
+        why="which uses a frozen encoder",
     )
     features: str = option(
         "concat_last_four", "Features of the tagger; 'all' for every row of Table 7.", needs=ONLY_TAGGER
@@ -113,7 +115,12 @@ class TrainedParts:
     gradual_unfreezing: float = option(
         0.0, "Epochs between unfreezing one layer and the next, from the top down.", AT_LEAST_0
     )
-    reinitialize_layers: int = option(0, "Top layers to start from random weights.", AT_LEAST_0)
+    reinitialize_layers: int = option(
+        0,
+        "Top layers to start from random weights.",
+        AT_LEAST_0,
+        idle_with=f"{ALL_BUT_HEAD_FROZEN} approach=auto",
+    )
     lora: bool = option(
         False,
         "Train adapters of rank 8 on query and value, and the head; merged at the end (PEFT).",
@@ -171,7 +178,7 @@ class SampleSettings:
         "Stop after this many evaluations in which the main metric does not improve.",
         AT_LEAST_1,
         group=Group.RECORDS,
-        idle_with="folds",
+        idle_with="folds approach=linear_probe",
     )
 
 
@@ -192,7 +199,13 @@ class FinetuningArguments(
     """The fields for data."""
 
     group = Group.TRAINING
-    num_seeds: int = option(1, "Number of runs, each with another seed; the best is kept.", AT_LEAST_1, decides=True)
+    num_seeds: int = option(
+        1,
+        "Number of runs, each with another seed; the best is kept.",
+        AT_LEAST_1,
+        decides=True,
+        idle_with="approach=linear_probe",
+    )
     correct_bias: bool = option(
         True, "Adam with bias correction; False gives the optimizer of Google's BERT.", decides=True
     )
@@ -200,6 +213,7 @@ class FinetuningArguments(
         None,
         "Peak learning rate (default: 5e-5 x 768 / hidden size, SWAG 2e-5 x the same, adapters 5e-4, tagger on "
         "features 1e-3).",
+        idle_with="approach=linear_probe",
     )
     num_train_epochs: float | None = option(  # type: ignore[assignment]
         None, "Epochs (default: 3, SQuAD 2.0 2, tagger on features 20)."
@@ -233,10 +247,13 @@ class FinetuningArguments(
         if self.class_weights and (self.approach == "features" or not (is_of_classes and task.has_classes)):
             raise ValueError(
                 f"class_weights is {self.class_weights!r}; expected a task in which each text or word has one class, "
-                "and approach 'finetune'."
+                "and another approach than 'features'."
             )
-        if self.pooling and not _classifies_texts(task):
-            raise ValueError(f"pooling is {self.pooling!r} and task {self.task!r}; {_EXPECTED_TEXTS}.")
+        for name, is_of_texts in (("pooling", self.pooling), ("approach", self.approach in ("linear_probe", "auto"))):
+            if is_of_texts and not _classifies_texts(task):
+                raise ValueError(f"{name} is {getattr(self, name)!r} and task {self.task!r}; {_EXPECTED_TEXTS}.")
+        if self.approach == "auto" and not self.folds:
+            raise ValueError("approach is 'auto' without folds, by which it compares; pass folds as well, such as 5.")
         if self.label_smoothing_factor and not is_of_classes:
             raise ValueError(
                 f"label_smoothing_factor is {self.label_smoothing_factor}; expected a task in which one of several "
@@ -314,17 +331,25 @@ class FinetuningArguments(
 
     def choose_learning_rate(self) -> None:
         """Set the learning rate that the user has not given, and log why; the model must exist by now."""
-        if self.learning_rate is None:
+        if self.learning_rate is None and self.approach != "linear_probe":
             self.learning_rate, self.why_learning_rate = self._default_learning_rate()
             logger.info("Learning rate: %g (%s).", self.learning_rate, self.why_learning_rate)
             check_libraries(self)
 
     def choose_pooling(self) -> None:
-        """Set the pooling that the user has not given to that of the model's sentence vectors; they exist by now."""
+        """Set the pooling that the user has not given, if it is not the model's own; the model must exist by now."""
         is_open = self.pooling is None and not self.keep_model_type and not self.from_scratch
-        if is_open and _classifies_texts(self.resolve_task()) and classifies_mean(self.model):
+        is_probe = self.approach == "linear_probe"
+        if is_open and _classifies_texts(self.resolve_task()) and classifies_mean(self.model, is_probe):
             self.pooling = "mean"
-            logger.info("Pooling: mean, as the sentence-transformers files of %s say (--pooling).", self.model)
+            why = "for a linear probe" if is_probe else f"as the sentence-transformers files of {self.model} say"
+            logger.info("Pooling: mean, %s (--pooling).", why)
+
+    @property
+    def offers_linear_probe(self) -> bool:
+        """Whether the command could fit a linear probe instead."""
+        is_alone = self.approach == "finetune" and not self.from_scratch and type(self) is FinetuningArguments
+        return is_alone and _classifies_texts(self.resolve_task())
 
     def _default_learning_rate(self) -> tuple[float, str]:
         """The default learning rate and the reason for it."""

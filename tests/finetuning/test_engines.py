@@ -169,9 +169,10 @@ def test_dtype_that_graph_or_processor_lacks_is_one_sentence(graph, monkeypatch)
 
 def test_graph_that_is_damaged_is_one_sentence(graph, tmp_path):
     folder = shutil.copytree(graph("sst2"), tmp_path / "damaged")
-    (folder / "openvino_model.xml").write_text("<net")
-    with pytest.raises(ValueError, match=r"openvino_model\.xml cannot be read \("):
-        mybert.predict(folder, ["the cat"])
+    for file in ("bin", "xml"):
+        (folder / f"openvino_model.{file}").write_text("<net")
+        with pytest.raises(ValueError, match=r"openvino_model\.xml or its \.bin file is damaged"):
+            mybert.predict(folder, ["the cat"])
 
 
 def test_sequence_longer_than_the_positions_is_rejected(graph):
