@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ._exports import is_command, lazy_names, register
 
 if TYPE_CHECKING:
-    from .finetuning import compare, distill, evaluate, finetune, predict
+    from .finetuning import compare, distill, evaluate, finetune, predict, score
     from .modeling_mybert import (
         MyBertConfig,
         MyBertForMaskedLM,
@@ -61,6 +61,7 @@ __all__ = [
     "finetune",
     "predict",
     "pretrain",
+    "score",
     "train_wordpiece",
 ]
 

@@ -55,8 +55,9 @@ def _run(argv: list[str]) -> int:
         print(f"mybert {__version__}")
         return 0
     if name not in COMMANDS:
-        known = f"expected one of {', '.join(commands)}."
-        print_error(f"mybert: unknown command {name!r}; {known}{did_you_mean(name, commands)}")
+        print_error(
+            f"mybert: unknown command {name!r}.{did_you_mean(name, commands)} mybert --help lists the commands."
+        )
         return 2
     return _run_command(name, *take_debug(flags))
 

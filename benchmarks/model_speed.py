@@ -87,7 +87,7 @@ class BenchArguments:
         "Timed calls of each; the medians are reported. Pipeline and embeddings: at most 3, finetuning: 1.",
         AT_LEAST_1,
     )
-    threads: int | None = option(None, "Threads of PyTorch and the other runtimes.", AT_LEAST_1)
+    threads: int | None = option(None, "Threads on a CPU, of PyTorch and other runtimes.", AT_LEAST_1)
     sst2: str | None = option(None, f"Folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}.")
     num_sentences: int = option(640, f"How many for {', '.join(ON_SENTENCES)}.", AT_LEAST_1)
     compiled: bool = option(False, "Also compiled models (compiling takes minutes).")

@@ -20,6 +20,7 @@ import torch
 from transformers import BertModel
 
 from ..files.processes import no_warnings
+from ..pipelines.openvino_model import import_openvino
 from .harness import PEER, Batch, matched_models, random_batch, timed
 
 GROUP = 8  # rows of a group of `sorted_by_length`
@@ -170,8 +171,8 @@ def _onnx_encoder(path: Path, threads: int) -> Encoder:
 
 def openvino_encoders(settings: Mapping[str, int], threads: int, folder: Path) -> dict[str, Encoder]:
     """OpenVINO in float32, bfloat16 and int8 (NNCF, calibrated)."""
+    openvino = import_openvino()
     import nncf
-    import openvino
 
     model = matched_encoders(settings)[PEER]
     batches = [random_batch(lengths, model.config.vocab_size) for lengths in _EXAMPLES]

@@ -42,7 +42,8 @@ _FINETUNE = (
 )
 _LOSSES = (
     "perplexity {result[eval_perplexity]}; mlm accuracy {result[eval_mlm_accuracy]}; nsp accuracy "
-    "{result[eval_nsp_accuracy]} | mlm loss {result[mlm_loss]}; nsp loss {result[nsp_loss]}"
+    "{result[eval_nsp_accuracy]}; minimal pairs {result[minimal_pair_accuracy]} | mlm loss {result[mlm_loss]}; nsp "
+    "loss {result[nsp_loss]}"
 )
 _BEST = "BEST {result[BEST]}; most frequent answer {result[majority_BEST]}; test BEST {result[test_BEST]}"
 _PREDICT = "predict{result[BEST]:given} {output_dir} {new_data[0]} --output predictions.csv"
@@ -138,6 +139,13 @@ COMMANDS = {
         config_of="finetune",
         closing=Closing("{output}"),
     ),
+    "score": Command(
+        "score sentences with a pretrained model by their pseudo-log-likelihood; judge minimal pairs",
+        ".finetuning",
+        "score_files",
+        "pretrained sentences.txt --output scores.csv",
+        closing=Closing("{output}"),
+    ),
     "prune": Command(
         "remove layers or heads without training, and measure what that costs",
         ".finetuning",
@@ -206,6 +214,13 @@ COMMANDS = {
         ".conversion.commands",
         "convert_onnx",
         "tuned tuned-onnx --dtype int8",
+        closing=Closing("{output_dir}", "differs from PyTorch by at most {result.largest_difference:.1e}"),
+    ),
+    "convert openvino": Command(
+        "convert a model folder for OpenVINO, which predict then uses, and verify it",
+        ".conversion.commands",
+        "convert_openvino",
+        "tuned tuned-openvino --dtype int8 --data train.txt",
         closing=Closing("{output_dir}", "differs from PyTorch by at most {result.largest_difference:.1e}"),
     ),
     "card": Command(

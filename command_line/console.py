@@ -22,7 +22,15 @@ from .command_table import Closing
 
 _PACKAGE = __package__.partition(".")[0]
 _KEYWORD = re.compile(r"(?<![\w.-])(?P<name>[a-z][a-z_0-9]*)=(?P<value>True|'[^']*'|\"[^\"]*\")")
-_CHOICE = re.compile(r"(?:is|has|no row) '(?P<word>[^']+)'; expected (?:(?:one|some) of )?(?P<known>[\w+ ,'-]+)\.$")
+_CHOICE = re.compile(
+    r"(?:is|has|no row) '(?P<word>[^']+)'(?P<rest>; expected (?P<expected>(?:(?:one|some) of )?(?P<known>[\w+ ,'-]+))"
+    r"\.)$"
+)
+# An option's name: with an underscore anywhere outside of quotes, paths and code; without one as the subject.
+_NAME = re.compile(
+    r"(?<![\w./`'\"=-])[a-z]+(?:_[a-z0-9]+)+(?![\w`'\"=(-]|[./]\w)|(?:^|(?<= and ))[a-z]+(?= (?:is|has) )"
+)
+_EITHER = re.compile(r"(?<=either )[a-z]+(?= or )|(?<= or )[a-z]+(?=\.$)")
 _COLUMN = re.compile(
     r"has no (?:column )?(?P<missing>'.+?')(?: in row \d+)?(?:; its columns are |, only )"
     r"(?P<known>'.+?')(?:[.;]|, [.])"
@@ -145,10 +153,14 @@ def sentence_for_command(sentence: str, arguments_class: Any) -> str:
         return f"--{name}{'' if value == 'True' else f' {value}'}" if name in flags else found[0]
 
     sentence = _KEYWORD.sub(as_flag, sentence)
+    for pattern in (_NAME, _EITHER):
+        sentence = pattern.sub(lambda found: f"--{found[0]}" if found[0] in flags else found[0], sentence)
     if flags and "overwrite" not in flags:
         sentence = sentence.replace(" or pass --overwrite", "")
     if choice := _CHOICE.search(sentence):
-        sentence += did_you_mean(choice["word"], re.split(", | or ", choice["known"].replace("'", "")))
+        meant = did_you_mean(choice["word"], re.split(", | or ", choice["known"].replace("'", "")))
+        if meant:
+            sentence = f"{sentence[: choice.start('rest')]}.{meant} Expected {choice['expected']}."
     if columns := _COLUMN.search(sentence):
         missing, known = (re.findall("'(.+?)'", columns[name]) for name in ("missing", "known"))
         sentence += "".join(did_you_mean(name, known, alike=0.75) for name in missing)

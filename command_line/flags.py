@@ -5,6 +5,7 @@ This module imports transformers, whose parser turns fields into flags; listing 
 
 import copy
 import json
+import re
 import shutil
 import textwrap
 from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, ArgumentTypeError, HelpFormatter
@@ -32,6 +33,16 @@ _MAX_CHOICES = 8  # that are listed without --help_all
 _KINDS: dict[Any, str] = {int: "INT", float: "NUMBER"}
 # placeholders that do not follow from the flag's name
 _VALUES = {"metric_for_best_model": "METRIC", "report_to": "NAME"}
+
+# What argparse says of a value, and what we say.
+_ARGPARSE = {
+    r"^argument (--\w+)\S*: invalid choice: (.+) \(choose from (.+)\)$": r"\1 is \2; expected one of \3.",
+    r"^argument (--\w+)\S*: invalid int value: (.+)$": r"\1 is \2; expected a whole number.",
+    r"^argument (--\w+)\S*: invalid float value: (.+)$": r"\1 is \2; expected a number.",
+    r"^argument (--\w+)\S*: expected .*argument$": r"\1 has no value.",
+    r"^argument (--\w+)\S*: Truthy value expected: got (.+) but .*$": r"\1 is '\2'; expected true or false.",
+    r"^argument (--\w+)\S*: ": r"\1: ",
+}
 
 
 class GroupedFormatter(HelpFormatter):
@@ -161,13 +172,14 @@ class CommandParser(HfArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse would print with the usage."""
-        raise ValueError(message if message.endswith("?") else f"{message.rstrip('.')}; --help lists the flags.")
+        said = _in_words(message)
+        is_complete = said != message or message.endswith("?")
+        raise ValueError(said if is_complete else f"{message.rstrip('.')}; --help lists the flags.")
 
     def _check_value(self, action: Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            choices = list(map(str, action.choices))
-            guess = did_you_mean(str(value), choices)
-            raise ArgumentError(action, f"invalid choice: {value!r} (choose from {', '.join(choices)}).{guess}")
+            choices = ", ".join(map(str, action.choices))
+            raise ArgumentError(action, f"invalid choice: {value!r} (choose from {choices})")
 
     def full_help(self, every_flag: bool = False) -> str:
         """Return usage, example and flags by group; `every_flag`: also those of `TrainingArguments` in no group.
@@ -238,6 +250,14 @@ def _switch_or_word(text: str) -> bool | str:
         return string_to_bool(text)
     except ArgumentTypeError:
         return text
+
+
+def _in_words(message: str) -> str:
+    """An error message of argparse as a sentence of ours."""
+    message = " ".join(message.split())
+    for pattern, sentence in _ARGPARSE.items():
+        message = re.sub(pattern, sentence, message)
+    return message
 
 
 def _first_sentence(text: str) -> str:
@@ -318,7 +338,11 @@ def _read_settings(path: str, parser: CommandParser) -> tuple[dict[str, Any], di
         other = CommandParser(parser.command.config_of)
         others = _settable(other)
         nullable = nullable - others.keys() | may_be_none(other.arguments_class)
-    if unknown := sorted(nodes.keys() - own.keys() - others.keys()):
+    unknown = sorted(nodes.keys() - own.keys() - others.keys())
+    if unknown and _config_file(path).parent == _RECIPES:
+        command = "ablation" if path.startswith("ablation") else "pretrain"
+        raise ValueError(f"{path} is a recipe of mybert {command}; {parser.prog} has no recipes.")
+    if unknown:
         guess = did_you_mean(unknown[0], [*own, *others])
         raise ValueError(f"{path} has unknown settings: {', '.join(unknown)}.{guess}")
     for name, node in nodes.items():
@@ -366,6 +390,5 @@ def _value_of(path: str, node: Any, action: Action, parser: CommandParser) -> An
     try:
         values = [parser.value_of(action, word) for word in words]
     except ArgumentError as error:
-        text = " ".join(str(error).split())
-        raise ValueError(f"{path} {text}{'' if text.endswith(('.', '?')) else '.'}") from error
+        raise ValueError(f"{path}: {_in_words(str(error)).removesuffix('.')}.") from error
     return values if takes_several else values[0]

@@ -2,20 +2,23 @@
 
 from .from_google import convert_google_checkpoint, load_optimizer_state
 from .onnx_export import export_onnx
+from .openvino_export import export_openvino
 from .tensorflow import TensorBundle, TensorInfo, read_tensor_bundle, write_tensor_bundle
 from .to_google import export_google_checkpoint
 from .transformers_bert import from_transformers_bert, to_transformers_bert
-from .verification import ConversionReport, OnnxReport, VerificationReport, verify_conversion
+from .verification import ConversionReport, OnnxReport, OpenVinoReport, VerificationReport, verify_conversion
 
 __all__ = [
     "ConversionReport",
     "OnnxReport",
+    "OpenVinoReport",
     "TensorBundle",
     "TensorInfo",
     "VerificationReport",
     "convert_google_checkpoint",
     "export_google_checkpoint",
     "export_onnx",
+    "export_openvino",
     "from_transformers_bert",
     "load_optimizer_state",
     "read_tensor_bundle",

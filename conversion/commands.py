@@ -1,4 +1,4 @@
-"""The commands `mybert convert google | to-google | bert | to-bert | onnx`."""
+"""The commands `mybert convert google | to-google | bert | to-bert | onnx | openvino`."""
 
 import logging
 from collections.abc import Callable
@@ -6,20 +6,22 @@ from typing import Any, TypeVar
 
 from .from_google import convert_google_checkpoint
 from .onnx_export import export_onnx
+from .openvino_export import export_openvino
 from .options import (
     ConvertBertArguments,
     ConvertGoogleArguments,
     ConvertOnnxArguments,
+    ConvertOpenVinoArguments,
     ConvertToBertArguments,
     ConvertToGoogleArguments,
 )
 from .to_google import export_google_checkpoint
 from .transformers_bert import from_transformers_bert, to_transformers_bert
-from .verification import ConversionReport, OnnxReport
+from .verification import ConversionReport, OnnxReport, OpenVinoReport
 
 logger = logging.getLogger(__name__)
 
-_Report = TypeVar("_Report", ConversionReport, OnnxReport)
+_Report = TypeVar("_Report", ConversionReport, OnnxReport, OpenVinoReport)
 
 
 def convert_google(arguments: ConvertGoogleArguments) -> ConversionReport:
@@ -45,6 +47,11 @@ def convert_to_bert(arguments: ConvertToBertArguments) -> ConversionReport:
 def convert_onnx(arguments: ConvertOnnxArguments) -> OnnxReport:
     """Run `mybert convert onnx`."""
     return _run(export_onnx, arguments)
+
+
+def convert_openvino(arguments: ConvertOpenVinoArguments) -> OpenVinoReport:
+    """Run `mybert convert openvino`."""
+    return _run(export_openvino, arguments)
 
 
 def _run(convert: Callable[..., _Report], arguments: Any) -> _Report:

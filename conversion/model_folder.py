@@ -22,7 +22,14 @@ _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
 # References to our code, and fields that only MyBERT has.
 _OUR_FIELDS = ("auto_map", "classifier_pooling", "custom_pipelines", "sparse_prediction", "unpad_inputs")
 # Files that conversions add to a model folder.
-_OWN_FILES = ("conversion.json", "optimizer.safetensors", "spiece.model", "model.onnx*", "model_int8.onnx*")
+_OWN_FILES = (
+    "conversion.json",
+    "optimizer.safetensors",
+    "spiece.model",
+    "model.onnx*",
+    "model_int8.onnx*",
+    "openvino_model.*",
+)
 
 
 class ModelFolder:

@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,21 +18,17 @@ from transformers import PreTrainedModel
 
 from ..files.output import write_json
 from ..files.processes import no_warnings
-from .key_map import HEADS
 from .model_folder import ModelFolder, new_model_folder
 from .options import ConvertOnnxArguments
 from .transformers_bert import copy_what_goes_along
-from .verification import REPORT_FILE, OnnxReport, example_batch
+from .verification import INPUTS, REPORT_FILE, SHAPES, TOLERANCE, OnnxReport, compare_outputs, example_batch
 
 logger = logging.getLogger(__name__)
 
 ONNX_FILE, INT8_FILE = "model.onnx", "model_int8.onnx"
-_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _AXES = ("batch_size", "num_choices", "sequence_length")
 _EXAMPLE = (2, 3, 8)  # the batch while tracing; a size of 1 would become a constant of the graph
-_SHAPES = ((1, 1, 1), (2, 4, 7), (3, 2, 32), (1, 2, 512))  # compared batches, truncated to the model's maximum length
-_TOLERANCES = {ONNX_FILE: 1e-4, INT8_FILE: math.inf}  # absolute; int8 is reported
-_RELATIVE_TOLERANCE = 1e-4
+_TOLERANCES = {ONNX_FILE: TOLERANCE, INT8_FILE: math.inf}  # int8 is reported
 
 _Batch = dict[str, torch.Tensor]
 
@@ -73,14 +70,17 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
             _quantize(folder / ONNX_FILE, folder / INT8_FILE)
             files.append(INT8_FILE)
         logger.info("comparing with PyTorch")
-        batches = [example_batch(model.config, source.head, shape) for shape in _SHAPES]
+        batches = [example_batch(model.config, source.head, shape) for shape in SHAPES]
         report = OnnxReport(
             source=str(source.path),
             output=str(output_dir),
             head=source.head,
             opset=written,
             shapes=tuple(tuple(batch["input_ids"].shape) for batch in batches),
-            differences={file: _compare(model, source.head, folder / file, batches) for file in files},
+            differences={
+                file: compare_outputs(model, source.head, file, _runner(folder / file), batches, _TOLERANCES[file])
+                for file in files
+            },
         )
         write_json(folder / "config.json", source.config_as("bert") | {"dtype": "float32"}, sort_keys=True)
         copy_what_goes_along(source, folder)
@@ -113,7 +113,7 @@ def _export(model: PreTrainedModel, head: str, path: Path, opset: int | None) ->
         program = torch.onnx.export(
             model,
             kwargs=example,
-            input_names=_INPUTS,
+            input_names=INPUTS,
             output_names=outputs,
             dynamic_shapes=dict.fromkeys(example, axes),
             opset_version=opset,
@@ -167,40 +167,17 @@ def _fold_constants(path: Path, target: Path, is_large: bool) -> None:
     onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def _compare(model: PreTrainedModel, head: str, path: Path, batches: list[_Batch]) -> dict[str, float]:
-    """Run a graph on the batches; return the largest difference of each output from the model's."""
+def _runner(path: Path) -> Callable[[_Batch], dict[str, Any]]:
+    """A function that runs a graph on a batch."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3  # errors
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    differences: dict[str, float] = {}
-    for batch in batches:
-        with torch.no_grad():
-            expected = model(**batch)
-        arrays = session.run(list(expected), {name: tensor.numpy() for name, tensor in batch.items()})
-        for name, array in zip(expected, arrays, strict=True):
-            found, right = torch.from_numpy(array), expected[name]
-            if "length" in HEADS[head].outputs[name] and found.shape == right.shape:  # ignore padding
-                real = batch["attention_mask"].bool()
-                found, right = found[real], right[real]
-            if problem := _problem(found, right, _TOLERANCES[path.name]):
-                shape = tuple(batch["input_ids"].shape)
-                raise ValueError(f"{path.name}: the conversion is wrong: {name} {problem} (batch of shape {shape})")
-            differences[name] = max(_difference(found, right), differences.get(name, 0.0))
-    return differences
 
+    def run(batch: _Batch) -> dict[str, Any]:
+        arrays = session.run(None, {name: tensor.numpy() for name, tensor in batch.items()})
+        return {output.name: array for output, array in zip(session.get_outputs(), arrays, strict=True)}
 
-def _problem(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> str | None:
-    if found.shape != expected.shape:
-        return f"has shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
-    if not found.isfinite().all():
-        return "is not finite"
-    if not torch.allclose(found, expected, rtol=_RELATIVE_TOLERANCE, atol=tolerance):
-        return f"differs by {_difference(found, expected):g} from the PyTorch model"
-    return None
-
-
-def _difference(found: torch.Tensor, expected: torch.Tensor) -> float:
-    return (found - expected).abs().max().item()
+    return run

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from ..files.documents import SourceSettings
 from ..files.options import Group, Settings, option
 from ..metrics import GOOGLE_LABELS
 
@@ -131,3 +132,29 @@ class ConvertOnnxArguments(OutputOptions):
         "each output; activations are quantized as they come. Embeddings stay float32.",
     )
     opset: int | None = option(None, "Version of ONNX's operators (default: what PyTorch prefers).")
+
+
+@dataclass(kw_only=True)
+class ConvertOpenVinoArguments(SourceSettings, OutputOptions):
+    """A model folder to OpenVINO, for this package's commands and what is built on optimum-intel."""
+
+    group = Group.CONVERSION
+    model: str = option(help="MyBERT or BERT model folder.", group=Group.INPUT, positional=1)
+    output_dir: str = option(help="Folder to write.", group=Group.INPUT, comes_last=True, positional=2)
+    dtype: Literal["float32", "int8"] = option(
+        "float32",
+        "Type of the weights. int8: weights and states of all matrix products; --data gives the ranges of the states.",
+    )
+    data: list[str] = option(
+        [],
+        "Texts as the model reads them, one per line or table row: int8 is calibrated with 300 of them, and the "
+        "result is compared with PyTorch on others. The texts of a pair are separated by |||.",
+        group=Group.INPUT,
+    )
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at files."""
+        self.data = [self.data] if isinstance(self.data, str) else self.data
+        super().__post_init__()
+        if self.dtype == "int8" and not self.data:
+            raise ValueError("dtype is int8 without data; expected texts to calibrate with.")

@@ -4,7 +4,7 @@ The reports are printed by the commands, and saved in the new folder.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,12 @@ from .key_map import HEADS, TIED
 from .model_folder import ModelFolder
 
 _SHAPE = (2, 3, 16)  # of the batch that a model runs: texts, choices, tokens
-_TOLERANCE = 1e-4  # between two implementations of one model on the same weights; measured: below 1e-5
+TOLERANCE = 1e-4  # between two implementations of one model on the same weights; measured: below 1e-5
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+# Batches on which a graph is compared with its model, truncated to the model's maximum length.
+SHAPES = ((1, 1, 1), (2, 4, 7), (3, 2, 32), (1, 2, 512))
+
+_RELATIVE_TOLERANCE = 1e-4
 
 REPORT_FILE = "conversion.json"
 MODEL_CARD = "README.md"
@@ -150,6 +155,49 @@ class OnnxReport:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class OpenVinoReport:
+    """An export to OpenVINO, and its comparison with the PyTorch model.
+
+    Args:
+        source: The model folder.
+        output: The output folder.
+        head: Kind of model, a key of `key_map.HEADS`.
+        dtype: Type of the weights, "float32" or "int8".
+        differences: The largest absolute difference of each output from the PyTorch model over random batches.
+        texts: Number of texts of the user on which the two were compared; int8 was calibrated with others, unless
+            there was only one.
+        difference_on_texts: The largest absolute difference of any output for these.
+        equal_decisions: Fraction of the texts, or of their tokens, with the same highest logit; None if there are no
+            texts or the model has nothing to decide.
+    """
+
+    source: str
+    output: str
+    head: str
+    dtype: str
+    differences: dict[str, float]
+    texts: int
+    difference_on_texts: float | None = None
+    equal_decisions: float | None = None
+
+    @property
+    def largest_difference(self) -> float:
+        return max(*self.differences.values(), self.difference_on_texts or 0.0)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.source} -> {self.output}",
+            f"head         {self.head}, weights in {self.dtype}",
+            f"differs      by at most: {', '.join(f'{name} {value:.1e}' for name, value in self.differences.items())}",
+        ]
+        if self.texts:
+            lines.append(f"on texts     {self.texts:,} compared, differs by at most {self.difference_on_texts:.1e}")
+        if self.equal_decisions is not None:
+            lines.append(f"decisions    {self.equal_decisions:.2%} are those of PyTorch")
+        return "\n".join(lines)
+
+
 def write_conversion_report(folder: Path, report: ConversionReport) -> None:
     """Write `conversion.json`, and a model card unless the source has its own."""
     write_json(folder / REPORT_FILE, asdict(report), sort_keys=True)
@@ -224,7 +272,7 @@ def verify_folder(source: ModelFolder, folder: ModelFolder) -> VerificationRepor
     outputs = _run(folder, problems, ("missing_keys", "unexpected_keys", "mismatched_keys"))
     for name in expected.keys() & outputs.keys():
         difference = (expected[name] - outputs[name]).abs().max().item()
-        if not difference <= _TOLERANCE:
+        if not difference <= TOLERANCE:
             problems.append(f"{name} differs by {difference:g} between the two models")
     return _report(str(source.path), folder, checks, problems, outputs)
 
@@ -305,3 +353,43 @@ def _run(folder: ModelFolder, problems: list[str], kinds: Iterable[str] = ()) ->
             padding = (mask == 0).view(*mask.shape, *(1,) * (len(fields) - 2))
             outputs[name] = outputs[name].masked_fill(padding, 0)
     return outputs
+
+
+def compare_outputs(
+    model: Any,
+    head: str,
+    file: str,  # of the graph, for messages
+    run: Callable[[dict[str, torch.Tensor]], Mapping[str, Any]],
+    batches: Iterable[dict[str, torch.Tensor]],
+    tolerance: float,
+) -> dict[str, float]:
+    """Run a graph on the batches; return the largest difference of each output from the model's."""
+    differences: dict[str, float] = {}
+    for batch in batches:
+        with torch.no_grad():
+            expected = model(**batch)
+        outputs = run(batch)
+        for name, right in expected.items():
+            found = torch.as_tensor(outputs[name])
+            if "length" in HEADS[head].outputs[name] and found.shape == right.shape:  # ignore padding
+                real = batch["attention_mask"].bool()
+                found, right = found[real], right[real]
+            if problem := _problem(found, right, tolerance):
+                shape = tuple(batch["input_ids"].shape)
+                raise ValueError(f"{file}: the conversion is wrong: {name} {problem} (batch of shape {shape})")
+            differences[name] = max(_difference(found, right), differences.get(name, 0.0))
+    return differences
+
+
+def _problem(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> str | None:
+    if found.shape != expected.shape:
+        return f"has shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
+    if not found.isfinite().all():
+        return "is not finite"
+    if not torch.allclose(found, expected, rtol=_RELATIVE_TOLERANCE, atol=tolerance):
+        return f"differs by {_difference(found, expected):g} from the PyTorch model"
+    return None
+
+
+def _difference(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return (found - expected).abs().max().item()

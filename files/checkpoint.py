@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 WEIGHTS_FILE = "model.safetensors"
+OPENVINO_FILE = "openvino_model.xml"  # a graph, whose weights are in a .bin file
 TASK_RECORD = "finetuned_for"  # the field of a configuration that records the task of `finetune`
 # Configuration fields about the fine-tuned head; they are dropped for a model with another head.
 FIELDS_OF_A_HEAD = ("id2label", "label2id", "num_labels", "problem_type", "classifier_pooling", TASK_RECORD)
@@ -92,11 +93,11 @@ class Checkpoint:
     def check(self, argument: str = "model", ask_hub: bool = True, needs_weights: bool = True) -> "Checkpoint":
         """Check the name and, if it is a folder, what is in it; returns the checkpoint itself."""
         check_available(self.name, argument, ask_hub)
-        if self.path.is_dir() and (needs_weights or self.has_weights):
-            self.check_folder()
+        if self.path.is_dir() and (needs_weights or self.has_weights or self.has_graph):
+            self.check_folder(needs_weights)
         return self
 
-    def check_folder(self) -> "Checkpoint":
+    def check_folder(self, needs_weights: bool = True) -> "Checkpoint":
         """Check files, types and weights of a folder before anything is loaded; returns the checkpoint itself."""
         refuse_address(self.path, "a model folder: copy or mount what an object store has")
         if not self.path.is_dir():
@@ -118,9 +119,10 @@ class Checkpoint:
                     f"{path}: model_type is {_shown(model_type)}, which is defined only by code in its folder; such "
                     "code is never run."
                 )
-        shapes = {name: shape for name, (_, shape) in self.tensors.items()}
-        if fields.get("model_type") in _BERT_TYPES:
-            _check_shapes(self.path, fields, shapes)
+        if needs_weights or self.has_weights:
+            shapes = {name: shape for name, (_, shape) in self.tensors.items()}
+            if fields.get("model_type") in _BERT_TYPES:
+                _check_shapes(self.path, fields, shapes)
         return self
 
     @cached_property
@@ -155,6 +157,11 @@ class Checkpoint:
         """Whether a folder has weights of a model; a token store, or an adapter, is something else."""
         return any(self.path.glob("model*.safetensors"))
 
+    @property
+    def has_graph(self) -> bool:
+        """Whether a folder has been converted for OpenVINO."""
+        return (self.path / OPENVINO_FILE).is_file()
+
     @cached_property
     def weight_files(self) -> list[Path]:
         """The safetensors files of a folder: one, or the parts in its index; pickled weights are an error."""
@@ -170,6 +177,8 @@ class Checkpoint:
                 if not (self.path / name).is_file():
                     raise FileNotFoundError(f"There is no {name} in {self.path}, which {_INDEX} names.")
             return [self.path / name for name in names]
+        if self.has_graph:
+            raise FileNotFoundError(f"{self.path} holds only {OPENVINO_FILE}; this needs {WEIGHTS_FILE}.")
         pickled = next((path for path in self.path.glob("*.bin") if path.name != "training_args.bin"), None)
         if pickled is not None:
             raise FileNotFoundError(
@@ -196,7 +205,7 @@ class Checkpoint:
     @property
     def deciding_files(self) -> list[str]:
         """The files that determine a model's outputs: configuration, tokenizer, weights; empty if it is no folder."""
-        weights = self.weight_files if self.has_weights else []
+        weights = [*(self.weight_files if self.has_weights else ()), *self.path.glob(f"{Path(OPENVINO_FILE).stem}.*")]
         return [str(path) for path in (*weights, *map(self.path.joinpath, _READ_BESIDE_WEIGHTS)) if path.is_file()]
 
     def local_folder(self, patterns: Iterable[str]) -> Path:

@@ -205,7 +205,7 @@ def _contradiction(settings: Any, option: Any, rule: str, other: Option, wanted:
         return f"{said(option)} with {what}{f', {other.why}' if other.why else ''}; leave it out."
     first, second = sorted((option, other), key=lambda each: bool(each.why))
     why = f", {second.why}" if second.why and not first.why else ""
-    return f"{said(first)} and {said(second)}{why}; expected one of the two."
+    return f"{said(first)} and {said(second)}{why}; use either {first.name} or {second.name}."
 
 
 def is_given(settings: Any, option: Field) -> bool:

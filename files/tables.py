@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}  # column separators
 _LONGEST_FIELD = 2**31 - 1  # csv's own limit, 128 KiB, is too small for long texts
 _ROWS_AT_A_TIME = 256  # of Parquet
-_ROWS_OF_STYLE = 1000  # in which a file's decimal sign is looked for
+_LINES_OF_STYLE = 1000  # in which a file's decimal sign is looked for
 _DECIMAL = re.compile(r"\s*[-+]?\d*([.,])\d+\s*")
 _HALF_PAIR = re.compile(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..", re.IGNORECASE)
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in LINE_BREAKS if sign >= " "}  # which JSON does not escape
@@ -283,8 +283,8 @@ def style_of(path: str, encoding: str) -> CsvStyle:
         return style
     head, _ = until_filled(open_text(path, encoding), 2)
     mark = _mark_of(head, ",")
-    rows = islice(_read_separated(path, Reading(encoding=encoding), None), _ROWS_OF_STYLE)
-    signs = {found[1] for row in rows for value in row.values() if (found := _DECIMAL.fullmatch(value))}
+    rows = csv.reader(islice(open_text(path, encoding), _LINES_OF_STYLE), delimiter=mark)
+    signs = {found[1] for row in rows for value in row if (found := _DECIMAL.fullmatch(value))}
     return replace(style, mark=mark, decimal_sign="," if mark == ";" and signs == {","} else ".")
 
 

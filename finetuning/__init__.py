@@ -6,6 +6,7 @@ from .distillation.run import DistillationArguments, distill
 from .network.features import FEATURES, TABLE_7, FeatureTagger
 from .prediction.prediction_run import PredictArguments, predict, predict_files
 from .prediction.predictor import Predictor, tag_words
+from .prediction.sentence_scoring import ScoreArguments, score, score_files
 from .pruning import PruneArguments, prune
 from .tasks.registry import TASKS
 from .tasks.task import Task
@@ -25,6 +26,7 @@ __all__ = [
     "PredictArguments",
     "Predictor",
     "PruneArguments",
+    "ScoreArguments",
     "Task",
     "compare",
     "compare_files",
@@ -36,5 +38,7 @@ __all__ = [
     "predict",
     "predict_files",
     "prune",
+    "score",
+    "score_files",
     "tag_words",
 ]

@@ -16,14 +16,17 @@ from transformers import AutoTokenizer
 
 from ..files.checkpoint import COMPANIONS, Checkpoint, check_available
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
-from ..files.options import AT_LEAST_1, Group, Range, check_number, check_options, option
+from ..files.options import AT_LEAST_1, Group, Range, check_number, option
 from ..files.output import check_can_be_folder, check_not_read, check_output_files, output_to, write_json
 from ..files.processes import leave_standard_output
+from ..files.progress import without_loading_bars
 from ..files.source import Source, files_of, sources_of
 from ..files.tables import json_line
+from ..files.text import PAIR_SEPARATOR
+from ..pipelines.openvino_model import OpenVinoModel
 from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
-from .data import PAIR_SEPARATOR
+from .network.engine import EngineOptions, runs_in_openvino
 from .network.features import (
     FEATURES,
     Features,
@@ -31,6 +34,7 @@ from .network.features import (
     combine,
     hidden_states,
     load_encoder,
+    load_encoder_graph,
     rounded_values,
     sentence_settings,
     token_features,
@@ -55,7 +59,7 @@ STANDARD_OUTPUT = "-"
 
 
 @dataclass
-class EvaluateArguments(FinetunedModelArguments):
+class EvaluateArguments(EngineOptions, FinetunedModelArguments):
     """Settings of `evaluate_model`; in Python, `data` may also be in memory, as in `FinetuningArguments`.
 
     Raises:
@@ -86,7 +90,7 @@ class EvaluateArguments(FinetunedModelArguments):
         """Check what can be checked without looking at files."""
         self.data = sources_of(self.data, "data")
         if not self.model and not self.predictions:
-            raise ValueError("neither model nor predictions is set; expected one of them along with the data.")
+            raise ValueError("neither model nor predictions is set; use either model or predictions with the data.")
         if self.predictions and len(self.data) > 1:
             raise ValueError("predictions belong to one data file; expected one file in data.")
         super().__post_init__()
@@ -144,6 +148,7 @@ def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
     return metrics
 
 
+@without_loading_bars()
 def _measured(arguments: EvaluateArguments) -> dict[str, float]:
     """The metrics; also writes the requested files, all or none."""
     task = arguments.resolve_task()
@@ -164,7 +169,8 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
         predictions = {"": task.read_predictions(Path(arguments.predictions), examples)}
         metrics = task.score(predictions[""], examples)
     else:
-        found = load_finetuned_model(task, arguments.checkpoint, state.device, arguments.dtype)
+        options = arguments.dtype, arguments.engine, arguments.threads
+        found = load_finetuned_model(task, arguments.checkpoint, state.device, *options)
         task, data = found.task, found.read(evaluation_names(found.task, arguments.data), arguments.skip_empty)
         for part in data.values():
             for line in long_text_lines(task, len(part.examples), part.cut, part.windowed):
@@ -198,7 +204,7 @@ def _check_outputs(paths: Sequence[str | Path], read: Sequence[Any], overwrite: 
 
 
 @dataclass
-class FeaturesArguments(SourceSettings):
+class FeaturesArguments(EngineOptions, SourceSettings):
     """Settings of `extract_features`.
 
     Raises:
@@ -243,8 +249,9 @@ class FeaturesArguments(SourceSettings):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
-        Checkpoint(self.model).check(ask_hub=False)
-        check_options(self)
+        checkpoint = Checkpoint(self.model)
+        checkpoint.check(ask_hub=False, needs_weights=not checkpoint.has_graph)
+        super().__post_init__()
         if self.layer is None:
             self.features = self.features or ("last" if self.pooling else "concat_last_four")
             if self.features not in FEATURES:
@@ -301,10 +308,17 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     if not texts:
         raise ValueError(f"There is no text in {', '.join(arguments.text)}.")
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
-    encoder = load_encoder(arguments.model, "cuda" if torch.cuda.is_available() else "cpu")
+    if arguments.threads is not None:
+        torch.set_num_threads(arguments.threads)
+    checkpoint = Checkpoint(arguments.model)
+    encoder: Any
+    if runs_in_openvino(checkpoint, arguments.engine):
+        encoder = load_encoder_graph(checkpoint)
+    else:
+        encoder = load_encoder(arguments.model, "cuda" if torch.cuda.is_available() else "cpu")
     settings = SentenceSettings(max_length=128)  # of token features, which use nothing else of it
     if arguments.pooling == "own":
-        settings = sentence_settings(Checkpoint(arguments.model).local_folder(COMPANIONS))
+        settings = sentence_settings(checkpoint.local_folder(COMPANIONS))
     elif arguments.pooling is not None:
         settings = SentenceSettings(arguments.pooling)
     longest = min(longest_sequence(encoder.config) or 512, tokenizer.model_max_length)
@@ -312,6 +326,11 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     check_max_length(max_length, arguments.model, encoder.config)
     name, features = chosen
     states = features.states(encoder.config.num_hidden_layers)
+    if isinstance(encoder, OpenVinoModel) and states != [encoder.config.num_hidden_layers]:
+        raise ValueError(
+            f"{name} needs the states of other layers than the last, which OpenVINO does not have; expected "
+            "--features last, or a folder with weights."
+        )
     if arguments.weights and len(arguments.weights) != len(states):
         raise ValueError(f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {name}.")
     pairs = (settings.text(line).rsplit(PAIR_SEPARATOR, 1) for line in texts)

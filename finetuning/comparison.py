@@ -16,6 +16,7 @@ from ..files.checkpoint import Checkpoint, distinct_names
 from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..files.output import output_to, write_json, write_lines
 from ..files.processes import leave_standard_output
+from ..files.progress import without_loading_bars
 from ..files.source import Source, files_of
 from ..files.tables import separated_line
 from ..metrics import mcnemar, paired_bootstrap
@@ -126,6 +127,7 @@ def compare_files(arguments: CompareArguments) -> dict[str, Any]:
     return report
 
 
+@without_loading_bars()
 def _compared(arguments: CompareArguments) -> dict[str, Any]:
     """The comparison; also writes the requested files, all or none."""
     state, source = PartialState(cpu=arguments.use_cpu), Source.of(arguments.source)

@@ -17,9 +17,8 @@ from transformers import PreTrainedConfig
 
 from ..files.source import FileSource, Source, sources_of
 from ..files.tables import Reading, names_in, value_at
-from ..files.text import LINE_BREAKS
+from ..files.text import LINE_BREAKS, PAIR_SEPARATOR
 
-PAIR_SEPARATOR = " ||| "  # the last one in a line divides a pair, as in Google's extract_features.py
 _SHARE_AGAIN = 0.8  # of the parts of joined labels that occur in several
 _MAX_NAMES, _LONGEST_NAME = 12, 40  # columns in messages, and characters of a name
 
@@ -278,7 +277,7 @@ def source_of(data: Any, name: str) -> Any:
 LABEL_ARGUMENTS = ("labels", "start_positions", "end_positions")
 """The arguments of models that are labels."""
 
-_TRUTH = {"True": "1", "False": "0", "true": "1", "false": "0"}  # as text tables write 1 and 0
+TRUTH = {"True": "1", "False": "0", "true": "1", "false": "0"}  # as text tables write 1 and 0
 _WITHOUT_NAME = re.compile(r"^LABEL_(\d+)$")  # transformers' names for unnamed classes
 _WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # as tables write integers in a column with missing values
 
@@ -310,8 +309,8 @@ class Labels:
         unknown = sorted({value for value in values if value not in index}, key=_natural_order)
         if unknown and not index.keys() & by_number.keys() and set(values) <= by_number.keys():
             return [by_number[value] for value in values]
-        if unknown and set(self.names) == {"0", "1"} and set(values) <= _TRUTH.keys():
-            return [index[_TRUTH[value]] for value in values]
+        if unknown and set(self.names) == {"0", "1"} and set(values) <= TRUTH.keys():
+            return [index[TRUTH[value]] for value in values]
         if unknown:
             known = ", ".join(map(quoted, self.names[:20])) + (", ..." if len(self.names) > 20 else "")
             sign = joining_sign([*self.names, *unknown])

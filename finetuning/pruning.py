@@ -16,7 +16,6 @@ from accelerate.utils import send_to_device
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
-from tqdm.auto import tqdm
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..files.checkpoint import (
@@ -30,6 +29,7 @@ from ..files.checkpoint import (
 )
 from ..files.options import Group, check_options, option
 from ..files.output import MODEL_FOLDER, reserved, write_json
+from ..files.progress import progress_bar
 from ..files.source import files_of, sources_of
 from ..hub_card import CardContent, Comparison, write_card
 from ..modeling_mybert import MyBertPreTrainedModel
@@ -101,7 +101,9 @@ class PruneArguments(FinetunedModelArguments):
         if not self.data and not self.output_dir:
             raise ValueError("data and output_dir are not set; give data to measure on, a folder to write, or both.")
         if self.named_layers() is not None and self.keep_layers:
-            raise ValueError("keep_layers is set, and drop_layers names the layers that go; expected one of them.")
+            raise ValueError(
+                "keep_layers is set, and drop_layers lists the layers to drop; use either keep_layers or drop_layers."
+            )
         if self.keep_heads:
             self._check_heads()
         elif self.output_dir and self.named_layers() is None and len(self.keep_layers) != 1:
@@ -343,7 +345,7 @@ def head_importance(
     try:
         model.eval()
         batches = list(batches_by_length(lengths, model.device, _EXAMPLES_AT_ONCE))
-        for places in tqdm(batches, "Heads", delay=2, disable=not progress):
+        for places in progress_bar(batches, "Heads", delay=2, disable=not progress):
             rows = [{name: value for name, value in data[place].items() if name != WINDOW_WEIGHT} for place in places]
             batch: Any = send_to_device(collate(rows), model.device)
             contexts.clear()

@@ -353,7 +353,7 @@ def sequence_lengths(
 ) -> torch.Tensor | None:
     """Lengths (N,) of the sequences in the rows of a batch; None if no row holds several, or a graph cannot know."""
     if cu_seqlens is not None:
-        return cu_seqlens.long().diff()
+        return cu_seqlens[1:].long() - cu_seqlens[:-1].long()  # OpenVINO converts no `diff`
     if position_ids is None or is_tracing(position_ids):
         return None
     numbers = number_sequences(position_ids)

@@ -216,7 +216,7 @@ def auto_map() -> dict[str, str]:
 
 
 class MyBertModel(MyBertPreTrainedModel):
-    """The trunk: embeddings, layers and pooler.
+    """The encoder: embeddings, layers and pooler.
 
     Args:
         config: The configuration.

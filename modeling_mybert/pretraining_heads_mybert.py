@@ -107,7 +107,7 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
         prediction_indices: torch.Tensor | None,
     ) -> torch.Tensor | None:
         """Indices of the labelled positions in the flattened batch (P,), if only these are predicted; else None."""
-        if labels is None or words is None:  # the trunk refuses a call without input
+        if labels is None or words is None:  # the encoder rejects a call without input
             return None
         check_labels("labels", labels, words.shape[:2], self.config.vocab_size, self.training)
         # The vocabulary product is most of the cost of a small model, and only 15 % of the tokens have labels. In a

@@ -8,6 +8,12 @@ from transformers import (
 )
 
 from .pairs import MultipleChoicePipeline, NextSentencePredictionPipeline, QuestionAnsweringPipeline
+from .sentence_scores import (
+    ScoringMethod,
+    minimal_pair_accuracy,
+    minimal_pair_columns,
+    pseudo_log_likelihoods,
+)
 from .spans import Answer, QuestionError, Window, WindowedQuestion, answer_positions, best_answers, make_windows
 from .windows import (
     WindowedTextClassificationPipeline,
@@ -26,6 +32,7 @@ __all__ = [
     "NextSentencePredictionPipeline",
     "QuestionAnsweringPipeline",
     "QuestionError",
+    "ScoringMethod",
     "Window",
     "WindowPooling",
     "WindowedQuestion",
@@ -34,8 +41,11 @@ __all__ = [
     "answer_positions",
     "best_answers",
     "make_windows",
+    "minimal_pair_accuracy",
+    "minimal_pair_columns",
     "own_tokens",
     "pool_windows",
+    "pseudo_log_likelihoods",
     "register_pipelines",
     "window_places",
     "window_starts",

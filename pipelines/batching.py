@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import Dataset
-from tqdm.auto import tqdm
 from transformers.pipelines.base import Pipeline
+
+from ..files.progress import progress_bar
 
 EXAMPLES_AT_ONCE = 512
 """Number of examples tokenized and sorted together: enough for little padding, few enough for memory."""
@@ -68,7 +69,7 @@ def run_sorted(
         batches = batches[state.process_index :: state.num_processes]
     found: list[tuple[int, Any]] = []
     with torch.inference_mode():
-        for places in tqdm(batches, desc="Batches", delay=2, disable=not progress):
+        for places in progress_bar(batches, desc="Batches", delay=2) if progress else batches:
             chosen = [rows[place] for place in places]
             batch = {
                 name: value.to(model.device) if isinstance(value, torch.Tensor) else value
@@ -167,17 +168,21 @@ class BatchedPipeline(Pipeline):
     def pair_rows(self, texts: Sequence[str], pairs: Sequence[str]) -> list[dict[str, np.ndarray]]:
         """Tokenize text pairs, truncated to the model's maximum length, the longer text first."""
         batch = self.tokenizer(
-            list(texts), list(pairs), truncation=True, max_length=longest_input(self), padding=False
+            list(texts),
+            list(pairs),
+            truncation=True,
+            max_length=longest_input(self.model, self.tokenizer),
+            padding=False,
         )
         names = [name for name in self.tokenizer.model_input_names if name in batch]
         return [{name: np.array(batch[name][number]) for name in names} for number in range(len(texts))]
 
 
-def longest_input(pipeline: Pipeline) -> int:
-    """Maximum input length of tokenizer and model in tokens, special tokens included, or `sys.maxsize`."""
-    positions = getattr(pipeline.model.config, "max_position_embeddings", None)
-    limit = min(pipeline.tokenizer.model_max_length, sys.maxsize)  # its 1e30 for "no limit" fits no integer type
-    for name, module in pipeline.model.named_modules():
+def longest_input(model: Any, tokenizer: Any) -> int:
+    """Maximum input length of model and tokenizer in tokens, special tokens included, or `sys.maxsize`."""
+    positions = getattr(model.config, "max_position_embeddings", None)
+    limit = min(tokenizer.model_max_length, sys.maxsize)  # its 1e30 for "no limit" fits no integer type
+    for name, module in model.named_modules():
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
             # RoBERTa's positions start after the padding id
             positions = module.num_embeddings - module.padding_idx - 1

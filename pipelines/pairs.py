@@ -298,7 +298,7 @@ class QuestionAnsweringPipeline(BatchedPipeline):
         max_question_len: int = 64,
     ) -> list[WindowedQuestion]:
         """Split every example into windows that fit the model."""
-        limit = longest_input(self)
+        limit = longest_input(self.model, self.tokenizer)
         if max_seq_len is None:
             max_seq_len = min(384, limit)
         check_at_least_one(max_seq_len=max_seq_len)

@@ -114,11 +114,11 @@ def make_windows(
         contexts: The text to search, one per question.
         max_seq_len: Maximum length of a window in tokens, special tokens included.
         doc_stride: Number of tokens that neighbouring windows share (Google's flag of this name is the distance
-            between their starts). Default: 128, or half of the context's room in a window if that is fewer.
+            between their starts). Default: 128, or half of the context's part of a window if that is fewer.
         max_question_len: Maximum length of a question in tokens; longer ones are truncated.
 
     Raises:
-        ValueError: The tokenizer is not fast, a question or context is empty, or the lengths leave no room
+        ValueError: The tokenizer is not fast, a question or context is empty, or the lengths leave no space
             (`QuestionError`).
     """
     if not tokenizer.is_fast:
@@ -324,7 +324,7 @@ def _cut_into_windows(
 
 
 def _word_spans(token_spans: np.ndarray, word_ids: Sequence[int | None]) -> np.ndarray:
-    """Character range of the word of every token; a token without a word counts as a word."""
+    """Character range of the word of every token; a token that belongs to no word counts as one."""
     ids = np.array([-1 - number if word is None else word for number, word in enumerate(word_ids)])
     opens = np.flatnonzero(np.diff(ids, prepend=ids[0] - 1))
     closes = np.append(opens[1:], len(ids)) - 1

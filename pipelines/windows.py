@@ -37,11 +37,11 @@ def window_starts(tokens: int, room: int, stride: int | None = None) -> list[int
     Args:
         tokens: Length of the text, in tokens.
         room: Tokens of the text in a window.
-        stride: Number of tokens that neighbouring windows share, in [0, room); None for `default_stride`. The last two
+        stride: Tokens that neighboring windows share, in [0, `room`); None for `default_stride`. The last two
             windows may share more, so that all windows of a long text are full.
 
     Raises:
-        ValueError: If a window has no room for text, or `stride` is not less than the room.
+        ValueError: If a window has no space for text, or `stride` is not less than `room`.
     """
     if room < 1:
         raise ValueError(f"a window has room for {room} tokens of the text; expected a larger max_length")
@@ -83,7 +83,7 @@ def window_places(sides: Sequence[int | None], max_length: int, stride: int | No
         For each window, the indices of its tokens.
 
     Raises:
-        ValueError: If there is no room for windows.
+        ValueError: If there is no space for windows.
     """
     texts = [[place for place, side in enumerate(sides) if side == number] for number in (0, 1)]
     kept, slid = sorted(texts, key=len)
@@ -211,7 +211,7 @@ class WindowedTextClassificationPipeline(TextClassificationPipeline):
             return super()._forward(model_inputs)
         record = _recorded(self, "window_pooling")
         doc_stride = record.get("doc_stride") if doc_stride is None else doc_stride
-        max_length = max_length or record.get("max_length") or longest_input(self)
+        max_length = max_length or record.get("max_length") or longest_input(self.model, self.tokenizer)
         inputs = dict(model_inputs)
         all_sides = inputs.pop(_SIDES).tolist()
         windows: list[tuple[int, Sequence[int]]] = []
@@ -257,7 +257,7 @@ class WindowedTokenClassificationPipeline(TokenClassificationPipeline):
         own = ("special_tokens_mask", "offset_mapping", "sentence", "is_last", "word_ids", "word_to_chars_map")
         kept = {name: model_inputs.pop(name, None) for name in own}
         stride = record["doc_stride"] if stride is None else stride
-        max_length = record.get("max_length") or longest_input(self)
+        max_length = record.get("max_length") or longest_input(self.model, self.tokenizer)
         windows: list[tuple[int, Sequence[int]]] = []
         # for each window: its text, its own tokens' indices there, and in the window
         taken: list[tuple[int, list[int], slice]] = []

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from ..files.documents import Corpus, DocumentSettings, expand_sources
 from ..files.options import settings_of
 from ..files.output import check_output_files, clear_folder, reserved, write_text, written_beside
 from ..files.processes import fitting_processes, map_in_processes
+from ..files.progress import progress_bar
 from ..files.source import InMemoryData, is_frame, rows_of_batch, with_columns
 from ..files.text import split_sentences
 from ..tokenization import BulkEncoder, MyBertTokenizer
@@ -195,7 +195,9 @@ def inspect_corpus(
         if tokenizer is None and "many_tokens" in store.filter:
             raise ValueError("filter has many_tokens but tokenizer is not set; give the tokenizer that counts them.")
     kept = _corpus_filter(store, tokenizer)
-    with tqdm(desc="Reading", unit=" characters", unit_scale=True, disable=not show_progress, delay=2) as progress:
+    with progress_bar(
+        desc="Reading", unit=" characters", unit_scale=True, disable=not show_progress, delay=2
+    ) as progress:
         for line in kept.lines(_read(documents, store)):
             progress.update(len(line) + 1)
     return kept.report
@@ -280,7 +282,9 @@ def _encode_chunks(
     files: list[Path] = []
     with (
         map_in_processes(encoder, processes) as encoded,
-        tqdm(desc="Tokenizing", unit=" characters", unit_scale=True, disable=not show_progress, delay=2) as progress,
+        progress_bar(
+            desc="Tokenizing", unit=" characters", unit_scale=True, disable=not show_progress, delay=2
+        ) as progress,
     ):
         for file, characters in encoded(chunks):
             files.append(file)

@@ -236,7 +236,7 @@ class PretrainingDataset(Dataset):
 
     Raises:
         ValueError: If there are fewer than two documents for next sentence prediction (random sentences come from
-            another document) or none at all, `max_length` leaves no room for text, or a setting is invalid.
+            another document) or none at all, `max_length` leaves no space for text, or a setting is invalid.
         TypeError: If a setting does not exist.
     """
 

@@ -174,6 +174,14 @@ class PretrainingArguments(
         group=Group.OBJECTIVE,
         decides=True,
     )
+    minimal_pairs: str | None = option(
+        None,
+        "Table of minimal pairs, with columns sentence_good and sentence_bad, or good and bad: the finished model's "
+        "accuracy on them is reported (mybert score).",
+        group=Group.RECORDS,
+        excludes="objective=ltr",
+        why="whose model predicts no masked words",
+    )
     max_hours: float | None = option(
         None,
         "Hours to train, instead of --max_steps: the schedule and all fractions of --max_steps refer to this time, "
@@ -241,7 +249,9 @@ class PretrainingArguments(
     def _measure_in_time(self, hours: float) -> None:
         """Convert steps to fractions of the time, except optimizer settings."""
         if self.max_steps not in (-1, TICKS):
-            raise ValueError(f"max_hours is {hours} and max_steps {self.max_steps}; expected one of them.")
+            raise ValueError(
+                f"max_hours is {hours} and max_steps {self.max_steps}; use either max_hours or max_steps."
+            )
         self.max_steps = TICKS
         if self.warmup_steps >= 1 or (self.phase2_max_length is not None and self.phase2_steps >= 1):
             name = "warmup_steps" if self.warmup_steps >= 1 else "phase2_steps"

@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ from ..files.documents import Corpus
 from ..files.options import settings_of
 from ..files.output import files_written_beside, written_beside
 from ..files.processes import only_errors
-from ..files.source import InMemoryData
+from ..files.progress import without_loading_bars
+from ..files.source import InMemoryData, read_rows
 from ..files.text import file_of
-from ..hub_card import Example, head_examples
+from ..hub_card import head_examples
 from ..modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
+from ..pipelines import minimal_pair_accuracy, minimal_pair_columns, pseudo_log_likelihoods
 from ..runs import (
     RunFolder,
     StopOnInterrupt,
@@ -62,6 +64,7 @@ class PreparedRun:
     validation: np.ndarray  # documents to evaluate on; fewer than 2 for none
     config: MyBertConfig
     checkpoint: str | None  # to resume from
+    minimal_pairs: list[tuple[str, str]]  # acceptable and unacceptable sentences to score at the end
 
 
 def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedRun:
@@ -72,6 +75,7 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
         _check_start(arguments.model)
     if arguments.embedding_init == "cooccurrence":
         require_scikit_learn()
+    minimal_pairs = _read_minimal_pairs(arguments.minimal_pairs) if arguments.minimal_pairs else []
     digests: dict[str, str] = {}
     corpus = None
     given = {str(text): text.recorded for text in arguments.text if isinstance(text, InMemoryData)}
@@ -107,7 +111,21 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
 
     folder.begin(settings, files, read, prepare)
     store = TokenStore(arguments.token_store or folder.path / STORE)
-    return PreparedRun(**prepared, store=store, checkpoint=last_complete_checkpoint(folder.path))
+    checkpoint = last_complete_checkpoint(folder.path)
+    return PreparedRun(**prepared, store=store, checkpoint=checkpoint, minimal_pairs=minimal_pairs)
+
+
+def _read_minimal_pairs(path: str) -> list[tuple[str, str]]:
+    rows = read_rows(path)
+    if (columns := minimal_pair_columns(rows[0])) is None:
+        raise ValueError(
+            f"{path} has the columns {', '.join(map(repr, rows[0]))}; expected minimal pairs in sentence_good and "
+            "sentence_bad, or good and bad."
+        )
+    pairs = [(str(row.get(columns[0]) or ""), str(row.get(columns[1]) or "")) for row in rows]
+    if empty := next((number for number, pair in enumerate(pairs, 1) if not all(map(str.strip, pair))), None):
+        raise ValueError(f"{path}, row {empty}: an empty sentence; expected a text in {' and '.join(columns)}.")
+    return pairs
 
 
 def split_documents(count: int, validation_split: float) -> tuple[np.ndarray, np.ndarray]:
@@ -184,6 +202,7 @@ def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.
     return training, validation
 
 
+@without_loading_bars()
 def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> dict[str, Any]:
     """Pretrain a model.
 
@@ -199,9 +218,8 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
             also be a `pandas.DataFrame`, a `datasets.Dataset` or an iterable of documents.
 
     Returns:
-        The measurements: the last training log entry and, with held-out documents, the evaluation (`eval_...`);
-        `examples`, the fill-mask examples of the card; and `interrupted`, whether there was a Ctrl-C. If the run ended
-        early, only `interrupted`.
+        The measurements: the last training log entry and, with held-out documents, the evaluation (`eval_...`); and
+        `interrupted`, whether there was a Ctrl-C. If the run ended early, only `interrupted`.
 
     Raises:
         ValueError: If the text is empty, too short or not in the encoding, the output folder contains other files or a
@@ -216,20 +234,34 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
         state = _read_finished(folder.path) or _train(run, arguments)
         if "metrics" not in state:
             return {"interrupted": True}
-        examples: list[Example] = []
         checkpoint = Checkpoint(folder.path)
-        if arguments.should_save:
+        # the card of a finished run may have been edited
+        if arguments.should_save and (state["steps"] or not (folder.path / "README.md").is_file()):
             tasks = () if arguments.objective == "ltr" else ("fill-mask",)  # the former's model never saw [MASK]
             if tasks and arguments.card_examples:
                 shown = run.validation if len(run.validation) else run.training
                 examples = fill_mask_examples(checkpoint, run.tokenizer, run.store, shown)
             else:
                 examples = head_examples(checkpoint, tasks, tokenizer=run.tokenizer)
-            # the card of a finished run may have been edited
-            if state["steps"] or not (folder.path / "README.md").is_file():
-                write_pretraining_card(checkpoint, arguments, run.store, state["wall_time"], examples)
-        described = {"examples": [asdict(example) for example in examples]}
-        return state["metrics"] | described | {"interrupted": state["interrupted"]}
+            write_pretraining_card(checkpoint, arguments, run.store, state["wall_time"], examples)
+        if arguments.should_save and run.minimal_pairs:
+            state["metrics"] |= _measure_minimal_pairs(folder.path, run, arguments)
+        return state["metrics"] | {"interrupted": state["interrupted"]}
+
+
+def _measure_minimal_pairs(model_dir: Path, run: PreparedRun, arguments: PretrainingArguments) -> dict[str, float]:
+    """The accuracy of a finished model on minimal pairs."""
+    with only_errors():  # it has no use for the other head
+        model = MyBertForMaskedLM.from_pretrained(model_dir).to(arguments.device)
+    longest = max(phase.max_length for phase in arguments.phases())  # others have untrained positions
+    texts = [text for side in zip(*run.minimal_pairs, strict=True) for text in side]
+    found = pseudo_log_likelihoods(
+        model, run.tokenizer, texts, max_length=longest, progress=not arguments.disable_tqdm
+    )
+    scores = [float(scores.sum()) for scores in found]
+    accuracy = minimal_pair_accuracy(scores[: len(texts) // 2], scores[len(texts) // 2 :])
+    logger.info("Minimal pairs: %.1f %% of %d are judged correctly.", 100 * accuracy, len(run.minimal_pairs))
+    return {"minimal_pair_accuracy": accuracy}
 
 
 def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:

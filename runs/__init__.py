@@ -1,6 +1,6 @@
 """What makes a run safe and fast to interrupt; optimizers and schedules."""
 
-from .callbacks import TICKS, StopOnInterrupt, TimeBudget
+from .callbacks import TICKS, StopOnInterrupt, TimeBudget, log_or_print
 from .optimizers import Lamb, MuonWithAdamW, MyBertAdamW, linear_schedule, matrix_groups, parameter_groups
 from .run_arguments import EvaluationTimes, RunArguments, arguments_by_name, check_libraries, suggest_bfloat16
 from .run_folder import (
@@ -34,6 +34,7 @@ __all__ = [
     "last_complete_checkpoint",
     "linear_schedule",
     "log_on_main_process",
+    "log_or_print",
     "matrix_groups",
     "parameter_groups",
     "prepare_once",

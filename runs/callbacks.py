@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
+from tqdm import tqdm
 from transformers import ProgressCallback, TrainerCallback, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
@@ -20,6 +20,7 @@ from transformers.trainer_utils import SaveStrategy, has_length
 
 from ..files.checkpoint import read_json_object
 from ..files.machine import duration
+from ..files.progress import CellBar, progress_bar
 from .run_arguments import LOGGED_EVERY
 from .run_folder import broadcast_value
 
@@ -186,13 +187,15 @@ class SaveAfterEvaluation(TrainerCallback):
 
 
 class ReadableProgress(ProgressCallback):
-    """A progress bar if there is a terminal, and lines of at most 80 columns instead of dictionaries."""
+    """A progress bar in a terminal or notebook, and lines of at most 80 columns instead of dictionaries."""
 
     # Lines go to this package's logger, or, if that is off, as in scripts that do not set up logging, they are printed
-    # above the bar. The logging interval adapts to the length of the run, if the settings give none.
+    # above the bar; in a notebook the bar ends with the last one. The logging interval adapts to the length of the
+    # run, if the settings give none.
     def __init__(self, budget: TimeBudget | None = None) -> None:
         super().__init__()
         self.prediction_bar: Any = None
+        self._bar: Any = None  # of the training, also after its end
         self.budget = budget
         self._first_step = 0  # first step of this call's training
         self._last = ""
@@ -206,7 +209,7 @@ class ReadableProgress(ProgressCallback):
         self.current_step = self._first_step = state.global_step
         if state.is_world_process_zero:
             total = state.max_steps if self.budget is None else None
-            self.training_bar = _bar(args, total=total, initial=state.global_step, unit="step")
+            self._bar = self.training_bar = _bar(args, total=total, initial=state.global_step, unit="step")
 
     def on_prediction_step(
         self, args: Any, state: Any, control: Any, eval_dataloader: Any = None, **kwargs: Any
@@ -227,22 +230,29 @@ class ReadableProgress(ProgressCallback):
         self._last = line
         if any(name.startswith("eval_") for name in logs or {}):
             self._evaluations.add(line)
-        _say(line, args)
+        self._say(line, args)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Close the bar, and log which checkpoint is kept if it is not the last one."""
         super().on_train_end(args, state, control, **kwargs)
         best = state.best_global_step if args.load_best_model_at_end and state.best_model_checkpoint else None
         if state.is_world_process_zero and best and best != state.global_step:
-            _say(f"Kept: the best checkpoint, that of step {best:,}.", args)
+            self._say(f"Kept: the best checkpoint, that of step {best:,}.", args)
+
+    def _say(self, line: str, args: TrainingArguments) -> None:
+        if isinstance(self._bar, CellBar) and not logger.isEnabledFor(logging.INFO):
+            self._bar.say(line)
+        else:
+            log_or_print(line, args)
 
 
 def _bar(args: TrainingArguments, **settings: Any) -> Any:
-    # Without a terminal, None disables it.
-    return tqdm(**settings, dynamic_ncols=True, disable=True if args.disable_tqdm else None)
+    # Without a terminal or notebook, None disables it.
+    return progress_bar(**settings, dynamic_ncols=True, disable=True if args.disable_tqdm else None)
 
 
-def _say(line: str, args: TrainingArguments) -> None:
+def log_or_print(line: str, args: TrainingArguments) -> None:
+    """Log a line, or print it if the log is off and progress is to be shown."""
     if logger.isEnabledFor(logging.INFO):
         logger.info(line)
     elif not args.disable_tqdm:

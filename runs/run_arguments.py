@@ -277,7 +277,9 @@ def arguments_by_name(kind: Callable[..., A], arguments: A | None, settings: Map
     if arguments is None:
         return kind(**settings)
     if settings:
-        raise TypeError(f"An object of arguments and {', '.join(settings)} are given; expected one of the two.")
+        raise TypeError(
+            f"An object of arguments and {', '.join(settings)} are given; use either an object or keywords."
+        )
     return arguments
 
 

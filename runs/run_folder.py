@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from accelerate.utils import parse_flag_from_env
-from tqdm.auto import tqdm
 from transformers import TrainingArguments
 
 from ..files.checkpoint import read_json_object
@@ -28,6 +27,7 @@ from ..files.output import (
     remove,
     write_json,
 )
+from ..files.progress import progress_bar
 from ..files.text import file_of, new_digest
 from ..visualization import training_curves
 
@@ -204,7 +204,7 @@ def _file_states(files: Sequence[str | Path], known: Mapping[str, Any]) -> dict[
 def _digests_of(files: Sequence[str]) -> dict[str, str]:
     total = sum(Path(name).stat().st_size for name in files)
     digests: dict[str, str] = {}
-    with tqdm(desc="Fingerprint of the data", total=total, unit="B", unit_scale=True, delay=2) as progress:
+    with progress_bar(desc="Fingerprint of the data", total=total, unit="B", unit_scale=True, delay=2) as progress:
         for name in files:
             digest = new_digest()
             with Path(name).open("rb") as content:

@@ -55,7 +55,7 @@ ROWS = {
 # Pretraining measures on held-out text, in the order of the table.
 _MEASURED = {
     "perplexity": "eval_perplexity",
-    "masked tokens": "eval_mlm_accuracy",
+    "MLM accuracy": "eval_mlm_accuracy",
     "NSP accuracy": "eval_nsp_accuracy",
 }
 # Models that read the same text by the same rules, with a vocabulary of the same kind, share vocabulary and tokens.
@@ -125,7 +125,9 @@ class AblationArguments(StudySettings):
                 if not isinstance(getattr(rows[name], part), dict):
                     raise ValueError(f"The row {name} has {getattr(rows[name], part)!r} as {part}; expected a map.")
             if rows[name].model and rows[name].pretraining:
-                raise ValueError(f"The row {name} has a model and settings of pretraining; expected one of them.")
+                raise ValueError(
+                    f"The row {name} has a model and settings of pretraining; use either model or pretraining."
+                )
         return rows
 
     def models(self) -> dict[str, str]:
@@ -271,7 +273,7 @@ def _pretrain_all(arguments: AblationArguments) -> dict[str, dict[str, Any]] | N
         metrics = pretrain(settings)
         if metrics["interrupted"]:
             return None
-        pretrained[row] = {name: value for name, value in metrics.items() if name not in ("examples", "interrupted")}
+        pretrained[row] = {name: value for name, value in metrics.items() if name != "interrupted"}
     return pretrained
 
 

@@ -96,7 +96,7 @@ def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: Text
     """Read the text given to `train_wordpiece`; names in a list are files, other iterables hold texts."""
     if (source is None) == (texts is None):
         found = "Neither files nor" if texts is None else "Both files and"
-        raise TypeError(f"{found} texts are given; expected one of them.")
+        raise TypeError(f"{found} texts are given; use either files or texts.")
     if isinstance(texts, (str, Path)):
         raise ValueError(f"texts is a single {type(texts).__name__}, expected an iterable of texts.")
     if is_frame(given := texts if source is None else source):

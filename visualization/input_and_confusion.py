@@ -157,7 +157,7 @@ def input_picture(
         The picture; `save` writes it.
 
     Raises:
-        ValueError: If `max_length` leaves no room for a token.
+        ValueError: If `max_length` leaves no space for a token.
 
     Example:
         >>> input_picture(tokenizer, "My dog is cute.", "He likes playing.", max_length=16).save("input.png")

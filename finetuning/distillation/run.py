@@ -119,7 +119,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
     model: str = option("", init=False, required=False)
     learning_rate: float | None = option(None, "Peak learning rate (default: as in finetune; 5e-4 for new students).")
     # Without a meaning in distillation:
-    approach: Literal["finetune", "features"] = option(init=False)
+    approach: Literal["finetune", "linear_probe", "auto", "features"] = option(init=False)
     features: str = option(init=False)
     lstm_size: int = option(init=False)
     folds: int = option(init=False)
@@ -135,7 +135,8 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
         self.unlabelled = sources_of(self.unlabelled, "unlabelled") or None
         if self.hard_label_weight == 1 and not self.learns_layers:
             raise ValueError(
-                "hard_label_weight is 1, so the teacher teaches nothing; expected less, or use mybert finetune."
+                "hard_label_weight is 1, so the teacher has no effect; expected less than 1. mybert finetune trains "
+                "without a teacher."
             )
         if not self.relations or set(self.relations) - _KNOWN_RELATIONS:
             raise ValueError(f"relations is {self.relations}; expected some of {', '.join(sorted(_KNOWN_RELATIONS))}.")

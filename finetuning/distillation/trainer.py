@@ -28,12 +28,12 @@ from safetensors.numpy import load_file, save_file
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
 from torch.nn.utils.rnn import pad_sequence
-from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_utils import TrainOutput
 
 from ...files.checkpoint import Checkpoint
 from ...files.output import PARTIAL, written_beside
+from ...files.progress import progress_bar
 from ...files.text import new_digest
 from ...pipelines import pool_windows
 from ..data import LABEL_ARGUMENTS, Labels
@@ -120,7 +120,7 @@ class Teacher:
         if state.is_main_process and not all(file.is_file() for file in files):  # there may be no progress bar
             logger.info("The teacher reads %s, %s examples.", data.source, f"{len(data):,}")
         shown = {"desc": f"Teacher on {data.source}", "unit_scale": SEQUENCES_OF_A_PART, "delay": 2}
-        for number, start in enumerate(tqdm(starts, disable=not state.is_main_process or None, **shown)):
+        for number, start in enumerate(progress_bar(starts, disable=not state.is_main_process or None, **shown)):
             if number % state.num_processes == state.process_index and not files[number].is_file():
                 self._write(task, data, start, files[number])
         state.wait_for_everyone()

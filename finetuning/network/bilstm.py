@@ -54,7 +54,7 @@ class MyBertBiLstmConfig(MyBertConfig):
 
 
 class MyBertBiLstmModel(MyBertModel):
-    """The trunk with the BiLSTM; `last_hidden_state` and `pooler_output` come from the BiLSTM."""
+    """The encoder with the BiLSTM; `last_hidden_state` and `pooler_output` come from the BiLSTM."""
 
     config_class = MyBertBiLstmConfig
 
@@ -87,7 +87,7 @@ def run_lstm(lstm: nn.LSTM, states: torch.Tensor, mask: torch.Tensor | None) -> 
 
 
 class _WithBiLstm:
-    """Mixin that replaces a head's trunk by one with a BiLSTM."""
+    """Mixin that replaces a head's encoder by one with a BiLSTM."""
 
     config_class = MyBertBiLstmConfig
     bert: Any

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from tokenizers.normalizers import Lowercase
 from torch import nn
-from tqdm.auto import tqdm
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -27,8 +26,10 @@ from transformers import initialization as init
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from ...files.checkpoint import COMPANIONS, Checkpoint, companion_files, head_name, read_json_object
+from ...files.progress import progress_bar
 from ...modeling_mybert import cross_entropy
 from ...pipelines.batching import EXAMPLES_AT_ONCE, run_sorted
+from ...pipelines.openvino_model import OpenVinoModel
 from ...tokenization import TruncatedTexts
 from .bilstm import run_lstm
 from .heads import has_pooling, heads_of, load_checked, read_config
@@ -66,29 +67,42 @@ TABLE_7 = ("embeddings", "second_to_last", "last", "weighted_last_four", "concat
 
 
 def hidden_states(
-    encoder: PreTrainedModel,
+    encoder: Any,
     tokenizer: PreTrainedTokenizerBase,
     sequences: Sequence[Mapping[str, Sequence[int]]],
     states: Sequence[int],  # indices; 0 is the embeddings
     batch_size: int | None = None,
 ) -> Iterator[np.ndarray]:
     """Yield the hidden states of each sequence (tokens, len(states), hidden_size) in a frozen encoder."""
+    needs_all = list(states) != [encoder.config.num_hidden_layers]
 
     def collate(chosen: list[Any]) -> Any:
-        return {**tokenizer.pad(chosen, return_tensors="pt"), "output_hidden_states": True}
+        return {**tokenizer.pad(chosen, return_tensors="pt"), **({"output_hidden_states": True} if needs_all else {})}
 
     def keep(outputs: Any, batch: Mapping[str, Any], chosen: object) -> list[np.ndarray]:
-        kept = torch.stack([outputs.hidden_states[number] for number in states], dim=2).float().cpu().numpy()
+        found = [outputs.hidden_states[number] if needs_all else outputs.last_hidden_state for number in states]
+        kept = torch.stack(found, dim=2).float().cpu().numpy()
         return [row[real] for row, real in zip(kept, batch["attention_mask"].bool().cpu().numpy(), strict=True)]
 
     chunks = range(0, len(sequences), EXAMPLES_AT_ONCE)
-    for start in tqdm(chunks, desc="Features", unit_scale=EXAMPLES_AT_ONCE, delay=2):
+    for start in progress_bar(chunks, desc="Features", unit_scale=EXAMPLES_AT_ONCE, delay=2):
         yield from run_sorted(encoder, sequences[start : start + EXAMPLES_AT_ONCE], collate, keep, batch_size)
 
 
 def load_encoder(name: str, device: str | torch.device = "cpu") -> PreTrainedModel:
     """Load a model's encoder to be used frozen; weights that do not fit its configuration are an error."""
     return load_checked(name, AutoModel, read_config(name))[0].to(device).eval()
+
+
+def load_encoder_graph(checkpoint: Checkpoint) -> OpenVinoModel:
+    """Load an encoder that was converted for OpenVINO."""
+    config = read_config(checkpoint.name)
+    if heads := heads_of(config) - {""}:
+        raise ValueError(
+            f"{checkpoint.name} has a graph with a head ({', '.join(sorted(heads))}), which gives no vectors; "
+            "expected an encoder that `mybert convert openvino` wrote, or a folder with weights."
+        )
+    return OpenVinoModel(checkpoint.path, config)
 
 
 def combine(states: torch.Tensor, features: Features, weights: torch.Tensor | None = None) -> torch.Tensor:
@@ -198,12 +212,14 @@ def sentence_settings(model_dir: str | Path) -> SentenceSettings:
     return SentenceSettings(**found)
 
 
-def classifies_mean(model: str) -> bool:
-    """Whether a new classifier on a model reads the mean of tokens: sentence-transformers' files say so."""
+def classifies_mean(model: str, is_probe: bool) -> bool:
+    """Whether a new classifier on a model reads the mean by default: as a probe, or as its sentence vectors do."""
     checkpoint = Checkpoint(model)
     config = checkpoint.config
     if not has_pooling(config) or head_name(AutoModelForSequenceClassification.__name__) in heads_of(config):
         return False  # it has no choice, or is a classifier
+    if is_probe:  # a frozen pooler, of next sentences or random, is poor
+        return True
     folder = checkpoint.local_folder(COMPANIONS)
     try:
         return bool(companion_files(folder)) and sentence_settings(folder).pooling == "mean"

@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,12 +10,19 @@ import numpy as np
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    AutoModelForNextSentencePrediction,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from ...files.checkpoint import PRETRAINING_HEAD, Checkpoint, head_name, without_foreign_code
 from ...files.options import SHARE, Group, option
 from ...files.processes import only_errors
 from ...modeling_mybert import MyBertConfig
+from ...pipelines.openvino_model import OpenVinoModel
 from ..data import Labels, listed
 from .bilstm import MyBertBiLstmConfig
 
@@ -24,7 +31,7 @@ logger = logging.getLogger(__name__)
 TARGET_SCALE = "target_scale"
 """Field of a checkpoint's configuration: mean and standard deviation of the numbers it learns."""
 
-# Parts of a trunk that a checkpoint may lack.
+# Parts of an encoder that a checkpoint may lack.
 _OPTIONAL = ("pooler.", "bilstm.", "position_ids")
 # `Trainer` treats all outputs as predictions, so extra outputs that a checkpoint enables are disabled.
 _LOGITS_ONLY = {"output_hidden_states": False, "output_attentions": False}
@@ -34,6 +41,11 @@ _POSITIONS_BEHIND_PADDING = (
     *("longformer", "mpnet", "xmod", "esm"),
 )
 
+# The outputs that a model with both heads of pretraining has for each of them.
+_PRETRAINING_LOGITS = {
+    AutoModelForMaskedLM: "prediction_logits",
+    AutoModelForNextSentencePrediction: "seq_relationship_logits",
+}
 _LAYERS = ("encoder.layer", "transformer.layer")  # their attribute in BERT-like models and in DistilBERT
 _QUERY_KEY_VALUE = (
     ("attention.self.query", "attention.self.key", "attention.self.value"),
@@ -41,9 +53,10 @@ _QUERY_KEY_VALUE = (
 )
 
 
-# Rules of options: where only a tagger on frozen features is trained, or little more than a head.
+# Rules of options: where only a tagger on frozen features is trained, or only a head, or little more than a head.
 ONLY_TAGGER = "approach=features"
-ALL_BUT_HEAD_FROZEN = f"{ONLY_TAGGER} lora peft_config"
+ENCODER_FROZEN = f"{ONLY_TAGGER} approach=linear_probe"
+ALL_BUT_HEAD_FROZEN = f"{ENCODER_FROZEN} lora peft_config"
 
 
 @dataclass
@@ -54,22 +67,25 @@ class NetworkChanges:
     bilstm: bool = option(
         False,
         "Put a BiLSTM on top of the encoder (paper, section 5.1).",
-        idle_with=ALL_BUT_HEAD_FROZEN,
+        idle_with=f"{ALL_BUT_HEAD_FROZEN} approach=auto",
         excludes="keep_model_type",
     )
     pooling: Literal["cls", "mean"] | None = option(
         None,
         "What a classifier or regression of texts reads: the first token through the pooler, or the mean of all "
-        "tokens. Default: the model's own, or what its sentence-transformers files say.",
+        "tokens (default: as in the model's configuration or sentence-transformers files; mean for a linear probe).",
     )
     dropout: float | None = option(
-        None, "Dropout of hidden states and attention, in [0, 1] (default: the model's own, or 0.1 if new).", SHARE
+        None,
+        "Dropout of hidden states and attention, in [0, 1] (default: the model's own, or 0.1 if new).",
+        SHARE,
+        idle_with=ENCODER_FROZEN,
     )
     new_head: bool = option(False, "Start with a new head even if the model has been fine-tuned.")
     from_scratch: bool = option(
         False,
         "Start from random weights (to measure what pretraining contributes).",
-        idle_with=ALL_BUT_HEAD_FROZEN,
+        idle_with=f"{ALL_BUT_HEAD_FROZEN} approach=auto",
         excludes="reinitialize_layers",
     )
     keep_model_type: bool = option(
@@ -173,8 +189,13 @@ def load_checked(
     return model, loaded
 
 
-def load_finetuned(checkpoint: Checkpoint, auto_class: Any, pipeline: str) -> PreTrainedModel:
-    """Load a fine-tuned model; a ValueError if it lacks the head of `auto_class` (`pipeline` in the Hub's terms)."""
+def load_finetuned(
+    checkpoint: Checkpoint, auto_class: Any, pipeline: str, load_graph: Callable[..., OpenVinoModel] | None = None
+) -> Any:
+    """Load a fine-tuned model; a ValueError if it lacks the head of `auto_class` (`pipeline` in the Hub's terms).
+
+    With `load_graph` the model is what this makes of the folder and its configuration.
+    """
     name = checkpoint.name
     config = read_config(name) if checkpoint.config.model_type == "bert" else copy.deepcopy(checkpoint.config)
     config.update(_LOGITS_ONLY)
@@ -183,6 +204,9 @@ def load_finetuned(checkpoint: Checkpoint, auto_class: Any, pipeline: str) -> Pr
             f"{name} has no head for this task (it is a {config.architectures[0]}); expected a model that was "
             f"fine-tuned for {pipeline}."
         )
+    if load_graph is not None:
+        has_both = PRETRAINING_HEAD in heads_of(config)
+        return load_graph(checkpoint.path, config, logits=_PRETRAINING_LOGITS[auto_class] if has_both else "")
     model, loaded = load_checked(name, auto_class, config, head_too=True)
     head = sorted(key for key in loaded["missing_keys"] if not key.endswith("position_ids"))
     if head:  # or a pooler, which only training may begin at random

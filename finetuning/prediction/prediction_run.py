@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 import sys
 from collections import Counter
@@ -16,16 +17,16 @@ from typing import Any, NamedTuple
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from tqdm.auto import tqdm
 
 from ...files.errors import refuse_address
 from ...files.options import Group, deciding, option
 from ...files.output import PARTIAL, check_not_read, check_output_files, locked, write_lines, written_beside
 from ...files.processes import leave_standard_output
+from ...files.progress import progress_bar
 from ...files.source import is_data_frame
 from ...files.spreadsheets import MAX_ROWS, fits_cell, openpyxl_for, write_sheet
 from ...files.tables import USUAL_STYLE, CsvStyle, json_line, separated_line, style_of
-from ...files.text import LINE_BREAKS, SPREADSHEET_SUFFIX, STDIN, new_digest, open_text
+from ...files.text import LINE_BREAKS, SPREADSHEET_SUFFIX, STDIN, file_of, new_digest, open_text
 from ...runs import RunFolder, prepare_once
 from ..data import DataRow, new_name, rows_of
 from ..tasks.registry import TASK_OPTIONS, task_record
@@ -99,11 +100,7 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
         ValueError: If the model has no head for a task, or the data does not fit it.
         OSError: If a file cannot be read or written.
     """
-    parts = list(data) if isinstance(data, (list, tuple)) and data and isinstance(data[0], Path) else [data]
-    arguments = PredictArguments(model=str(model), data=parts, output=str(output or STDIN), **settings)
-    if isinstance(data, str) and data != STDIN and not _is_there(data):
-        refuse_address(data)
-        raise FileNotFoundError(f"There is no file {data[:60]!r}; a text is given in a list: [text].")
+    arguments = PredictArguments(model=str(model), data=data_parts(data), output=str(output or STDIN), **settings)
     prediction = _Prediction(arguments)
     if output is not None:
         return prediction.write()
@@ -113,9 +110,17 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
     return with_answers(data, prediction.columns, list(answers)) if is_data_frame(data) else list(answers)
 
 
+def data_parts(data: Any) -> list[Any]:
+    """The data of a call from Python: several paths, a file, or data in memory."""
+    if isinstance(data, str) and data != STDIN and not _is_there(data):
+        refuse_address(data)
+        raise FileNotFoundError(f"There is no file {data[:60]!r}; a text is given in a list: [text].")
+    return list(data) if isinstance(data, (list, tuple)) and data and isinstance(data[0], Path) else [data]
+
+
 def _is_there(name: str) -> bool:
     try:
-        return Path(name).exists()
+        return Path(file_of(name)).exists()
     except OSError:  # too long for a file name
         return False
 
@@ -200,7 +205,9 @@ class _Prediction:
         total = (
             len(data[0]) if len(data) == 1 and isinstance(data[0], Sized) and not isinstance(data[0], str) else None
         )
-        return tqdm(desc="Predict", total=total, unit=" rows", delay=2, disable=not self.state.is_main_process or None)
+        return progress_bar(
+            desc="Predict", total=total, unit=" rows", delay=2, disable=not self.state.is_main_process or None
+        )
 
     def write(self) -> dict[str, Any]:
         """Write the output, see `predict_files`."""
@@ -285,9 +292,9 @@ class _Prediction:
         answers = found.answers(rows)
         kept = [found.kept(row) for row in rows]
         lines = [f"[{json_line(values)}, {json_line(answer)}]" for values, answer in zip(kept, answers, strict=True)]
-        if limits := _LIMITS.get(output.suffix.lower()):  # now, not at the end
+        if output.suffix.lower() in _LIMITS:  # now, not at the end
             for values in chain.from_iterable(map(json.loads, lines)):
-                _check_cells(values, output, *limits)
+                check_cells(values, output)
         columns = list(dict.fromkeys(chain.from_iterable(kept)))
         counts = found.cut - cut, found.windowed - windowed, found.empty - empty, found.labels - labels
         head = PartHead(digest, columns, *counts)
@@ -322,7 +329,9 @@ _LIMITS: dict[str, tuple[Callable[[str], bool], str]] = {
 }
 
 
-def _check_cells(row: Mapping[str, Any], output: Path, fits: Callable[[str], bool], others: str) -> None:
+def check_cells(row: Mapping[str, Any], output: Path) -> None:
+    """Reject a row with a value that the output's format cannot hold."""
+    fits, others = _LIMITS.get(output.suffix.lower(), (lambda text: True, ""))
     for name, value in row.items():
         for text, what in ((name, "the name of a column"), (_cell(value), name)):
             if not fits(text):
@@ -343,29 +352,34 @@ def merge_parts(folder: Path, heads: Collection[PartHead], output: Path, style: 
     parts = [partial(rows_of_part, number) for number in range(len(heads))]
     with locked(output):
         with written_beside(output) as path:
-            ending = output.suffix.lower()
-            rows = chain.from_iterable(part() for part in parts)
-            if ending == ".parquet":
-                _write_parquet(path, parts, output)
-            elif ending == ".jsonl":
-                _write_text(path, map(json_line, rows))
-            else:
-                columns = list(dict.fromkeys(name for part in parts for row in part() for name in row))
-                table: Iterable[list[Any]] = chain([columns], ([row.get(name) for name in columns] for row in rows))
-                if ending == SPREADSHEET_SUFFIX:
-                    write_sheet(path, ([_plain_cell(value) for value in row] for row in table))
-                else:
-                    mark = style.mark if ending == ".csv" else "\t"
-                    cells = ([_cell(value, style.decimal_sign) for value in row] for row in table)
-                    _write_text(path, (separated_line(row, mark) for row in cells), style.encoding)
+            write_rows(path, parts, output, style)
         folder.rename(path)  # to the name of what is incomplete: if this call is killed now, the next lock removes it
         shutil.rmtree(path)
 
 
-_Part = Callable[[], Iterator[dict[str, Any]]]  # each call yields its rows from the start
+_WHOLE_NUMBER = re.compile(r"-?[1-9]\d{0,14}|0")  # which a spreadsheet, too, writes so
 
 
-def _write_text(path: Path, lines: Iterable[str], encoding: str = "utf-8") -> None:
+_Part = Callable[[], Iterable[dict[str, Any]]]  # each call yields its rows from the start
+
+
+def write_rows(path: Path, parts: Sequence[_Part], output: Path, style: CsvStyle = USUAL_STYLE) -> None:
+    """Write rows to a temporary path in the format of the output's ending, one of `OUTPUT_ENDINGS`."""
+    ending, encoding = output.suffix.lower(), "utf-8"
+    rows = chain.from_iterable(part() for part in parts)
+    if ending == ".parquet":
+        _write_parquet(path, parts, output)
+        return
+    if ending == ".jsonl":
+        lines: Iterable[str] = map(json_line, rows)
+    else:
+        columns = list(dict.fromkeys(name for part in parts for row in part() for name in row))
+        table: Iterable[list[Any]] = chain([columns], ([row.get(name) for name in columns] for row in rows))
+        if ending == SPREADSHEET_SUFFIX:
+            write_sheet(path, ([_plain_cell(value) for value in row] for row in table))
+            return
+        mark, encoding = style.mark if ending == ".csv" else "\t", style.encoding
+        lines = (separated_line([_cell(value, style.decimal_sign) for value in row], mark) for row in table)
     with path.open("w", encoding=encoding, newline="") as target:
         target.writelines(f"{line}\n" for line in lines)
 
@@ -378,7 +392,9 @@ def _cell(value: Any, decimal_sign: str = ".") -> str:
 
 
 def _plain_cell(value: Any) -> Any:
-    """A value as a spreadsheet holds it: lists are JSON."""
+    """A value as a spreadsheet holds it: lists are JSON, and a label such as "1" is a number, as those of a sheet."""
+    if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
+        return int(value)
     return value if value is None or isinstance(value, (int, float)) else _cell(value)
 
 

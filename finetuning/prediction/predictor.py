@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import chain, compress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,28 +14,33 @@ from uuid import uuid4
 
 import torch
 from accelerate import PartialState
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from ...files.checkpoint import Checkpoint
+from ...files.checkpoint import OPENVINO_FILE, Checkpoint
 from ...files.options import AT_LEAST_1, Group, option
 from ...files.output import write_json, write_lines
+from ...files.progress import without_loading_bars
 from ...files.source import Source, rows_of_batch, with_columns
-from ...files.text import SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX, content_suffix
+from ...files.text import PAIR_SEPARATOR, SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX, content_suffix
 from ...metrics import ClassReport
 from ...modeling_mybert import MyBertPreTrainedModel
+from ...pipelines.openvino_model import OpenVinoModel
 from ...visualization import confusion_picture
-from ..data import PAIR_SEPARATOR, DataRow, Labels, check_columns, new_name
+from ..data import DataRow, Labels, check_columns, new_name
+from ..network.engine import Engine, EngineOptions, runs_in_openvino
 from ..network.features import FeatureTaggerConfig
 from ..tasks.registry import TASKS, FinetunedModelArguments, TaskArguments, fitted_to_model
 from ..tasks.tagging import TaggingTask, feature_task
 from ..tasks.task import Task, TaskData, network_outputs
+
+logger = logging.getLogger(__name__)
 
 
 class FinetunedModel(NamedTuple):
     """A model with its task, its classes, and the tokenizer of its inputs."""
 
     task: Task
-    model: PreTrainedModel
+    model: Any  # a PreTrainedModel, or an OpenVinoModel
     labels: Labels
     tokenizer: PreTrainedTokenizerBase
 
@@ -61,11 +67,25 @@ class FinetunedModel(NamedTuple):
 
 
 def load_finetuned_model(
-    task: Task, checkpoint: Checkpoint, device: str | torch.device = "cpu", dtype: str = "float32"
+    task: Task,
+    checkpoint: Checkpoint,
+    device: str | torch.device = "cpu",
+    dtype: str = "float32",
+    engine: Engine = "torch",
+    threads: int | None = None,
 ) -> FinetunedModel:
     """Load a model with a head for the task, and complete the task by the model's classes."""
     # dtype: "float32", "bfloat16", or "int8" for a MyBERT on a CPU.
+    if threads is not None:
+        torch.set_num_threads(threads)
     config, encoder = checkpoint.config, checkpoint
+    if runs_in_openvino(checkpoint, engine):
+        model, labels = task.load_finetuned(checkpoint, partial(OpenVinoModel, dtype=dtype))
+        logger.info("OpenVINO computes the model, since %s has %s.", checkpoint.name, OPENVINO_FILE)
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint.name, config=config, trust_remote_code=False)
+        return FinetunedModel(task.with_classes(labels), model, labels, tokenizer)
+    if checkpoint.path.is_dir():
+        checkpoint.check_folder()  # a graph may be all that it has
     if isinstance(config, FeatureTaggerConfig):  # this encoder completes the task, too
         encoder = Checkpoint(config.encoder).check()
         task = feature_task(task, config.features, encoder.name, config.lstm_size, str(device))
@@ -118,8 +138,6 @@ def tag_words(
     return found.task.tag(sentences, found.model, found.labels, found.tokenizer)
 
 
-logger = logging.getLogger(__name__)
-
 # Usual names of text columns; the first pair, or else the first single name, that the data has is used.
 _PAIRS = (
     *(("text", "text_pair"), ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question", "context")),
@@ -169,7 +187,7 @@ ROWS_OF_A_PART = 1024
 
 
 @dataclass
-class PredictorSettings(FinetunedModelArguments):
+class PredictorSettings(EngineOptions, FinetunedModelArguments):
     """Settings of a `Predictor`, in addition to those of the task."""
 
     group = Group.ANSWERS
@@ -238,11 +256,13 @@ class Predictor:
             first.value(name)
         self.task, self._is_settled = task, True
 
+    @without_loading_bars()
     def load(self) -> FinetunedModel:
         """The model, loaded on first access; from then on its record determines the task."""
         if self._found is None:
             device = PartialState(cpu=self.settings.use_cpu).device
-            self._found = load_finetuned_model(self.task, self.settings.checkpoint, device, self.settings.dtype)
+            options = self.settings.dtype, self.settings.engine, self.settings.threads
+            self._found = load_finetuned_model(self.task, self.settings.checkpoint, device, *options)
             self.task = self._found.task
         return self._found
 

@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 _COLUMNS = 80
 _MAX_CLASSES, _MIN_CLASSES = 20, 3  # numbers of classes listed; the latter if each occurs once
 _NUMBER = re.compile(r"-?\d+([.,]\d+)?")
+_FEW_LABELS = 200  # texts a class, below which a linear probe may be better
 _ONE_CLASS = 0.95  # share of one class above which a warning is logged
 
 
@@ -47,6 +48,18 @@ def describe_data(
         logger.info("%s", line)
     for warning in filter(None, (unknown_share_warning(train, tokenizer), *data_warnings(task, train, validation))):
         logger.warning("%s", warning)
+
+
+def few_labels_line(task: Task, train: TaskData) -> str:
+    """An offer of a linear probe for few labelled texts; "" for more."""
+    classes = {name for example in train.examples for name in task.classes_of(example)}
+    labels = len(train.examples) / max(1, len(classes))
+    if not classes or labels >= _FEW_LABELS:
+        return ""
+    return (
+        f"Few labels ({labels:.0f} texts a class): a linear head on frozen vectors, --approach linear_probe, may do "
+        "better; --approach auto --folds 5 compares both and keeps the better one."
+    )
 
 
 def data_lines(task: Task, data: TaskData) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -71,9 +71,11 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         """Always an error: this task is not fine-tuned."""
         raise ValueError("fill_mask is only for predict and evaluate; mybert pretrain is what trains a model for it.")
 
-    def load_finetuned(self, checkpoint: Checkpoint) -> tuple[PreTrainedModel, Labels]:
+    def load_finetuned(
+        self, checkpoint: Checkpoint, load_graph: Callable[..., Any] | None = None
+    ) -> tuple[Any, Labels]:
         """Load a model; its classes are the vocabulary's tokens as text."""
-        model, _ = super().load_finetuned(checkpoint)
+        model, _ = super().load_finetuned(checkpoint, load_graph)
         if model.config.model_type == "mybert":
             model.config.sparse_prediction = True  # logits at masks only
         tokenizer = AutoTokenizer.from_pretrained(checkpoint.name, config=checkpoint.config, trust_remote_code=False)

@@ -11,12 +11,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar
 
-from tqdm.auto import tqdm
 from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
 from typing_extensions import Self
 
 from ...files.checkpoint import read_json_object
 from ...files.output import write_json
+from ...files.progress import progress_bar
 from ...files.source import Source
 from ...hub_card import PipelineCall
 from ...metrics import squad_metrics, squad_v2_metrics
@@ -196,7 +196,9 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     ) -> TaskData[QuestionExample]:
         """Split texts into windows; `layout` has the windows of each example."""
         layout = []
-        for start in tqdm(range(0, len(examples), _CHUNK), desc=f"Windows of {source}", unit_scale=_CHUNK, delay=2):
+        for start in progress_bar(
+            range(0, len(examples), _CHUNK), desc=f"Windows of {source}", unit_scale=_CHUNK, delay=2
+        ):
             chunk = examples[start : start + _CHUNK]
             texts = ([example.question for example in chunk], [example.context for example in chunk])
             try:
@@ -223,7 +225,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         start_logits, end_logits = outputs
         remaining = zip(start_logits, end_logits, strict=True)
         predictions = []
-        for question in tqdm(data.layout, desc="Answers", delay=2):
+        for question in progress_bar(data.layout, desc="Answers", delay=2):
             lengths = [len(window.inputs["input_ids"]) for window in question.windows]
             rows = [(start[:length], end[:length]) for length, (start, end) in zip(lengths, remaining, strict=False)]
             starts, ends = zip(*rows, strict=True)

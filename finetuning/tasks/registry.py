@@ -17,8 +17,8 @@ from ...files.checkpoint import PRETRAINING_HEAD, TASK_RECORD, Checkpoint, check
 from ...files.options import AT_LEAST_1, SHARE, Group, Range, check_options, option
 from ...files.output import write_json
 from ...files.source import HubSplit, InMemoryData, Source
+from ...files.text import PAIR_SEPARATOR
 from ...runs import started_on_cpus
-from ..data import PAIR_SEPARATOR
 from ..network.features import FeatureTaggerConfig
 from ..network.heads import heads_of, longest_sequence
 from .classification import ClassificationTask, NextSentenceTask
@@ -239,14 +239,11 @@ BATCH_SIZE_HELP = "Sequences per batch (default: chosen by their lengths and the
 
 
 @dataclass
-class TaskArguments:
-    """The task and its data; settings that are not given have the task's defaults."""
+class DataColumns:
+    """The columns of texts and labels; those that are not given have the task's defaults."""
 
     group = Group.READING
     decides = True
-    task: str = option(
-        "classification", f"The task: {', '.join(name for name in TASKS if name != 'fill_mask')}.", group=Group.INPUT
-    )
     text_column: str | None = option(
         None,
         "Column of the text: sentence, words, question or prompt (default: the task's; for classification text).",
@@ -257,12 +254,23 @@ class TaskArguments:
     label_column: str | None = option(
         None, "Column of label, tags, value or answers (default: the task's; for classification label)."
     )
+    encoding: str | None = option(None, "Encoding of the data files (default: utf-8).")
+
+
+@dataclass
+class TaskArguments(DataColumns):
+    """The task and its data; settings that are not given have the task's defaults."""
+
+    group = Group.READING
+    decides = True
+    task: str = option(
+        "classification", f"The task: {', '.join(name for name in TASKS if name != 'fill_mask')}.", group=Group.INPUT
+    )
     label_columns: list[str] | None = option(None, "Columns of 0 and 1, one per label (multilabel).")
     label_separator: str | None = option(
         None, "Separator of the labels of a text, multilabel (default: whichever of , ; | occurs)."
     )
     choice_columns: list[str] | None = option(None, "Columns of the choices, or the column that holds lists of them.")
-    encoding: str | None = option(None, "Encoding of the data files (default: utf-8).")
     max_length: int | None = option(
         None, "Longest sequence in tokens (default: 128, question answering 384).", LENGTH, group=Group.SEQUENCES
     )
@@ -290,7 +298,7 @@ class TaskArguments:
     )
     confidence_threshold: float | None = option(
         None,
-        "Leave a label empty if its probability is lower (one class per text; default 0).",
+        "Leave a label empty if its probability is lower (one class per text).",
         SHARE,
         group=Group.ANSWERS,
         idle_with="predictions",
@@ -341,14 +349,10 @@ TASK_OPTIONS = TaskArguments.__dataclass_fields__.keys()
 
 
 @dataclass
-class FinetunedModelArguments(TaskArguments):
-    """The settings of commands that use a fine-tuned model; it records what it was trained for."""
+class InferenceSettings:
+    """How a model is run."""
 
     group = Group.SEQUENCES
-    task: str | None = option(  # type: ignore[assignment]  # the model's own
-        None, f"The task: {', '.join(TASKS)} (default: what the model was fine-tuned for).", group=Group.INPUT
-    )
-    model: str | None = option(None, "Fine-tuned model, folder or Hub name.", group=Group.INPUT)
     batch_size: int | None = option(None, BATCH_SIZE_HELP, AT_LEAST_1, decides=True, idle_with="predictions")
     dtype: Literal["float32", "bfloat16", "int8"] = option(
         "float32",
@@ -357,13 +361,23 @@ class FinetunedModelArguments(TaskArguments):
         idle_with="predictions",
     )
     use_cpu: bool = option(False, "Use the CPU, even if there is an accelerator.", group=Group.TRAINING)
+
+
+@dataclass
+class FinetunedModelArguments(TaskArguments, InferenceSettings):
+    """The settings of commands that use a fine-tuned model; it records what it was trained for."""
+
+    task: str | None = option(  # type: ignore[assignment]  # the model's own
+        None, f"The task: {', '.join(TASKS)} (default: what the model was fine-tuned for).", group=Group.INPUT
+    )
+    model: str | None = option(None, "Fine-tuned model, folder or Hub name.", group=Group.INPUT)
     skip_empty: bool = option(False, SKIP_EMPTY_HELP, group=Group.READING, decides=True)
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
         check_options(self)
         if self.model:
-            self.checkpoint.check(ask_hub=False)
+            self.checkpoint.check(ask_hub=False, needs_weights=not self.checkpoint.has_graph)
         if self.model is None or Path(self.model).is_dir():
             self.resolve_task()
         elif self.task is not None:  # the task of a model on the Hub is read when it is loaded
@@ -423,7 +437,9 @@ def evaluation_names(task: Task, sources: Any) -> dict[str, Source]:
     given = [source.part for source in sources if isinstance(source, InMemoryData)]
     if len(sources) == len(task.evaluations) and not given:
         return dict(zip(task.evaluations, sources, strict=True))
-    names = given or [s.split if isinstance(s, HubSplit) else s.described.partition(".")[0] for s in sources]
+    names = given or [
+        s.split if isinstance(s, HubSplit) else s.described.rpartition(":")[2].partition(".")[0] for s in sources
+    ]
     if len(set(names)) < len(names):
         raise ValueError(f"The files {', '.join(map(str, sources))} have the same name; expected different ones.")
     return dict(zip(names, sources, strict=True))

@@ -35,6 +35,7 @@ from ...files.tables import write_separated
 from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport, WeightedMetrics, weighted_mean
 from ...pipelines.batching import run_sorted
+from ...pipelines.openvino_model import OpenVinoModel
 from ..data import (
     LABEL_ARGUMENTS,
     DataRow,
@@ -312,9 +313,11 @@ class Task(ABC, Generic[E, P]):
                 check_head(name, before, Labels(tuple(config_fields["id2label"].values())))
         return load_with_head(name, before, self.auto_class, config_fields, changes, config)
 
-    def load_finetuned(self, checkpoint: Checkpoint) -> tuple[PreTrainedModel, Labels]:
-        """Load a fine-tuned model with its classes."""
-        name, model = checkpoint.name, load_finetuned(checkpoint, self.auto_class, self.pipeline)
+    def load_finetuned(
+        self, checkpoint: Checkpoint, load_graph: Callable[..., OpenVinoModel] | None = None
+    ) -> tuple[Any, Labels]:
+        """Load a fine-tuned model, or what `load_graph` makes of its folder and configuration, with its classes."""
+        name, model = checkpoint.name, load_finetuned(checkpoint, self.auto_class, self.pipeline, load_graph)
         check_max_length(self.max_length, name, model.config)
         self.check_labels(name, model.config)
         labels = self.named(Labels.from_config(model.config))

@@ -129,6 +129,13 @@ def _data_of(path: Path) -> str:
 
 def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, Any]:
     """The training settings on the card, without those at their defaults."""
+    if arguments.approach == "linear_probe":
+        estimator = "ridge" if task.objective == "value" else "logistic"
+        return {
+            "approach": f"linear probe: {estimator} regression on frozen vectors, its C chosen by cross-validation",
+            "longest sequence": task.max_length,
+            "pooling": arguments.pooling or "the model's own",
+        }
     duration = {"steps": arguments.max_steps} if arguments.max_steps > 0 else {"epochs": arguments.num_train_epochs}
     transfer = {
         "adapter": ("LoRA, rank 8 on query and value" if arguments.lora else None)

@@ -40,7 +40,7 @@ _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _LEARNING_RATE = 5e-5  # of BERT base
 _FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
 _NOTHING_EVALUATED = "nothing is evaluated; give a validation_file, or hold out data with validation_split"
-_DONE_ANYWAY = "whatever has data is done anyway"
+_DONE_ANYWAY = "mybert finetune evaluates and predicts all data that it is given"
 _PART = Range("a fraction in (0, 1), or 0 for none", lambda value: 0 <= value < 1)
 _SEVERAL = Range("at least 2, or 0 for none", lambda value: value == 0 or value >= 2)
 _FROM_MINUS_1 = Range("at least 0, or -1 for none", lambda value: value >= -1)
@@ -76,14 +76,16 @@ class TaskFiles:
 
 @dataclass
 class FrozenFeatures:
-    """The feature-based approach."""
+    """Approaches with a frozen encoder."""
 
     group, decides = Group.FEATURES, True
-    approach: Literal["finetune", "features"] = option(
+    approach: Literal["finetune", "linear_probe", "auto", "features"] = option(
         "finetune",
-        "Train the whole model, or a BiLSTM tagger on its frozen features (paper, section 5.3).",
+        "'finetune' trains the whole model, 'linear_probe' a linear head on frozen vectors of texts (for few labels), "
+        "'auto' the better of these two by cross-validation, 'features' a BiLSTM tagger on frozen features (paper, "
+        "section 5.3).",
         idle_with="lora peft_config",
-        why="where the whole encoder is frozen",
+        why="which uses a frozen encoder",
     )
     features: str = option(
         "concat_last_four", "Features of the tagger; 'all' for every row of Table 7.", needs=ONLY_TAGGER
@@ -113,7 +115,12 @@ class TrainedParts:
     gradual_unfreezing: float = option(
         0.0, "Epochs between unfreezing one layer and the next, from the top down.", AT_LEAST_0
     )
-    reinitialize_layers: int = option(0, "Top layers to start from random weights.", AT_LEAST_0)
+    reinitialize_layers: int = option(
+        0,
+        "Top layers to start from random weights.",
+        AT_LEAST_0,
+        idle_with=f"{ALL_BUT_HEAD_FROZEN} approach=auto",
+    )
     lora: bool = option(
         False,
         "Train adapters of rank 8 on query and value, and the head; merged at the end (PEFT).",
@@ -171,7 +178,7 @@ class SampleSettings:
         "Stop after this many evaluations in which the main metric does not improve.",
         AT_LEAST_1,
         group=Group.RECORDS,
-        idle_with="folds",
+        idle_with="folds approach=linear_probe",
     )
 
 
@@ -192,7 +199,13 @@ class FinetuningArguments(
     """The fields for data."""
 
     group = Group.TRAINING
-    num_seeds: int = option(1, "Number of runs, each with another seed; the best is kept.", AT_LEAST_1, decides=True)
+    num_seeds: int = option(
+        1,
+        "Number of runs, each with another seed; the best is kept.",
+        AT_LEAST_1,
+        decides=True,
+        idle_with="approach=linear_probe",
+    )
     correct_bias: bool = option(
         True, "Adam with bias correction; False gives the optimizer of Google's BERT.", decides=True
     )
@@ -200,6 +213,7 @@ class FinetuningArguments(
         None,
         "Peak learning rate (default: 5e-5 x 768 / hidden size, SWAG 2e-5 x the same, adapters 5e-4, tagger on "
         "features 1e-3).",
+        idle_with="approach=linear_probe",
     )
     num_train_epochs: float | None = option(  # type: ignore[assignment]
         None, "Epochs (default: 3, SQuAD 2.0 2, tagger on features 20)."
@@ -233,10 +247,13 @@ class FinetuningArguments(
         if self.class_weights and (self.approach == "features" or not (is_of_classes and task.has_classes)):
             raise ValueError(
                 f"class_weights is {self.class_weights!r}; expected a task in which each text or word has one class, "
-                "and approach 'finetune'."
+                "and another approach than 'features'."
             )
-        if self.pooling and not _classifies_texts(task):
-            raise ValueError(f"pooling is {self.pooling!r} and task {self.task!r}; {_EXPECTED_TEXTS}.")
+        for name, is_of_texts in (("pooling", self.pooling), ("approach", self.approach in ("linear_probe", "auto"))):
+            if is_of_texts and not _classifies_texts(task):
+                raise ValueError(f"{name} is {getattr(self, name)!r} and task {self.task!r}; {_EXPECTED_TEXTS}.")
+        if self.approach == "auto" and not self.folds:
+            raise ValueError("approach is 'auto' without folds, by which it compares; pass folds as well, such as 5.")
         if self.label_smoothing_factor and not is_of_classes:
             raise ValueError(
                 f"label_smoothing_factor is {self.label_smoothing_factor}; expected a task in which one of several "
@@ -273,7 +290,7 @@ class FinetuningArguments(
         elif not validation:
             if self.num_seeds > 1:
                 raise ValueError(
-                    f"num_seeds is {self.num_seeds} without validation data; there is no telling which run is best."
+                    f"num_seeds is {self.num_seeds} without validation data, which decides which run is best."
                 )
             self.eval_strategy, self.eval_steps = IntervalStrategy.NO, None
         if self.load_best_model_at_end is None:
@@ -287,7 +304,9 @@ class FinetuningArguments(
                     *(evaluated, SaveStrategy(self.save_strategy).value, evaluated),
                 )
         if self.save_strategy == "best" and self.eval_strategy == "no":
-            raise ValueError("save_strategy is 'best' but nothing is evaluated; there is no telling which is best.")
+            raise ValueError(
+                "save_strategy is 'best' but nothing is evaluated; give validation data or another save_strategy."
+            )
         if self.load_best_model_at_end and self.eval_strategy == "no":
             raise ValueError(f"load_best_model_at_end is True, but {_NOTHING_EVALUATED}.")
         if self.early_stopping_patience is not None and not self.load_best_model_at_end:
@@ -312,17 +331,25 @@ class FinetuningArguments(
 
     def choose_learning_rate(self) -> None:
         """Set the learning rate that the user has not given, and log why; the model must exist by now."""
-        if self.learning_rate is None:
+        if self.learning_rate is None and self.approach != "linear_probe":
             self.learning_rate, self.why_learning_rate = self._default_learning_rate()
             logger.info("Learning rate: %g (%s).", self.learning_rate, self.why_learning_rate)
             check_libraries(self)
 
     def choose_pooling(self) -> None:
-        """Set the pooling that the user has not given to that of the model's sentence vectors; they exist by now."""
+        """Set the pooling that the user has not given, if it is not the model's own; the model must exist by now."""
         is_open = self.pooling is None and not self.keep_model_type and not self.from_scratch
-        if is_open and _classifies_texts(self.resolve_task()) and classifies_mean(self.model):
+        is_probe = self.approach == "linear_probe"
+        if is_open and _classifies_texts(self.resolve_task()) and classifies_mean(self.model, is_probe):
             self.pooling = "mean"
-            logger.info("Pooling: mean, as the sentence-transformers files of %s say (--pooling).", self.model)
+            why = "for a linear probe" if is_probe else f"as the sentence-transformers files of {self.model} say"
+            logger.info("Pooling: mean, %s (--pooling).", why)
+
+    @property
+    def offers_linear_probe(self) -> bool:
+        """Whether the command could fit a linear probe instead."""
+        is_alone = self.approach == "finetune" and not self.from_scratch and type(self) is FinetuningArguments
+        return is_alone and _classifies_texts(self.resolve_task())
 
     def _default_learning_rate(self) -> tuple[float, str]:
         """The default learning rate and the reason for it."""
@@ -379,7 +406,7 @@ class FinetuningArguments(
             validation = {}
         if validation and self.validation_split:
             raise ValueError(
-                f"validation_split is set, but {self.dataset} has validation data; expected one of the two."
+                f"validation_split is set, but {self.dataset} has validation data; leave out validation_split."
             )
         if not validation and not self.validation_split:
             self.load_best_model_at_end = False

@@ -6,7 +6,7 @@ import copy
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,16 @@ from transformers import (
     PreTrainedTokenizerBase,
     TrainerCallback,
     TrainerState,
+    TrainingArguments,
 )
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
 from ...files.checkpoint import TASK_RECORD, Checkpoint, read_json_object
 from ...files.output import files_written_beside, write_json, written_beside
+from ...files.progress import without_loading_bars
 from ...files.text import file_of
-from ...hub_card import Comparison, Example, head_examples
+from ...hub_card import Comparison, head_examples
 from ...runs import (
     RunFolder,
     StopOnInterrupt,
@@ -36,18 +38,20 @@ from ...runs import (
     draw_curves,
     last_complete_checkpoint,
     log_on_main_process,
+    log_or_print,
     prepare_once,
 )
 from ...tokenization import save_vocab
 from ..data import LABEL_ARGUMENTS
 from ..network.heads import fold_target_scale, has_new_head, learn_standardized
 from ..prediction.predictor import PREDICTION_FILES, REPORT_FILES, write_reports
-from ..tasks.data_report import describe_data
+from ..tasks.data_report import describe_data, few_labels_line
 from ..tasks.registry import read_task_record, task_record, write_task_record
 from ..tasks.tagging import FeatureTask, feature_task
 from ..tasks.task import Task, TaskData
 from .card import task_examples, trainings_table, write_finetuning_card
 from .finetuning_arguments import FinetuningArguments
+from .linear_probe import fit_linear_probe
 from .parameters import ADAPTER_FOLDER, Unfreezing, merge_adapter
 from .preparation import StartingModel, TaskRun, check_batches, check_metric, fold_numbers, read_run, starting_model
 from .trainer import LossBreaksTies, TaskTrainer, loss_in
@@ -62,6 +66,8 @@ _OUT_OF_FOLD = "_out_of_fold"  # ends the names of files on the predictions of a
 MAJORITY = "majority_"  # prefix of the main metric's name: of always predicting the most frequent answer
 # Prefixes of metric names: without the temperature; with one fitted by cross-fitting.
 _UNCALIBRATED, _HELD_OUT = "uncalibrated_", "held_out_"
+# The approaches that "auto" compares, by what the names of their folds start with.
+_COMPARED: dict[str, Any] = {"finetune ": "finetune", "linear probe ": "linear_probe"}
 _CLASSES_SAID = 20  # maximum number of classes of a logged report; larger ones are only in the file
 
 
@@ -82,10 +88,10 @@ def finetune(arguments: FinetuningArguments | None = None, **settings: Any) -> d
             be a `pandas.DataFrame`, a `datasets.Dataset` or an iterable of rows or of tuples of text and label.
 
     Returns:
-        The metrics of the validation data, and of labelled test data with the prefix `test_`; `examples`, those of the
-        card; and `interrupted`, whether there was a Ctrl-C. If the run ended early, only `interrupted`. With several
-        seeds or folds also `mean`, `deviation`, the metrics of each (`seeds` or `folds`), and `best_seed`; with folds
-        the metrics are the mean. For all rows of table 7, metrics by row.
+        The metrics of the validation data, and of labelled test data with the prefix `test_`; and `interrupted`,
+        whether there was a Ctrl-C. If the run ended early, only `interrupted`. With several seeds or folds also
+        `mean`, `deviation`, the metrics of each (`seeds` or `folds`), and `best_seed`; with folds the metrics are the
+        mean. For all rows of table 7, metrics by row.
 
     Raises:
         ValueError: If the data lacks a column or a label, has only one class or an unknown one, the model has another
@@ -138,6 +144,7 @@ class Finetuning:
         """Comparisons of the run's metrics for the card."""
         return []
 
+    @without_loading_bars()
     def run(self) -> dict[str, Any]:
         """Train, measure and write; see `finetune`."""
         arguments = self.arguments
@@ -150,6 +157,8 @@ class Finetuning:
             start: StartingModel | None = model
             run = self.begun(run)
             describe_data(run.task, run.train, dict(run.validation), run.tokenizer, arguments.folds)
+            if arguments.offers_linear_probe and (line := few_labels_line(run.task, run.train)):
+                logger.info("%s", line)
             ids = run.train[0].get("input_ids")
             if ids is not None:
                 choices = ids if isinstance(ids[0], list) else [ids]
@@ -166,10 +175,7 @@ class Finetuning:
                 results[name] = result
                 start = None  # the model has been trained
             if arguments.should_save:
-                metrics = {
-                    name: {key: result[key] for key in result if key != "examples"} for name, result in results.items()
-                }
-                write_json(Path(arguments.output_dir) / METRICS, metrics)
+                write_json(Path(arguments.output_dir) / METRICS, results)
             return results | {"interrupted": False}
 
     def _prepare(self, folder: RunFolder) -> tuple[TaskRun, StartingModel]:
@@ -197,8 +203,13 @@ class Finetuning:
         """Train with every seed or fold, keep a model, and write its card; see `finetune` for what it returns."""
         arguments = self.arguments
         trainings = planned_trainings(run, arguments, output_dir)
-        last, trained = trainings[-1], False
+        last, trained, folds = trainings[-1], False, trainings[:-1]
+        compared: dict[str, Any] = {}
         for number, training in enumerate(trainings, start=1):
+            if training is last and arguments.approach == "auto":
+                folds, compared = better_approach(folds, arguments)
+                last.approach = folds[0].approach
+                last.run = partial(_on_all_examples, run, [fold.folder for fold in folds])
             if (training.folder / METRICS).is_file():
                 logger.info("%s is finished; it is not trained again.", training.folder)
                 training.read_result(output_dir)
@@ -214,33 +225,42 @@ class Finetuning:
             trained = True
             if training.is_fold and arguments.should_save:
                 _clear(training.folder, (*_OF_A_FOLD, _CONFIG, _FOLD_OUTPUTS))
-        kept, metrics, spread = summarize(trainings, arguments)
-        examples: list[Example] = []
+        kept, metrics, spread = summarize([*folds, last], arguments)
+        spread |= {"approaches": compared} if compared else {}
         if arguments.should_save:
             if arguments.folds:
-                write_out_of_fold(run, arguments, [training.folder for training in trainings[:-1]], output_dir)
+                write_out_of_fold(run, arguments, [fold.folder for fold in folds], output_dir)
             if len(trainings) > 1:
                 keep_training(kept, trainings, output_dir)
                 write_json(output_dir / METRICS, metrics | spread)
-            shown = next(iter(run.validation.values()), run.train).examples
-            loaded = {"model": kept.model, "tokenizer": run.tokenizer}
-            examples = (
-                task_examples(run.task, shown, output_dir, **loaded)
-                if arguments.card_examples
-                else head_examples(output_dir, **loaded)
-            )
             if trained or not (output_dir / "README.md").is_file():  # otherwise the user may have edited it
-                measured = {training.name: training.metrics for training in trainings}
+                shown = next(iter(run.validation.values()), run.train).examples
+                loaded = {"model": kept.model, "tokenizer": run.tokenizer}
+                examples = (
+                    task_examples(run.task, shown, output_dir, **loaded)
+                    if arguments.card_examples
+                    else head_examples(output_dir, **loaded)
+                )
+                measured = {training.name: training.metrics for training in [*folds, last]}
                 tables = [*trainings_table(measured, spread, arguments.folds), *self.comparisons(metrics)]
+                if compared:
+                    arguments = self._arguments_of(kept)
+                    tables.insert(0, Comparison("Both approaches, in the same folds.", compared, "Approach"))
                 write_finetuning_card(output_dir, arguments, run, kept.seconds, metrics, examples, tables)
-        described = {"examples": [asdict(example) for example in examples]}
-        return metrics | spread | described | {"interrupted": last.interrupted}
+        return metrics | spread | {"interrupted": last.interrupted}
+
+    def _arguments_of(self, training: Training) -> FinetuningArguments:
+        """The settings of one of the run's trainings."""
+        arguments = copy.copy(self.arguments)
+        arguments.seed, arguments.approach = training.seed, training.approach
+        arguments.output_dir = str(training.folder)
+        arguments.choose_pooling()
+        return arguments
 
     def _train(self, training: Training, start: StartingModel | None) -> bool:
         """Train, evaluate, and write model, metrics and predictions; False if Ctrl-C ended it."""
         run, output_dir = training.run(), training.folder
-        arguments = copy.copy(self.arguments)
-        arguments.seed, arguments.output_dir = training.seed, str(output_dir)
+        arguments = self._arguments_of(training)
         if not run.validation:
             arguments.eval_strategy = IntervalStrategy.NO
         model, new = start or self.start(run, arguments, training.seed)
@@ -253,7 +273,8 @@ class Finetuning:
             callbacks.append(Unfreezing(model, arguments.train_head_first, arguments.gradual_unfreezing))
         network: Any = model.get_base_model() if arguments.has_adapter else model
         standardized = None
-        if run.task.objective == "value":
+        is_probe = training.approach == "linear_probe"
+        if run.task.objective == "value" and not is_probe:
             standardized = learn_standardized(network, self.targets(run), has_new_head(network, new))
         checkpoint = None
         if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer a run cannot resume
@@ -261,7 +282,11 @@ class Finetuning:
         if arguments.early_stopping_patience:
             callbacks.append(EarlyStoppingCallback(arguments.early_stopping_patience))
         trainer = self.trainer(run, arguments, model=model, callbacks=callbacks)
-        trained_for = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
+        trained_for = None
+        if is_probe:
+            fit_linear_probe(model, run, arguments)
+        else:
+            trained_for = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
         if interrupt.stopped:
             return False
         if standardized is not None:  # before the adapter is saved, which has the head
@@ -329,10 +354,11 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
             is_fitted_to = split == "eval" and number == 0 and task != run.task
             metrics |= _beside(task, data, raw[name], predictions[name], which, is_fitted_to)
             if saves:
-                _report(task, predictions[name], data, output_dir, f"_{which}" if which else "")
+                _report(trainer.args, task, predictions[name], data, output_dir, f"_{which}" if which else "")
     if saves:
         trainer.save_state()
-        draw_curves(trainer.state.log_history, output_dir)
+        if trainer.state.global_step:  # a linear probe has no steps
+            draw_curves(trainer.state.log_history, output_dir)
         for name, data in (run.test or run.validation).items():
             task.write_predictions(predictions[name], data.examples, output_dir, f"_{name}" if name else "")
         write_json(output_dir / METRICS, metrics)  # the last file, which marks the training as finished
@@ -340,11 +366,13 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
     return metrics
 
 
-def _report(task: Task, predictions: Sequence[Any], data: TaskData, folder: Path, suffix: str) -> None:
-    """Write reports on predictions, and log the one by class if it is not long."""
+def _report(
+    arguments: TrainingArguments, task: Task, predictions: Sequence[Any], data: TaskData, folder: Path, suffix: str
+) -> None:
+    """Write reports on predictions, and show the one by class if it is not long."""
     report = write_reports(task, predictions, data, folder, suffix)
     if report is not None and len(report.classes) <= _CLASSES_SAID:
-        logger.info("\n%s", "\n".join(report.lines()))
+        log_or_print("\n".join(["", *report.lines()]), arguments)
 
 
 def _warn_of_zero(trainer: TaskTrainer) -> None:
@@ -386,6 +414,7 @@ class Training:
     folder: Path  # of its files until the run is over
     seed: int
     run: Callable[[], TaskRun]  # returns task and data when it begins
+    approach: Any = "finetune"  # see `FinetuningArguments`
     is_fold: bool = False  # whether it only measures; its model is then not kept
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: float | None = None  # training time, if known
@@ -402,23 +431,46 @@ class Training:
 
 def planned_trainings(run: TaskRun, arguments: FinetuningArguments, output_dir: Path) -> list[Training]:
     """The trainings of a run, in their order: one, one for each seed, or one for each fold and one on all examples."""
+    seed, approach = arguments.seed, arguments.approach
     if arguments.folds:
         folds = [
             Training(
-                name=f"fold {number + 1}",
-                folder=output_dir / f"fold_{number + 1}",
-                seed=arguments.seed,
+                name=f"{start}fold {number + 1}",
+                folder=output_dir / f"{start}fold_{number + 1}".replace(" ", "_"),
+                seed=seed,
                 run=partial(_fold, run, arguments, number),
+                approach=each,
                 is_fold=True,
             )
+            for start, each in (_COMPARED if approach == "auto" else {"": approach}).items()
             for number in range(arguments.folds)
         ]
         whole = partial(_on_all_examples, run, [fold.folder for fold in folds])
-        return [*folds, Training("all examples", output_dir / "all_examples", arguments.seed, whole)]
+        return [*folds, Training("all examples", output_dir / "all_examples", seed, whole, approach)]
     if arguments.num_seeds == 1:
-        return [Training("", output_dir, arguments.seed, lambda: run)]
-    seeds = [arguments.seed + number for number in range(arguments.num_seeds)]
-    return [Training(f"seed {seed}", output_dir / f"seed_{seed}", seed, lambda: run) for seed in seeds]
+        return [Training("", output_dir, seed, lambda: run, approach)]
+    seeds = [seed + number for number in range(arguments.num_seeds)]
+    return [Training(f"seed {seed}", output_dir / f"seed_{seed}", seed, lambda: run, approach) for seed in seeds]
+
+
+def better_approach(
+    folds: Sequence[Training], arguments: FinetuningArguments
+) -> tuple[list[Training], dict[str, dict[str, float]]]:
+    """The folds of the approach with the better mean; mean and standard error of each approach, which are logged."""
+    metric = _main_metric(arguments)
+    parts: dict[str, list[Training]] = {}
+    for fold in folds:
+        parts.setdefault(fold.approach, []).append(fold)
+    scores = {name: np.array([fold.metrics[metric] for fold in part]) for name, part in parts.items()}
+    table = {
+        name: {metric: float(values.mean()), "standard error": float(values.std(ddof=1) / np.sqrt(len(values)))}
+        for name, values in scores.items()
+    }
+    best = (max if arguments.greater_is_better else min)(table, key=lambda name: table[name][metric])
+    lines = [f"  {name:<12}  {row[metric]:.4g} ± {row['standard error']:.2g}" for name, row in table.items()]
+    lines.append(f"  kept: {best}")
+    logger.info("%s of both approaches, mean and standard error:\n%s", metric, "\n".join(lines))
+    return parts[best], table
 
 
 def _fold(run: TaskRun, arguments: FinetuningArguments, number: int) -> TaskRun:
@@ -456,7 +508,7 @@ def write_out_of_fold(run: TaskRun, arguments: FinetuningArguments, folders: Seq
         # Thresholds are not fitted to the fold that they decide on, as for the metrics.
         for place, prediction in zip(places, run.task.cross_fitted(found, data.examples), strict=True):
             predictions[place] = prediction
-    _report(run.task, predictions, run.train, output_dir, _OUT_OF_FOLD)
+    _report(arguments, run.task, predictions, run.train, output_dir, _OUT_OF_FOLD)
     run.task.write_predictions(predictions, run.train.examples, output_dir, _OUT_OF_FOLD)
 
 
@@ -477,6 +529,10 @@ def _on_all_examples(run: TaskRun, folders: Sequence[Path]) -> TaskRun:
     return replace(run, task=replace(run.task, **means))
 
 
+def _main_metric(arguments: FinetuningArguments) -> str:
+    return str(arguments.metric_for_best_model).removeprefix("eval_")
+
+
 def summarize(
     trainings: Sequence[Training], arguments: FinetuningArguments
 ) -> tuple[Training, dict[str, float], dict[str, Any]]:
@@ -493,7 +549,7 @@ def summarize(
     values = {name: np.array([training.metrics[name] for training in several]) for name in names}
     mean = {name: float(value.mean()) for name, value in values.items()}
     deviation = {name: float(value.std(ddof=1)) for name, value in values.items()}
-    metric = str(arguments.metric_for_best_model).removeprefix("eval_")
+    metric = _main_metric(arguments)
     # The metric of an entity type missing in the data exists only if the model has predicted the type.
     if metric not in mean:
         raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(mean) or 'no metric'}.")

@@ -232,7 +232,7 @@ def test_by_default_all_that_can_run_does(small, sst2, monkeypatch, capsys, tmp_
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--workloads", "sentnces"], "workloads has 'sentnces'; expected sentences, skewed,"),
+        (["--workloads", "sentnces"], "--workloads has 'sentnces'. Did you mean sentences?"),
         (["--model_size", "huge"], "model_size has 'huge'; expected tiny, mini,"),
         (["--repeats", "0"], "repeats is 0; expected at least 1."),
         (["--threads", "0"], "threads is 0; expected at least 1."),

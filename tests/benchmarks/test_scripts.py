@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mybert import MyBertForSequenceClassification
+from mybert import MyBertForSequenceClassification, MyBertModel
+from mybert.conversion import export_openvino
 from mybert.pretraining import build_token_store
 
 SCRIPTS = {path.stem for path in (Path(__file__).parents[2] / "benchmarks" / "scripts").glob("[a-z]*.py")}
@@ -46,17 +47,26 @@ RUNS = [
     pytest.param(
         "pretraining_data building TEXT --vocab VOCAB --megabytes 0.05", ["| 1 |", "| 2 |", "peak MiB"], marks=slow
     ),
+    pytest.param(
+        "openvino_rows --model GRAPH --repeats 1 --requests 3 --longest 8",
+        ["- 18 texts in one row: ", "- after 1: ", "- after 3: "],
+        marks=slow,
+    ),
     pytest.param("pretraining_data drawing --tokens 1e5", ["| epoch 1, example 0 |"], marks=slow),
 ]
 
 
 @pytest.mark.parametrize(("command", "expected"), RUNS)
-def test_scripts_print_their_tables(command, expected, run, text_file, tokenizer, tmp_path):
+def test_scripts_print_their_tables(command, expected, run, text_file, tokenizer, tmp_path, tiny_model):
     folder, store = tmp_path / "tokenizer", tmp_path / "store.safetensors"
     tokenizer.save_pretrained(folder)
     places = {"TEXT": text_file, "VOCAB": folder / "vocab.txt", "TOKENIZER": folder, "STORE": store}
     if "STORE" in command:
         build_token_store(text_file, tokenizer, store, show_progress=False)
+    if "GRAPH" in command:
+        pytest.importorskip("openvino", reason="needs the extra 'openvino'")
+        export_openvino(tiny_model(tmp_path / "model", MyBertModel, max_position_embeddings=400), tmp_path / "graph")
+        places["GRAPH"] = tmp_path / "graph"
     shown = run(*(places.get(word, word) for word in command.split()))
     assert "torch " in shown.partition("\n")[0]  # the machine
     for part in expected:

@@ -141,11 +141,11 @@ def test_yaml_gives_what_a_command_requires(echo_command, monkeypatch, tmp_path,
         ("nmber: 1\n", "has unknown settings: nmber. Did you mean number?\n"),
         ("xyz: 1\n", "has unknown settings: xyz.\n"),
         ("number: [1, 2]\n", "number is [1, 2]; expected a single value"),
-        ("number: two\n", "argument --number: invalid int value: 'two'"),
-        ("number: 1.5\n", "argument --number: invalid int value: '1.5'"),
-        ("number: {a: 1}\n", "argument --number: invalid int value"),
-        ("color: Blue\n", "argument --color: invalid choice: 'Blue' (choose from red, blue). Did you mean blue?\n"),
-        ("disable_tqdm: perhaps\n", "argument --disable_tqdm"),
+        ("number: two\n", "--number is 'two'; expected a whole number."),
+        ("number: 1.5\n", "--number is '1.5'; expected a whole number."),
+        ("number: {a: 1}\n", "--number is '{\"a\": 1}'; expected a whole number."),
+        ("color: Blue\n", "--color is 'Blue'. Did you mean blue? Expected one of red, blue.\n"),
+        ("disable_tqdm: perhaps\n", "--disable_tqdm is 'perhaps'; expected true or false."),
         ("names:\n- one: of two\n", "names is [{'one': 'of two'}]; expected single values"),
         ("more: {a: !!python/name:os.system x}\n", "could not determine a constructor"),
         ("config: other.yaml\n", "has unknown settings: config"),
@@ -181,7 +181,7 @@ def test_a_config_that_is_not_there(echo_command, tmp_path, capsys):
         assert cli.main(["echo", "--config", path]) == 2
         assert message in capsys.readouterr().err
     assert cli.main(["echo", "--config"]) == 2
-    assert "argument --config: expected one argument" in capsys.readouterr().err
+    assert "--config has no value." in capsys.readouterr().err
 
 
 def test_both_spellings_of_a_flag_are_read(echo_command, tmp_path):
@@ -197,7 +197,7 @@ def test_leading_values_need_no_flag(echo_command, capsys):
     assert calls == [EchoArguments(names=["Ada", "-"], number=3)]
     for flags in (["--names", "Grace"], ["--names=Grace"]):
         assert cli.main(["echo", "Ada", *flags]) == 2
-        assert capsys.readouterr().err == "mybert echo: names is given twice, as 'Ada' and as --names.\n"
+        assert capsys.readouterr().err == "mybert echo: --names is given twice, as 'Ada' and as --names.\n"
     assert cli.main(["echo", "--help"]) == 0
     assert capsys.readouterr().out.startswith("usage: mybert echo [NAMES ...] [flags]\n")
 
@@ -209,7 +209,7 @@ def test_quiet(echo_command):
 
 def test_mistakes_are_one_sentence_and_status_2(echo_command, capsys):
     assert cli.main(["echo", "--number", "13"]) == 2
-    assert capsys.readouterr().err == "mybert echo: number is 13; expected luck.\n"
+    assert capsys.readouterr().err == "mybert echo: --number is 13; expected luck.\n"
     assert cli.main(["echo", "--number", "14"]) == 2
     assert capsys.readouterr().err == "mybert echo: /no/x: Permission denied.\n"
     assert cli.main(["echo", "--number", "16"]) == 2  # transformers passes it on as it is
@@ -231,8 +231,7 @@ def test_mistakes_are_one_sentence_and_status_2(echo_command, capsys):
     assert capsys.readouterr().err == "mybert echo: unknown flag '--xyz'; --help lists the flags.\n"
     assert cli.main(["ecko"]) == 2
     error = capsys.readouterr().err
-    assert "unknown command 'ecko'; expected one of demo, vocab, data, pretrain" in error
-    assert error.endswith("completion, echo. Did you mean echo?\n")
+    assert "unknown command 'ecko'. Did you mean echo? mybert --help lists the commands." in error
     with pytest.raises(ValueError, match="expected luck"):
         cli.main(["echo", "--debug", "--number", "13"])
 
@@ -276,7 +275,7 @@ def test_usage_of_a_group_lists_its_commands(capsys):
     assert "  convert to-google  convert a model folder" in usage
     assert "pretrain" not in usage
     assert cli.main(["convert", "gogle", "a", "b"]) == 2
-    expected = "unknown command 'convert gogle'; expected one of convert google, convert to-google, convert bert, "
+    expected = "unknown command 'convert gogle'. Did you mean convert google? mybert --help lists the commands."
     assert expected in capsys.readouterr().err
 
 
@@ -297,7 +296,7 @@ def test_help_of_a_command_by_its_name(capsys):
     assert cli.main(["help", "convert", "onnx"]) == 0
     assert capsys.readouterr().out.startswith("usage: mybert convert onnx ")
     assert cli.main(["help", "curvs"]) == 2
-    assert capsys.readouterr().err.endswith("Did you mean curves?\n")
+    assert capsys.readouterr().err.startswith("mybert: unknown command 'curvs'. Did you mean curves? ")
 
 
 @pytest.mark.parametrize("flag", ["-V", "--version"])

@@ -95,7 +95,7 @@ class ModelArguments:
         ("raise it or use vocab_layout='compact'.", "raise it or use --vocab_layout compact."),
         (
             "task is 'sst'; expected one of cola, sst2.",
-            "task is 'sst'; expected one of cola, sst2. Did you mean sst2?",
+            "task is 'sst'. Did you mean sst2? Expected one of cola, sst2.",
         ),
         *(
             (said, f"{said}{meant}")
@@ -112,14 +112,25 @@ class ModelArguments:
             )
         ),
         ("algorithm is 'bp', expected 'bpe'.", "algorithm is 'bp', expected 'bpe'."),
-        ("layout is 'compct'; expected 'google' or 'compact'.", None),
+        (
+            "vocab_layout is 'compct'; expected 'google' or 'compact'.",
+            "--vocab_layout is 'compct'. Did you mean compact? Expected 'google' or 'compact'.",
+        ),
+        (
+            "model is 'm' and other is set; use either model or other.",
+            "--model is 'm' and --other is set; use either --model or --other.",
+        ),
+        (
+            "m.txt (vocab_layout): a model is there; its vocab_layout=3.",
+            "m.txt (--vocab_layout): a model is there; its vocab_layout=3.",
+        ),
+        ("'vocab_layout' is no model.", "'vocab_layout' is no model."),
         ("number is 'abc'; expected a whole number.", "number is 'abc'; expected a whole number."),
         ("Pass other=True to go on.", "Pass --other to go on."),
         ("seed='compact' and 3 layout are as they were.", "seed='compact' and 3 layout are as they were."),
     ],
 )
 def test_sentences_are_in_the_words_of_the_command(said, shown):
-    shown = f"{said} Did you mean compact?" if shown is None else shown
     assert sentence_for_command(said, ModelArguments) == shown
     if "did you" not in shown.lower():
         assert sentence_for_command(said, None) == said
@@ -135,7 +146,7 @@ def test_a_folder_that_is_not_there_is_called_that(tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("a text\n")
     assert cli.main(["features", "text.txt", "--model", "nowhere", "--output", "x.jsonl"]) == 2
-    expected = "mybert features: model is 'nowhere'; there is no such folder here, and the Hub could not be reached"
+    expected = "mybert features: --model is 'nowhere'; there is no such folder here, and the Hub could not be reached"
     assert capsys.readouterr().err.startswith(expected)
     (tmp_path / "models").mkdir()
     assert cli.main(["features", "text.txt", "--model", "models/tuned", "--output", "x.jsonl"]) == 2

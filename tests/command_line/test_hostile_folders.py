@@ -30,6 +30,7 @@ COMMANDS = {
     "adapt": f"model text.txt --validation_split 0.2 {ON_TEXT}",
     "attention": "model the cat --output out.html",
     "card": "model --overwrite",
+    "compare": "model model --data dev.tsv --task sst2 --output out.tsv --use_cpu",
     "convert bert": "model out",
     "convert onnx": "model out",
     "convert to-bert": "model out",
@@ -45,10 +46,12 @@ COMMANDS = {
     "pretrain": f"text.txt --model model --validation_split 0 {ON_TEXT}",
     "prune": "model dev.tsv --task sst2 --keep_layers 1 --output_dir out --use_cpu",
     "push": "model owner/name --output_dir out",
+    "score": "model text.txt --output out.jsonl --use_cpu",
 }
 READS_NO_TOKENIZER = {"convert bert", "convert onnx", "convert to-bert", "convert to-google"}
 WITHOUT_WEIGHTS = {"curves", "data"}
-TAKES_LONG = {"adapt", "convert onnx", "distill", "finetune", "glue", "pretrain", "prune"}
+TAKES_LONG = {("bert", name) for name in ("adapt", "distill", "finetune", "glue", "pretrain", "prune")}
+TAKES_LONG |= {(kind, name) for kind in ("bert", "mybert") for name in ("compare", "convert onnx")}
 
 
 @pytest.fixture(scope="module")
@@ -254,14 +257,14 @@ def plant(folder, mark):
 @pytest.mark.parametrize(
     ("kind", "command"),
     [
-        pytest.param(kind, name, marks=[pytest.mark.slow] if kind == "bert" and name in TAKES_LONG else [])
+        pytest.param(kind, name, marks=[pytest.mark.slow] if (kind, name) in TAKES_LONG else [])
         for kind in ("mybert", "bert", "evil", "pickled")
         for name in COMMANDS
     ],
 )
 def test_no_command_runs_what_a_model_folder_holds(kind, command, folders, desk, capsys):
     mark = desk / "mark"
-    of_tasks = ("distill", "evaluate", "finetune", "glue", "predict", "prune")
+    of_tasks = ("compare", "distill", "evaluate", "finetune", "glue", "predict", "prune")
     folder = folders["bert" if kind == "bert" else "mybert", command in of_tasks]
     model = shutil.copytree(folder, desk / "model")
     plant(model, mark)

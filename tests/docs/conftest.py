@@ -102,6 +102,7 @@ def files() -> dict[str, str]:
     result: dict[str, str] = {
         "texts.txt": "the cat sat\nis this true ? ||| it is true\n",
         "reviews.txt": "\n".join(SENTENCES) + "\n",
+        "pairs.jsonl": '{"good": "the cat sat", "bad": "cat sat the"}\n',
         "train.tsv": tsv("text", "label", label=two),
         "dev.tsv": binary,
         "train.csv": verdicts,
@@ -110,6 +111,7 @@ def files() -> dict[str, str]:
         "dev-v1.1.json": squad("1.1"),
         "dev-v2.0.json": squad("v2.0"),
         "predictions.json": json.dumps(answers),
+        "glue/CoLA/dev.tsv": "x\t1\t\tthe cat sat\nx\t0\t*\tcat the sat\n",
         "nsmc_train.tsv": korean + "9\t\t1\n",
         "nsmc_test.tsv": korean,
         "wiki_ko.txt": "서울은 대한민국의 수도이다.\n한강이 도시를 지난다.\n\n" * 150

@@ -342,6 +342,13 @@ def test_names_in_the_text_exist(page, known_flags):
             assert hasattr(found, attribute), f"{page}: there is no {name}"
 
 
+@pytest.mark.parametrize("page", ["README.md", "README.ko.md"])
+def test_readme_names_every_command(page):
+    code = set(inline_code(page))
+    missing = [name for name in cli.COMMANDS if not {f"mybert {name}", name.split()[-1]} & code]
+    assert not missing, f"{page} has no {', '.join(missing)}"
+
+
 @pytest.mark.parametrize("folder", ["docs", "benchmarks/results"])
 def test_the_index_has_every_page(folder):
     index = (ROOT / folder / "README.md").read_text(encoding="utf-8")

@@ -40,7 +40,7 @@ def test_values_that_fit(given):
         ({"kind": "c"}, r"kind is 'c'; expected one of a, b\."),
         ({"mark": "other"}, r"mark is 'other'; expected only\."),
         ({"count": 2}, "count is 2 without kind 'b', so it has no effect; give both or neither"),
-        ({"kind": "b", "mark": "only"}, "mark is 'only' and kind is 'b', which is one; expected one of the two"),
+        ({"kind": "b", "mark": "only"}, "mark is 'only' and kind is 'b', which is one; use either mark or kind"),
         ({"kind": "b", "free": 1.0}, "free is 1.0 with kind 'b', which is one; leave it out"),
     ],
 )

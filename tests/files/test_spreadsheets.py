@@ -1,4 +1,6 @@
+import re
 from datetime import datetime, time
+from zipfile import ZipFile
 
 import pytest
 
@@ -106,9 +108,15 @@ def test_other_spreadsheets_are_an_error(tmp_path, capsys, name, content, messag
     assert not (tmp_path / "v").exists()
 
 
-def test_a_broken_sheet_is_an_error_with_its_last_row(workbook, tmp_path):
-    from zipfile import ZipFile
+def test_read_sheet_does_not_trust_the_size_in_a_file(workbook, tmp_path):
+    path = workbook(one=[["text", "label"], ["a", 1], ["b", 0]])
+    with ZipFile(path) as old, ZipFile(tmp_path / "small.xlsx", "w") as new:
+        for item in old.infolist():
+            new.writestr(item, re.sub(rb'<dimension ref="[^"]*"', b'<dimension ref="A1:A2"', old.read(item)))
+    assert read_rows(tmp_path / "small.xlsx") == [{"text": "a", "label": 1}, {"text": "b", "label": 0}]
 
+
+def test_a_broken_sheet_is_an_error_with_its_last_row(workbook, tmp_path):
     path = workbook(one=[["text"], ["a"], ["b"], ["c"]])
     with ZipFile(path) as old, ZipFile(tmp_path / "cut.xlsx", "w") as new:
         for item in old.infolist():

@@ -141,3 +141,13 @@ def test_no_error_is_reported_of_a_temperature_that_is_not_kept(tune, data, tmp_
     metrics = tune(tmp_path / "out", data, validation_file=data)
     assert json.loads((tmp_path / "out" / "config.json").read_text())["finetuned_for"]["temperature"] == 1
     assert [name for name in metrics if "calibration" in name] == ["expected_calibration_error"]
+
+
+def test_finetune_in_a_script_prints_the_report_and_no_bars_of_loading(tmp_path, tune, capfd):
+    rows = [("the cat sat", "animals"), ("bread and fish", "food")] * 4
+    tune(tmp_path / "out", rows, validation_file=rows, disable_tqdm=False)
+    printed = capfd.readouterr()
+    assert (tmp_path / "out" / "class_report.txt").read_text() in printed.out
+    assert not any(f"{done} " in printed.err for done in ("Loading weights", "Writing model"))
+    tune(tmp_path / "again", rows, validation_file=rows)  # with disable_tqdm
+    assert "precision" not in capfd.readouterr().out

@@ -611,7 +611,7 @@ def refusals():
             "text_column": "premise",
             "text_pair_column": "hypothesis",
         },
-        "hard_label_weight is 1, so the teacher teaches nothing": base | {"hard_label_weight": 1},
+        "hard_label_weight is 1, so the teacher has no effect": base | {"hard_label_weight": 1},
         "relation_heads is 3; expected a divisor of the query widths of teacher and student, 16 and 128": base
         | {"relation_weight": 1.0, "relation_heads": 3},
         "relations is .'qv'.; expected some of kk, qk, qq, vv": base | {"relations": ["qv"], "relation_weight": 1.0},

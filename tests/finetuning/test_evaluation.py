@@ -354,7 +354,7 @@ def test_the_settings_of_a_training_say_what_is_measured(tmp_path, rte, finetune
     assert "unknown settings: validation_fil. Did you mean validation_file?" in capsys.readouterr().err
     recipe.write_text(f"output_dir: {folder}\nlearning_rate: fast\n")
     assert main(["evaluate", "--config", str(recipe)]) == 2
-    assert "invalid float value: 'fast'" in capsys.readouterr().err
+    assert "--learning_rate is 'fast'; expected a number." in capsys.readouterr().err
     recipe.write_text(f"output_dir: {folder}\nlearning_rate: 1\n")
     assert main(["evaluate", "--config", str(recipe)]) == 2
     assert "data is not set" in capsys.readouterr().err

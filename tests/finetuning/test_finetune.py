@@ -49,7 +49,7 @@ def test_the_evaluation_of_the_last_step_is_not_repeated(arguments, tmp_path, mo
     monkeypatch.setattr(ResumableTrainer, "evaluation_in_training", lambda *_: None)
     again = finetune(arguments("again", **settings))
     assert steps == [6, 6, 6]
-    assert {**metrics, "examples": None} == {**again, "examples": None}
+    assert metrics == again
     assert written == {path.name: path.read_text() for path in (tmp_path / "again").glob("predictions*")}
     assert list(map(list, log_history("out"))) == list(map(list, log_history("again")))
 
@@ -120,12 +120,6 @@ def test_values_of_a_regression_are_not_rounded_in_half_precision(arguments, row
     assert losses[0] < 1e-2  # the model begins at the mean
 
 
-def test_same_seed_same_weights(arguments, same_weights):
-    for name in ("a", "b"):
-        finetune(arguments(name, num_train_epochs=1))
-    same_weights("a", "b")
-
-
 LONG = "the cat sat on the mat and the dog ran " * 9  # more than the 32 tokens that the network reads
 LONG_DATA = {
     "classification": [{"text": LONG, "label": "x"}, {"text": LONG, "label": "y"}],
@@ -143,9 +137,8 @@ def test_texts_longer_than_the_network_reads(arguments, tmp_path, tiny_model, ta
     settings = {"task": task, "train_file": LONG_DATA[task], "validation_file": LONG_DATA[task], "max_length": 32}
     if task == "question_answering":
         settings |= {"max_question_length": 8}
-    metrics = finetune(arguments(model=str(short), max_steps=1, card_examples=True, **settings))
-    assert metrics["examples"]
-    assert (tmp_path / "out" / "README.md").is_file()
+    finetune(arguments(model=str(short), max_steps=1, card_examples=True, **settings))
+    assert "(the data says:" in (tmp_path / "out" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("from_scratch", [False, True])

@@ -605,7 +605,7 @@ def test_predict_never_replaces_silently(tmp_path, models, texts):
         ("ner", ["a"], {"probabilities": True}, r"probabilities is set"),
         ("squad", ["a"], {"probabilities": True}, r"probabilities is set"),
         ("squad", ["a"], {"top_k": 21}, r"top_k is 21; expected at most n_best_size, 20"),
-        ("sst2", ["a"], {"confidence_threshold": 1.1}, r"confidence_threshold is 1.1; expected a share in \[0, 1\]"),
+        ("sst2", ["a"], {"confidence_threshold": 1.1}, r"confidence_threshold is 1.1; expected a fraction"),
         ("multilabel", ["a"], {"confidence_threshold": 0.5}, r"confidence_threshold is for .* one class per text"),
         ("ner", ["a"], {"confidence_threshold": 0.5}, r"confidence_threshold is not a setting of the task ner"),
         ("regression", ["a"], {"top_k": 2}, r"top_k or probabilities is set"),

@@ -305,7 +305,7 @@ def test_data_in_memory(tmp_path, bert, data):
         ({"model": ""}, "model is not set"),
         ({"data": []}, "data and output_dir are not set"),
         ({"drop_layers": ["bottom"]}, "drop_layers is 'bottom'; expected top or alternate"),
-        ({"drop_layers": ["1"], "keep_layers": [2]}, "keep_layers is set, and drop_layers names"),
+        ({"drop_layers": ["1"], "keep_layers": [2]}, "keep_layers is set, and drop_layers lists"),
         ({"output_dir": "x"}, "output_dir is set; say with keep_layers"),
         ({"output_dir": "x", "keep_layers": [1, 2]}, "output_dir is set; say with keep_layers"),
         ({"keep_layers": [4]}, "keep_layers is 4; expected 1 to 3; .* has 4 layers"),

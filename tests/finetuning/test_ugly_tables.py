@@ -9,7 +9,7 @@ import pytest
 import mybert
 from mybert.cli import main
 from mybert.files.source import read_rows
-from mybert.finetuning import Predictor
+from mybert.finetuning import EvaluateArguments, Predictor, evaluate_model
 from mybert.finetuning.prediction import prediction_run
 
 openpyxl = pytest.importorskip("openpyxl")
@@ -110,11 +110,12 @@ def test_predict_writes_csv_in_the_style_of_the_data(
 
 
 def test_predict_writes_texts_of_a_spreadsheet_as_texts(tmp_path, models):
-    rows = [{"text": "a cat", "note": note} for note in ("=1+1", "#N/A", "_x", "a\nb", 7, 2.5, True, None, [1, "é"])]
+    rows = [{"text": "a cat", "note": note} for note in ("=1+1", "#N/A", "01", "a\nb", 7, 2.5, True, None, [1, "é"])]
     mybert.predict(models / "sst2", rows, output=tmp_path / "o.xlsx", keep_columns=["note"])
     sheet = openpyxl.load_workbook(tmp_path / "o.xlsx").active  # with formulas, if there were any
     assert [cell.value for cell in sheet["A"]] == ["note", *(row["note"] for row in rows[:-1]), '[1, "é"]']
     assert {cell.data_type for cell in sheet["A"][:5]} == {"s"}
+    assert {cell.value for cell in sheet["B"][1:]} < {0, 1}  # numbers, so that they equal the labels of a sheet
     assert {type(cell.value) for cell in sheet["C"][1:]} == {float}
 
 
@@ -140,6 +141,17 @@ def test_spreadsheets_need_a_package_from_an_extra(tmp_path, models, monkeypatch
         (tmp_path / "t.txt").write_text("a cat")
         assert main(["predict", str(models / "sst2"), *map(str, words)]) == 2
         assert "needs the package openpyxl: pip install mybert[excel]" in capsys.readouterr().err
+
+
+def test_sheets_of_a_file_are_files_of_their_own(tmp_path, models, capsys):
+    sheets = {"a": [("text", "label"), ("a cat", "1"), ("it", "0")], "b": [("text", "label"), ("a dog", "1")]}
+    workbook(tmp_path / "b.xlsx", sheets)
+    names = [f"{tmp_path / 'b.xlsx'}:{name}" for name in sheets]
+    assert mybert.predict(models / "sst2", names[1]) == mybert.predict(models / "sst2", ["a dog"])
+    parts = {"a": [("a cat", "1"), ("it", "0")], "b": [("a dog", "1")]}
+    assert mybert.evaluate(models / "sst2", names, text_column="text") == mybert.evaluate(models / "sst2", parts)
+    call = ["predict", str(models / "sst2"), names[0], "--output", str(tmp_path / "b.xlsx"), "--overwrite"]
+    assert main(call) == 2 and "b.xlsx would be both read and written" in capsys.readouterr().err
 
 
 EMPTY = [{"text": " ", "label": "1"}, {"text": "a cat", "label": "1"}, {"text": None, "label": "0"}]
@@ -168,13 +180,24 @@ def test_predict_skip_empty_keeps_rows_without_text(tmp_path, models, monkeypatc
     assert batch["score"] == [None, answers[1]["score"]]
 
 
-def test_evaluate_skip_empty_measures_the_other_rows(models, caplog):
+def test_evaluate_skip_empty_measures_the_other_rows(tmp_path, models, caplog):
     caplog.set_level("INFO", "mybert")
     with pytest.raises(ValueError, match="data, row 1: an empty text"):
         mybert.evaluate(models / "sst2", EMPTY, text_column="text")
-    found = mybert.evaluate(models / "sst2", EMPTY, text_column="text", skip_empty=True)
+    written = {"predictions_dir": str(tmp_path / "p")}
+    found = mybert.evaluate(models / "sst2", EMPTY, text_column="text", skip_empty=True, **written)
     assert found == mybert.evaluate(models / "sst2", [EMPTY[1], EMPTY[3]], text_column="text")
+    settings = {"task": "sst2", "text_column": "text", "skip_empty": True, "output": str(tmp_path / "m.json")}
+    predictions = str(tmp_path / "p" / "predictions.tsv")
+    again = evaluate_model(EvaluateArguments(data=EMPTY, predictions=predictions, **settings))
+    assert again == {"accuracy": found["accuracy"]}
     assert "data: 5 of 7 rows have no text or no label and are left out." in caplog.messages
+
+
+def test_a_comma_is_decimal_if_one_value_shows_it(models):
+    data = [{"text": text, "score": value} for text, value in (("a cat", "0,5"), ("it", "1,250"), ("the dog", "-3"))]
+    floats = [{"text": row["text"], "score": float(row["score"].replace(",", "."))} for row in data]
+    assert mybert.evaluate(models / "regression", data) == mybert.evaluate(models / "regression", floats)
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_the_kernel_of_a_gpu_is_in_the_graph(train, monkeypatch):
 def test_lengths_that_are_not_marked_are_compiled_anew(train, monkeypatch):
     """The count above can differ: the check is not vacuous."""
     monkeypatch.setattr(torch._dynamo, "maybe_mark_dynamic", lambda tensor, dimension: None)
-    train(True, 20, torch_compile=True, torch_compile_backend="eager")
+    train(True, 4, torch_compile=True, torch_compile_backend="eager")
     assert graphs()[0] > 1
 
 
@@ -117,6 +117,6 @@ def test_a_fixed_length(make_dataset, tokenizer):
 def test_the_command(arguments, pack):
     compiled = {"torch_compile": True, "torch_compile_backend": "eager", "save_strategy": "no"}
     pretrain(
-        arguments(**compiled, pack=pack, row_length=2 * LENGTH if pack else None, max_steps=12, validation_split=0.0)
+        arguments(**compiled, pack=pack, row_length=2 * LENGTH if pack else None, max_steps=6, validation_split=0.0)
     )
     assert graphs()[0] == 1

@@ -10,12 +10,12 @@ from mybert.pretraining import MaskingRates, PretrainingCollator, mask_tokens
 from mybert.pretraining.dataset import example_generator
 
 SPECIAL = np.array([2, 3])
+ORDINARY = np.arange(5, 1000)
 
 
 def mask(ids, rates, generator, is_continuation=None):
-    ordinary = np.setdiff1d(np.arange(1000), np.arange(5))
     is_continuation = ids < 0 if is_continuation is None else is_continuation
-    return mask_tokens(ids, np.isin(ids, SPECIAL), 4, ordinary, rates, generator, is_continuation)
+    return mask_tokens(ids, np.isin(ids, SPECIAL), 4, ORDINARY, rates, generator, is_continuation)
 
 
 def test_at_least_one_token_and_never_a_special_one():

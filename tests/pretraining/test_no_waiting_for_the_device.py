@@ -43,8 +43,12 @@ def trainer_for(make_dataset, make_model, tokenizer, tmp_path):
 @pytest.mark.parametrize(
     ("pack", "objective", "optim"),
     [
-        *((pack, objective, "google") for pack in (False, True) for objective in ("mlm+nsp", "mlm", "ltr")),
-        *((True, "mlm+nsp", optim) for optim in ("adamw", "lamb", "muon")),
+        (False, "mlm+nsp", "google"),
+        (False, "mlm", "adamw"),
+        (False, "ltr", "lamb"),
+        (True, "mlm+nsp", "muon"),
+        (True, "mlm", "google"),
+        (True, "ltr", "google"),
     ],
 )
 @pytest.mark.usefixtures("like_a_gpu")

@@ -61,6 +61,27 @@ def test_text_becomes_a_model_folder(tmp_path, arguments, tokenizer_folder, hist
     assert "## " in (out / "README.md").read_text()
 
 
+def test_pretrain_with_minimal_pairs_reports_the_accuracy_of_the_finished_model(tmp_path, arguments, tokenizer_folder):
+    file = tmp_path / "pairs.csv"
+    texts = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the mats " * 9]
+    pairs = [(text, " ".join(reversed(text.split()))) for text in texts] + [("a dog", "a dog")]
+    file.write_text("\n".join(["good,bad", *map(",".join, pairs)]) + "\n")
+    settings = {"minimal_pairs": str(file), "max_steps": 2, "tokenizer": tokenizer_folder}
+    metrics = pretrain(arguments(**settings))
+    scored = mybert.score(tmp_path / "out", file, max_length=24)
+    right = [row["score"] > row["pair_score"] + 1e-4 for row in scored]
+    assert metrics["minimal_pair_accuracy"] == sum(right) / 5 and not right[-1]
+    assert pretrain(arguments(**settings))["minimal_pair_accuracy"] == metrics["minimal_pair_accuracy"]
+    for content, message in (
+        ("right,bad\na,b\n", "has the columns 'right', 'bad'; expected minimal pairs in sentence_good"),
+        ("good,bad\na,b\n, c\n", "row 2: an empty sentence; expected a text in good and bad"),
+    ):
+        file.write_text(content)
+        with pytest.raises(ValueError, match=message):
+            pretrain(arguments(**settings, name="other"))
+    assert not (tmp_path / "other").exists()
+
+
 @pytest.mark.slow
 def test_a_model_to_start_from_says_what_is_new(tmp_path, arguments, caplog, capsys):
     pretrain(arguments(objective="mlm", name="first"))
@@ -243,29 +264,25 @@ def test_split_documents():
         assert len(split_documents(count, share)[1]) == 0
 
 
-@pytest.fixture(scope="module")
-def kinds_of_text(documents):
+def test_text_in_memory_gives_what_a_file_gives(tmp_path, arguments, documents, monkeypatch):
     pandas = pytest.importorskip("pandas", reason="a data frame is pandas'")
     datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
     texts = ["\n".join(document) for document in documents]
-    return {
+    kinds = {
         "frame": pandas.DataFrame({"text": texts}),
         "dataset": datasets.Dataset.from_dict({"text": documents}),
         "documents": documents,
         "texts": (text for text in texts),
     }
-
-
-@pytest.mark.parametrize("kind", ["frame", "dataset", "documents", "texts"])
-def test_text_in_memory_gives_what_a_file_gives(tmp_path, arguments, kinds_of_text, kind, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").write_text("A file that has the argument's name.")
     pretrain(arguments("file", max_steps=1))
-    pretrain(arguments(text=kinds_of_text[kind], max_steps=1))
-    for name in ("vocab.txt", "tokens.safetensors", "model.safetensors"):
-        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "file" / name).read_bytes(), name
-    assert "in memory" in (tmp_path / "out" / "README.md").read_text()
-    assert json.loads((tmp_path / "out" / "run.json").read_text())["files"] == {}
+    for kind, text in kinds.items():
+        pretrain(arguments(kind, text=text, max_steps=1))
+        for name in ("vocab.txt", "tokens.safetensors", "model.safetensors"):
+            assert (tmp_path / kind / name).read_bytes() == (tmp_path / "file" / name).read_bytes(), (kind, name)
+        assert "in memory" in (tmp_path / kind / "README.md").read_text()
+        assert json.loads((tmp_path / kind / "run.json").read_text())["files"] == {}
 
 
 @pytest.mark.slow

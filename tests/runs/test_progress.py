@@ -1,10 +1,14 @@
 import logging
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
+from huggingface_hub.utils import are_progress_bars_disabled
 from transformers import TrainerControl, TrainerState, TrainingArguments
+from transformers.utils import logging as transformers_logging
 
+from mybert.files.progress import progress_bar, without_loading_bars
 from mybert.pretraining import PretrainingArguments
 from mybert.runs import ResumableTrainer
 from mybert.runs.callbacks import ReadableProgress, log_line
@@ -72,6 +76,48 @@ def test_a_script_sees_lines_and_no_dictionaries(tmp_path, capsys):
     train(tmp_path, logging_steps=3)
     shown = capsys.readouterr().out
     assert "step 3/6: loss " in shown and "Trained 6 steps in " in shown and "{" not in shown
+
+
+@pytest.fixture
+def cell(monkeypatch):
+    """The outputs of a notebook's cell: of each, what it has shown."""
+    outputs = []
+
+    class Output(list):
+        def update(self, content, raw):
+            self.append(content["text/plain"])
+
+    def display(content, raw, display_id):
+        outputs.append(Output([content["text/plain"]]))
+        return outputs[-1]
+
+    shell = SimpleNamespace(kernel=object())
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    return outputs
+
+
+def test_a_notebook_shows_one_output_that_ends_with_the_last_line(tmp_path, cell, capsys):
+    train(tmp_path, logging_steps=1)
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+    ((*_, last),) = cell
+    assert "6/6" in last and "Trained 6 steps" in last and "\n" not in last
+
+
+def test_progress_bar_in_a_notebook_shows_no_output_that_would_go_again(cell):
+    for settings in ({"delay": 60}, {"leave": False}, {"disable": True}):
+        assert list(progress_bar(range(3), **settings)) == [0, 1, 2]
+    assert not cell
+    assert list(progress_bar(range(3), disable=None)) == [0, 1, 2]
+    assert len(cell) == 1 and "3/3" in cell[0][-1]
+
+
+def test_without_loading_bars_hides_them_and_shows_those_of_downloads():
+    before = transformers_logging.is_progress_bar_enabled(), are_progress_bars_disabled()
+    with without_loading_bars():
+        assert not transformers_logging.is_progress_bar_enabled() and are_progress_bars_disabled() is before[1]
+    assert (transformers_logging.is_progress_bar_enabled(), are_progress_bars_disabled()) == before
 
 
 def test_without_bars_a_script_that_shows_no_log_sees_nothing(tmp_path, capsys):

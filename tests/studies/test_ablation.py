@@ -78,8 +78,8 @@ def test_every_row_is_pretrained_and_fine_tuned_as_it_says(tmp_path, settings):
     out = tmp_path / "out"
     assert list(table) == list(ROWS)
     assert all(0 <= values["classification"] <= 1 for values in table.values())
-    assert set(table["mlm+nsp"]) == {"perplexity", "hidden words", "NSP accuracy", "classification"}
-    assert set(table["ltr+bilstm"]) == {"perplexity", "hidden words", "classification"}
+    assert set(table["mlm+nsp"]) == {"perplexity", "MLM accuracy", "NSP accuracy", "classification"}
+    assert set(table["ltr+bilstm"]) == {"perplexity", "MLM accuracy", "classification"}
     assert set(table["untrained"]) == {"classification"}
     config = {name: json.loads((out / "pretrained" / name / "config.json").read_text()) for name in ("no-nsp", "ltr")}
     assert not config["no-nsp"]["is_decoder"]
@@ -89,7 +89,7 @@ def test_every_row_is_pretrained_and_fine_tuned_as_it_says(tmp_path, settings):
     assert tuned["model_type"] == "mybert-bilstm"
     assert not (out / "pretrained" / "no-nsp" / "tokens.safetensors").exists()  # the first row's serve all
     lines = (out / "ablation.md").read_text().splitlines()
-    assert lines[0] == "|  | perplexity | hidden words | NSP accuracy | classification |"
+    assert lines[0] == "|  | perplexity | MLM accuracy | NSP accuracy | classification |"
     titles = [*(row.title for row in ROWS.values()), "Always the most frequent answer"]
     assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {title}" for title in titles]
     assert lines[-1].endswith(" | 50.0 |") and lines[-1].split(" | ")[1:3] == ["", ""]
@@ -145,7 +145,7 @@ def test_mistakes_are_found_before_training(tmp_path, settings, task_file):
         ({"variants": {"wide": {}}, "rows": ["untrained"]}, "no row 'untrained'; expected some of wide"),
         (
             {"variants": {"wide": {"model": "bert", "pretraining": {"seed": 1}}}},
-            "The row wide has a model and settings of pretraining; expected one of them",
+            "The row wide has a model and settings of pretraining; use either model or pretraining",
         ),
         ({"rows": ["mlm+nsp", "rtl"]}, r"no row 'rtl'; expected some of mlm\+nsp"),
         ({"pretraining": {"max_step": 3}}, "pretraining has unknown settings: max_step"),

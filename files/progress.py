@@ -1,0 +1,61 @@
+"""Progress bars: tqdm's, and in a notebook one output of a cell that is replaced, for which no widgets are needed."""
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
+from tqdm import tqdm
+
+
+def progress_bar(*items: Any, **settings: Any) -> Any:
+    """A bar with the arguments of `tqdm`; `disable=None` disables it where there is neither terminal nor notebook."""
+    ipython = sys.modules.get("IPython")
+    in_notebook = getattr(ipython and ipython.get_ipython(), "kernel", None) is not None
+    return (CellBar if in_notebook else tqdm)(*items, **settings)
+
+
+@contextmanager
+def without_loading_bars() -> Iterator[None]:
+    """Hide transformers' bars of loading and saving weights, which take a moment; downloads have theirs."""
+    from transformers.utils import logging
+
+    shown, of_downloads = logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
+    logging.disable_progress_bar()
+    if of_downloads:
+        enable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+class CellBar(tqdm):
+    """The bar of a notebook's cell. One that would be removed at its end is not shown."""
+
+    def __init__(self, *items: Any, **settings: Any) -> None:
+        self._output: Any = None
+        hidden = bool(settings.get("disable")) or settings.get("leave") is False
+        super().__init__(
+            *items, **settings | {"file": io.StringIO(), "dynamic_ncols": False, "ascii": False, "disable": hidden}
+        )
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+        """Show the bar in place of what it showed before."""
+        from IPython.display import display
+
+        content = {"text/plain": str(self) if msg is None else msg}
+        if self._output is None:
+            self._output = display(content, raw=True, display_id=True)
+        else:
+            self._output.update(content, raw=True)
+        return True
+
+    def say(self, line: str) -> None:
+        """Show a line after the bar, also after its end."""
+        if self._output is not None:
+            self.set_postfix_str(line, refresh=False)
+            self.display()

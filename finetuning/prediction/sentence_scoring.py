@@ -1,0 +1,234 @@
+"""Score sentences with a pretrained model (`mybert score`): pseudo-log-likelihoods, minimal pairs, acceptability."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+
+from ...files.checkpoint import Checkpoint
+from ...files.options import Group, check_options, option
+from ...files.output import check_not_read, check_output_files, output_to
+from ...files.processes import leave_standard_output
+from ...files.source import files_of
+from ...files.spreadsheets import openpyxl_for
+from ...files.tables import json_line
+from ...files.text import SPREADSHEET_SUFFIX, STDIN
+from ...pipelines import (
+    ScoringMethod,
+    minimal_pair_accuracy,
+    minimal_pair_columns,
+    pseudo_log_likelihoods,
+)
+from ...runs import started_on_cpus
+from ..data import TRUTH, DataRow, check_columns, label_name, rows_of
+from ..tasks.registry import LENGTH, TASKS, DataColumns, InferenceSettings, fitted_to_model
+from ..tasks.task import Task, rounded
+from .prediction_run import OUTPUT_ENDINGS, check_cells, data_parts, output_row, write_rows
+from .predictor import load_finetuned_model, task_for_columns
+
+logger = logging.getLogger(__name__)
+
+_FORMATS = ("classification", "cola", "sst2")  # tasks of single texts, whose files are read as published
+
+
+@dataclass
+class ScoreArguments(DataColumns, InferenceSettings):
+    """Settings of `score_files`; in Python, `data` may also be in memory, as in `mybert.predict`.
+
+    Raises:
+        ValueError: If a setting is missing or out of range.
+        OSError: If the model folder does not exist.
+    """
+
+    group = Group.INPUT
+    model: str = option("", "Pretrained model: a folder, or a name on the Hub.", required=True, positional=1)
+    data: list[str] = option(
+        [],
+        "Sentences: .txt (one per line), .csv, .tsv, .jsonl, .parquet, .xlsx, compressed or not; - reads standard "
+        "input.",
+        required=True,
+        positional=2,
+    )
+    task: str = option("classification", f"Whose files to read as published: {', '.join(_FORMATS)}.")
+    text_column: str | None = option(
+        None,
+        "Column of the sentence, or of the acceptable one of a minimal pair (default: sentence_good, good, or a "
+        "usual name).",
+    )
+    text_pair_column: str | None = option(
+        None,
+        "Column of the unacceptable sentence of a minimal pair (default: sentence_bad or bad).",
+        needs="text_column",
+    )
+    method: ScoringMethod = option(
+        "within_word_l2r",
+        "What is masked with each token: original, nothing else; within_word_l2r, the rest of its word.",
+        group=Group.OBJECTIVE,
+    )
+    max_length: int | None = option(
+        None, "Longest sequence in tokens (default: the model's maximum).", LENGTH, group=Group.SEQUENCES
+    )
+    output: str = option(STDIN, f"File to write: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
+    overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at data."""
+        if isinstance(self.data, str):
+            self.data = [self.data]
+        check_options(self)
+        if self.task not in _FORMATS:
+            raise ValueError(f"task is {self.task!r}; expected one of {', '.join(_FORMATS)}.")
+        if self.output != STDIN and Path(self.output).suffix.lower() not in OUTPUT_ENDINGS:
+            raise ValueError(f"output is {self.output!r}; expected a name that ends in {', '.join(OUTPUT_ENDINGS)}.")
+        self.checkpoint.check(ask_hub=False)
+        if started_on_cpus():
+            self.use_cpu = True
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The model, each part of which is read once."""
+        return Checkpoint(self.model)
+
+
+def score(model: str | Path, data: Any, output: str | Path | None = None, **settings: Any) -> Any:
+    """Score sentences with a pretrained model by their pseudo-log-likelihood.
+
+        >>> mybert.score("my-bert", ["The cat sat on the mat.", "The cat sat in the mat."])
+        [{"score": -21.3, "num_tokens": 7, "score_per_token": -3.0}, ...]
+
+    Args:
+        model: Folder or Hub name of a model with a masked-LM head, MyBERT or transformers' `bert`.
+        data: A file or a list of paths; a list, or other iterable, of sentences, of minimal pairs (acceptable,
+            unacceptable) or of dictionaries; a `pandas.DataFrame`; or a `datasets.Dataset`.
+        output: A file to write, see `score_files`; None to return the scores.
+        **settings: Other fields of `ScoreArguments`: `method`, `text_column`, `max_length`, `dtype`, ...
+
+    Returns:
+        With `output`, the result of `score_files`. Otherwise a dictionary for each row, in the data's order: `score`,
+        the sum of the natural logarithms of the tokens' probabilities (`pipelines.pseudo_log_likelihoods`),
+        `num_tokens`, without [CLS] and [SEP], and `score_per_token`, the mean; for a minimal pair also the three of
+        the unacceptable sentence, with the prefix `pair_`.
+
+    Raises:
+        ValueError: If the model has no masked-LM head, the data holds no sentences, or a sentence is empty.
+        OSError: If a file cannot be read or written.
+    """
+    arguments = ScoreArguments(model=str(model), data=data_parts(data), output=str(output or STDIN), **settings)
+    return score_files(arguments) if output is not None else _scored(arguments)[1]
+
+
+def score_files(arguments: ScoreArguments) -> dict[str, Any]:
+    """Score the sentences of files, and write their rows with the scores.
+
+    A row of the output is a row of the data, in order, with the columns of `score`; a name that exists in the data
+    gets the prefix `predicted_`. All rows are in memory. Several processes share the work.
+
+    Args:
+        arguments: The settings.
+
+    Returns:
+        `rows`, the number of rows; of minimal pairs `accuracy`, the share of those whose acceptable sentence has the
+        higher score (ties count as wrong); of sentences with labels 0 and 1 (acceptable) `roc_auc` and
+        `roc_auc_per_token`, the areas under the ROC curves of both scores.
+
+    Raises:
+        ValueError: As `score`; also if the output exists and is not to be replaced, or is among the data.
+        OSError: If a file cannot be read or written.
+    """
+    if arguments.output == STDIN:
+        leave_standard_output()
+    else:
+        if Path(arguments.output).suffix.lower() == SPREADSHEET_SUFFIX:
+            openpyxl_for(arguments.output)  # an error now, not at the end
+        check_not_read(arguments.output, files_of(arguments.data))
+        check_output_files([arguments.output], arguments.overwrite)
+    rows, answers, metrics = _scored(arguments)
+    if PartialState().is_main_process:
+        known = set(chain.from_iterable(row.values for row in rows))
+        written = [output_row(row.values, answer, known) for row, answer in zip(rows, answers, strict=True)]
+        if arguments.output == STDIN:
+            sys.stdout.writelines(f"{json_line(row)}\n" for row in written)
+            sys.stdout.flush()
+        else:
+            output = Path(arguments.output)
+            for row in written:
+                check_cells(row, output)
+            with output_to(output, overwrite=arguments.overwrite) as path:
+                write_rows(path, [lambda: written], output)
+    return {"rows": len(rows)} | metrics
+
+
+def _scored(arguments: ScoreArguments) -> tuple[list[DataRow], list[dict[str, Any]], dict[str, float]]:
+    """The rows of the data, their scores and the metrics."""
+    task = TASKS[arguments.task]
+    if arguments.encoding:
+        task = replace(task, encoding=arguments.encoding)
+    rows = list(chain.from_iterable(rows_of(source, task, new=True) for source in arguments.data))
+    if not rows:
+        raise ValueError("The data holds no rows.")
+    task = _with_columns(task, arguments, rows)
+    texts = [[row.text(name) for row in rows] for name in task.text_columns]
+    labels = _labels(task.label_column, rows, is_wanted=arguments.label_column is not None)
+    state, checkpoint = PartialState(cpu=arguments.use_cpu), arguments.checkpoint
+    fill_mask = fitted_to_model(TASKS["fill_mask"], checkpoint.config)
+    model = load_finetuned_model(fill_mask, checkpoint, state.device, arguments.dtype)
+    tokens = pseudo_log_likelihoods(
+        *(model.model, model.tokenizer, list(chain(*texts)), arguments.method),
+        *(arguments.max_length, arguments.batch_size),
+        shared=True,
+        progress=state.is_main_process,
+    )
+    answers: list[dict[str, Any]] = [{} for _ in rows]
+    for place, (row, scores) in enumerate(zip([*rows, *rows], tokens, strict=False)):
+        if not len(scores):
+            raise row.mistake("a text without tokens")
+        found = {"score": rounded(scores.sum()), "num_tokens": len(scores), "score_per_token": rounded(scores.mean())}
+        prefix = "" if place < len(rows) else "pair_"
+        answers[place % len(rows)] |= {f"{prefix}{name}": value for name, value in found.items()}
+
+    def column(name: str) -> list[float]:
+        return [answer[name] for answer in answers]
+
+    metrics: dict[str, float] = {}
+    if len(texts) > 1:
+        metrics["accuracy"] = minimal_pair_accuracy(column("score"), column("pair_score"))
+    elif labels:
+        from sklearn.metrics import roc_auc_score
+
+        metrics["roc_auc"] = float(roc_auc_score(labels, column("score")))
+        metrics["roc_auc_per_token"] = float(roc_auc_score(labels, column("score_per_token")))
+    if metrics:
+        logger.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
+    return rows, answers, metrics
+
+
+def _with_columns(task: Task, arguments: ScoreArguments, rows: Sequence[DataRow]) -> Task:
+    """The task with the columns of the sentences: those given, of minimal pairs, or of single texts."""
+    names = ("text_column", "text_pair_column", "label_column")
+    given: dict[str, Any] = {name: value for name in names if (value := getattr(arguments, name))}
+    pair = minimal_pair_columns({name for row in rows for name in row.values})
+    if pair and "text_column" not in given:
+        given |= dict(zip(names, pair, strict=False))
+    task = task_for_columns(replace(task, is_recorded=True, **given), rows[0], list(given))
+    check_columns(rows, task.columns(labelled=False))
+    return task
+
+
+def _labels(column: str, rows: Sequence[DataRow], is_wanted: bool) -> list[str] | None:
+    """The labels 0 and 1 in a column; None if it is not wanted and holds others, or only one of them."""
+    found = [label_name(row.value(column)) if row.has(column) else "" for row in rows]
+    labels = [TRUTH.get(label, label) for label in found]
+    if set(labels) == {"0", "1"}:
+        return labels
+    if is_wanted:
+        row, label = next(((r, x) for r, x in zip(rows, labels, strict=True) if x not in ("0", "1")), (rows[0], ""))
+        raise row.mistake(f"{label!r} as {column}; expected 0 and 1 (acceptable), and both in the data")
+    return None

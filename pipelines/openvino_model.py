@@ -1,0 +1,198 @@
+"""A network that OpenVINO computes, called like the PyTorch model that it was converted from.
+
+The graph's inputs are `input_ids`, `attention_mask` and `token_type_ids` (rows, tokens), with a dimension for the
+choices before the last one if the head is multiple choice. The mask numbers the sequences of a row: tokens attend to
+those with the same number, and positions start again where a number above 1 begins; 0 is padding. A mask of ones and
+zeros thus means what it means elsewhere, and other tools run the graph as they run any BERT's. Outputs of tokens are
+(rows, tokens, ...); outputs of sequences come one per sequence, in order.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedConfig
+from transformers.utils import ModelOutput
+
+from ..files.checkpoint import OPENVINO_FILE
+from ..modeling_mybert.batch_mybert import unmask_empty_rows
+
+logger = logging.getLogger(__name__)
+
+_HINTS = {"float32": "f32", "bfloat16": "bf16"}
+
+
+def import_openvino() -> Any:
+    """OpenVINO, without its telemetry: importing it would report to a web service."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # OpenVINO and NNCF do without it
+    try:
+        import openvino
+    except ImportError as error:
+        raise ImportError("OpenVINO is not installed; install it with `pip install mybert[openvino]`.") from error
+    return openvino
+
+
+class OpenVinoModel:
+    """The network in a folder that `mybert convert openvino` wrote.
+
+    Sequences are packed: a row of the graph is as long as the longest sequence of the batch, and shorter ones share
+    rows. A single sequence, or sequences of equal length, are run as they are.
+
+    Args:
+        folder: The folder.
+        config: Its configuration.
+        dtype: Type of the computation, "float32" or "bfloat16"; products of int8 weights are in int8 in any case.
+            "int8": float32, and the weights must be int8.
+        logits: Name of the only output that is needed, which is returned as `logits`.
+
+    Raises:
+        ImportError: If OpenVINO is not installed.
+        ValueError: If the graph cannot be read or has no int8 weights, or the processor has no bfloat16 instructions.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(
+        self, folder: str | os.PathLike[str], config: PreTrainedConfig, dtype: str = "float32", logits: str = ""
+    ) -> None:
+        core, path = import_openvino().Core(), Path(folder, OPENVINO_FILE)
+        self.config, self._logits = config, logits
+        if dtype == "bfloat16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+            raise ValueError("dtype is bfloat16, and this processor has no instructions for it; expected float32.")
+        try:
+            graph = core.read_model(path)
+        except RuntimeError:
+            raise ValueError(f"{path} or its .bin file is damaged; convert the model again.") from None
+        if dtype == "int8" and not any(node.get_type_name() == "FakeQuantize" for node in graph.get_ops()):
+            raise ValueError(
+                f"dtype is int8, and the weights in {path} are float32; "
+                "`mybert convert openvino MODEL OUTPUT --dtype int8 --data TEXTS` writes int8."
+            )
+        settings = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+            "INFERENCE_PRECISION_HINT": _HINTS.get(dtype, "f32"),
+        }
+        compiled = core.compile_model(graph, "CPU", settings)
+        self._request = compiled.create_infer_request()
+        self._has_choices = len(graph.input("input_ids").partial_shape) == 3
+        # The second dimension of outputs of tokens is their number.
+        self._of_tokens = {
+            output.get_any_name(): not self._has_choices and output.partial_shape[1].is_dynamic
+            for output in graph.outputs
+        }
+
+    def eval(self) -> "OpenVinoModel":
+        """The model itself, which is for inference only."""
+        return self
+
+    @property
+    def outputs(self) -> list[str]:
+        return list(self._of_tokens)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        unpad_inputs: bool = True,
+    ) -> ModelOutput:
+        """Run a batch.
+
+        Args:
+            input_ids: Token ids (B, L), for multiple choice (B, C, L).
+            attention_mask: 1 at tokens, 0 at padding, of the same shape. None: no padding.
+            token_type_ids: Segments, of the same shape. None: all 0.
+            labels, unpad_inputs: Ignored; there is no loss.
+
+        Returns:
+            The outputs that the PyTorch model has, with zeros at padding.
+
+        Raises:
+            ValueError: If a sequence is longer than the model's positions.
+        """
+        shape = input_ids.shape
+        given = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        mask: np.ndarray = unmask_empty_rows(given.flatten(0, -2)).numpy()
+        ids, segments = (
+            np.zeros_like(mask) if values is None else values.flatten(0, -2).numpy()
+            for values in (input_ids, token_type_ids)
+        )
+        lengths = mask.sum(1)
+        if lengths.max() > self.config.max_position_embeddings:
+            raise ValueError(
+                f"a sequence has {lengths.max()} tokens; expected at most {self.config.max_position_embeddings}, the "
+                "model's positions."
+            )
+        if np.array_equal(mask, np.arange(shape[-1]) < lengths[:, None]):
+            outputs = self._run_packed(ids, segments, lengths)
+        else:  # padding before tokens, whose positions count it
+            outputs = self._run(ids, mask, segments)
+        if self._logits:
+            outputs = {"logits": outputs[self._logits]}
+        if self._has_choices:
+            outputs = {name: values.reshape(shape[:-1]) for name, values in outputs.items()}
+        return ModelOutput({name: torch.from_numpy(values) for name, values in outputs.items()})
+
+    __call__ = forward
+
+    def _run_packed(self, ids: np.ndarray, segments: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarray]:
+        """Run sequences of these lengths (N,), each with padding at its end, without the padding."""
+        rows = shared_rows(lengths)
+        numbers = np.zeros((len(rows), lengths.max()), dtype=np.int64)
+        places = []  # of the tokens of the packed rows in the flattened batch
+        for row, sequences in zip(numbers, rows, strict=True):
+            start = 0
+            for number, sequence in enumerate(sequences, start=1):
+                row[start : start + lengths[sequence]] = number
+                start += lengths[sequence]
+                places.append(np.arange(lengths[sequence]) + sequence * ids.shape[1])
+        from_batch, is_token = np.concatenate(places), numbers > 0
+        inputs = [np.zeros_like(numbers) for _ in range(2)]
+        for packed, values in zip(inputs, (ids, segments), strict=True):
+            packed[is_token] = values.reshape(-1)[from_batch]
+        order = [sequence for sequences in rows for sequence in sequences]
+        outputs = {}
+        for name, values in self._run(inputs[0], numbers, inputs[1]).items():
+            if self._of_tokens[name]:
+                tokens = np.zeros((ids.size, *values.shape[2:]), dtype=values.dtype)
+                tokens[from_batch] = values[is_token]
+                outputs[name] = tokens.reshape(*ids.shape, *values.shape[2:])
+            else:
+                outputs[name] = np.empty_like(values)
+                outputs[name][order] = values
+        return outputs
+
+    def _run(self, ids: np.ndarray, mask: np.ndarray, segments: np.ndarray) -> dict[str, np.ndarray]:
+        """Run the graph on rows; outputs of multiple choice are (sequences,)."""
+        arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
+        if self._has_choices:
+            arrays = {name: array[None] for name, array in arrays.items()}
+        results = self._request.infer(arrays)
+        found = {output.get_any_name(): values for output, values in results.items()}
+        return {name: values[0] for name, values in found.items()} if self._has_choices else found
+
+
+def shared_rows(lengths: Sequence[int] | np.ndarray) -> list[list[int]]:
+    """Put sequences into rows as long as the longest: the indices of the sequences in each row.
+
+    The longest sequence that is left begins a row, and the shortest ones fill it up.
+    """
+    left = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    longest = lengths[left[0]]
+    first, last, rows = 0, len(left) - 1, []
+    while first <= last:
+        row, room = [left[first]], longest - lengths[left[first]]
+        first += 1
+        while first <= last and lengths[left[last]] <= room:
+            row.append(left[last])
+            room -= lengths[left[last]]
+            last -= 1
+        rows.append(row)
+    return rows

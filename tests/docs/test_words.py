@@ -1,0 +1,82 @@
+"""Words that made this package's text hard to read do not return: to pages, YAML files, docstrings and comments."""
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WORDS = {  # regular expression -> what to write, and why
+    r"trunks?": "encoder: the field's term for embeddings and layers",
+    r"rooms?(?!:)": "space, budget or subpackage: one word meant all three (`room:` is a parameter)",
+    r"floors?": "level: the subpackages are on numbered levels",
+    r"hidden (whole )?words?": "masked token or word: hidden is the field's word for states",
+    r"mend(s|ed|ing)?": "fix: the word of changelogs",
+    r"starv(e|es|ed|ing)": "has few ...: only living things starve",
+    r"whatever came of": "the result of: a noun says what is meant",
+    r"anew": "again: archaic",
+    r"without a word": "silently: a program has no words to say",
+    r"no telling": "unknown: an idiom is lost on readers of English as a second language",
+    r"begin(s|ning)? as": "is initialized to: the field's term for first weights",
+}
+BRITISH = r"\w*(initialis|normalis|recognis|neighbour|behaviour|colour|modell|labell)\w*|learnt"
+PAGES = ("*.md", "docs/**/*.md", "docs/*.yaml", "benchmarks/results/*.md", "*/recipes/*.yaml")
+PAGES += ("*/suites/*.yaml", "*.yml", "*.toml", "*.cff", "Makefile")
+CODE = re.compile(r"^ {4}[^\n]*|^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+
+
+def pages() -> dict[str, str]:
+    """Prose of the pages, without their code."""
+    paths = {path for pattern in PAGES for path in ROOT.glob(pattern)}
+    return {str(path.relative_to(ROOT)): CODE.sub("", path.read_text(encoding="utf-8")) for path in sorted(paths)}
+
+
+def modules() -> dict[str, str]:
+    """Docstrings and comments of the package."""
+    paths = [*ROOT.glob("*.py"), *(path for init in ROOT.glob("*/__init__.py") for path in init.parent.rglob("*.py"))]
+    return {str(path.relative_to(ROOT)): prose_of_code(path.read_text(encoding="utf-8")) for path in sorted(paths)}
+
+
+def prose_of_code(source: str) -> str:
+    kinds = ast.AsyncFunctionDef | ast.FunctionDef | ast.ClassDef | ast.Module
+    docstrings = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return "\n".join([*docstrings, *(token.string for token in tokens if token.type == tokenize.COMMENT)])
+
+
+def found_in(text: str, *words: str) -> set[str]:
+    """Whole words of the prose; names in backticks are none."""
+    pattern = rf"(?<![\w`-])(?:{'|'.join(words)})(?![\w`-])"
+    return {match[0].lower() for match in re.finditer(pattern, text, re.IGNORECASE)}
+
+
+def test_no_text_has_a_house_word():
+    texts = pages() | modules()
+    assert len(texts) > 150
+    assert not {name: words for name, text in texts.items() if (words := found_in(text, *WORDS))}
+
+
+def test_pages_have_american_spelling():
+    assert not {name: words for name, text in pages().items() if (words := found_in(text, BRITISH))}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The trunk has no room.", {"trunk", "room"}),
+        ("Hidden words are mended anew", {"hidden words", "mended", "anew"}),
+        ("`room_for_pair`, mushrooms, recommended, `--floor` and `trunk`", set()),
+    ],
+)
+def test_found_in_finds_whole_words(text, words):
+    assert found_in(text, *WORDS) == words
+
+
+def test_prose_of_code_has_docstrings_and_comments():
+    assert found_in(prose_of_code('def room():\n    """No floor."""\n    return "trunk"  # anew\n'), *WORDS) == {
+        "floor",
+        "anew",
+    }

@@ -1,0 +1,203 @@
+"""Folders converted for OpenVINO answer as the models that they were converted from."""
+
+import json
+import logging
+import shutil
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+import mybert
+from mybert.cli import main
+from mybert.conversion import export_openvino
+from mybert.files.checkpoint import Checkpoint
+from mybert.finetuning.commands import EvaluateArguments, FeaturesArguments, extract_features
+from mybert.finetuning.prediction.predictor import PredictorSettings
+from mybert.pipelines import openvino_model
+from mybert.pipelines.openvino_model import OpenVinoModel
+
+pytest.importorskip("openvino", reason="needs the extra 'openvino'")
+
+QUESTIONS = [
+    {"question": "who sat", "context": f"the {word} sat on a mat and slept"} for word in ("cat", "dog", "tree")
+]
+CHOICES = [
+    {"sent1": "the cat sat", "sent2": "it", **{f"ending{n}": "ate fish " * n or "ran" for n in range(4)}},
+    {
+        "sent1": "a dog ran under the tree and",
+        "sent2": "it",
+        **{f"ending{n}": "slept very " * n or "" for n in range(4)},
+    },
+]
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory, models):
+    """Convert the model of a task, once."""
+    folder, made = tmp_path_factory.mktemp("graphs"), {}
+
+    def convert(task):
+        if task not in made:
+            export_openvino(models / task, folder / task)
+            made[task] = folder / task
+        return made[task]
+
+    return convert
+
+
+def assert_close(found, expected):
+    """Equal, but for numbers, which may differ by rounding."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        found, expected = list(found.values()), list(expected.values())
+    if isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_close(one, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, abs=1e-5)
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("task", "data"),
+    [
+        ("sst2", None),
+        *(
+            pytest.param(task, data, marks=pytest.mark.slow)
+            for task, data in (("ner", None), ("squad", QUESTIONS), ("swag", CHOICES), ("regression", None))
+        ),
+    ],
+)
+def test_predict_with_openvino_answers_as_pytorch(models, graph, texts, caplog, task, data):
+    caplog.set_level(logging.INFO, "mybert")
+    data = data or texts
+    expected = mybert.predict(models / task, data, engine="torch", use_cpu=True)
+    assert not [line for line in caplog.messages if "OpenVINO" in line]
+    assert_close(mybert.predict(graph(task), data), expected)
+    assert [line for line in caplog.messages if "OpenVINO" in line] == [
+        f"OpenVINO computes the model, since {graph(task)} has openvino_model.xml."
+    ]
+    assert_close(mybert.predict(graph(task), data[:1], engine="openvino"), expected[:1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "data"),
+    [
+        ("fill_mask", ["the [MASK] sat on a [MASK]", "a dog [MASK]"]),
+        ("next_sentence", [("the cat sat", "it slept"), ("a dog ran", "under the tree it was very happy")]),
+    ],
+)
+def test_predict_with_openvino_chooses_the_head_of_a_pretrained_model(pretrained, tmp_path, task, data):
+    export_openvino(pretrained, tmp_path / "graph")
+    expected = mybert.predict(pretrained, data, task=task, use_cpu=True)
+    assert_close(mybert.predict(tmp_path / "graph", data, task=task), expected)
+
+
+def test_evaluate_with_openvino_gives_the_same_metrics(models, graph, texts):
+    data = list(zip(texts, ["0", "1"] * 15, strict=True))
+    expected = mybert.evaluate(models / "sst2", data, use_cpu=True)
+    assert_close(mybert.evaluate(graph("sst2"), data, engine="openvino"), expected)
+
+
+@pytest.mark.parametrize("pooling", ["mean", None])
+def test_features_with_openvino_are_those_of_pytorch(tmp_path, tiny_model, texts, pooling):
+    model = tiny_model(tmp_path / "model", mybert.MyBertModel, initializer_range=0.5)
+    export_openvino(model, tmp_path / "graph")
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    found = []
+    for folder in (model, tmp_path / "graph"):
+        output = str(folder.with_suffix(".safetensors"))
+        files = {"text": [str(tmp_path / "texts.txt")], "output": output}
+        extract_features(FeaturesArguments(model=str(folder), features="last", pooling=pooling, **files))
+        found.append(load_file(output)["features"])
+    np.testing.assert_allclose(found[1], found[0], atol=1e-5)
+    assert found[0].std() > 0.1
+    with pytest.raises(ValueError, match="embeddings needs the states of other layers than the last"):
+        files["output"] = str(tmp_path / "other.jsonl")
+        extract_features(FeaturesArguments(model=str(tmp_path / "graph"), features="embeddings", **files))
+
+
+def test_features_of_a_graph_with_a_head_are_rejected(graph, tmp_path):
+    (tmp_path / "texts.txt").write_text("the cat")
+    files = {"text": [str(tmp_path / "texts.txt")], "output": str(tmp_path / "out.jsonl")}
+    with pytest.raises(ValueError, match=r"has a graph with a head \(SequenceClassification\)"):
+        extract_features(FeaturesArguments(model=str(graph("sst2")), pooling="mean", **files))
+
+
+def test_engine_of_a_folder_without_graph_is_one_sentence(models, tmp_path, capsys):
+    (tmp_path / "texts.txt").write_text("the cat")
+    model = str(models / "sst2")
+    assert main(["predict", model, str(tmp_path / "texts.txt"), "--engine", "openvino"]) == 2
+    error = capsys.readouterr().err
+    assert f"engine is openvino, and {model} has no openvino_model.xml; `mybert convert openvino {model}" in error
+    for kind in (PredictorSettings, EvaluateArguments):
+        with pytest.raises(ValueError, match="engine is openvino"):
+            kind(model=model, engine="openvino", **({"data": ["x"]} if kind is EvaluateArguments else {}))
+
+
+def test_engine_torch_needs_weights(graph):
+    with pytest.raises(FileNotFoundError, match=r"holds only openvino_model\.xml; this needs model\.safetensors"):
+        mybert.predict(graph("sst2"), ["the cat"], engine="torch")
+
+
+def test_engine_auto_without_openvino_uses_weights_if_there_are_some(models, graph, tmp_path, monkeypatch, texts):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(ImportError, match=r"OpenVINO is not installed.*`pip install mybert\[openvino\]`"):
+        mybert.predict(graph("sst2"), texts)
+    both = shutil.copytree(graph("sst2"), tmp_path / "both")
+    shutil.copy(models / "sst2" / "model.safetensors", both)
+    assert_close(mybert.predict(both, texts), mybert.predict(models / "sst2", texts))
+    with pytest.raises(ImportError, match="OpenVINO is not installed"):
+        mybert.predict(both, texts, engine="openvino")
+
+
+def test_dtype_that_graph_or_processor_lacks_is_one_sentence(graph, monkeypatch):
+    with pytest.raises(ValueError, match=r"dtype is int8, and the weights in .* are float32; .* writes int8"):
+        mybert.predict(graph("sst2"), ["the cat"], dtype="int8")
+    old_processor = SimpleNamespace(get_property=lambda *names: ["FP32", "INT8"])
+    monkeypatch.setattr(openvino_model, "import_openvino", lambda: SimpleNamespace(Core=lambda: old_processor))
+    with pytest.raises(ValueError, match="dtype is bfloat16, and this processor has no instructions for it"):
+        mybert.predict(graph("sst2"), ["the cat"], dtype="bfloat16")
+
+
+def test_graph_that_is_damaged_is_one_sentence(graph, tmp_path):
+    folder = shutil.copytree(graph("sst2"), tmp_path / "damaged")
+    for file in ("bin", "xml"):
+        (folder / f"openvino_model.{file}").write_text("<net")
+        with pytest.raises(ValueError, match=r"openvino_model\.xml or its \.bin file is damaged"):
+            mybert.predict(folder, ["the cat"])
+
+
+def test_sequence_longer_than_the_positions_is_rejected(graph):
+    checkpoint = Checkpoint(graph("sst2"))
+    run = OpenVinoModel(checkpoint.path, checkpoint.config)
+    with pytest.raises(ValueError, match="a sequence has 65 tokens; expected at most 64"):
+        run(input_ids=torch.ones(2, 65, dtype=torch.long))
+
+
+def test_threads_are_those_of_both_engines(models, graph, monkeypatch):
+    numbers = []
+    monkeypatch.setattr(torch, "set_num_threads", numbers.append)
+    for folder in (models / "sst2", graph("sst2")):
+        mybert.predict(folder, ["the cat"], threads=3)
+    assert numbers == [3, 3]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    compiled, core = [], openvino_model.import_openvino().Core
+    monkeypatch.setattr(core, "compile_model", lambda core, graph, device, settings: compiled.append(settings))
+    with pytest.raises(AttributeError):  # of a compiled model that is None
+        mybert.predict(graph("sst2"), ["the cat"])
+    assert compiled[0]["INFERENCE_NUM_THREADS"] == 3
+
+
+def test_another_graph_does_not_resume_a_call(graph, tmp_path):
+    folder = shutil.copytree(graph("sst2"), tmp_path / "model")
+    files = Checkpoint(folder).deciding_files
+    assert {"openvino_model.xml", "openvino_model.bin"} <= {file.rpartition("/")[2] for file in files}
+    assert json.loads((folder / "conversion.json").read_text())["texts"] == 0

@@ -1,0 +1,175 @@
+"""`mybert finetune --approach linear_probe`: a head fitted to frozen vectors; and `auto`, which compares by folds."""
+
+import json
+import logging
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mybert import MyBertForSequenceClassification, MyBertTokenizer
+from mybert.finetuning import finetune, predict
+from mybert.finetuning.training import linear_probe
+from mybert.finetuning.training import run as training_run
+from mybert.finetuning.training.run import Training, better_approach
+
+linear_model = pytest.importorskip("sklearn.linear_model")
+
+
+@pytest.fixture
+def probe(tmp_path, short_run):
+    """Fits a probe to rows, by keywords, and returns its folder and metrics."""
+
+    def fit(rows, **settings):
+        metrics = finetune(short_run(train_file=rows, approach="linear_probe", **settings))
+        return tmp_path / "out", metrics
+
+    return fit
+
+
+def vectors_of(folder, texts):
+    """The mean of the last hidden states of each text, by itself."""
+    model, tokenizer = MyBertForSequenceClassification.from_pretrained(folder), MyBertTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        states = [model.eval().bert(**tokenizer(text, return_tensors="pt")).last_hidden_state[0] for text in texts]
+    return torch.stack([each.mean(0) for each in states]).double().numpy()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_linear_probe_is_the_logistic_regression_on_the_means(probe, rows, pretrained, caplog, classes):
+    caplog.set_level(logging.INFO)
+    rows = [(text, label if classes == 2 else text.split()[1][0]) for text, label in rows if "mat" not in text]
+    folder, _ = probe(rows)
+    texts, labels = map(list, zip(*rows, strict=True))
+    vectors = vectors_of(folder, texts)
+    scaled = (vectors - vectors.mean(0)) / vectors.std()
+    strength = float(re.search(r"Linear probe on 36 vectors: C = ([\de.-]+),", caplog.text)[1])
+    expected = linear_model.LogisticRegression(C=strength, max_iter=1000).fit(scaled, labels)
+    answers = predict(folder, texts, probabilities=True)
+    assert len(expected.classes_) == classes and (expected.predict(scaled) == labels).all()
+    found = [[answer[f"probability_{name}"] for name in expected.classes_] for answer in answers]
+    np.testing.assert_allclose(found, expected.predict_proba(scaled), atol=2e-4)
+    before, after = (load_file(path / "model.safetensors") for path in (pretrained, folder))
+    frozen = [name for name in after if name.startswith("bert.")]
+    assert frozen and all(torch.equal(before[name], after[name]) for name in frozen)
+    card = (folder / "README.md").read_text()
+    assert "linear probe: logistic regression on frozen vectors" in card and "| learning rate |" not in card
+    assert not (folder / "training_curves.png").exists()
+
+
+def test_linear_probe_of_a_number_is_in_its_unit(probe, rows):
+    data = [(text, 1000.0 + 50 * len(text.split()) + 100 * (label == "good")) for text, label in rows]
+    folder, _ = probe(data, task="regression")
+    found = [answer["score"] for answer in predict(folder, [text for text, _ in data])]
+    assert np.corrcoef(found, [value for _, value in data])[0, 1] > 0.95
+    assert np.mean(found) == pytest.approx(np.mean([value for _, value in data]), rel=1e-3)
+
+
+def test_linear_probe_of_several_labels_learns_each(probe, rows):
+    data = [
+        {"text": text, "labels": ["any", *(["tree"] if "tree" in text else []), *([label] if label == "bad" else [])]}
+        for text, label in rows
+    ]
+    folder, metrics = probe(data, task="multilabel", validation_file={"": data})
+    assert metrics["micro_f1"] == 1  # also of the label that all have
+    weight = load_file(folder / "model.safetensors")["classifier.weight"]
+    assert [bool(row.any()) for row in weight] == [False, True, True]  # any, bad, tree
+
+
+def test_linear_probe_counts_windows_of_a_text_as_one(probe, rows, monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        linear_probe, "_best", lambda *args, best=linear_probe._best: given.append(args) or best(*args)
+    )
+    data = [(" ".join([text] * (5 if label == "bad" else 1)), label) for text, label in rows]
+    folder, _ = probe(data, window_pooling="mean", max_length=12, doc_stride=2)
+    ((_, vectors, targets, weights, _),) = given
+    assert len(vectors) > len(data) and weights.sum() == pytest.approx(len(data))
+    assert weights[targets == 0].sum() == pytest.approx(sum(label == "bad" for _, label in data))
+    answers = predict(folder, [text for text, _ in data])
+    assert [answer["label"] for answer in answers] == [label for _, label in data]
+
+
+def test_linear_probe_with_a_class_of_one_example_is_finite(probe):
+    folder, _ = probe([("the cat sat", "a"), ("a dog ran", "b"), ("it was a tree", "b"), ("fish", "c")])
+    weights = load_file(folder / "model.safetensors")
+    assert weights["classifier.weight"].isfinite().all() and weights["classifier.bias"].isfinite().all()
+    assert predict(folder, ["the cat sat"])[0]["label"] in "abc"
+
+
+def test_linear_probe_of_a_first_token_reads_the_pooler(probe, rows):
+    folder, _ = probe(rows, pooling="cls")
+    assert any("pooler" in name for name in load_file(folder / "model.safetensors"))
+    assert "classifier_pooling" not in json.loads((folder / "config.json").read_text())
+
+
+def test_auto_keeps_the_better_approach_and_says_both_scores(short_run, rows, tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO)
+    make = partial(short_run, train_file=rows, folds=3, max_steps=1)
+    result = finetune(make(approach="auto", learning_rate=1e-12))  # it learns nothing
+    table = result["approaches"]
+    assert (
+        table["linear_probe"]["accuracy"]
+        == 1
+        > table["finetune"]["accuracy"] + 2 * table["finetune"]["standard error"]
+    )
+    assert "linear_probe  1 ± 0\n" in caplog.text and "kept: linear_probe" in caplog.text
+    out = tmp_path / "out"
+    assert json.loads((out / "metrics.json").read_text())["approaches"] == table
+    assert result["accuracy"] == 1 and list(result["folds"]) == ["1", "2", "3"]
+    finetune(make("probe", approach="linear_probe", max_steps=-1, folds=0))
+    assert (out / "model.safetensors").read_bytes() == (tmp_path / "probe" / "model.safetensors").read_bytes()
+    card = (out / "README.md").read_text()
+    assert "Both approaches, in the same folds" in card and "linear probe: logistic regression" in card
+    assert not list(out.rglob("fold_*/*.safetensors"))
+    monkeypatch.setattr(training_run, "fit_linear_probe", lambda *args: pytest.fail("fits again"))
+    monkeypatch.setattr(training_run.TaskTrainer, "train", lambda *args, **kwargs: pytest.fail("trains again"))
+    assert finetune(make(approach="auto", learning_rate=1e-12))["approaches"] == table
+
+
+@pytest.mark.parametrize(("metric", "better"), [("accuracy", "finetune"), ("loss", "linear_probe")])
+def test_better_approach_follows_the_metric(short_run, rows, metric, better):
+    arguments = short_run(train_file=rows, approach="auto", folds=2, metric_for_best_model=metric)
+    scores = {"finetune": (0.9, 0.7), "linear_probe": (0.8, 0.6)}
+    folds = [
+        Training(f"{name} fold {number}", Path(), 1, lambda: None, name, True, {metric: value})
+        for name, values in scores.items()
+        for number, value in enumerate(values)
+    ]
+    kept, table = better_approach(folds, arguments)
+    assert kept == [fold for fold in folds if fold.approach == better]
+    assert table["finetune"] == {metric: pytest.approx(0.8), "standard error": pytest.approx(0.1)}
+
+
+def test_a_run_on_few_labels_offers_a_linear_probe(tune, rows, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    offer = "Few labels (24 texts a class): a linear head on frozen vectors, --approach linear_probe"
+    tune(tmp_path / "few", rows)
+    assert offer in caplog.text
+    caplog.clear()
+    tune(tmp_path / "scratch", rows, from_scratch=True)
+    assert "Few labels" not in caplog.text
+    many = [(f"{text} {number}", label) for text, label in rows for number in range(9)]
+    tune(tmp_path / "many", many)
+    assert "Few labels" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"task": "ner"}, "approach is 'linear_probe' and task 'ner'; expected a task that classifies texts"),
+        (
+            {"approach": "auto"},
+            "approach is 'auto' without folds, by which it compares; pass folds as well, such as 5",
+        ),
+        ({"learning_rate": 1e-4}, "learning_rate is 0.0001 with approach 'linear_probe', which uses a frozen encoder"),
+        ({"lora": True}, "lora"),
+    ],
+)
+def test_settings_that_do_not_fit_a_linear_probe_are_errors(short_run, rows, settings, message):
+    with pytest.raises(ValueError, match=message):
+        short_run(**{"train_file": rows, "approach": "linear_probe"} | settings)

@@ -1,0 +1,80 @@
+"""Pseudo-log-likelihoods of sentences, against a loop over transformers' BERT."""
+
+import numpy as np
+import pytest
+import torch
+
+from mybert import MyBertTokenizer
+from mybert.pipelines import minimal_pair_accuracy, pseudo_log_likelihoods
+
+PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] the un ##want ##ed ##s cat dog mat sat on . '".split()
+TEXTS = ["The unwanted cats sat on the mat.", "dog", "", "the dog's [MASK] sat on zebras , the mat .", "the " * 30]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return MyBertTokenizer(vocab=PIECES)
+
+
+def looped(model, tokenizer, text, method, room=1000):
+    """One forward pass for each token, without padding, all logits computed."""
+    encoded = tokenizer(text, add_special_tokens=False)
+    ids, words = encoded["input_ids"], encoded.word_ids()
+    scores = []
+    for place, wanted in enumerate(ids):
+        masked = [
+            tokenizer.mask_token_id
+            if other == place or (method != "original" and other > place and words[other] == words[place])
+            else token
+            for other, token in enumerate(ids)
+        ]
+        start = min(max(0, place - room // 2), max(0, len(ids) - room))
+        row = [tokenizer.cls_token_id, *masked[start : start + room], tokenizer.sep_token_id]
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([row])).logits[0, 1 + place - start]
+        scores.append(float(logits.double().log_softmax(-1)[wanted]))
+    return scores
+
+
+@pytest.mark.parametrize("method", ["original", "within_word_l2r"])
+@pytest.mark.parametrize("batch_size", [None, 1, 5])
+def test_pseudo_log_likelihoods_are_those_of_a_loop_over_transformers(heads, tokenizer, method, batch_size):
+    ours, theirs = heads("ForMaskedLM").matched_models(vocab_size=len(PIECES), dropout=0.1, max_position_embeddings=40)
+    expected = [looped(theirs, tokenizer, text, method) for text in TEXTS]
+    for model in (ours.train(), theirs):
+        found = pseudo_log_likelihoods(model, tokenizer, TEXTS, method, batch_size=batch_size)
+        assert [len(scores) for scores in found] == [len(scores) for scores in expected] == [11, 1, 0, 12, 30]
+        for scores, wanted in zip(found, expected, strict=True):
+            np.testing.assert_allclose(scores, wanted, atol=1e-5)
+    assert ours.config.sparse_prediction is False
+
+
+def test_pseudo_log_likelihoods_of_a_long_text_use_a_window_for_each_token(heads, tokenizer):
+    ours, theirs = heads("ForMaskedLM").matched_models(vocab_size=len(PIECES), max_position_embeddings=9)
+    text = "the unwanted cats sat on the mat . the dog sat unwanted on unwanted cats ."
+    for max_length, room in ((None, 7), (6, 4)):
+        (found,) = pseudo_log_likelihoods(ours, tokenizer, [text], max_length=max_length)
+        np.testing.assert_allclose(found, looped(theirs, tokenizer, text, "within_word_l2r", room), atol=1e-5)
+    for wrong in (10, 2):
+        with pytest.raises(ValueError, match=f"max_length is {wrong}; expected 3 to 9"):
+            pseudo_log_likelihoods(ours, tokenizer, [text], max_length=wrong)
+
+
+def test_pseudo_log_likelihoods_compute_one_row_of_logits_for_each_token(heads, tokenizer, watch):
+    model = heads("ForMaskedLM").model(vocab_size=len(PIECES), max_position_embeddings=40)
+    shapes, layers = watch(model.cls.predictions.transform), watch(model.bert.encoder.layer[0])
+    pseudo_log_likelihoods(model, tokenizer, ["the cat sat on the mat", "dog"], batch_size=7)
+    assert shapes == [(7, 32)]
+    assert layers == [(1, 6 * 8 + 3, 32)]  # no padding
+
+
+def test_pseudo_log_likelihoods_reject_models_without_masks(heads, tokenizer):
+    model = heads("ForMaskedLM").model(vocab_size=len(PIECES), is_decoder=True)
+    with pytest.raises(ValueError, match="The model is left-to-right; expected a masked"):
+        pseudo_log_likelihoods(model, tokenizer, ["the cat"])
+    with pytest.raises(ValueError, match="method is 'l2r'; expected one of within_word_l2r, original"):
+        pseudo_log_likelihoods(model, tokenizer, ["the cat"], "l2r")
+
+
+def test_minimal_pair_accuracy_counts_ties_as_wrong():
+    assert minimal_pair_accuracy([-1.0, -2.0, -3.0, -4.00001], [-2.0, -1.0, -3.0, -4.00002]) == 0.25
