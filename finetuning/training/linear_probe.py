@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 _FOLDS = 5  # at most
 # Scikit-learn's C: the inverse strength of the regularization. Of equally good ones the first is taken.
-_STRENGTHS = (1.0, 0.1, 10.0, 0.01, 100.0, 1e-3, 1e-4)
+_STRENGTHS = (1.0, 0.1, 10.0, 0.01, 100.0, 1e-3)
 _LEAST = 1e-15  # probability, for the logarithm
 
 

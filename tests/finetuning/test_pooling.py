@@ -101,7 +101,7 @@ def test_pooling_of_a_model_or_task_without_it_is_an_error(short_run, rows, tmp_
     RobertaModel(RobertaConfig(vocab_size=len(tokenizer), **size)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / "modules.json").write_text("[]")
-    assert not classifies_mean(str(folder))
+    assert not classifies_mean(str(folder), is_probe=True)
     with pytest.raises(ValueError, match=r"pooling is 'mean' and .*roberta of type roberta, whose classifiers have"):
         finetune(short_run(model=str(folder), train_file=rows, pooling="mean"))
     assert not (tmp_path / "out").exists()
