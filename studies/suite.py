@@ -28,8 +28,10 @@ logger = logging.getLogger(__name__)
 Arguments = TypeVar("Arguments")
 Cell = TypeVar("Cell")
 Score = tuple[float, float | None]  # with its deviation over seeds
+HELD_OUT = 0.1  # of the training data, on which settings of a grid are compared
 
 MAJORITY = "Always the most frequent answer"  # a row of tables
+FROM_SCRATCH = "Random weights"  # the same
 
 _FOLDER_NAME = re.compile(r"[^./\\\0\n][^/\\\0\n]*")
 
@@ -157,8 +159,8 @@ def majority_score(metrics: Mapping[str, Any], metric: str, data: str = "") -> f
     return metrics.get(f"{data}_majority_{metric}" if data else f"majority_{metric}")
 
 
-def percent(value: float, deviation: float | None = None) -> str:
-    return f"{100 * value:.1f}" + (f" ± {100 * deviation:.1f}" if deviation is not None else "")
+def percent(value: float, spread: float | None = None) -> str:
+    return f"{100 * value:.1f}" + (f" ± {100 * spread:.1f}" if spread is not None else "")
 
 
 def markdown_table(rows: list[list[str]]) -> str:
@@ -255,8 +257,11 @@ class SuiteArguments(StudySettings):
     grid: str = option(
         "{}",
         'Settings to try, each with several values, as a map in the YAML file or as JSON, e.g. {"learning_rate": '
-        '[3e-4, 1e-4], "num_train_epochs": [3, 4]}: of all combinations the best on the validation data is kept, '
-        "task by task.",
+        '[3e-4, 1e-4], "num_train_epochs": [3, 4]}: for each task, the combination that is best on a tenth of the '
+        "training data, held out, is trained on all of it and measured.",
+    )
+    compare_from_scratch: bool = option(
+        False, "Add a row for random weights, with its own choice from the grid: what pretraining is worth."
     )
 
     def __post_init__(self) -> None:
@@ -266,6 +271,8 @@ class SuiteArguments(StudySettings):
             if not isinstance(values, list) or not values or any("/" in str(value) for value in values):
                 raise ValueError(f"grid has {values!r} as {name}; expected a list of values that name folders.")
         self.tasks = read_suite(self.suite).tasks
+        if taken := {"tuning", "from_scratch"} & self.tasks.keys():
+            raise ValueError(f"{self.suite} has a task {min(taken)!r}, a name of a folder for other models.")
         if unknown := [name for name in self.only if name not in self.tasks]:
             raise ValueError(f"There is no task {unknown[0]!r} in {self.suite}; it has {', '.join(self.tasks)}.")
         self.only = self.only or list(self.tasks)
@@ -275,23 +282,61 @@ class SuiteArguments(StudySettings):
         grid = self.map_of("grid")
         return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
-    def finetuning_of(self, task: str, chosen: Mapping[str, Any]) -> FinetuningArguments:
+    def finetuning_of(self, task: str, chosen: Mapping[str, Any], from_scratch: bool = False) -> FinetuningArguments:
         """Return the settings of one run; `chosen` is one of `combinations`."""
         settings = {name: value for name, value in self.tasks[task].items() if name not in _OWN}
         settings |= {name: self._found(task, name, settings[name]) for name in _PATHS if name in settings}
         settings |= {name: [settings[name]] for name in ("validation_file", "test_file") if name in settings}
-        folder = Path(self.output_dir, task, ",".join(f"{name}={value}" for name, value in chosen.items()))
+        return self._settings(
+            task,
+            {f"{self.suite}, {task}": {"task": task} | settings, "finetuning": self.map_of("finetuning")},
+            chosen,
+            from_scratch,
+            self.folder(from_scratch, task),
+            self.num_seeds,
+        )
+
+    def trial_of(self, task: str, chosen: Mapping[str, Any], from_scratch: bool = False) -> FinetuningArguments:
+        """Return the settings of a run that tries a combination on a part held out from the training data."""
+        final = self.finetuning_of(task, chosen, from_scratch)
+        if not final.validation_file:
+            raise ValueError(
+                f"grid is set and {task} has no validation_file; expected one, since settings are chosen on a part of "
+                "the training data and measured on other data."
+            )
+        settings = {name: value for name, value in self.tasks[task].items() if name not in (*_OWN, *_PATHS)}
+        held_out = {"train_file": final.train_file, "validation_split": HELD_OUT}
+        values = ",".join(f"{name}={value}" for name, value in chosen.items())
+        return self._settings(
+            task,
+            {f"{self.suite}, {task}": {"task": task} | settings, "finetuning": self.map_of("finetuning") | held_out},
+            chosen,
+            from_scratch,
+            self.folder(from_scratch, "tuning", task, values),
+            1,
+        )
+
+    def folder(self, from_scratch: bool, *names: str) -> Path:
+        return Path(self.output_dir, *(["from_scratch"] if from_scratch else []), *names)
+
+    def _settings(
+        self,
+        task: str,
+        maps: Mapping[str, Mapping[str, Any]],
+        chosen: Mapping[str, Any],
+        from_scratch: bool,
+        folder: Path,
+        num_seeds: int,
+    ) -> FinetuningArguments:
+        # With a grid the model after the last step counts: the best epoch would be chosen on what it is measured on.
+        last_step: dict[str, Any] = {"eval_strategy": "no"} if self.map_of("grid") else {}
         return finetuning_settings(
             task,
             "the suite",
-            {
-                f"{self.suite}, {task}": {"task": task} | settings,
-                "finetuning": self.map_of("finetuning"),
-                "grid": chosen,
-            },
+            {**maps, "grid": last_step | dict(chosen) | ({"from_scratch": True} if from_scratch else {})},
             model=self.model,
             output_dir=str(folder),
-            num_seeds=self.num_seeds,
+            num_seeds=num_seeds,
             disable_tqdm=self.disable_tqdm,
         )
 
@@ -318,104 +363,157 @@ class SuiteArguments(StudySettings):
 class TaskOutcome:
     # The main metric: the one that selects the best model, or, with several validation sets, the task's.
     metric: str
-    scores: list[Score]  # for each validation set, with its deviation over seeds
+    scores: list[Score]  # for each validation set, with the standard error of its mean over seeds
     majority: list[float | None]  # the metric of always predicting the most frequent answer
-    chosen: dict[str, Any]  # the best settings from the grid
+    chosen: dict[str, Any]  # the settings from the grid
+    tried: list[dict[str, Any]]  # settings and score of each combination on the held-out part of the training data
     folder: Path  # of the model
-    metrics: dict[str, Any]  # of the best model
+    metrics: dict[str, Any]  # of the model
 
 
 def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
     """Fine-tune a model on every task of a suite, and print one table.
 
-    The same call resumes an interrupted one. The output folder contains a model folder with a card for each task (with
-    a grid, for each combination), `suite.json`, `suite.md` (the table, with published scores) and, if there is test
-    data for every task of a benchmark with a server, `submission.zip`.
+    With a grid, the settings of each task are chosen on a tenth of its training data, held out by the seed; then the
+    model is trained with them on all of the training data, with each seed, and measured once, after the last step. The
+    same call resumes an interrupted one. The output folder contains a model folder with a card for each task,
+    `tuning/<task>/<settings>` for each combination of a grid, the same for random weights in `from_scratch`,
+    `suite.json`, `suite.md` (the table, with published scores and the chosen settings) and, if there is test data for
+    every task of a benchmark with a server, `submission.zip`.
 
     Args:
         arguments: The settings.
 
     Returns:
         `average`, the mean of the tasks' scores as fractions (each the mean over its data sets), and `tasks`: for each
-        name score, `chosen` and `metrics`; or only `interrupted`, if Ctrl-C ended it early.
+        name score, `standard_error` (over seeds, the largest of its data sets; None for one seed), `chosen`, `tried`
+        (settings and held-out score) and `metrics`; with `compare_from_scratch` the same of random weights as
+        `from_scratch`; or only `interrupted`, if Ctrl-C ended it early.
 
     Raises:
         ValueError: If a setting is wrong, a file does not fit its task, or training diverges.
         OSError: If a file cannot be read or written.
     """
-    runs = _planned(arguments)
+    _check_plan(arguments)
     suite = read_suite(arguments.suite)
-    cells = {}
-    for task, choices in runs.items():
-        for number, (chosen, finetuning) in enumerate(choices):
-            values = ", ".join(f"{name} {value}" for name, value in chosen.items())
-            cells[task, number] = f"{_title(suite, task)}{': ' * bool(values)}{values}", finetuning
-    tuned = finetune_all(cells)
-    if tuned is None:
-        return {"interrupted": True}
-    outcomes: dict[str, TaskOutcome] = {}
-    for task, choices in runs.items():
-        tried = [
-            _outcome(finetuning, chosen, tuned[task, number]) for number, (chosen, finetuning) in enumerate(choices)
-        ]
-        sign = -1 if choices[-1][1].greater_is_better else 1
-        ranks = [(sign * _mean(each.scores), loss_in(each.metrics.get("mean", each.metrics))) for each in tried]
-        outcomes[task] = tried[ranks.index(min(ranks))]
-    average = sum(_mean(outcome.scores) for outcome in outcomes.values()) / len(outcomes)
-    report = {
-        "average": average,
-        "tasks": {
-            task: {"score": _mean(outcome.scores), "chosen": outcome.chosen, "metrics": outcome.metrics}
-            for task, outcome in outcomes.items()
-        },
-    }
+    rows = {Path(arguments.model).name or arguments.model: False}
+    rows |= {FROM_SCRATCH: True} if arguments.compare_from_scratch else {}
+    outcomes: dict[str, dict[str, TaskOutcome]] = {}
+    for title, from_scratch in rows.items():
+        found = _outcomes(arguments, suite, title, from_scratch)
+        if found is None:
+            return {"interrupted": True}
+        outcomes[title] = found
+    (report, average), *others = (_report(found) for found in outcomes.values())
+    if others:
+        report["from_scratch"] = others[0][0]
+    averages = [average, *(other for _, other in others)]
     output_dir = Path(arguments.output_dir)
-    write_report(output_dir, "suite", report, _table(suite, arguments, outcomes, average))
-    _write_submission(suite, {task: choices[0][1] for task, choices in runs.items()}, outcomes, output_dir)
+    write_report(output_dir, "suite", report, _table(suite, arguments, outcomes, averages))
+    _write_submission(suite, arguments, next(iter(outcomes.values())), output_dir)
     return report
 
 
-def _planned(arguments: SuiteArguments) -> dict[str, list[tuple[dict[str, Any], FinetuningArguments]]]:
-    """Return for each task the combinations of the grid with their settings; find errors before hours of training."""
-    runs: dict[str, list[tuple[dict[str, Any], FinetuningArguments]]] = {}
+def _outcomes(
+    arguments: SuiteArguments, suite: Suite, title: str, from_scratch: bool
+) -> dict[str, TaskOutcome] | None:
+    """Choose the settings of each task, and measure them; None if Ctrl-C ended it early."""
+    chosen: dict[str, dict[str, Any]] = {task: {} for task in arguments.only}
+    tried: dict[str, list[dict[str, Any]]] = {task: [] for task in arguments.only}
+    for task in arguments.only if arguments.map_of("grid") else ():
+        ranks = []
+        for settings in arguments.combinations():
+            trial = arguments.trial_of(task, settings, from_scratch)
+            values = ", ".join(f"{name} {value}" for name, value in settings.items())
+            if (metrics := finetune_all({task: (f"{title}, {_title(suite, task)}: {values}", trial)})) is None:
+                return None
+            score, _ = main_score(metrics[task], trial)
+            ranks.append((-score if trial.greater_is_better else score, loss_in(metrics[task])))
+            tried[task].append({"settings": settings, "score": score})
+        chosen[task] = tried[task][ranks.index(min(ranks))]["settings"]
+    runs = {task: arguments.finetuning_of(task, chosen[task], from_scratch) for task in arguments.only}
+    tuned = finetune_all({task: (f"{title}, {_title(suite, task)}", run) for task, run in runs.items()})
+    if tuned is None:
+        return None
+    return {task: _outcome(run, chosen[task], tried[task], tuned[task]) for task, run in runs.items()}
+
+
+def _check_plan(arguments: SuiteArguments) -> None:
+    """Find errors in the settings and files of all runs before hours of training."""
+    complete: list[str] = []
     mistakes: list[Exception] = []
     for task in arguments.only:
         try:
-            runs[task] = [(chosen, arguments.finetuning_of(task, chosen)) for chosen in arguments.combinations()]
+            for chosen in arguments.combinations():
+                make = arguments.trial_of if chosen else arguments.finetuning_of
+                make(task, chosen)
+                if arguments.compare_from_scratch:
+                    make(task, chosen, True)
+            complete.append(task)
         except (ValueError, OSError) as error:
             mistakes.append(error)
     if not mistakes:
-        return runs
-    if not runs:
+        return
+    if not complete:
         raise mistakes[0]
     # also says which tasks can be measured
-    raise type(mistakes[0])(f"{mistakes[0]} Nothing is missing for {', '.join(runs)}.") from mistakes[0]
+    raise type(mistakes[0])(f"{mistakes[0]} Nothing is missing for {', '.join(complete)}.") from mistakes[0]
+
+
+def _report(outcomes: Mapping[str, TaskOutcome]) -> tuple[dict[str, Any], float]:
+    """The entries of `suite.json` for a row of the table, and its average."""
+    average = sum(_mean(outcome.scores) for outcome in outcomes.values()) / len(outcomes)
+    tasks = {}
+    for task, outcome in outcomes.items():
+        errors = [error for _, error in outcome.scores if error is not None]
+        tasks[task] = {
+            "score": _mean(outcome.scores),
+            "standard_error": max(errors, default=None),
+            "chosen": outcome.chosen,
+            "tried": outcome.tried,
+            "metrics": outcome.metrics,
+        }
+    return {"average": average, "tasks": tasks}, average
 
 
 def _title(suite: Suite, task: str) -> str:
     return str(suite.tasks[task].get("title", task))
 
 
-def _outcome(finetuning: FinetuningArguments, chosen: dict[str, Any], metrics: dict[str, Any]) -> TaskOutcome:
+def _outcome(
+    finetuning: FinetuningArguments,
+    chosen: dict[str, Any],
+    tried: list[dict[str, Any]],
+    metrics: dict[str, Any],
+) -> TaskOutcome:
     names = list(evaluation_names(TASKS[finetuning.task], finetuning.validation_file or ()))
     if len(names) > 1:
         metric = TASKS[finetuning.task].main_metric
     else:
         names, metric = [""], metric_of_best(finetuning)
     scores = [main_score(metrics, finetuning, f"{name}_{metric}" if name else metric) for name in names]
+    scores = [(mean, spread and spread / finetuning.num_seeds**0.5) for mean, spread in scores]
     majority = [majority_score(metrics, metric, name) for name in names]
-    return TaskOutcome(metric, scores, majority, chosen, Path(str(finetuning.output_dir)), metrics)
+    return TaskOutcome(metric, scores, majority, chosen, tried, Path(str(finetuning.output_dir)), metrics)
 
 
 def _mean(scores: Sequence[Score]) -> float:
     return sum(value for value, _ in scores) / len(scores)
 
 
-def _table(suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskOutcome], average: float) -> str:
-    """Return the table: the model and published ones, with each task's main score."""
-    rows = [["", *(_title(suite, task) for task in outcomes), "average"]]
-    own = [" / ".join(percent(*score) for score in outcome.scores) for outcome in outcomes.values()]
-    rows.append([Path(arguments.model).name or arguments.model, *own, percent(average)])
+def _table(
+    suite: Suite,
+    arguments: SuiteArguments,
+    rows_of_outcomes: Mapping[str, Mapping[str, TaskOutcome]],
+    averages: Sequence[float],
+) -> str:
+    """Return the table: the model's rows and published ones, with each task's main score; and the chosen settings."""
+    outcomes = next(iter(rows_of_outcomes.values()))
+    heading = ["", *(_title(suite, task) for task in outcomes)]
+    rows = [[*heading, "average"]]
+    for (name, found), average in zip(rows_of_outcomes.items(), averages, strict=True):
+        scores = [[percent(*score) for score in each.scores] for each in found.values()]
+        rows.append([name, *map(" / ".join, scores), percent(average)])
     majority = [
         " / ".join("" if value is None else percent(value) for value in outcome.majority)
         for outcome in outcomes.values()
@@ -423,16 +521,25 @@ def _table(suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskO
     if any(majority):
         rows.append([MAJORITY, *majority, ""])
     for name, values in suite.published.items():
-        found = [values.get(task) for task in outcomes]
-        lists = [_listed(value) for value in found if value is not None]
-        cells = ["" if value is None else " / ".join(f"{part:.1f}" for part in _listed(value)) for value in found]
+        given = [values.get(task) for task in outcomes]
+        lists = [_listed(value) for value in given if value is not None]
+        cells = ["" if value is None else " / ".join(f"{part:.1f}" for part in _listed(value)) for value in given]
         whole = len(lists) == len(outcomes)
         rows.append([name, *cells, f"{sum(sum(v) / len(v) for v in lists) / len(lists):.1f}" if whole else ""])
     metrics = ", ".join(f"{_title(suite, task)} {outcome.metric}" for task, outcome in outcomes.items())
     note = f"{suite.title}, validation data: {metrics}."
     if suite.published:
         note += " Published scores are of the test data, each in its own settings."
-    return f"{markdown_table(rows)}\n{note}\n"
+    if arguments.num_seeds > 1:
+        note += f" ± is the standard error of the mean over {arguments.num_seeds} seeds."
+    if not arguments.map_of("grid"):
+        return f"{markdown_table(rows)}\n{note}\n"
+    note += f" Settings were chosen on {HELD_OUT:.0%} of the training data; the model after the last step is measured."
+    settings = [
+        [name, *(", ".join(f"{key} {value}" for key, value in each.chosen.items()) for each in found.values())]
+        for name, found in rows_of_outcomes.items()
+    ]
+    return f"{markdown_table(rows)}\n{note}\n\n{markdown_table([['Chosen', *heading[1:]], *settings])}"
 
 
 def _listed(value: Any) -> list[Any]:
@@ -440,7 +547,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _write_submission(
-    suite: Suite, settings: Mapping[str, FinetuningArguments], outcomes: Mapping[str, TaskOutcome], output_dir: Path
+    suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskOutcome], output_dir: Path
 ) -> None:
     """Write the zip file for the benchmark's server, if all of its tasks were run and have test data."""
     wanted = {task: _listed(own["submission"]) for task, own in suite.tasks.items() if "submission" in own}
@@ -453,7 +560,8 @@ def _write_submission(
     parts: dict[str, Path] = {}
     missing = []
     for task, names in wanted.items():
-        tests = evaluation_names(TASKS[settings[task].task], settings[task].test_file or ())
+        settings = arguments.finetuning_of(task, outcomes[task].chosen)
+        tests = evaluation_names(TASKS[settings.task], settings.test_file or ())
         if len(tests) != len(names):
             missing.append(_title(suite, task))
             continue

@@ -18,6 +18,7 @@ from mybert import (
     MyBertTokenizer,
 )
 from mybert.conversion import export_google_checkpoint
+from mybert.files.spreadsheets import write_sheet
 from mybert.finetuning import TASKS
 from mybert.hub_card import CardContent, write_card
 from mybert.pretraining import build_token_store, read_documents
@@ -137,6 +138,7 @@ def stand_ins(tmp_path_factory, documents, tiny_model) -> Path:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")
+    write_sheet(folder / "reviews.xlsx", [["text"], *([sentence] for sentence in SENTENCES)])
 
     halves = ["\n\n".join("\n".join(document) for document in documents[half::2]) + "\n" for half in (0, 1)]
     (folder / "corpus").mkdir()

@@ -108,12 +108,14 @@ def test_other_spreadsheets_are_an_error(tmp_path, capsys, name, content, messag
     assert not (tmp_path / "v").exists()
 
 
-def test_read_sheet_does_not_trust_the_size_in_a_file(workbook, tmp_path):
-    path = workbook(one=[["text", "label"], ["a", 1], ["b", 0]])
+def test_read_sheet_reads_what_other_programs_write(workbook, tmp_path):
+    """A wrong size of the sheet, and whole numbers with a decimal point."""
+    path = workbook(one=[["text", "label"], ["a", 7], ["b", 0.5]])
     with ZipFile(path) as old, ZipFile(tmp_path / "small.xlsx", "w") as new:
         for item in old.infolist():
-            new.writestr(item, re.sub(rb'<dimension ref="[^"]*"', b'<dimension ref="A1:A2"', old.read(item)))
-    assert read_rows(tmp_path / "small.xlsx") == [{"text": "a", "label": 1}, {"text": "b", "label": 0}]
+            data = re.sub(rb'<dimension ref="[^"]*"', b'<dimension ref="A1:A2"', old.read(item))
+            new.writestr(item, data.replace(b"<v>7</v>", b"<v>7.0</v>"))
+    assert str(read_rows(tmp_path / "small.xlsx")) == "[{'text': 'a', 'label': 7}, {'text': 'b', 'label': 0.5}]"
 
 
 def test_a_broken_sheet_is_an_error_with_its_last_row(workbook, tmp_path):

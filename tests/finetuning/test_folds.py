@@ -69,14 +69,17 @@ def table_of(path):
     return [line.split("\t") for line in path.read_text().splitlines()[1:]]
 
 
-def assert_out_of_fold(out):
-    """Files on all folds agree with those of each fold."""
+def assert_out_of_fold(out, temperatures):
+    """Files on all folds agree with those of each fold, whose probabilities are calibrated."""
     folds = np.array(fold_numbers(CLASSIFICATION, EXAMPLES, 3, seed=42))
     predicted = table_of(out / "predictions_out_of_fold.tsv")
     assert [row[0] for row in predicted] == [str(number) for number in range(12)]
     for fold in range(3):
-        labels = [predicted[place][1] for place in np.flatnonzero(folds == fold)]
-        assert labels == [row[1] for row in table_of(out / f"fold_{fold + 1}" / "predictions.tsv")]
+        here = [predicted[place] for place in np.flatnonzero(folds == fold)]
+        there = table_of(out / f"fold_{fold + 1}" / "predictions.tsv")
+        assert [row[1] for row in here] == [row[1] for row in there]
+        odds, calibrated = (np.log(np.array(rows)[:, 2:].astype(float)) @ [1, -1] for rows in (here, there))
+        assert odds == pytest.approx(calibrated * temperatures[fold], abs=3e-5)
     report = json.loads((out / "class_report_out_of_fold.json").read_text())
     assert report["classes"]["animal"]["support"] == 3 and report["classes"]["thing"]["support"] == 9
     wrong = {(row[0], row[1], row[5]) for row in table_of(out / "errors_out_of_fold.tsv")}
@@ -108,11 +111,12 @@ def test_folds_measure_and_the_model_learns_from_all(
         report = json.loads((out / f"fold_{fold}" / "class_report.json").read_text())
         assert report["classes"]["animal"]["support"] == 1 and report["classes"]["thing"]["support"] == 3
         assert not list((out / f"fold_{fold}").glob("*.safetensors"))
-    assert_out_of_fold(out)
+    assert_out_of_fold(out, temperatures)
     card = (out / "README.md").read_text()
     assert "confusion_matrix_out_of_fold.png" in card
     assert "Cross-validation in 3 folds" in card and "| fold 3 |" in card and "| deviation |" in card
     record = json.loads((out / "config.json").read_text())["finetuned_for"]
+    assert CLASSIFICATION.fitted_fields["temperature"]([0.5, 2.0]) == 1
     assert len(set(temperatures)) == 3 and record["temperature"] == pytest.approx(np.prod(temperatures) ** (1 / 3))
     assert len(predict(out, ["the cat sat"])) == 1
     state = json.loads((out / "trainer_state.json").read_text())

@@ -100,24 +100,43 @@ def test_a_suite_of_ones_own(tmp_path, settings, model, data, caplog):
     assert "Step 1" not in caplog.text and caplog.text.count("is finished; it is not trained again") == 2
 
 
-@pytest.mark.slow
-def test_the_best_of_a_grid_over_seeds(tmp_path, settings, caplog):
-    finetuning = {name: value for name, value in FINETUNING.items() if name != "learning_rate"}
-    grid = {"learning_rate": [1e-9, 0.05], "max_steps": [12]}
-    del finetuning["max_steps"]
-    arguments = settings(only=["animals"], num_seeds=2, grid=json.dumps(grid), finetuning=finetuning)
+def test_run_suite_with_a_grid_chooses_on_held_out_training_data_and_measures_once(tmp_path, settings, data, caplog):
+    words = "the cat dog sat ran on under a mat tree".split()
+    rows = [f"the {animal} {' '.join(words[n : n + 3])}\t{animal}" for animal in ("cat", "dog") for n in range(8)]
+    (data / "animals.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    own = {"task": "classification", "train_file": "animals.tsv", "validation_file": "dev.tsv"}
+    (data / "dev.tsv").write_text("\n".join(["text\tlabel", *rows[:10]]) + "\n")
+    (tmp_path / "mine.yaml").write_text(json.dumps({"tasks": {"animals": own}}))
+    finetuning = {"max_length": 24, "use_cpu": True, "num_train_epochs": 2}
+    grid = {"learning_rate": [1e-9, 0.02], "dropout": [0.0]}
+    make = {"finetuning": finetuning, "grid": grid, "num_seeds": 2, "compare_from_scratch": True}
+    report = run_suite(settings(**make))
+    out = tmp_path / "out"
+    for found, folder in ((report, out), (report["from_scratch"], out / "from_scratch")):
+        task = found["tasks"]["animals"]
+        trials = {each["settings"]["learning_rate"]: each["score"] for each in task["tried"]}
+        assert set(trials) == {1e-9, 0.02}
+        for rate, score in trials.items():
+            run = folder / "tuning" / "animals" / f"learning_rate={rate},dropout=0.0"
+            assert json.loads((run / "metrics.json").read_text())["accuracy"] == score
+            record = json.loads((run / "run.json").read_text())
+            assert "dev.tsv" not in json.dumps(record) and '"validation_split": 0.1' in json.dumps(record)
+        assert trials[task["chosen"]["learning_rate"]] == max(trials.values())
+        measured = json.loads((folder / "animals" / "metrics.json").read_text())
+        both = [each["accuracy"] for each in measured["seeds"].values()]
+        assert task["score"] == pytest.approx(sum(both) / 2) and len(both) == 2
+        assert task["standard_error"] == pytest.approx(abs(both[0] - both[1]) / 2)
+        assert "dev.tsv" in (folder / "animals" / "run.json").read_text()
+    table = (out / "suite.md").read_text().splitlines()
+    errors = [f"{100 * part['tasks']['animals']['standard_error']:.1f}" for part in (report, report["from_scratch"])]
+    assert table[2].startswith("| model | ") and f" ± {errors[0]} |" in table[2]
+    assert table[3].startswith("| Random weights | ") and f" ± {errors[1]} |" in table[3]
+    assert any("± is the standard error of the mean over 2 seeds" in line for line in table)
+    rate = report["tasks"]["animals"]["chosen"]["learning_rate"]
+    assert f"| model | learning_rate {rate}, dropout 0.0 |" in table
     with caplog.at_level("INFO", logger="mybert"):
-        report = run_suite(arguments)["tasks"]["animals"]
-    folders = sorted(path.name for path in (tmp_path / "out" / "animals").iterdir())
-    assert folders == ["learning_rate=0.05,max_steps=12", "learning_rate=1e-09,max_steps=12"]
-    means = {
-        name: json.loads((tmp_path / "out" / "animals" / name / "metrics.json").read_text())["mean"]["accuracy"]
-        for name in folders
-    }
-    assert report["score"] == max(means.values())
-    assert means[f"learning_rate={report['chosen']['learning_rate']},max_steps=12"] == report["score"]
-    assert " ± " in (tmp_path / "out" / "suite.md").read_text()
-    assert "There is no submission.zip: it needs all 2 tasks, and only some were asked for." in caplog.text
+        assert run_suite(settings(**make)) == report
+    assert "Step 1" not in caplog.text
 
 
 @pytest.mark.parametrize(("metric", "best"), [("accuracy", 0.2), ("macro_f1", 0.1), ("loss", 0.1), ("tied", 0.1)])
@@ -147,6 +166,8 @@ def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             settings(**change)
+    with pytest.raises(ValueError, match="grid is set and split has no validation_file; expected one"):
+        run_suite(settings(only=["split"], grid={"dropout": [0.1]}))
     (data / "animals.tsv").rename(data / "beasts.tsv")
     for change, message in (
         (
@@ -168,6 +189,7 @@ def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
         ("tasks: {", "is not YAML"),
         (b"title: caf\xe9", "mine.yaml is not UTF-8 text: bad byte at offset 10"),
         ("tasks: {}", "is not a suite; expected the keys"),
+        ("tasks: {tuning: {}}", "has a task 'tuning', a name of a folder for other models"),
         ("tasks: {1: {task: rte}}", "has a task 1; expected a name that a folder can have, in quotes where YAML"),
         ("tasks: {rte: {train_file: [1]}}", r"has \[1\] as train_file of rte; expected a name, or a list of some"),
         ("tasks: {rte: {data_dir: }}", "has None as data_dir of rte; expected a name, or a list of some"),
