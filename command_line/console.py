@@ -145,7 +145,7 @@ def drop_output() -> None:
 
 
 def sentence_for_command(sentence: str, arguments_class: Any) -> str:
-    """Adapt an error message to a command: flags instead of keywords, and a suggestion for misspelt words."""
+    """Adapt an error message to a command: flags instead of keywords, and a suggestion for misspelled words."""
     flags = getattr(arguments_class, "__dataclass_fields__", {})
 
     def as_flag(found: re.Match[str]) -> str:

@@ -72,7 +72,7 @@ def convert_google_checkpoint(
         plan = plan_conversion(variables, config, head, settings.ignore)
         variables.bundle.verify(chain(*plan.ignored.values()))  # variables that are used are verified when read
 
-        parameters = chain(plan.parameters(), _initialise(plan.initialised, config, settings.seed))
+        parameters = chain(plan.parameters(), _initialize(plan.initialized, config, settings.seed))
         tensors = {name_in_model(name, head): value for name, value in parameters}
         save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
         del tensors
@@ -91,14 +91,14 @@ def convert_google_checkpoint(
             head=head,
             decisions=tuple(decisions),
             parameters=len(plan.used),
-            initialised=tuple(row.parameter for row in plan.initialised),
+            initialized=tuple(row.parameter for row in plan.initialized),
             ignored={kind: keys for kind, keys in ignored.items() if keys},
             optimizer_step=step,
             verification=report,
         )
         write_conversion_report(folder, result)
-    if result.initialised:
-        logger.warning(f"{output_dir}: newly initialized, train before use: {', '.join(result.initialised)}.")
+    if result.initialized:
+        logger.warning(f"{output_dir}: newly initialized, train before use: {', '.join(result.initialized)}.")
     return result
 
 
@@ -146,7 +146,7 @@ def _name_labels(
     return labels, f"labels: {', '.join(labels)}, {order}"
 
 
-def _initialise(rows: Iterable[WeightRow], config: MyBertConfig, seed: int) -> Iterator[tuple[str, np.ndarray]]:
+def _initialize(rows: Iterable[WeightRow], config: MyBertConfig, seed: int) -> Iterator[tuple[str, np.ndarray]]:
     """Draw parameters as a new model has them: weights N(0, initializer_range), biases 0, LayerNorm 1 and 0."""
     generator = torch.Generator().manual_seed(seed)
     for row in rows:

@@ -344,7 +344,7 @@ class ConversionPlan:
     head: str  # key of `HEADS`
     layout: str  # "google" or "keras"
     used: tuple[tuple[WeightRow, str], ...]  # with the checkpoint keys
-    initialised: tuple[WeightRow, ...]
+    initialized: tuple[WeightRow, ...]
     ignored: Mapping[str, Sequence[str]] = field(repr=False)  # names of variables by kind
 
     def parameters(self) -> Iterator[tuple[str, np.ndarray]]:
@@ -363,12 +363,12 @@ def plan_conversion(variables: GoogleVariables, config: Any, head: str, ignore: 
             f"{path}: the checkpoint has {found} layers, num_hidden_layers of the configuration is {wanted}"
         )
     rows = trunk_rows(config.num_hidden_layers)
-    initialised: list[WeightRow] = []
+    initialized: list[WeightRow] = []
     for group in groups:
         # a pooler of the next sentence head replaces the encoder's
         if group == "pooler" and "next sentence" in groups and variables.has("next sentence pooler"):
             group = "next sentence pooler"
-        (rows if variables.has(group) else initialised).extend(GROUPS[group])
+        (rows if variables.has(group) else initialized).extend(GROUPS[group])
 
     found_keys = [(row, variables.key(row.variable(layout))) for row in rows]
     if missing := [row.variable(layout) for row, key in found_keys if key is None]:
@@ -386,7 +386,7 @@ def plan_conversion(variables: GoogleVariables, config: Any, head: str, ignore: 
             raise ValueError(f"{path}: variable {key!r} is of type {info.dtype}; expected a floating point type")
     others = {variables.key(row.variable(layout)) for group in GROUPS.values() for row in group}
     ignored = _sort_out(bundle, {key for _, key in used}, others, ignore)
-    return ConversionPlan(bundle, head, layout, used, tuple(initialised), ignored)
+    return ConversionPlan(bundle, head, layout, used, tuple(initialized), ignored)
 
 
 def _sort_out(

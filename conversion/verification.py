@@ -89,7 +89,7 @@ class ConversionReport:
         head: Kind of model, a key of `key_map.HEADS`.
         decisions: The decisions made and their reasons, one sentence each.
         parameters: Number of converted parameters.
-        initialised: Parameters that the source lacks; they are newly initialized and must be trained.
+        initialized: Parameters that the source lacks; they are newly initialized and must be trained.
         ignored: Variables of the source that were not used, by kind.
         optimizer_step: Number of updates of the optimizer state, if it was converted.
         verification: The verification, if requested.
@@ -100,7 +100,7 @@ class ConversionReport:
     head: str
     decisions: tuple[str, ...]
     parameters: int
-    initialised: tuple[str, ...] = ()
+    initialized: tuple[str, ...] = ()
     ignored: Mapping[str, Sequence[str]] = field(default_factory=dict)
     optimizer_step: int | None = None
     verification: VerificationReport | None = None
@@ -109,8 +109,8 @@ class ConversionReport:
         lines = [f"{self.source} -> {self.output}", f"head         {self.head}"]
         lines += [f"decided      {decision}" for decision in self.decisions]
         lines.append(f"taken over   {self.parameters} parameters")
-        if self.initialised:
-            lines.append(f"initialised  {', '.join(self.initialised)} (not in the source; train them before use)")
+        if self.initialized:
+            lines.append(f"initialized  {', '.join(self.initialized)} (not in the source; train them before use)")
         lines += [f"ignored      {len(names)} of kind {kind!r}" for kind, names in self.ignored.items()]
         if self.optimizer_step is not None:
             lines.append(f"optimizer    state after {self.optimizer_step} updates")
@@ -203,13 +203,13 @@ def write_conversion_report(folder: Path, report: ConversionReport) -> None:
     write_json(folder / REPORT_FILE, asdict(report), sort_keys=True)
     if (folder / MODEL_CARD).exists():
         return
-    untrained = ", ".join(f"`{name}`" for name in report.initialised)
+    untrained = ", ".join(f"`{name}`" for name in report.initialized)
     write_card(
         folder,
         CardContent(
             name=Path(report.output).resolve().name,
             summary=f"A BERT model converted from `{Path(report.source).resolve().name}`.",
-            limits=[f"Newly initialised, to be trained before use: {untrained}."] if untrained else [],
+            limits=[f"Newly initialized, to be trained before use: {untrained}."] if untrained else [],
         ),
     )
 
@@ -241,7 +241,7 @@ def verify_conversion(
 
 def verify_against_google(source: str, plan: ConversionPlan, folder: ModelFolder) -> VerificationReport:
     """Compare a model folder with the checkpoint that a plan reads; the folder may have extra tensors."""
-    rows = [*(row for row, _ in plan.used), *plan.initialised]
+    rows = [*(row for row, _ in plan.used), *plan.initialized]
     lacking = {row.parameter for row in rows} - {row.parameter for row in folder.rows()}  # a pooler that was not saved
     problems = _named("missing", {row.parameter for row in rows} - lacking - set(folder))
     order, notes = google_row_order(folder.labels()) if folder.head == "sequence-classification" else None, []

@@ -106,7 +106,7 @@ class EvaluateArguments(EngineOptions, FinetunedModelArguments):
 
 
 def evaluate(model: str | Path, data: Any, **settings: Any) -> dict[str, float]:
-    """Evaluate a model on labelled data.
+    """Evaluate a model on labeled data.
 
         >>> mybert.evaluate("my-sst2", [("a fine film", "1"), ("a bore", "0")])
         {"accuracy": 1.0}
@@ -282,7 +282,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
 
     With `pooling` there is one vector per text: as JSON lines `index`, `text` and `features`, as safetensors
     `features` (texts, F). They equal those of sentence-transformers for the same folder: `"own"` with the settings
-    saved there (pooling, normalisation, length, prompt, lower case), the others without normalisation.
+    saved there (pooling, normalization, length, prompt, lower case), the others without normalization.
 
     Otherwise, JSON lines have one text per line: `index`, `text`, and `tokens`, each with `token`, `start` and `end`
     (its characters in the text, of a pair in its sentence; 0 for special tokens), `sentence` (1 in the second sentence

@@ -1,4 +1,4 @@
-"""Comparing two fine-tuned models, or files of their predictions, on the same labelled data (`mybert compare`)."""
+"""Comparing two fine-tuned models, or files of their predictions, on the same labeled data (`mybert compare`)."""
 
 import logging
 import time
@@ -82,7 +82,7 @@ class CompareArguments(FinetunedModelArguments):
 
 
 def compare(first: str | Path, second: str | Path, data: Any, **settings: Any) -> dict[str, Any]:
-    """Compare two fine-tuned models, or files of their predictions, on the same labelled data.
+    """Compare two fine-tuned models, or files of their predictions, on the same labeled data.
 
         >>> mybert.compare("my-sst2", "my-tiny", "dev.tsv")["metrics"]["accuracy"]["difference"]
         {"value": -0.031, "low": -0.05, "high": -0.011}

@@ -172,7 +172,7 @@ def rows_of(data: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
     Args:
         data: A `Source`, a path, "-" for standard input, a `pandas.DataFrame` or a `datasets.Dataset`; or an iterable
             or `torch.utils.data.Dataset` of dictionaries or of what the task reads: texts, pairs of texts, or lists of
-            words for tagging; for labelled data, of dictionaries or tuples of one of these and its label. None is an
+            words for tagging; for labeled data, of dictionaries or tuples of one of these and its label. None is an
             empty text.
         reader: The task.
         new: Whether rows need no label, and a line of a file of another kind, which is plain text, is a row.
@@ -187,7 +187,7 @@ def rows_of(data: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
     read = "a text, a list of words" if reader.reads_conll else "one text (the task reads no pairs)"
     if reader.may_read_pairs:
         read = "a pair of texts" if reader.text_pair_column else "a text or a pair of texts"
-    convert = _line if is_file else _texts if new else _labelled
+    convert = _line if is_file else _texts if new else _labeled
     as_row = None if is_file and not new else partial(convert, reader)  # plain text has no labels
     reading = Reading(
         columns=reader.file_columns,
@@ -223,7 +223,7 @@ def _texts(reader: Any, item: Any) -> dict[str, Any] | None:
     return dict(zip(("text", "text_pair"), item, strict=True)) if is_pair and reader.may_read_pairs else None
 
 
-def _labelled(reader: Any, item: Any) -> dict[str, Any] | None:
+def _labeled(reader: Any, item: Any) -> dict[str, Any] | None:
     """The same with the task's column names, for an item alone or in a tuple with its label."""
     has_label = isinstance(item, tuple) and len(item) == 2
     texts = _texts(reader, item[0] if has_label else item)

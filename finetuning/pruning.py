@@ -119,7 +119,7 @@ class PruneArguments(FinetunedModelArguments):
 
     def _check_heads(self) -> None:
         if not self.data:
-            raise ValueError("keep_heads is set without data; labelled data is needed to tell which heads matter.")
+            raise ValueError("keep_heads is set without data; labeled data is needed to tell which heads matter.")
         if self.dtype != "float32":
             raise ValueError(f"dtype is {self.dtype}; heads can only be pruned from float32 weights.")
         if self.output_dir and len(self.keep_heads) != 1:
@@ -350,7 +350,7 @@ def head_importance(
             batch: Any = send_to_device(collate(rows), model.device)
             contexts.clear()
             each = loss.of_labels(loss.logits(model(**batch)), batch).view(len(places), -1)
-            there = loss.labelled(batch).view(len(places), -1)
+            there = loss.labeled(batch).view(len(places), -1)
             of_examples = each.masked_fill(~there, 0.0).sum(1) / there.sum(1).clamp(min=1)  # means over words
             gradients = torch.autograd.grad(of_examples.sum(), contexts)
             for number, (context, gradient) in enumerate(zip(contexts, gradients, strict=True)):

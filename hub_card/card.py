@@ -233,7 +233,7 @@ def render_card(content: CardContent) -> str:
             )
         ],
         "Limits": ["\n".join(f"- {_without_html(limit)}" for limit in content.limits)],
-        "Licence": [plain_text(content.license or "")],
+        "License": [plain_text(content.license or "")],
     }
     if content.examples:
         sections["Examples"].insert(0, "Each example was run when this card was made, and is followed by its output.")

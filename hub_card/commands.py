@@ -99,7 +99,7 @@ def make_card(arguments: CardArguments) -> Path:
 
 
 def _add_metadata(card: Path, arguments: CardArguments) -> bool:
-    """Add to a run's card what the run cannot know, such as its licence; return whether anything was added."""
+    """Add to a run's card what the run cannot know, such as its license; return whether anything was added."""
     added = arguments.known()
     texts = ("name", "summary", "corpus", "limits", "results", "texts")
     changes_text = any(getattr(arguments, name) is not None for name in texts)
@@ -107,7 +107,7 @@ def _add_metadata(card: Path, arguments: CardArguments) -> bool:
         return False
     if not added or changes_text:
         raise ValueError(
-            f"{card} already exists; --overwrite replaces it (not needed for licence, tags and the like)."
+            f"{card} already exists; --overwrite replaces it (not needed for license, tags and the like)."
         )
     read_card(card)
     try:

@@ -1,7 +1,7 @@
 """Publishing: a model folder becomes a Hub repository that works with and without this package.
 
 Only the model in a run's folder is published (safetensors, never pickle): configuration, weights, tokenizer, card and
-pictures. The modelling code is added, and an `auto_map` with every Auto class: `save_pretrained` alone would list only
+pictures. The modeling code is added, and an `auto_map` with every Auto class: `save_pretrained` alone would list only
 the saved class. https://huggingface.co/docs/transformers/custom_models describes the format.
 """
 

@@ -126,7 +126,7 @@ def log_loss(probabilities: ArrayLike, references: ArrayLike) -> float:
 def best_f1_threshold(scores: ArrayLike, references: ArrayLike) -> float:
     """The threshold with the best F1; scores above it count as positive.
 
-    It is the middle between two neighbouring scores; ties go to the one nearest to 1/2. At least one label is true.
+    It is the middle between two neighboring scores; ties go to the one nearest to 1/2. At least one label is true.
     """
     scores, references = np.asarray(scores, dtype=np.float64), np.asarray(references, dtype=bool)
     order = np.argsort(-scores, kind="stable")

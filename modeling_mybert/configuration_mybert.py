@@ -91,8 +91,8 @@ class MyBertConfig(PreTrainedConfig):
         attention_probs_dropout_prob: Dropout probability of the attention weights, in [0, 1].
         max_position_embeddings: Longest sequence, in tokens.
         type_vocab_size: Number of segment (token type) ids.
-        initializer_range: Standard deviation of freshly initialised weights.
-        layer_norm_eps: Epsilon of the layer normalisations.
+        initializer_range: Standard deviation of freshly initialized weights.
+        layer_norm_eps: Epsilon of the layer normalizations.
         pad_token_id: Id of the padding token, whose embedding is never trained; None if there is no padding token.
         classifier_dropout: Dropout probability before a task head, in [0, 1]; None for `hidden_dropout_prob`.
         classifier_pooling: What `MyBertForSequenceClassification` reads: `"cls"`, the pooled output, or `"mean"`, the
@@ -102,7 +102,7 @@ class MyBertConfig(PreTrainedConfig):
             ablation, paper section 5.1). The pooler then reads the last token of a sequence instead of the first,
             because only the last one has attended to all others.
         tie_word_embeddings: Whether the masked-LM output layer shares its weights with the word embeddings.
-        sparse_prediction: Whether the masked-LM heads compute logits only at labelled positions in evaluation as well.
+        sparse_prediction: Whether the masked-LM heads compute logits only at labeled positions in evaluation as well.
             In training they always do so when labels are given.
         unpad_inputs: Whether padding is removed from a batch before the layers, where that is possible: on a CPU, and
             on a GPU in bfloat16 or float16 without attention dropout. Outputs at real tokens are the same; outputs at

@@ -189,7 +189,7 @@ class MyBertForTokenClassification(_MyBertWithClassifier):
 
         Args:
             labels: Class ids (B, L), -100 at positions to ignore.
-            num_items_in_batch: Number of labelled tokens in the optimizer step, by which the loss is divided; None for
+            num_items_in_batch: Number of labeled tokens in the optimizer step, by which the loss is divided; None for
                 those of this batch.
 
         Returns:

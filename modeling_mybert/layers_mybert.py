@@ -27,7 +27,7 @@ _ROWS_AT_ONCE = 512  # in a feed-forward network with int8 weights
 
 
 class MyBertEmbeddings(nn.Module):
-    """Sum of word, segment and position embeddings, normalised (paper, section 3 and figure 2)."""
+    """Sum of word, segment and position embeddings, normalized (paper, section 3 and figure 2)."""
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class MyBertSelfAttention(nn.Module):
 
 
 class MyBertOutput(nn.Module):
-    """End of a sub-layer: linear layer, dropout, residual connection, layer normalisation (post-LN)."""
+    """End of a sub-layer: linear layer, dropout, residual connection, layer normalization (post-LN)."""
 
     def __init__(self, input_size: int, config: MyBertConfig) -> None:
         super().__init__()

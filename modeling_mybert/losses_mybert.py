@@ -93,7 +93,7 @@ def padding_is_ignored(
     return not ((labels != IGNORE_INDEX) & (attention_mask == 0)).any()
 
 
-# The masked-LM output layer in training on a CPU: gradients are computed in the same pass. The logits of 600 labelled
+# The masked-LM output layer in training on a CPU: gradients are computed in the same pass. The logits of 600 labeled
 # positions and 30,522 tokens take 73 MB. PyTorch allocates as much again for their log-softmax, and once more for its
 # gradient. Here chunks of rows become probabilities, in one reused buffer, and from these the gradients of hidden
 # states and weights are computed. The logits remain an output with a gradient of its own.

@@ -45,7 +45,7 @@ _Model = TypeVar("_Model", bound="MyBertPreTrainedModel")
 
 
 class MyBertPreTrainedModel(PreTrainedModel):
-    """What all MyBERT models share: configuration class, initialisation and the features that transformers may use."""
+    """What all MyBERT models share: configuration class, initialization and the features that transformers may use."""
 
     config: MyBertConfig
     config_class = MyBertConfig
@@ -96,7 +96,7 @@ class MyBertPreTrainedModel(PreTrainedModel):
 
         Args:
             precision: "int8": the layers get int8 weights with a scale for each output, and activations are quantized
-                dynamically, token by token; embeddings, normalisations, pooler and head stay float32. "bfloat16": the
+                dynamically, token by token; embeddings, normalizations, pooler and head stay float32. "bfloat16": the
                 whole model is cast, with prepacked weights.
 
         Returns:

@@ -25,7 +25,7 @@ from .modeling_mybert import MyBertModel, MyBertPreTrainedModel, no_tokens
 
 
 class MyBertPredictionTransform(nn.Module):
-    """Linear layer, activation and layer normalisation before the vocabulary product."""
+    """Linear layer, activation and layer normalization before the vocabulary product."""
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class MyBertPredictionHead(nn.Module):
     def with_loss(
         self, hidden_states: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits (N, V) and loss of the hidden states of labelled positions (N, D); see `linear_cross_entropy`."""
+        """Logits (N, V) and loss of the hidden states of labeled positions (N, D); see `linear_cross_entropy`."""
         return linear_cross_entropy(self.decoder, self.transform(filled_up(hidden_states)), labels, num_items_in_batch)
 
 
@@ -106,12 +106,12 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
         labels: torch.Tensor | None,
         prediction_indices: torch.Tensor | None,
     ) -> torch.Tensor | None:
-        """Indices of the labelled positions in the flattened batch (P,), if only these are predicted; else None."""
+        """Indices of the labeled positions in the flattened batch (P,), if only these are predicted; else None."""
         if labels is None or words is None:  # the encoder rejects a call without input
             return None
         check_labels("labels", labels, words.shape[:2], self.config.vocab_size, self.training)
         # The vocabulary product is most of the cost of a small model, and only 15 % of the tokens have labels. In a
-        # compiled graph the number of labelled positions is a shape, so the caller must give their indices.
+        # compiled graph the number of labeled positions is a shape, so the caller must give their indices.
         is_known = prediction_indices is not None or not torch.compiler.is_compiling()
         if not (is_known and (self.training or self.config.sparse_prediction)):
             return None
@@ -149,12 +149,12 @@ class MyBertForPreTrainingOutput(ModelOutput):
 
     Attributes:
         loss: Sum of the two losses below; without labels for one of them, the other.
-        prediction_logits: (B, L, V), or (labelled positions, V) if only those were computed, in the order of
+        prediction_logits: (B, L, V), or (labeled positions, V) if only those were computed, in the order of
             `prediction_indices`.
         seq_relationship_logits: Logits of next sentence prediction (B, 2): B follows A, B is random.
         hidden_states: Embeddings and each layer, each (B, L, D), if requested.
         attentions: One for each layer, each (B, H, L, L), if requested.
-        mlm_loss: Masked-LM loss: the mean over the labelled positions, or a share of an optimizer step's mean.
+        mlm_loss: Masked-LM loss: the mean over the labeled positions, or a share of an optimizer step's mean.
         nsp_loss: The same for next sentence prediction, over sequences.
     """
 
@@ -205,8 +205,8 @@ class MyBertForPreTraining(_MyBertWithPredictions):
             num_sequences_in_batch: The same for the sequences of next sentence prediction. transformers' `Trainer`
                 does not pass it; with `num_items_in_batch` alone, the loss of a micro-batch is weighted by its share
                 of the masked tokens. `mybert.pretraining.PretrainingTrainer` passes both.
-            prediction_indices: Indices of all labelled positions in the flattened batch (P,). Passing them avoids a
-                synchronization with an accelerator, and lets a compiled graph compute only labelled positions.
+            prediction_indices: Indices of all labeled positions in the flattened batch (P,). Passing them avoids a
+                synchronization with an accelerator, and lets a compiled graph compute only labeled positions.
                 Positions with label -100 are ignored in the loss, so they can pad P to a constant number.
 
         Returns:
@@ -277,7 +277,7 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
             prediction_indices: See `MyBertForPreTraining`.
 
         Returns:
-            `loss` (None without labels) and `logits`: (B, L, V), or (labelled positions, V) in training with labels or
+            `loss` (None without labels) and `logits`: (B, L, V), or (labeled positions, V) in training with labels or
             with `sparse_prediction`.
         """
         words = input_ids if inputs_embeds is None else inputs_embeds

@@ -225,7 +225,7 @@ class QuestionAnsweringPipeline(BatchedPipeline):
             batch_size: Number of windows in a batch; by default chosen for the device.
             **parameters: `top_k` (1): number of answers; above 1, a list of them is returned. `topk`, an old spelling
                 that transformers 4 accepted, means the same, with a `FutureWarning`.
-                `doc_stride` (128 or less): number of tokens that neighbouring windows of a long context share.
+                `doc_stride` (128 or less): number of tokens that neighboring windows of a long context share.
                 `max_answer_len` (15): maximum length of an answer in tokens.
                 `max_seq_len` (384 or the model's length): maximum length of a window in tokens, question included.
                 `max_question_len` (64): maximum length of a question in tokens; longer ones are truncated.

@@ -113,7 +113,7 @@ def make_windows(
         questions: One question per example.
         contexts: The text to search, one per question.
         max_seq_len: Maximum length of a window in tokens, special tokens included.
-        doc_stride: Number of tokens that neighbouring windows share (Google's flag of this name is the distance
+        doc_stride: Number of tokens that neighboring windows share (Google's flag of this name is the distance
             between their starts). Default: 128, or half of the context's part of a window if that is fewer.
         max_question_len: Maximum length of a question in tokens; longer ones are truncated.
 

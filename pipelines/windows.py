@@ -27,7 +27,7 @@ _SIDES = "window_sides"  # for each token: 1 in the first text, 2 in the second,
 
 
 def default_stride(room: int) -> int:
-    """Tokens that neighbouring windows share by default: 128, or half of a window if that is fewer."""
+    """Tokens that neighboring windows share by default: 128, or half of a window if that is fewer."""
     return min(128, room // 2)
 
 
@@ -170,7 +170,7 @@ class WindowedTextClassificationPipeline(TextClassificationPipeline):
     Args:
         window_pooling: `"mean"` or `"max"`; by default as in fine-tuning, or no windows.
         max_length: Maximum length of a window in tokens; by default as in fine-tuning, or the model's maximum.
-        doc_stride: Number of tokens that neighbouring windows share.
+        doc_stride: Number of tokens that neighboring windows share.
         truncation: True truncates texts, even if the model was fine-tuned with windows.
     """
 

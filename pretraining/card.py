@@ -117,7 +117,7 @@ def _hyperparameters(arguments: PretrainingArguments) -> dict[str, Any]:
     if optimizer == "muon":
         found["learning rate"] = f"{arguments.muon_learning_rate} (Muon), {arguments.learning_rate} (AdamW)"
     if arguments.embedding_init == "cooccurrence":
-        found["word embeddings"] = "from a count of neighbours"
+        found["word embeddings"] = "from a count of neighbors"
     if arguments.causal_share:
         found["left to right at first"] = f"{100 * arguments.causal_share:g} % of the steps"
     if arguments.max_hours is not None:

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=PreTrainedModel)
 
 WINDOW = 5  # pieces to each side; the k-th has weight 1 / k
-_CONTEXTS = 8192  # the most frequent pieces are counted as neighbours: a matrix of 1 GB for 30,000 pieces
+_CONTEXTS = 8192  # the most frequent pieces are counted as neighbors: a matrix of 1 GB for 30,000 pieces
 _MAX_TOKENS = 100_000_000  # in a longer text every n-th document is counted
 _TOKENS_AT_A_TIME = 2_000_000
 _SMOOTHING = 0.75  # power of the contexts' frequencies
@@ -46,7 +46,7 @@ def begin_with_statistics(model: PreTrainedModel, store: TokenStore, documents: 
     weights[seen] = length * embeddings[seen]
     shares = (counts + 1.0) / (counts + 1.0).sum()
     model.get_output_embeddings().bias.copy_(shares.log())
-    logger.info("Word embeddings of %s pieces start from counts of their neighbours.", f"{int(seen.sum()):,}")
+    logger.info("Word embeddings of %s pieces start from counts of their neighbors.", f"{int(seen.sum()):,}")
 
 
 def piece_statistics(
@@ -58,7 +58,7 @@ def piece_statistics(
     for tokens, _ in _chunks(store, documents):
         counts += np.bincount(tokens, minlength=vocab_size)
     contexts = np.argsort(-counts, kind="stable")[: min(_CONTEXTS, np.count_nonzero(counts))]
-    information = _positive_information(_neighbours(store, documents, vocab_size, contexts))
+    information = _positive_information(_neighbors(store, documents, vocab_size, contexts))
     # Dimensions beyond the rank of the text are 0. The result is reproducible to the byte on the same machine.
     rank = min(width, len(contexts))
     left, values, _ = randomized_svd(information, rank, n_iter=_POWER_ITERATIONS, random_state=0)
@@ -77,7 +77,7 @@ def require_scikit_learn() -> Callable:
         from sklearn.utils.extmath import randomized_svd
     except ImportError as error:
         raise ImportError(
-            f"Embeddings from counts of neighbours need scikit-learn: pip install mybert[train] ({error})."
+            f"Embeddings from counts of neighbors need scikit-learn: pip install mybert[train] ({error})."
         ) from error
     return randomized_svd
 
@@ -95,7 +95,7 @@ def _chunks(store: TokenStore, documents: np.ndarray) -> Iterator[tuple[np.ndarr
         yield np.concatenate(texts).astype(np.int64), np.repeat(here, end[here] - begin[here])
 
 
-def _neighbours(store: TokenStore, documents: np.ndarray, vocab_size: int, contexts: np.ndarray) -> "csr_array":
+def _neighbors(store: TokenStore, documents: np.ndarray, vocab_size: int, contexts: np.ndarray) -> "csr_array":
     """Return the weighted count of each context near each piece in the same document, (vocab_size, contexts)."""
     from scipy.sparse import coo_array, csr_array
 

@@ -276,7 +276,7 @@ class PretrainingTrainer(ResumableTrainer):
             return super().get_eval_dataloader(eval_dataset)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
-        """Evaluate on labelled positions only; the metrics are exact means over the whole data set."""
+        """Evaluate on labeled positions only; the metrics are exact means over the whole data set."""
         prefix = kwargs.get("metric_key_prefix", "eval")
         kwargs["prediction_loss_only"] = True
         now = time.perf_counter()

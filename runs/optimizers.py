@@ -112,7 +112,7 @@ class Lamb(torch.optim.Optimizer):
         w -= lr * (norm(w) / norm(r)) * r
 
     where the ratio of norms, the trust ratio, is 1 if either norm is 0. As in Google's and NVIDIA's implementations,
-    parameters without weight decay (biases and layer normalisations, see `parameter_groups`) have no trust ratio. The
+    parameters without weight decay (biases and layer normalizations, see `parameter_groups`) have no trust ratio. The
     gradients' global norm is clipped by the `Trainer`, not here.
 
     Args:
@@ -176,7 +176,7 @@ def _zeros(parameter: torch.Tensor, names: Iterable[str]) -> dict[str, torch.Ten
 
 
 def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[str, Any]]:
-    """Split the trainable parameters: layer normalisations and biases are not decayed (paper, appendix A.2).
+    """Split the trainable parameters: layer normalizations and biases are not decayed (paper, appendix A.2).
 
     Args:
         model: The model.
@@ -311,7 +311,7 @@ def matrix_groups(model: nn.Module, weight_decay: float) -> tuple[list[dict[str,
 
     Args:
         model: A model like BERT, whose layers are in `encoder`.
-        weight_decay: Weight decay of all parameters except layer normalisations and biases.
+        weight_decay: Weight decay of all parameters except layer normalizations and biases.
 
     Returns:
         Groups for Muon and groups for Adam.

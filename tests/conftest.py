@@ -335,9 +335,9 @@ class Head:
         if "attention_mask" in batch:
             more["token_indices"] = flat_indices(batch["attention_mask"])
         if self.name in ("ForPreTraining", "ForMaskedLM"):
-            is_labelled = batch["labels"] != -100
-            spare = flat_indices(~is_labelled)[:1].repeat(spare_labels)
-            more["prediction_indices"] = torch.cat([flat_indices(is_labelled), spare])
+            is_labeled = batch["labels"] != -100
+            spare = flat_indices(~is_labeled)[:1].repeat(spare_labels)
+            more["prediction_indices"] = torch.cat([flat_indices(is_labeled), spare])
         return {**batch, **more}
 
     def labels(self, input_ids: torch.Tensor, generator: torch.Generator) -> dict[str, torch.Tensor]:

@@ -51,7 +51,7 @@ class _PairTable:
         self._pieces = [*alphabet, *(CONTINUATION_PREFIX + character for character in alphabet)]
         self._ids = {piece: index for index, piece in enumerate(self._pieces)}
 
-        # Per position: the piece that begins there (-1: none), where its neighbours begin (-1: end of the word), and
+        # Per position: the piece that begins there (-1: none), where its neighbors begin (-1: end of the word), and
         # how often the word occurs.
         lengths = np.fromiter(map(len, words), np.int64, len(words))
         ends = np.cumsum(lengths)

@@ -279,7 +279,7 @@ def train_wordpiece(
     * `algorithm="bpe"`: always the most frequent pair, with the highest count(ab), as `WordPieceTrainer` of the
       `tokenizers` library does it.
     * `algorithm="wordpiece"`: always the pair with the highest count(ab) / (count(a) count(b)) among those that
-      occur at least `min_frequency` times. It favours rare pieces: give a `min_frequency` in the hundreds.
+      occur at least `min_frequency` times. It favors rare pieces: give a `min_frequency` in the hundreds.
 
     Ties go to the older pair: the one whose left piece entered the vocabulary earlier, then the one whose right piece
     did (details in `pair_merging`). So the same text gives the same `vocab.txt`, byte for byte, for any

@@ -91,7 +91,7 @@ class AttentionMap:
             view: "attention" or "rollout".
 
         Returns:
-            The figure; the colour follows the square root of the weight, on the same scale in every map.
+            The figure; the color follows the square root of the weight, on the same scale in every map.
 
         Raises:
             ValueError: If there is no such layer, head or view.
@@ -148,13 +148,13 @@ class AttentionMap:
 
     def _one_map(self, weights: np.ndarray, title: str, how_to_read: str) -> Figure:
         count = len(self.tokens)
-        labelled = count <= _LABELLED_UP_TO
-        side = min(max(0.21 * count, 2.6), 11) if labelled else 8  # inches
+        labeled = count <= _LABELLED_UP_TO
+        side = min(max(0.21 * count, 2.6), 11) if labeled else 8  # inches
         figure = new_figure(side + 2.2, side + 1.8)
         ax = figure.subplots()
         image = self._draw(ax, weights)
         write_heading(figure, title, 11)
-        if labelled:
+        if labeled:
             size = min(9, 72 * side / count * 0.8)
             for axis, rotation in ((ax.xaxis, 90), (ax.yaxis, 0)):
                 axis.set_ticks(range(count), self.tokens, fontsize=size, rotation=rotation, parse_math=False)
@@ -186,8 +186,8 @@ class AttentionMap:
     def _draw(self, ax: Axes, weights: np.ndarray) -> Any:
         from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
-        colours = LinearSegmentedColormap.from_list("weight", ["#ffffff", "#9cc9e6", BLUE, "#00304d"])
-        image = ax.imshow(weights, cmap=colours, norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
+        colors = LinearSegmentedColormap.from_list("weight", ["#ffffff", "#9cc9e6", BLUE, "#00304d"])
+        image = ax.imshow(weights, cmap=colors, norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
         border = sum(segment == 0 for segment in self.segments)
         if border < len(self.segments):
             for line in (ax.axhline, ax.axvline):

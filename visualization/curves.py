@@ -154,12 +154,12 @@ def _draw(runs: Sequence[_Curves], names: Sequence[str], path: Path, title: str 
 
 
 def _handles(names: Sequence[str]) -> list[Any]:
-    """The keys of several runs: their colours, and how training and evaluation are drawn."""
+    """The keys of several runs: their colors, and how training and evaluation are drawn."""
     from matplotlib.lines import Line2D
 
-    colours = [Line2D([], [], color=colour, label=name) for name, colour in zip(names, _RUN_COLOURS, strict=False)]
+    colors = [Line2D([], [], color=color, label=name) for name, color in zip(names, _RUN_COLOURS, strict=False)]
     kinds = {_KEYS[0]: _THIN, _KEYS[1]: _LINE | {"marker": "o"}}
-    return [*colours, *(Line2D([], [], color=QUIET_COLOUR, label=key, **looks) for key, looks in kinds.items())]
+    return [*colors, *(Line2D([], [], color=QUIET_COLOUR, label=key, **looks) for key, looks in kinds.items())]
 
 
 def plot_run(run_dir: str | Path | Sequence[str | Path], output_path: str | Path | None = None) -> Path:
@@ -274,26 +274,26 @@ def _different_shares(curves: _Curves) -> str:
 def _draw_panel(ax: Axes, panel: _Panel, runs: Sequence[_Curves], last_step: int, majority: float | None) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter
 
-    labels = []  # (height, text, colour) at the right edge
+    labels = []  # (height, text, color) at the right edge
     number = ".1%" if panel.is_share else ".3g"
-    for curves, colour in zip(runs, _RUN_COLOURS, strict=False):
+    for curves, color in zip(runs, _RUN_COLOURS, strict=False):
         training, evaluation = curves.get(panel.key), curves.get(f"eval_{panel.key}")
         if training is not None:
             steps, values = training
-            line = _LINE | {"color": colour} | (_THIN if len(runs) > 1 else {})
+            line = _LINE | {"color": color} | (_THIN if len(runs) > 1 else {})
             if panel.key != "learning_rate" and len(values) >= _SMOOTHED_FROM:
                 if len(runs) == 1:
-                    ax.plot(steps, values, label=_KEYS[2], color=colour, linewidth=0.7, alpha=0.3)
+                    ax.plot(steps, values, label=_KEYS[2], color=color, linewidth=0.7, alpha=0.3)
                 values = _moving_average(values)
             ax.plot(steps, values, label=_KEYS[0], marker="o" if len(steps) == 1 else "", **line)
             if len(runs) == 1 or evaluation is None:
-                labels.append((values[-1], format(values[-1], number), colour))
+                labels.append((values[-1], format(values[-1], number), color))
         if evaluation is not None:
             steps, values = evaluation
-            colour = colour if len(runs) > 1 else _EVALUATION_COLOUR
+            color = color if len(runs) > 1 else _EVALUATION_COLOUR
             marker = "o" if len(steps) <= _MARKED_UP_TO else ""
-            ax.plot(steps, values, label=_KEYS[1], color=colour, marker=marker, **_LINE)
-            labels.append((values[-1], format(values[-1], number), colour))
+            ax.plot(steps, values, label=_KEYS[1], color=color, marker=marker, **_LINE)
+            labels.append((values[-1], format(values[-1], number), color))
     if panel.chance is not None and majority is not None:
         height = panel.chance(majority)
         ax.axhline(height, color=QUIET_COLOUR, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
@@ -345,10 +345,10 @@ def _label_right_edge(ax: Axes, labels: list[tuple[float, str, str]]) -> None:
         heights.append(max((value - low) / (high - low), heights[-1] + line_height if heights else -math.inf))
     for place in reversed(range(len(heights))):  # those that were moved beyond the top
         heights[place] = min(heights[place], heights[place + 1] - line_height if heights[place + 1 :] else 1.0)
-    for height, (_, text, colour) in zip(heights, labels, strict=True):
+    for height, (_, text, color) in zip(heights, labels, strict=True):
         ax.annotate(
             text, (1, height), xycoords="axes fraction", xytext=(5, 0), textcoords="offset points", fontsize=8,
-            color=colour, va="center", annotation_clip=False,
+            color=color, va="center", annotation_clip=False,
         )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 _COLUMNS = 14  # tokens per line of the PNG
 _ROWS = ("Token", "Token id", "Segment", "Position", "Mask")
 _SEGMENT_NAMES = "AB"
-# Fill colours on a light background; the HTML page has its own for light and dark.
+# Fill colors on a light background; the HTML page has its own for light and dark.
 _FILLS = {"token": "#fbeaa4", "segments": ("#cfe6f5", "#fbd7bd"), "position": "#d3ecd0", "mask": "#e4e4e4"}
 
 # Maximum number of classes in the picture of a confusion matrix; further ones, with the fewest errors, share a row and
@@ -248,8 +248,8 @@ def confusion_picture(
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1.15)
     for row, column in zip(*counts.nonzero(), strict=True):
-        colour = "white" if shares[row, column] > _DARK else TEXT_COLOUR
-        axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", fontsize=7, color=colour)
+        color = "white" if shares[row, column] > _DARK else TEXT_COLOUR
+        axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", fontsize=7, color=color)
     axes.set_xticks(range(size), labels, rotation=90, fontsize=8, parse_math=False)
     axes.set_yticks(range(size), labels, fontsize=8, parse_math=False)
     axes.set_xticks(np.arange(size + 1) - 0.5, minor=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Blue and vermilion of Okabe and Ito's palette, which colour-blind readers can tell apart, and two greys for words.
+# Blue and vermilion of Okabe and Ito's palette, which color-blind readers can tell apart, and two grays for words.
 BLUE, VERMILION = "#0072B2", "#D55E00"
 TEXT_COLOUR, QUIET_COLOUR = "#222222", "#767676"
 _DPI = 150

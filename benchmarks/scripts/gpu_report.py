@@ -299,14 +299,14 @@ def ways(settings: Settings) -> dict[str, Way]:
 def vocabulary_section(settings: Settings) -> Section:
     """Yield a row for every width and implementation; different losses or gradients are an error."""
     yield heading("width", "labels", "", "milliseconds", "peak memory, GB")
-    labelled = round(MASKED * settings.tokens)
+    labeled = round(MASKED * settings.tokens)
     for size in settings.sizes:
         width = MODEL_SIZES[size][1]
         torch.manual_seed(0)
         torch.compiler.reset()
         layer = nn.Linear(width, settings.vocabulary, device=settings.device)
-        states = torch.randn(labelled, width, device=settings.device, requires_grad=True)
-        labels = torch.randint(0, settings.vocabulary, (labelled,), device=settings.device)
+        states = torch.randn(labeled, width, device=settings.device, requires_grad=True)
+        labels = torch.randint(0, settings.vocabulary, (labeled,), device=settings.device)
         expected: list[float] = []
         for name, way in ways(settings).items():
             step = partial(_loss_and_gradients, way, layer, states, labels, settings)
@@ -315,7 +315,7 @@ def vocabulary_section(settings: Settings) -> Section:
             for value, other in zip(found, expected, strict=True):
                 check_agreement(f"norms with {name}", value, other, VOCABULARY_TOLERANCE, relative=True)
             seconds, peak = measured(step, settings)
-            yield row(width, f"{labelled:,}", name, f"{1000 * seconds:.2f}", f"{peak:.2f}")
+            yield row(width, f"{labeled:,}", name, f"{1000 * seconds:.2f}", f"{peak:.2f}")
 
 
 def _loss_and_gradients(

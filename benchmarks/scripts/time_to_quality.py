@@ -56,10 +56,10 @@ class TransformersWay:
         vocabulary = folder / "vocab.txt"
         lines = list(Corpus(files, DocumentSettings()).lines())
         if not vocabulary.is_file():
-            learnt = BertWordPieceTokenizer(lowercase=True)
-            learnt.train_from_iterator(lines, vocab_size=settings.vocab_size, show_progress=False)
+            learned = BertWordPieceTokenizer(lowercase=True)
+            learned.train_from_iterator(lines, vocab_size=settings.vocab_size, show_progress=False)
             folder.mkdir(parents=True, exist_ok=True)
-            learnt.save_model(str(folder))
+            learned.save_model(str(folder))
         self.tokenizer = BertTokenizer.from_pretrained(folder)
         parts = []
         for begin in range(0, len(lines), 10_000):

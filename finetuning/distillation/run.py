@@ -64,7 +64,7 @@ class DistillationOptions:
     tokenizer: str | None = option(
         None, "Folder of a new student's tokenizer (default: the teacher's).", group=Group.INPUT
     )
-    unlabelled: list[str] | None = option(
+    unlabeled: list[str] | None = option(
         None,
         "Texts for the teacher to label: .txt (one per line), or tables with the task's columns.",
         group=Group.INPUT,
@@ -103,14 +103,14 @@ class DistillationOptions:
 class DistillationArguments(DistillationOptions, FinetuningArguments):
     """Settings of `distill`: the fields below and those of `finetune`, with the teacher's task and columns.
 
-    In Python, `unlabelled` may also be data in memory, as for `mybert.predict`; a list of strings is file names.
+    In Python, `unlabeled` may also be data in memory, as for `mybert.predict`; a list of strings is file names.
 
     Raises:
         ValueError: If a setting is missing or out of range, or the teacher has no head for a task.
         OSError: If the teacher does not exist.
     """
 
-    data_settings: ClassVar[tuple[str, ...]] = (*FinetuningArguments.data_settings, "unlabelled")
+    data_settings: ClassVar[tuple[str, ...]] = (*FinetuningArguments.data_settings, "unlabeled")
 
     group = Group.TRAINING
     task: str | None = option(  # type: ignore[assignment]
@@ -132,7 +132,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
         """Find the teacher's task, and check what can be checked without looking at data."""
         check_options(self)
         self.teacher, self.student = str(self.teacher), str(self.student)
-        self.unlabelled = sources_of(self.unlabelled, "unlabelled") or None
+        self.unlabeled = sources_of(self.unlabeled, "unlabeled") or None
         if self.hard_label_weight == 1 and not self.learns_layers:
             raise ValueError(
                 "hard_label_weight is 1, so the teacher has no effect; expected less than 1. mybert finetune trains "
@@ -191,10 +191,10 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
         return name, task.fitted_as(TASKS[name])
 
     def _check_training_data(self) -> None:
-        if not (self.train_file or self.dataset or self.unlabelled):
-            raise ValueError("neither train_file nor unlabelled is set; distillation needs labelled data or texts.")
+        if not (self.train_file or self.dataset or self.unlabeled):
+            raise ValueError("neither train_file nor unlabeled is set; distillation needs labeled data or texts.")
         if self.validation_split and not (self.train_file or self.dataset):
-            raise ValueError("validation_split is set without train_file; only labelled data can be held out.")
+            raise ValueError("validation_split is set without train_file; only labeled data can be held out.")
 
     def _default_learning_rate(self) -> tuple[float, str]:
         return (5e-4, "for a new student") if self.is_new_student else super()._default_learning_rate()
@@ -217,7 +217,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
             "teacher": self.name_of_teacher,
             "student began as": f"a new model ({self.student})" if self.is_new_student else Path(self.student).name,
             "word embeddings began as": "principal components of the teacher's" if self.teacher_embeddings else None,
-            "texts without labels": ", ".join(Source.of(data).described for data in self.unlabelled or ()) or None,
+            "texts without labels": ", ".join(Source.of(data).described for data in self.unlabeled or ()) or None,
             "temperature of distillation": None if is_of_values else self.distillation_temperature,
             "weight of the data's labels": self.hard_label_weight if self.train_file or self.dataset else None,
             "weight of hidden states": self.hidden_state_weight or None,
@@ -232,14 +232,14 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
 
     def result_settings(self) -> dict[str, Any]:
         """The settings that determine a run's result."""
-        files = files_of(self.unlabelled or ())  # data in memory is recorded itself
-        return super().result_settings() | {"unlabelled": files, "command": "distill"}
+        files = files_of(self.unlabeled or ())  # data in memory is recorded itself
+        return super().result_settings() | {"unlabeled": files, "command": "distill"}
 
 
 def distill(arguments: DistillationArguments | None = None, **settings: Any) -> dict[str, Any]:
-    """Train a student on a fine-tuned teacher's outputs for task data and unlabelled texts.
+    """Train a student on a fine-tuned teacher's outputs for task data and unlabeled texts.
 
-        >>> mybert.distill(teacher="my-sst2", student="tiny", unlabelled="reviews.txt", output_dir="my-tiny-sst2")
+        >>> mybert.distill(teacher="my-sst2", student="tiny", unlabeled="reviews.txt", output_dir="my-tiny-sst2")
 
     The output folder is that of a fine-tuned model, see `finetune`. In it, `teacher_outputs/` has the teacher's
     outputs, which an interrupted run does not compute again, and `distillation.json` compares both models.
@@ -293,9 +293,9 @@ class Distillation(Finetuning):
         student.refuse_quantized_weights()
 
     def read(self, task: Task) -> TaskRun:
-        """Read the data, labelled and not, and check that teacher and student fit together."""
-        unlabelled = [Source.of(data) for data in self.arguments.unlabelled or ()]
-        run = read_run(self.arguments, task, self._tokenizer(), unlabelled, self._labels)
+        """Read the data, labeled and not, and check that teacher and student fit together."""
+        unlabeled = [Source.of(data) for data in self.arguments.unlabeled or ()]
+        run = read_run(self.arguments, task, self._tokenizer(), unlabeled, self._labels)
         self._check_same_tokens(run)
         return run
 
@@ -348,8 +348,8 @@ class Distillation(Finetuning):
     def files(self, run: TaskRun) -> list[str]:
         """Files whose contents determine the result, including the teacher's."""
         arguments = self.arguments
-        unlabelled = files_of(arguments.unlabelled or ())
-        return [*super().files(run), *unlabelled, *Checkpoint(arguments.teacher).deciding_files]
+        unlabeled = files_of(arguments.unlabeled or ())
+        return [*super().files(run), *unlabeled, *Checkpoint(arguments.teacher).deciding_files]
 
     def begun(self, run: TaskRun) -> TaskRun:
         """The run with the teacher's logits for its training data; logs the teacher's metrics."""
@@ -400,8 +400,8 @@ class Distillation(Finetuning):
         if self.arguments.teacher_embeddings:
             found = self.teacher.found
             init_embeddings_from_teacher(model, found.model, run.tokenizer, found.tokenizer)
-        if (layers_learnt := self._layer_losses()) is not None:
-            layers_learnt.check(model)
+        if (layers_learned := self._layer_losses()) is not None:
+            layers_learned.check(model)
         self.parameters["student"] = model.num_parameters()
         return model, new
 

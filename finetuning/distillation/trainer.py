@@ -267,7 +267,7 @@ class DistillationLoss(TaskLoss):
         soft = self.soft(logits, targets)
         total = torch.zeros((), device=logits.device)
         if not batch.keys().isdisjoint(LABEL_ARGUMENTS):
-            has_label = self.labelled(batch)
+            has_label = self.labeled(batch)
             total = self.hard_label_weight * weighted_sum(self.of_labels(logits, batch), has_label, shares)
             soft = soft * (1 - self.hard_label_weight * has_label.float())
         loss = (total + weighted_sum(soft, self.counted(batch), shares)) / items

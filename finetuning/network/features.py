@@ -299,7 +299,7 @@ class FeatureTagger(PreTrainedModel):
             features: Hidden states of each word's first piece (B, W, num_states, state_size).
             attention_mask: 1 at words, 0 at padding (B, W).
             labels: Class ids (B, W), -100 at words to ignore.
-            num_items_in_batch: Labelled words in the optimizer step; None: the mean over this batch.
+            num_items_in_batch: Labeled words in the optimizer step; None: the mean over this batch.
 
         Returns:
             `loss` (None without labels) and `logits` (B, W, num_labels).

@@ -393,7 +393,7 @@ def learn_standardized(model: PreTrainedModel, targets: Sequence[float], has_new
     layer = output_layer(model)
     if layer is None or layer.bias is None:
         return None
-    # Equal numbers have no deviation; neither has a rounding error one that could be learnt.
+    # Equal numbers have no deviation; neither has a rounding error one that could be learned.
     numbers = np.asarray(targets, dtype=np.float64)
     mean, deviation = float(numbers.mean()), float(numbers.std())
     if deviation <= 1e-6 * abs(mean):
@@ -407,7 +407,7 @@ def learn_standardized(model: PreTrainedModel, targets: Sequence[float], has_new
 
 
 def fold_target_scale(model: PreTrainedModel) -> None:
-    """Put mean and deviation of the targets into the output layer, if it has learnt standardized numbers."""
+    """Put mean and deviation of the targets into the output layer, if it has learned standardized numbers."""
     scale, layer = getattr(model.config, TARGET_SCALE, None), output_layer(model)
     if scale is None or layer is None:
         return

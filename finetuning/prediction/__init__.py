@@ -1,1 +1,1 @@
-"""Using a fine-tuned model: predictions for new data, metrics for labelled data."""
+"""Using a fine-tuned model: predictions for new data, metrics for labeled data."""

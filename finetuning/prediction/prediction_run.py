@@ -131,7 +131,7 @@ def predict_files(arguments: PredictArguments) -> dict[str, Any]:
     A row of the output is a row of the data, in order: its columns, then `label` and `score` or the task's own fields
     (see `predict`). A name that exists in the data gets the prefix `predicted_`. Memory holds some 1,000 rows. A call
     that was killed, or that found an error in the data, resumes when repeated without `overwrite`, which starts over;
-    rows corrected in the meantime are predicted again, with their neighbours. Several processes share the work.
+    rows corrected in the meantime are predicted again, with their neighbors. Several processes share the work.
 
     Args:
         arguments: The settings.

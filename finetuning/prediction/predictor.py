@@ -45,7 +45,7 @@ class FinetunedModel(NamedTuple):
     tokenizer: PreTrainedTokenizerBase
 
     def read(self, sources: Mapping[str, Source], skip_empty: bool = False) -> dict[str, TaskData]:
-        """Labelled data by name, tokenized."""
+        """Labeled data by name, tokenized."""
         return {
             name: self.task.encode(self.task.read(source, skip_empty), self.labels, self.tokenizer, source)
             for name, source in sources.items()
@@ -54,7 +54,7 @@ class FinetunedModel(NamedTuple):
     def measure(
         self, data: Mapping[str, TaskData], batch_size: int | None = None
     ) -> tuple[dict[str, float], dict[str, Sequence[Any]]]:
-        """Metrics of labelled data, with the names as prefixes, and the predictions; all processes share the work."""
+        """Metrics of labeled data, with the names as prefixes, and the predictions; all processes share the work."""
         metrics: dict[str, float] = {}
         predictions: dict[str, Sequence[Any]] = {}
         for name, part in data.items():
@@ -249,7 +249,7 @@ class Predictor:
         """Choose the columns by the first row; finds errors common to all rows before anything is loaded."""
         given = [item.name for item in fields(TaskArguments) if getattr(self.settings, item.name) is not None]
         task = task_for_columns(self.task, first, given)
-        check_columns([first], task.columns(labelled=False))
+        check_columns([first], task.columns(labeled=False))
         if not self.settings.skip_empty or task.has_text(first):
             task.new_examples([first])
         for name in self.settings.keep_columns or ():

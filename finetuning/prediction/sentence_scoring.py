@@ -218,7 +218,7 @@ def _with_columns(task: Task, arguments: ScoreArguments, rows: Sequence[DataRow]
     if pair and "text_column" not in given:
         given |= dict(zip(names, pair, strict=False))
     task = task_for_columns(replace(task, is_recorded=True, **given), rows[0], list(given))
-    check_columns(rows, task.columns(labelled=False))
+    check_columns(rows, task.columns(labeled=False))
     return task
 
 

@@ -119,7 +119,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     # Number of tokens that neighboring windows share; None for 128, or half of a text's tokens in a window if that is
     # less.
     doc_stride: int | None = None
-    unlabelled: float | None = None  # for regression, the value that means "no label"
+    unlabeled: float | None = None  # for regression, the value that means "no label"
     glue: str | None = None  # name of the GLUE task, which determines the metrics
     # For multi-label tasks, the probability above which each label is predicted; 1/2 for labels without one. Like the
     # temperature, which divides a single-label task's logits, fitted to the validation data.
@@ -155,20 +155,20 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return all(map(row.has, self.label_columns))
         if self.problem == "multi_label_classification":  # an empty list of labels is a label
             return self.label_column in row
-        return row.has(self.label_column) and row.value(self.label_column) != self.unlabelled
+        return row.has(self.label_column) and row.value(self.label_column) != self.unlabeled
 
-    def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[TextExample]:
+    def examples(self, rows: Sequence[DataRow], labeled: bool) -> list[TextExample]:
         """The examples of a file's rows; the numbers of regression may have decimal commas."""
-        if labelled and self.problem == "regression":
+        if labeled and self.problem == "regression":
             rows = with_decimal_points(rows, self.label_column)
-        return super().examples(rows, labelled)
+        return super().examples(rows, labeled)
 
-    def example(self, row: DataRow, labelled: bool) -> TextExample:
+    def example(self, row: DataRow, labeled: bool) -> TextExample:
         names = self.text_columns
         texts = tuple(row.text(name, may_be_empty=len(names) > 1) for name in names)
         if not any(map(str.strip, texts)):
             raise row.mistake(f"an empty {' and an empty '.join(names)}; expected a text in one of them")
-        return TextExample(texts, self._label(row) if labelled else None, row=row.number)
+        return TextExample(texts, self._label(row) if labeled else None, row=row.number)
 
     def has_text(self, row: DataRow) -> bool:
         """Whether a row has a text; of a pair, one is enough."""
@@ -179,8 +179,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         has_label = self.has_label(row) and bool(self.label_columns or str(row.value(self.label_column)).strip())
         return not (self.has_text(row) and has_label)
 
-    def columns(self, labelled: bool) -> dict[str, str]:
-        found = super().columns(labelled)
+    def columns(self, labeled: bool) -> dict[str, str]:
+        found = super().columns(labeled)
         return {name: option for name, option in found.items() if option != "label_column" or not self.label_columns}
 
     @property

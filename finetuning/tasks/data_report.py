@@ -51,7 +51,7 @@ def describe_data(
 
 
 def few_labels_line(task: Task, train: TaskData) -> str:
-    """An offer of a linear probe for few labelled texts; "" for more."""
+    """An offer of a linear probe for few labeled texts; "" for more."""
     classes = {name for example in train.examples for name in task.classes_of(example)}
     labels = len(train.examples) / max(1, len(classes))
     if not classes or labels >= _FEW_LABELS:

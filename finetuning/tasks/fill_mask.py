@@ -60,8 +60,8 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
     most_listed: ClassVar[int | None] = _MAX_LISTED
     has_probabilities: ClassVar[bool] = False
 
-    def example(self, row: DataRow, labelled: bool) -> MaskedText:
-        hidden = tuple(row.words(self.label_column)) if labelled else None
+    def example(self, row: DataRow, labeled: bool) -> MaskedText:
+        hidden = tuple(row.words(self.label_column)) if labeled else None
         return MaskedText(row.text(self.text_column), hidden, row=row.number)
 
     def texts_of(self, example: MaskedText) -> tuple[str, ...]:

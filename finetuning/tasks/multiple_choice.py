@@ -52,9 +52,9 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     objective: ClassVar[Objective] = "classes"
     table_ending: ClassVar[str] = ".csv"
 
-    def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[ChoiceExample]:
+    def examples(self, rows: Sequence[DataRow], labeled: bool) -> list[ChoiceExample]:
         """The examples of a file's rows; all have the same number of choices."""
-        examples = super().examples(rows, labelled)
+        examples = super().examples(rows, labeled)
         for row, example in zip(rows, examples, strict=True):
             if len(example.choices) != len(examples[0].choices):
                 raise row.mistake(
@@ -64,9 +64,9 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
 
     def new_examples(self, rows: Sequence[DataRow]) -> list[ChoiceExample]:
         """The examples in rows of new data; all have the same number of choices."""
-        return self.examples(rows, labelled=False)
+        return self.examples(rows, labeled=False)
 
-    def example(self, row: DataRow, labelled: bool) -> ChoiceExample:
+    def example(self, row: DataRow, labeled: bool) -> ChoiceExample:
         if len(self.choice_columns) == 1:
             choices = row.value(self.choice_columns[0])
             is_list = isinstance(choices, (list, tuple))
@@ -79,7 +79,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
             raise row.mistake(f"{len(choices)} choices; expected at least two")
         beginning = str(row.value(self.text_pair_column) or "") if self.text_pair_column else ""
         choices = [f"{beginning} {choice}".strip() for choice in choices]
-        label = _choice(row, self.label_column, len(choices)) if labelled else None
+        label = _choice(row, self.label_column, len(choices)) if labeled else None
         return ChoiceExample(row.text(self.text_column), tuple(choices), label, row=row.number)
 
     def texts_of(self, example: ChoiceExample) -> tuple[str, ...]:

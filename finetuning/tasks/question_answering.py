@@ -102,9 +102,9 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         texts = answers.get("text") if isinstance(answers, Mapping) else answers
         return answers is not None and (self.unanswerable or bool(texts))
 
-    def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[QuestionExample]:
+    def examples(self, rows: Sequence[DataRow], labeled: bool) -> list[QuestionExample]:
         """The examples of a file's rows; logs how many answers were not at their given position."""
-        examples = super().examples(rows, labelled)
+        examples = super().examples(rows, labeled)
         if len({example.id for example in examples}) < len(examples):
             raise ValueError(f"{rows[0].source} has questions with the same id; expected an id for each question.")
         moved = sum(example.moved for example in examples)
@@ -118,10 +118,10 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             )
         return examples
 
-    def example(self, row: DataRow, labelled: bool) -> QuestionExample:
+    def example(self, row: DataRow, labeled: bool) -> QuestionExample:
         question, context = row.text(self.text_column), row.text(self.text_pair_column)
         name = str(row.value(self.id_column) if row.has(self.id_column) else row.number)
-        if not labelled:
+        if not labeled:
             return QuestionExample(name, question, context, None, row=row.number)
         given = self._given_answers(row)
         if not given and not self.unanswerable:

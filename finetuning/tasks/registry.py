@@ -80,7 +80,7 @@ TASKS: dict[str, Task] = {
         "sentence2",
         label_column="score",
         problem="regression",
-        hub={"label_column": "label", "unlabelled": -1.0},
+        hub={"label_column": "label", "unlabeled": -1.0},
     ),
     "qqp": _glue(
         "qqp",
@@ -320,7 +320,7 @@ class TaskArguments(DataColumns):
         folder = str(getattr(self, "output_dir", ""))
         _, task = task_of_model(folder, Checkpoint(folder).config)
         if "choice_columns" in task.options:
-            return "new.jsonl", f"an object with {', '.join(task.columns(labelled=False))}"
+            return "new.jsonl", f"an object with {', '.join(task.columns(labeled=False))}"
         return "new.txt", PAIR_SEPARATOR.join(task.text_columns) if task.text_pair_column else None
 
     def _given_settings(self, name: str) -> dict[str, Any]:

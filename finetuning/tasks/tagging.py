@@ -192,10 +192,10 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     def __post_init__(self) -> None:
         check_stride(self.doc_stride, self.max_length)
 
-    def example(self, row: DataRow, labelled: bool) -> TaggedSentence:
+    def example(self, row: DataRow, labeled: bool) -> TaggedSentence:
         words = tuple(row.words(self.text_column))
         document = row.get("document", 0)
-        if not labelled:
+        if not labeled:
             return TaggedSentence(words, None, document, row=row.number)
         tags = tuple(map(label_name, row.words(self.label_column)))
         if len(tags) != len(words):
@@ -328,7 +328,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
                 document = row.get("document", (row.source, row.number))
                 examples.append(TaggedSentence(words, None, document, text, spans, row=row.number))
             else:
-                examples.append(self.example(row, labelled=False))
+                examples.append(self.example(row, labeled=False))
         return examples
 
     def answers(

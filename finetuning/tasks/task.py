@@ -51,7 +51,7 @@ from ..network.heads import NetworkChanges, check_head, check_max_length, keeps_
 logger = logging.getLogger(__name__)
 
 WINDOW_WEIGHT = "window_weight"
-"""Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
+"""Extra key of labeled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
 
 PLACE_COLUMNS = ("source", "row")
 """The columns of a table of errors that say where an example stands."""
@@ -162,16 +162,16 @@ class Task(ABC, Generic[E, P]):
     # From rows to examples
 
     def read(self, source: Source, skip_empty: bool = False) -> list[E]:
-        """Read labelled examples to be measured on, with the settings that they imply, see `infer_columns`."""
-        rows = self.rows(source, labelled=True, skip_empty=skip_empty)
-        return self.infer_columns(rows).examples(rows, labelled=True)
+        """Read labeled examples to be measured on, with the settings that they imply, see `infer_columns`."""
+        rows = self.rows(source, labeled=True, skip_empty=skip_empty)
+        return self.infer_columns(rows).examples(rows, labeled=True)
 
-    def rows(self, source: Source, labelled: bool, skip_empty: bool = False) -> list[DataRow]:
+    def rows(self, source: Source, labeled: bool, skip_empty: bool = False) -> list[DataRow]:
         """Read the rows of a file, with `skip_empty` those with text and label; columns may be missing in some."""
         rows = list(rows_of(source, self))
         if not rows:
             raise ValueError(f"{source} holds no rows.")
-        check_columns(rows, self.columns(labelled))
+        check_columns(rows, self.columns(labeled))
         if not skip_empty:
             return rows
         kept = [row for row in rows if not self.is_empty(row)]
@@ -197,11 +197,11 @@ class Task(ABC, Generic[E, P]):
         """The columns of its texts: one, or two for pairs."""
         return [self.text_column, *([self.text_pair_column] if self.text_pair_column else [])]
 
-    def columns(self, labelled: bool) -> dict[str, str]:
-        """The columns to read, with the setting that names each; label columns only for labelled data."""
+    def columns(self, labeled: bool) -> dict[str, str]:
+        """The columns to read, with the setting that names each; label columns only for labeled data."""
         found: dict[str, str] = {}
         for option in self.options:
-            if option.endswith(("_column", "_columns")) and (labelled or not option.startswith("label_")):
+            if option.endswith(("_column", "_columns")) and (labeled or not option.startswith("label_")):
                 names = getattr(self, option) or ()
                 found |= dict.fromkeys([names] if isinstance(names, str) else names, option)
         return found
@@ -218,24 +218,24 @@ class Task(ABC, Generic[E, P]):
         return row.has(self.text_column)
 
     def is_empty(self, row: DataRow) -> bool:
-        """Whether a row of labelled data has no text, or no label."""
+        """Whether a row of labeled data has no text, or no label."""
         return not (self.has_text(row) and self.has_label(row))
 
     def infer_columns(self, rows: Sequence[DataRow]) -> Self:
-        """The task, with settings inferred from labelled data; ambiguous data is an error."""
+        """The task, with settings inferred from labeled data; ambiguous data is an error."""
         return self
 
-    def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[E]:
+    def examples(self, rows: Sequence[DataRow], labeled: bool) -> list[E]:
         """The examples of a file's rows; error messages name file and row."""
-        return [self.example(row, labelled) for row in rows]
+        return [self.example(row, labeled) for row in rows]
 
     @abstractmethod
-    def example(self, row: DataRow, labelled: bool) -> E:
+    def example(self, row: DataRow, labeled: bool) -> E:
         """The example in a row, see `examples`."""
 
     def new_examples(self, rows: Sequence[DataRow]) -> list[E]:
         """The examples in rows of new data, which is not prepared for the task."""
-        return [self.example(row, labelled=False) for row in rows]
+        return [self.example(row, labeled=False) for row in rows]
 
     def training_examples(self, examples: Sequence[E], source: Source) -> Sequence[E]:
         """The training examples that can be trained on, at least one."""
@@ -246,7 +246,7 @@ class Task(ABC, Generic[E, P]):
         """The texts of an example."""
 
     def classes_of(self, example: E) -> tuple[str, ...]:
-        """The classes of a labelled example, one for each of its labels; empty if there are no classes."""
+        """The classes of a labeled example, one for each of its labels; empty if there are no classes."""
         return ()
 
     def group_of(self, example: E) -> Any:
@@ -388,7 +388,7 @@ class Task(ABC, Generic[E, P]):
 
     @abstractmethod
     def score(self, predictions: Sequence[P], examples: Sequence[E]) -> dict[str, float]:
-        """Metrics of predictions for labelled examples."""
+        """Metrics of predictions for labeled examples."""
 
     def weighted_metrics(self, predictions: Sequence[P], examples: Sequence[E]) -> WeightedMetrics:
         """The metrics of `score` for resamples of the examples; by default the means of those of each example."""
@@ -416,12 +416,12 @@ class Task(ABC, Generic[E, P]):
         return {}
 
     def report_by_class(self, predictions: Sequence[P], examples: Sequence[E]) -> ClassReport | None:
-        """The report by class for labelled examples; None if there are no classes."""
+        """The report by class for labeled examples; None if there are no classes."""
         return None
 
     @abstractmethod
     def gold_prediction(self, example: E) -> P:
-        """The correct prediction for a labelled example."""
+        """The correct prediction for a labeled example."""
 
     @abstractmethod
     def as_text(self, prediction: P) -> str:
@@ -514,8 +514,8 @@ def network_outputs(
     progress: bool = False,
 ) -> Any:
     """Run data through a model in eval mode: an array for each sequence, the input of `Task.predict`."""
-    unlabelled = {name: values for name, values in data.inputs.items() if name not in _FOR_THE_LOSS}
-    rows: Any = replace(data, inputs=unlabelled)
+    unlabeled = {name: values for name, values in data.inputs.items() if name not in _FOR_THE_LOSS}
+    rows: Any = replace(data, inputs=unlabeled)
 
     def keep(outputs: Any, batch: Mapping[str, Any], rows: object) -> Any:
         return zip(*(values.float().cpu().numpy() for values in task.kept_outputs(outputs, batch)), strict=True)

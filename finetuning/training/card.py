@@ -144,7 +144,7 @@ def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, An
         "frozen": arguments.freeze or (arguments.freeze_layers if arguments.freeze_layers >= 0 else None),
         "head first, epochs": arguments.train_head_first or None,
         "gradual unfreezing, epochs a layer": arguments.gradual_unfreezing or None,
-        "reinitialised top layers": arguments.reinitialize_layers or None,
+        "reinitialized top layers": arguments.reinitialize_layers or None,
         "dropout": arguments.dropout,
         "learning rate from layer to layer": arguments.layer_decay if arguments.layer_decay != 1 else None,
         "learning rate of word embeddings": (

@@ -209,13 +209,13 @@ def add_adapter(model: PreTrainedModel, config: PeftConfig) -> Any:
         adapted = peft.get_peft_model(model, config)
     except (ValueError, KeyError, AttributeError) as error:
         raise ValueError(f"The adapter does not fit {type(model).__name__}: {str(error)[:300]}") from error
-    learnt, total = adapted.get_nb_trainable_parameters()
+    learned, total = adapted.get_nb_trainable_parameters()
     logger.info(
         "%s: %s of %s parameters are trained (%.2g %%).",
         config.peft_type.value,
-        f"{learnt:,}",
+        f"{learned:,}",
         f"{total:,}",
-        100 * learnt / total,
+        100 * learned / total,
     )
     return adapted
 

@@ -44,7 +44,7 @@ class TaskRun:
     train: TaskData
     validation: Mapping[str, TaskData]  # by name; a single data set has the name ""
     test: Mapping[str, TaskData]
-    parts: Sequence[TaskData] = ()  # what the training data was joined from: labelled data, files without labels
+    parts: Sequence[TaskData] = ()  # what the training data was joined from: labeled data, files without labels
 
     def __post_init__(self) -> None:
         """Complete the task with the classes."""
@@ -64,7 +64,7 @@ def read_run(
     arguments: FinetuningArguments,
     task: Task,
     tokenizer: PreTrainedTokenizerBase | None = None,  # by default that of the model
-    unlabelled: Sequence[Source] = (),  # further training data, without labels
+    unlabeled: Sequence[Source] = (),  # further training data, without labels
     labels_for: Callable[[Task, Sequence[tuple[Source, Sequence[Any]]]], Labels | None] | None = None,
 ) -> TaskRun:
     """Read a task's data, hold out validation data and draw a sample, according to the settings, and tokenize it all.
@@ -77,12 +77,12 @@ def read_run(
     found: dict[tuple[str, str], Sequence[Any]] = {}
     everything: Sequence[Any] = ()
     for train in sources["train"].values():
-        rows = task.rows(train, labelled=True, skip_empty=arguments.skip_empty)
+        rows = task.rows(train, labeled=True, skip_empty=arguments.skip_empty)
         task = task.infer_columns(rows)
-        found["train", ""] = everything = task.training_examples(task.examples(rows, labelled=True), train)
+        found["train", ""] = everything = task.training_examples(task.examples(rows, labeled=True), train)
     for name, source in sources["validation"].items():
-        rows = task.rows(source, labelled=True, skip_empty=arguments.skip_empty)
-        found["validation", name] = task.examples(rows, labelled=True)
+        rows = task.rows(source, labeled=True, skip_empty=arguments.skip_empty)
+        found["validation", name] = task.examples(rows, labeled=True)
     if (arguments.validation_split or arguments.folds) and (line := equal_texts_line(task, everything)):
         logger.warning("%s: %s", sources["train"][""], line)
     if arguments.validation_split:
@@ -91,26 +91,26 @@ def read_run(
     if arguments.max_train_samples and everything:
         found["train", ""] = sample(task, found["train", ""], arguments.max_train_samples, seed)
     for name, source in sources["test"].items():
-        rows = task.rows(source, labelled=False)
-        found["test", name] = task.examples(rows, labelled=any(map(task.has_label, rows)))  # in all rows, or in none
+        rows = task.rows(source, labeled=False)
+        found["test", name] = task.examples(rows, labeled=any(map(task.has_label, rows)))  # in all rows, or in none
     source_of = {(split, name): sources[split][name] for split, name in found}
     if labels_for is not None:
         labels = labels_for(task, [(source_of[key], examples) for key, examples in found.items()])
     elif (labels := task.labels(everything, sources["train"][""])) is not None:  # before held-out data is removed
         labels = task.in_order_of(arguments.model, labels)
-    for source in unlabelled:
-        source_of["unlabelled", str(source)] = source
-        found["unlabelled", str(source)] = _unlabelled_examples(source, task)
+    for source in unlabeled:
+        source_of["unlabeled", str(source)] = source
+        found["unlabeled", str(source)] = _unlabeled_examples(source, task)
     # The training data last: its labels are known, and a mistake in other data should show before long computations.
     encoded = {key: task.encode(found[key], labels, tokenizer, source_of[key]) for key in reversed(found)}
     data: dict[str, dict[str, TaskData]] = {}
     for split, name in found:
         data.setdefault(split, {})[name] = encoded[split, name]
-    parts = [*data.get("train", {}).values(), *data.get("unlabelled", {}).values()]
+    parts = [*data.get("train", {}).values(), *data.get("unlabeled", {}).values()]
     return TaskRun(task, tokenizer, labels, joined(parts), data.get("validation", {}), data.get("test", {}), parts)
 
 
-def _unlabelled_examples(source: Source, task: Task) -> list[Any]:
+def _unlabeled_examples(source: Source, task: Task) -> list[Any]:
     rows = rows_of(source, task, new=True)
     first = next(rows, None)
     if first is None:

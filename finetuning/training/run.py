@@ -88,7 +88,7 @@ def finetune(arguments: FinetuningArguments | None = None, **settings: Any) -> d
             be a `pandas.DataFrame`, a `datasets.Dataset` or an iterable of rows or of tuples of text and label.
 
     Returns:
-        The metrics of the validation data, and of labelled test data with the prefix `test_`; and `interrupted`,
+        The metrics of the validation data, and of labeled test data with the prefix `test_`; and `interrupted`,
         whether there was a Ctrl-C. If the run ended early, only `interrupted`. With several seeds or folds also
         `mean`, `deviation`, the metrics of each (`seeds` or `folds`), and `best_seed`; with folds the metrics are the
         mean. For all rows of table 7, metrics by row.
@@ -333,8 +333,8 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
     for split, parts in (("eval", run.validation), ("test", run.test)):
         found, outputs = trainer.evaluate_all(split, parts)
         metrics |= {name.removeprefix("eval_"): value for name, value in found.items()}
-        labelled = {name: data for name, data in parts.items() if not data.inputs.keys().isdisjoint(LABEL_ARGUMENTS)}
-        raw = {name: run.task.predict(outputs[name], data, run.labels) for name, data in labelled.items()}
+        labeled = {name: data for name, data in parts.items() if not data.inputs.keys().isdisjoint(LABEL_ARGUMENTS)}
+        raw = {name: run.task.predict(outputs[name], data, run.labels) for name, data in labeled.items()}
         if split == "eval" and parts:
             _warn_of_zero(trainer)
             name, data = next(iter(parts.items()))
@@ -349,7 +349,7 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
             name: raw[name] if name in raw and task == run.task else task.predict(outputs[name], data, run.labels)
             for name, data in parts.items()
         } or predictions
-        for number, (name, data) in enumerate(labelled.items()):
+        for number, (name, data) in enumerate(labeled.items()):
             which = "_".join(part for part in ("test" if split == "test" else "", name) if part)
             is_fitted_to = split == "eval" and number == 0 and task != run.task
             metrics |= _beside(task, data, raw[name], predictions[name], which, is_fitted_to)
@@ -381,7 +381,7 @@ def _warn_of_zero(trainer: TaskTrainer) -> None:
     values = [entry[f"eval_{name}"] for entry in trainer.state.log_history if f"eval_{name}" in entry]
     if values and not any(values):
         logger.warning(
-            "%s is 0 in every evaluation: the model has not learnt the task; train longer, or with a higher "
+            "%s is 0 in every evaluation: the model has not learned the task; train longer, or with a higher "
             "--learning_rate.",
             name,
         )

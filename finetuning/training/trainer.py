@@ -77,7 +77,7 @@ class TaskLoss:
     ) -> torch.Tensor:
         """The sum over items, divided by the `count` of the optimizer step, or, if that is None, of the batch."""
         each = self.of_labels(self.logits(outputs), batch)
-        total = weighted_sum(each, self.labelled(batch), batch.get(WINDOW_WEIGHT))
+        total = weighted_sum(each, self.labeled(batch), batch.get(WINDOW_WEIGHT))
         return mean_of(total, self.count(batch) if num_items_in_batch is None else num_items_in_batch)
 
     def count(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -87,7 +87,7 @@ class TaskLoss:
 
     def counted(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Which items count: those with a label."""
-        return self.labelled(batch)
+        return self.labeled(batch)
 
     def logits(self, outputs: Any) -> torch.Tensor:
         """The logits of each item (..., K); of spans (B, L, 2)."""
@@ -108,7 +108,7 @@ class TaskLoss:
             return (logits.squeeze(-1) - labels).square()
         return binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(-1)
 
-    def labelled(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def labeled(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Which items have a label."""
         labels = batch["start_positions" if self.objective == "span" else "labels"]
         if self.objective == "labels":
@@ -132,7 +132,7 @@ def weighted_sum(each: torch.Tensor, there: torch.Tensor, shares: torch.Tensor |
 
 
 def _has_windows(run: TaskRun) -> bool:
-    """Whether any labelled data of a run has sequence weights."""
+    """Whether any labeled data of a run has sequence weights."""
     return any(WINDOW_WEIGHT in data.inputs for data in (run.train, *run.validation.values(), *run.test.values()))
 
 

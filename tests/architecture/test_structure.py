@@ -1,4 +1,4 @@
-"""The rules of the architecture: levels, names, foreign code, the Hub's modelling code, shipped packages, imports."""
+"""The rules of the architecture: levels, names, foreign code, the Hub's modeling code, shipped packages, imports."""
 
 import ast
 import re
@@ -126,7 +126,7 @@ def test_files_and_folders_import_each_other_in_one_direction(name, imports):
         assert_no_circle(files)
 
 
-def test_modelling_files_import_only_siblings_torch_and_transformers(imports):
+def test_modeling_files_import_only_siblings_torch_and_transformers(imports):
     allowed = {"torch", "transformers", *sys.stdlib_module_names}
     files = imports["modeling_mybert"]
     assert len(files) >= 3

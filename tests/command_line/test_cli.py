@@ -25,7 +25,7 @@ class EchoArguments:
     number: int = field(default=1, metadata={"help": "A number."})
     rate: float = field(default=0.5, metadata={"help": "A rate."})
     names: list[str] | None = option(None, "Names.", group=Group.INPUT, positional=1)
-    color: Literal["red", "blue"] = field(default="red", metadata={"help": "A colour."})
+    color: Literal["red", "blue"] = field(default="red", metadata={"help": "A color."})
     day: str | None = field(default="today", metadata={"help": "A text."})
     more: dict[str, Any] | str | None = field(default=None, metadata={"help": "Settings, as JSON."})
     disable_tqdm: bool = field(default=False, metadata={"help": "No progress bars."})

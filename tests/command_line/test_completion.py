@@ -41,7 +41,7 @@ def test_bash_completes_commands_flags_and_choices(script):
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
 @pytest.mark.parametrize(
     "words",
-    ["predict", "predict model", "predict model a.txt", "distill", "card", "pretrain --text", "distill --unlabelled"],
+    ["predict", "predict model", "predict model a.txt", "distill", "card", "pretrain --text", "distill --unlabeled"],
 )
 def test_bash_completes_files_where_a_command_takes_them(script, tmp_path, monkeypatch, words):
     (tmp_path / "texts.txt").touch()

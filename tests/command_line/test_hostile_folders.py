@@ -33,6 +33,7 @@ COMMANDS = {
     "compare": "model model --data dev.tsv --task sst2 --output out.tsv --use_cpu",
     "convert bert": "model out",
     "convert onnx": "model out",
+    "convert openvino": "model out",
     "convert to-bert": "model out",
     "convert to-google": "model out/model.ckpt",
     "curves": "model --output out.png",
@@ -48,10 +49,10 @@ COMMANDS = {
     "push": "model owner/name --output_dir out",
     "score": "model text.txt --output out.jsonl --use_cpu",
 }
-READS_NO_TOKENIZER = {"convert bert", "convert onnx", "convert to-bert", "convert to-google"}
+READS_NO_TOKENIZER = {"convert bert", "convert onnx", "convert openvino", "convert to-bert", "convert to-google"}
 WITHOUT_WEIGHTS = {"curves", "data"}
 TAKES_LONG = {("bert", name) for name in ("adapt", "distill", "finetune", "glue", "pretrain", "prune")}
-TAKES_LONG |= {(kind, name) for kind in ("bert", "mybert") for name in ("compare", "convert onnx")}
+TAKES_LONG |= {(kind, name) for kind in ("bert", "mybert") for name in ("compare", "convert onnx", "convert openvino")}
 
 
 @pytest.fixture(scope="module")

@@ -119,7 +119,7 @@ def reference_of(folder):
 def test_tensorflow_1(converted, name, head, outputs):
     reference = reference_of(TF1 / name)
     folder, report = converted(name, head)
-    assert report.verification is not None and report.verification.ok and not report.initialised
+    assert report.verification is not None and report.verification.ok and not report.initialized
     model = CLASSES[report.head].from_pretrained(folder)
     assert model.config.hidden_act == "gelu_pytorch_tanh"
     if report.head == "question-answering":
@@ -201,11 +201,11 @@ def test_multiple_choice_has_one_score(tmp_path, copy_checkpoint):
     assert not (tmp_path / "other").exists()
 
 
-def test_a_head_that_is_not_there_is_newly_initialised_and_said_so(tmp_path, caplog):
+def test_a_head_that_is_not_there_is_newly_initialized_and_said_so(tmp_path, caplog):
     arguments = {"head": "classifier", "labels": ["no", "perhaps", "yes", "never"]}
     report = convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model", **arguments)
-    assert report.initialised == ("classifier.weight", "classifier.bias")
-    assert "newly initialised" in caplog.text and "classifier.weight" in str(report)
+    assert report.initialized == ("classifier.weight", "classifier.bias")
+    assert "newly initialized" in caplog.text and "classifier.weight" in str(report)
     weights = load_file(tmp_path / "model" / "model.safetensors")
     assert 0.01 < weights["classifier.weight"].std() < 0.03 and not weights["classifier.bias"].any()
     convert_google_checkpoint(TF1 / "pretrain", tmp_path / "again", **arguments)

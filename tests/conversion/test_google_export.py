@@ -39,7 +39,7 @@ def test_import_of_the_export_is_bit_identical(tmp_path, head, save_model):
     back = convert_google_checkpoint(
         prefix.parent, tmp_path / "back", named, labels=["a", "b", "c"] if fields else None
     )
-    assert back.head == head and not back.initialised
+    assert back.head == head and not back.initialized
     a, b = (load_file(tmp_path / name / "model.safetensors") for name in ("model", "back"))
     assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
     configs = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("model", "back")]

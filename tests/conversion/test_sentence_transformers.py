@@ -1,4 +1,4 @@
-"""A model of sentence-transformers keeps its pooling, normalisation and prompts in every conversion of folders."""
+"""A model of sentence-transformers keeps its pooling, normalization and prompts in every conversion of folders."""
 
 import json
 
@@ -15,7 +15,7 @@ TEXTS = ["the cat sat", "bread bread", "it", "a cat a cat a happy cat on a mat"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, tiny_model):
-    """A MyBERT folder that sentence-transformers pools by the maximum, normalises and prompts."""
+    """A MyBERT folder that sentence-transformers pools by the maximum, normalizes and prompts."""
     from sentence_transformers import SentenceTransformer, models
 
     path = tmp_path_factory.mktemp("sentences")

@@ -170,7 +170,7 @@ def test_other_text_is_no_prose(text):
     assert paragraphs_of(text) == []
 
 
-def test_modules_are_labelled_sorted_and_deduplicated(tmp_path):
+def test_modules_are_labeled_sorted_and_deduplicated(tmp_path):
     text = sentences("guide", 2)
     root = write_package(
         tmp_path,

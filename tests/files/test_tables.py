@@ -146,11 +146,11 @@ def test_only_colas_test_file_has_a_header(tmp_path):
     (tmp_path / "dev.tsv").write_text("gj04\t1\t\tThe cat sat.\ngj04\t0\t*\tCat the.\n")
     (tmp_path / "test.tsv").write_text("index\tsentence\n0\tThe cat sat.\n1\tCat the.\n")
     task = TASKS["cola"]
-    labelled = task.read(tmp_path / "dev.tsv")
-    unlabelled = task.examples(task.rows(tmp_path / "test.tsv", labelled=False), labelled=False)
-    assert [example.label for example in labelled] == ["1", "0"]
-    assert [example.label for example in unlabelled] == [None, None]
-    assert [example.texts for example in labelled] == [example.texts for example in unlabelled]
+    labeled = task.read(tmp_path / "dev.tsv")
+    unlabeled = task.examples(task.rows(tmp_path / "test.tsv", labeled=False), labeled=False)
+    assert [example.label for example in labeled] == ["1", "0"]
+    assert [example.label for example in unlabeled] == [None, None]
+    assert [example.texts for example in labeled] == [example.texts for example in unlabeled]
 
 
 @pytest.mark.parametrize(

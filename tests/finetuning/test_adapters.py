@@ -43,8 +43,8 @@ def test_lora_ends_as_an_ordinary_model_with_the_adapter_beside(arguments, pretr
     head = {"classifier.weight", "classifier.bias", "bert.pooler.dense.weight", "bert.pooler.dense.bias"}
     assert changed == {f"{attention}query.weight", f"{attention}value.weight"} | head
     # rank 8 on two of 32 x 32, the pooler, and two classes
-    learnt = 2 * 2 * 8 * 32 + 32 * 32 + 32 + 2 * 32 + 2
-    assert f"LORA: {learnt:,} of " in caplog.text
+    learned = 2 * 2 * 8 * 32 + 32 * 32 + 32 + 2 * 32 + 2
+    assert f"LORA: {learned:,} of " in caplog.text
     config = json.loads((out / "adapter" / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"], sorted(config["target_modules"])) == (8, 16, ["query", "value"])
     base = MyBertForSequenceClassification.from_pretrained(pretrained, num_labels=2)

@@ -92,7 +92,7 @@ def test_weighted_metrics_are_the_scores_of_resampled_rows(name, caplog):
 
 @pytest.fixture
 def data(tmp_path, texts):
-    """Labelled data by task, and the file name of each."""
+    """Labeled data by task, and the file name of each."""
     swag = {"sent2": "a"} | {f"ending{number}": word for number, word in enumerate(["cat", "mat", "dog", "tree"])}
     rows = {
         "sst2": ("tsv", [{"sentence": text, "label": number % 2} for number, text in enumerate(texts)]),
@@ -189,14 +189,14 @@ def test_compare_rejects_what_cannot_be_compared(tmp_path, data, models, other, 
     short, output, renamed = tmp_path / "short.tsv", tmp_path / "rows.tsv", tmp_path / "renamed"
     short.write_text("prediction\n1\n")
     changed(other, id2label={"0": "x", "1": "y"}, label2id={"x": 0, "y": 1}).rename(renamed)
-    unlabelled = tmp_path / "unlabelled.tsv"
-    unlabelled.write_text("sentence\na cat\n")
+    unlabeled = tmp_path / "unlabeled.tsv"
+    unlabeled.write_text("sentence\na cat\n")
     by_name = ["--task", "classification", "--text_column", "sentence"]
     a, b, file = str(models / "sst2"), str(other), str(data["sst2"])
     for words, message in (
         ([a, "--data", file], r"models is \['.*sst2'\]; expected two, each a model or a file of predictions"),
         ([a, b], "data is not set; expected: Task data with labels, one file"),
-        ([a, b, "--data", unlabelled], r"unlabelled.tsv has no column 'label'"),
+        ([a, b, "--data", unlabeled], r"unlabeled.tsv has no column 'label'"),
         ([a, str(models / "ner"), "--data", file], r"is for text-classification \(classes\) and .*ner for token-cl"),
         ([a, renamed, "--data", file, *by_name], r"The classes of .*sst2 \(0, 1\) and .*renamed \(x, y\) differ"),
         ([a, short, "--data", file], "short.tsv has 1 predictions; expected 30"),

@@ -115,7 +115,7 @@ def test_classes_of_a_data_set_have_its_names(tmp_path, tune):
     features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "tags": tags})
     columns = {"tokens": [["a", "cat"], ["fish"]], "tags": [[0, 1], None]}
     source = InMemoryData("train_file", datasets.Dataset.from_dict(columns, features=features))
-    assert [row.values["tags"] for row in TASKS["ner"].rows(source, labelled=True)] == [["O", "B-X"], None]
+    assert [row.values["tags"] for row in TASKS["ner"].rows(source, labeled=True)] == [["O", "B-X"], None]
 
 
 @pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1"), ("LABEL_bad", "LABEL_good")])
@@ -201,4 +201,4 @@ def test_values_of_frames_are_those_of_python():
     assert InMemoryData("x", frame).recorded == InMemoryData("y", frame.copy()).recorded
     assert InMemoryData("x", frame).recorded != InMemoryData("x", frame[::-1]).recorded
     row = {"question": "q", "context": "c"}
-    assert TASKS["squad"].rows(InMemoryData("data", [row]), labelled=False)[0].values == row
+    assert TASKS["squad"].rows(InMemoryData("data", [row]), labeled=False)[0].values == row

@@ -86,11 +86,11 @@ def arguments(folders, tmp_path):
     return make
 
 
-def labelled(count=24, labels=("good", "bad", "fair")):
+def labeled(count=24, labels=("good", "bad", "fair")):
     return [{"text": text, "label": labels[number % len(labels)]} for number, text in enumerate(TEXTS[:count])]
 
 
-def unlabelled(count=24):
+def unlabeled(count=24):
     return [{"text": text} for text in TEXTS[-count:]]
 
 
@@ -205,7 +205,7 @@ def direct(folder, texts):
 
 def test_what_is_kept_is_what_the_teacher_says(arguments, folders, tmp_path, monkeypatch):
     monkeypatch.setattr(teacher_module, "SEQUENCES_OF_A_PART", 10)
-    result = distill(arguments(teacher="bert", student="plain", train_file=labelled(), validation_file=labelled(12)))
+    result = distill(arguments(teacher="bert", student="plain", train_file=labeled(), validation_file=labeled(12)))
     parts = [load_file(path) for path in sorted((tmp_path / "out" / "teacher_outputs").iterdir())]
     by_size = {size: [part for part in parts if len(part["rows"]) == size] for size in (10, 4, 2)}
     assert [len(found) for found in by_size.values()] == [3, 1, 1]  # 10, 10, 4 and 10, 2
@@ -215,7 +215,7 @@ def test_what_is_kept_is_what_the_teacher_says(arguments, folders, tmp_path, mon
         wanted = expected[start : start + size]
         assert any(np.allclose(part["logits"], wanted, atol=1e-5) for part in by_size[size])
     right = np.mean(
-        expected[:12].argmax(-1) == [{"good": 2, "bad": 0, "fair": 1}[row["label"]] for row in labelled(12)]
+        expected[:12].argmax(-1) == [{"good": 2, "bad": 0, "fair": 1}[row["label"]] for row in labeled(12)]
     )
     assert result["teacher"]["accuracy"] == pytest.approx(right)
     report = json.loads((tmp_path / "out" / "distillation.json").read_text())
@@ -239,7 +239,7 @@ def prepared(run):
 def test_words_of_another_vocabulary_have_the_teachers_logits_at_their_first_piece(arguments, folders):
     rows = [{"tokens": "the cat sat".split(), "tags": ["O", "B-PET", "O"]}]
     texts = [{"tokens": "a dog ran under a tree".split()}]
-    run = training_data(arguments(teacher="tagger", student="other_words", train_file=rows, unlabelled=texts))
+    run = training_data(arguments(teacher="tagger", student="other_words", train_file=rows, unlabeled=texts))
     model = MyBertForTokenClassification.from_pretrained(folders["tagger"]).eval()
     words = MyBertTokenizer.from_pretrained(folders["tagger"])
     for number, sentence in enumerate((rows[0]["tokens"], texts[0]["tokens"])):
@@ -274,7 +274,7 @@ def test_choices_of_other_lengths_have_the_teachers_logits(arguments, folders, t
 def test_classes_stand_in_the_order_of_the_student(arguments, folders, tmp_path, tiny_model):
     names = ("good", "bad", "fair")
     tuned = tiny_model(tmp_path / "tuned", MyBertForSequenceClassification, labels=names, **SIZE)
-    run = training_data(arguments(teacher="bert", student=str(tuned), train_file=labelled()))
+    run = training_data(arguments(teacher="bert", student=str(tuned), train_file=labeled()))
     assert run.labels.names == names
     assert run.train.inputs["labels"][:3] == [0, 1, 2]
     assert np.allclose(run.train.inputs["soft_targets"], direct(folders["bert"], TEXTS[:24])[:, [2, 0, 1]], atol=1e-5)
@@ -282,7 +282,7 @@ def test_classes_stand_in_the_order_of_the_student(arguments, folders, tmp_path,
 
 def test_windows_of_a_text_have_its_pooled_logits(arguments):
     rows = [{"text": " ".join(TEXTS[:4])}, {"text": TEXTS[5]}]
-    run = training_data(arguments(teacher="teacher", student="plain", unlabelled=rows, window_pooling="mean"))
+    run = training_data(arguments(teacher="teacher", student="plain", unlabeled=rows, window_pooling="mean"))
     targets, shares = np.array(run.train.inputs["soft_targets"]), run.train.inputs["window_weight"]
     assert len(targets) > 2
     assert (targets[:-1] == targets[0]).all() and (targets[-1] != targets[0]).any()
@@ -290,10 +290,10 @@ def test_windows_of_a_text_have_its_pooled_logits(arguments):
 
 
 @pytest.mark.parametrize("model", ["several", "value", "answers"])
-def test_other_tasks_are_learnt_from_labels_and_from_texts_without(arguments, model, tmp_path, log_history):
+def test_other_tasks_are_learned_from_labels_and_from_texts_without(arguments, model, tmp_path, log_history):
     data = {
-        "several": ([{"text": text, "labels": ["good"][: n % 2]} for n, text in enumerate(TEXTS[:16])], unlabelled()),
-        "value": ([{"text": text, "score": n / 8} for n, text in enumerate(TEXTS[:16])], unlabelled()),
+        "several": ([{"text": text, "labels": ["good"][: n % 2]} for n, text in enumerate(TEXTS[:16])], unlabeled()),
+        "value": ([{"text": text, "score": n / 8} for n, text in enumerate(TEXTS[:16])], unlabeled()),
         "answers": (
             [{"id": n, "question": "who ?", "context": text, "answers": "the"} for n, text in enumerate(TEXTS[:16])],
             [{"question": "who ?", "context": text} for text in TEXTS[-16:]],
@@ -301,7 +301,7 @@ def test_other_tasks_are_learnt_from_labels_and_from_texts_without(arguments, mo
     }
     rows, texts = data[model]
     settings = {"validation_file": rows} if model != "several" else {}
-    result = distill(arguments(teacher=model, student="plain", train_file=rows, unlabelled=texts, **settings))
+    result = distill(arguments(teacher=model, student="plain", train_file=rows, unlabeled=texts, **settings))
     losses = [entry["loss"] for entry in log_history() if "loss" in entry]
     assert losses and np.isfinite(losses).all()
     assert set(result["teacher"]) <= set(result)
@@ -342,8 +342,8 @@ def test_layer_losses_are_those_made_by_hand(tokenizer, places):
         single = {name: values[[row]][:, : batch["attention_mask"][row].sum()] for name, values in batch.items()}
         own = student(**single, output_hidden_states=True)["hidden_states"]
         right = teacher(**single, output_hidden_states=True).hidden_states
-        learnt = zip(maps, own, [right[place] for place in places], strict=True)
-        states = sum(((map_(state) - wanted) ** 2).mean() for map_, state, wanted in learnt) / len(places)
+        learned = zip(maps, own, [right[place] for place in places], strict=True)
+        states = sum(((map_(state) - wanted) ** 2).mean() for map_, state, wanted in learned) / len(places)
         both = ((teacher, right[-2]), (student, own[-2]))
         relations = sum(relation_by_hand(both, name, 4) for name in ("query", "key", "value"))
         torch.testing.assert_close(expected, 2 * states + 3 * relations, atol=1e-4, rtol=1e-4)
@@ -355,7 +355,7 @@ def test_layer_losses_are_those_made_by_hand(tokenizer, places):
     assert LAYER_LOSSES not in student(**batch, output_hidden_states=True)
 
 
-def test_attention_is_learnt_head_by_head(folders, tokenizer):
+def test_attention_is_learned_head_by_head(folders, tokenizer):
     torch.manual_seed(0)
     teacher = MyBertForSequenceClassification.from_pretrained(folders["teacher"], attn_implementation="eager").eval()
     small = MyBertConfig(vocab_size=len(tokenizer), **SIZE | {"hidden_size": 8, "num_hidden_layers": 1})
@@ -395,7 +395,7 @@ def test_relations_of_a_teacher_with_fewer_heads(tokenizer):
 @pytest.mark.parametrize("layers", [{}, {"hidden_state_weight": 1.0, "relation_weight": 1.0}])
 def test_accumulated_batches_give_the_gradient_of_one_large_batch(arguments, layers):
     plain = {"optim": "sgd", "learning_rate": 0.1, "warmup_steps": 0, "weight_decay": 0.0, "max_grad_norm": 0.0}
-    data = {"teacher": "teacher", "student": "plain", "train_file": labelled(8), "unlabelled": unlabelled(6)}
+    data = {"teacher": "teacher", "student": "plain", "train_file": labeled(8), "unlabeled": unlabeled(6)}
     found = []
     for size, steps in ((14, 1), (2, 7)):
         batches = {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps}
@@ -417,7 +417,7 @@ def test_accumulated_batches_give_the_gradient_of_one_large_batch(arguments, lay
 def test_a_kill_while_the_teacher_speaks_costs_a_part(arguments, tmp_path, monkeypatch):
     monkeypatch.setattr(teacher_module, "SEQUENCES_OF_A_PART", 8)
     compute, calls = teacher_module.network_outputs, []
-    settings = {"teacher": "teacher", "student": "tiny", "train_file": labelled()}
+    settings = {"teacher": "teacher", "student": "tiny", "train_file": labeled()}
 
     def counted(*given):
         if len(calls) == 2:
@@ -442,7 +442,7 @@ def test_a_kill_while_the_teacher_speaks_costs_a_part(arguments, tmp_path, monke
 
 @pytest.mark.parametrize("layers", [{}, {"hidden_state_weight": 1.0, "relation_weight": 0.5}])
 def test_a_killed_training_goes_on_bit_for_bit(arguments, tmp_path, monkeypatch, killed_at, same_weights, layers):
-    settings = {"teacher": "teacher", "student": "plain", "train_file": labelled(), "unlabelled": unlabelled()}
+    settings = {"teacher": "teacher", "student": "plain", "train_file": labeled(), "unlabeled": unlabeled()}
     settings |= {"save_strategy": "steps", "save_steps": 2, **layers}
     distill(arguments("whole", **settings))
     with killed_at(2):
@@ -471,7 +471,7 @@ def test_a_student_comes_near_its_teacher_on_texts_without_labels(tmp_path, toke
     said = [row["label"] for row in mybert.predict(teacher, held_out)]
     assert set(said) == {"pet", "thing"}
     texts = [{"text": text} for text in TEXTS if text not in held_out]
-    settings = {"unlabelled": texts, "validation_file": kinds[1::4], "output_dir": str(student)}
+    settings = {"unlabeled": texts, "validation_file": kinds[1::4], "output_dir": str(student)}
     result = mybert.distill(teacher=str(teacher), student=str(tmp_path / "start"), **settings, **shared)
     found = [row["label"] for row in mybert.predict(student, held_out)]
     assert np.mean([own == wanted for own, wanted in zip(found, said, strict=True)]) > 0.95
@@ -484,7 +484,7 @@ def test_a_new_student_has_the_teachers_words_and_classes_and_begins_by_its_seed
     arguments, folders, tmp_path, same_weights
 ):
     for name in "01":
-        distill(arguments(name, teacher="bert", student="3x192", train_file=labelled(), max_steps=1))
+        distill(arguments(name, teacher="bert", student="3x192", train_file=labeled(), max_steps=1))
     same_weights("0", "1")
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "0")
     config = model.config
@@ -527,7 +527,7 @@ def test_words_begin_as_the_principal_components_of_the_teachers(folders, words,
 
 @pytest.mark.parametrize("begins", [False, True])
 def test_a_new_student_may_begin_with_the_teachers_words(arguments, folders, begins):
-    settings = arguments(teacher="bert", student="tiny", train_file=labelled(), teacher_embeddings=begins)
+    settings = arguments(teacher="bert", student="tiny", train_file=labeled(), teacher_embeddings=begins)
     assert ("word embeddings began as" in settings.card_settings) == begins
     run = Distillation(settings)
     found = prepared(run)
@@ -551,28 +551,28 @@ def test_a_teacher_beside_its_student_runs_in_the_precision_of_the_training(argu
 
     monkeypatch.setattr(LayerLosses, "__call__", watched)
     layers = {"hidden_state_weight": 1.0, "relation_weight": 1.0}
-    distill(arguments(teacher="bert", student="tiny", train_file=labelled(), max_steps=1, bf16=True, **layers))
+    distill(arguments(teacher="bert", student="tiny", train_file=labeled(), max_steps=1, bf16=True, **layers))
     assert found == [True, torch.float32]
 
 
 @pytest.mark.parametrize("settings", [{}, {"hidden_state_weight": 1.0, "relation_weight": 1.0}])
 def test_a_teacher_may_be_of_another_architecture(arguments, tmp_path, tokenizer, tiny_model, log_history, settings):
     teacher = tiny_model(tmp_path / "teacher", DistilBertForSequenceClassification, labels=CLASSES, **SIZE)
-    run = training_data(arguments(teacher=str(teacher), student="plain", train_file=labelled(4)))
+    run = training_data(arguments(teacher=str(teacher), student="plain", train_file=labeled(4)))
     model = DistilBertForSequenceClassification.from_pretrained(teacher).eval()
     with torch.no_grad():
         batch = tokenizer(TEXTS[:4], padding=True, return_tensors="pt")
         said = model(batch["input_ids"], batch["attention_mask"]).logits
     assert np.allclose(run.train.inputs["soft_targets"], said, atol=1e-5)
-    distill(arguments("run", teacher=str(teacher), student="tiny", train_file=labelled(), max_steps=2, **settings))
+    distill(arguments("run", teacher=str(teacher), student="tiny", train_file=labeled(), max_steps=2, **settings))
     losses = [entry["loss"] for entry in log_history("run") if "loss" in entry]
     assert losses and np.isfinite(losses).all()
 
 
 def test_a_folder_that_is_called_like_a_size_is_told_of(arguments, tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
-    distill(arguments(teacher="bert", student="tiny", train_file=labelled(), max_steps=1, output_dir="tiny"))
-    again = {"teacher": "bert", "train_file": labelled(), "max_steps": 1}
+    distill(arguments(teacher="bert", student="tiny", train_file=labeled(), max_steps=1, output_dir="tiny"))
+    again = {"teacher": "bert", "train_file": labeled(), "max_steps": 1}
     distill(arguments(student="tiny", output_dir="tiny", **again))
     assert "a new model of that size" not in caplog.text
     arguments(student="tiny", output_dir="other", **again)
@@ -584,7 +584,7 @@ def test_a_folder_that_is_called_like_a_size_is_told_of(arguments, tmp_path, mon
 
 
 def refusals():
-    rows, texts = labelled(), unlabelled()
+    rows, texts = labeled(), unlabeled()
     base = {"teacher": "teacher", "student": "tiny", "train_file": rows}
     return {
         "student is 2x100; expected at least 1 layer, and a width": base | {"student": "2x100"},
@@ -595,19 +595,19 @@ def refusals():
         "was fine-tuned for regression; expected a teacher for single_label": base
         | {"teacher": "value", "task": "classification"},
         "other labels than the data has: train_file has the label 'great'; expected one of 'bad', 'fair', 'good'": base
-        | {"train_file": labelled(labels=("good", "great"))},
+        | {"train_file": labeled(labels=("good", "great"))},
         "there is no such folder here, .* A new student has a size: tiny, mini,": base | {"student": "tini"},
         "has another vocabulary than .*hidden_state_weight compares token with token": base
         | {"student": "other_words", "hidden_state_weight": 1.0},
         "has another vocabulary than .*the task's answers": {
             "teacher": "answers",
             "student": "other_words",
-            "unlabelled": [{"question": "who ?", "context": text} for text in TEXTS[:4]],
+            "unlabeled": [{"question": "who ?", "context": text} for text in TEXTS[:4]],
         },
-        "unlabelled.* has no column 'premise' and 'hypothesis'": base
+        "unlabeled.* has no column 'premise' and 'hypothesis'": base
         | {
             "train_file": [{"premise": row["text"], "hypothesis": "a", "label": row["label"]} for row in rows],
-            "unlabelled": [{"one": "a", "two": "b"}],
+            "unlabeled": [{"one": "a", "two": "b"}],
             "text_column": "premise",
             "text_pair_column": "hypothesis",
         },
@@ -621,9 +621,9 @@ def refusals():
         | {"relations": ["qk"], "relation_weight": 1.0, "relation_heads": 4},
         "hidden_state_weight is set with fsdp": base | {"hidden_state_weight": 1.0, "fsdp": True},
         "bilstm is True but a new student": base | {"bilstm": True},
-        "neither train_file nor unlabelled is set": {**base, "train_file": None},
+        "neither train_file nor unlabeled is set": {**base, "train_file": None},
         "validation_split is set without train_file": {
-            **base, "train_file": None, "unlabelled": texts, "validation_split": 0.5,
+            **base, "train_file": None, "unlabeled": texts, "validation_split": 0.5,
         },
         "teacher_embeddings is set and .* has its own; it is for a new student": base
         | {"student": "plain", "teacher_embeddings": True},
@@ -640,7 +640,7 @@ def test_what_cannot_be_is_refused_before_anything_runs(arguments, tmp_path, mes
 
 
 def test_only_some_tasks_can_be_distilled(arguments):
-    settings = arguments(teacher="teacher", student="tiny", train_file=labelled())
+    settings = arguments(teacher="teacher", student="tiny", train_file=labeled())
     run = Distillation(replace_task(settings))
     with pytest.raises(ValueError, match="task is 'fill_mask'; distillation is for classification, regression"):
         run.check()

@@ -254,8 +254,8 @@ def test_a_model_without_a_record_is_measured_on_both_texts(mnli):
     assert not hasattr(AutoConfig.from_pretrained(mnli[0]), TASK_RECORD)
     rows = [{"text": first, "text_pair": second} for first, second, _ in mnli[1]]
     labels = [answer["label"] for answer in mybert.predict(str(mnli[0]), rows, use_cpu=True)]
-    labelled = [row | {"label": label} for row, label in zip(rows, labels, strict=True)]
-    assert mybert.evaluate(str(mnli[0]), labelled, use_cpu=True)["accuracy"] == 1.0
+    labeled = [row | {"label": label} for row, label in zip(rows, labels, strict=True)]
+    assert mybert.evaluate(str(mnli[0]), labeled, use_cpu=True)["accuracy"] == 1.0
     pairs = [((row["text"], row["text_pair"]), label) for row, label in zip(rows, labels, strict=True)]
     assert mybert.evaluate(str(mnli[0]), pairs, use_cpu=True)["accuracy"] == 1.0
 

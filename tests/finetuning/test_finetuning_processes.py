@@ -109,7 +109,7 @@ def test_two_processes_distill_as_one(tmp_path, save, same_by_two_processes):
     (tmp_path / "data.tsv").write_text("\n".join(["text\tlabel", *(f"{text}\tx" for text in texts), "a\ty"]) + "\n")
     (tmp_path / "more.txt").write_text("\n".join(f"{text} today" for text in texts[:6]) + "\n")
     same_by_two_processes(
-        "distill teacher --student begin --train_file data.tsv --unlabelled more.txt --validation_file data.tsv "
+        "distill teacher --student begin --train_file data.tsv --unlabeled more.txt --validation_file data.tsv "
         "--max_length 16 --max_steps 4 --learning_rate 3e-3 --hidden_state_weight 1 --relation_weight 1 --quiet",
         "begin",
         changed=(DENSE, "bert.encoder.layer.0.attention.self.key.weight"),

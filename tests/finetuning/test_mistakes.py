@@ -197,7 +197,7 @@ def test_an_empty_split(monkeypatch):
 
     monkeypatch.setattr(HubSplit, "_load", lambda *arguments: {"validation": Empty()})
     with pytest.raises(ValueError, match="somebody/some, split validation holds no rows"):
-        TASKS["classification"].rows(HubSplit("somebody/some", None, "validation"), labelled=False)
+        TASKS["classification"].rows(HubSplit("somebody/some", None, "validation"), labeled=False)
 
 
 def write_split(folder, split, rows, names=None):

@@ -102,7 +102,7 @@ def test_a_kept_head_gives_the_same_numbers_at_the_start(arguments, tmp_path):
     assert values_of(tmp_path / "more") == pytest.approx(values_of(tmp_path / "out"), rel=1e-5)
 
 
-def test_equal_numbers_are_learnt(arguments, tmp_path):
+def test_equal_numbers_are_learned(arguments, tmp_path):
     rows = [(text, 0.1) for text, _ in ROWS]
     finetune(arguments(train_file=rows, validation_file=None, num_train_epochs=8))
     assert values_of(tmp_path / "out") == pytest.approx(0.1, abs=0.05)
@@ -111,7 +111,7 @@ def test_equal_numbers_are_learnt(arguments, tmp_path):
 def test_distill_learns_the_numbers_of_the_teacher(arguments, tmp_path):
     finetune(arguments(num_train_epochs=8))
     settings = {"teacher": str(tmp_path / "out"), "student": str(tmp_path / "out"), "from_scratch": True}
-    settings |= {"unlabelled": [{"text": text} for text, _ in ROWS], "num_train_epochs": 20, "learning_rate": 3e-3}
+    settings |= {"unlabeled": [{"text": text} for text, _ in ROWS], "num_train_epochs": 20, "learning_rate": 3e-3}
     settings |= {"per_device_train_batch_size": 8, "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
     mybert.distill(output_dir=str(tmp_path / "student"), **settings)
     teacher = values_of(tmp_path / "out")

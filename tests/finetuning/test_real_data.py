@@ -127,10 +127,9 @@ def test_mnli_in_published_columns(model, data_dir, tmp_path):
     (tmp_path / "data").mkdir()
     rows = list(csv.DictReader((data_dir / "extra" / "sick" / "dev.tsv").open(), delimiter="\t"))[:40]
     for split in ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched"):
-        labelled = not split.startswith("test")
-        lines = ["index\tsentence1\tsentence2" + "\tgold_label" * labelled] + [
-            f"{number}\t{row['sentence_A']}\t{row['sentence_B']}"
-            + f"\t{row['entailment_judgment'].lower()}" * labelled
+        labeled = not split.startswith("test")
+        lines = ["index\tsentence1\tsentence2" + "\tgold_label" * labeled] + [
+            f"{number}\t{row['sentence_A']}\t{row['sentence_B']}" + f"\t{row['entailment_judgment'].lower()}" * labeled
             for number, row in enumerate(rows if split != "dev_mismatched" else rows[:20])
         ]
         (tmp_path / "data" / f"{split}.tsv").write_text("\n".join(lines) + "\n")

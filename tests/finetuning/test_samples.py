@@ -204,7 +204,7 @@ def test_texts_of_another_language_are_said(tokenizer, ids):
     assert unknown_share_warning(TaskData(EXAMPLES[:1], {"labels": [1]}, ""), tokenizer) == ""
 
 
-def test_texts_that_are_validated_on_and_learnt_are_said():
+def test_texts_that_are_validated_on_and_learned_are_said():
     (warning,) = data_warnings(CLASSIFICATION, data(EXAMPLES), {"": data(EXAMPLES[:3])})
     assert "3 of 3 validation examples are in the training data as well" in warning
 

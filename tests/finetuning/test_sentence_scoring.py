@@ -1,4 +1,4 @@
-"""`mybert score`: sentences, minimal pairs and labelled sentences, from files and from memory."""
+"""`mybert score`: sentences, minimal pairs and labeled sentences, from files and from memory."""
 
 import json
 
@@ -70,7 +70,7 @@ def test_score_of_minimal_pairs_reports_the_accuracy(tmp_path, model, expected, 
     assert [row["pair_score"] for row in mybert.score(model, pairs)] == pytest.approx(expected(bad), abs=1e-5)
 
 
-def test_score_of_labelled_sentences_reports_the_area_under_the_curve(tmp_path, model, expected):
+def test_score_of_labeled_sentences_reports_the_area_under_the_curve(tmp_path, model, expected):
     labels = [1, 0, 0, 1]
     file = tmp_path / "dev.tsv"
     file.write_text("".join(f"x\t{label}\t\t{text}\n" for label, text in zip(labels, TEXTS, strict=True)))

@@ -377,7 +377,7 @@ def test_the_pieces_of_words_are_those_of_their_text(starts_with_space):
     assert pieces.is_first.sum() == 3
 
 
-def test_only_the_first_piece_of_a_word_is_learnt(tokenizer):
+def test_only_the_first_piece_of_a_word_is_learned(tokenizer):
     data = TASKS["ner"].encode(SENTENCES, TAGS, tokenizer, "x")
     assert tokenizer.convert_ids_to_tokens(data[0]["input_ids"]) == "[CLS] cat ##s sat on mat ##s [SEP]".split()
     assert data[0]["labels"] == [-100, 0, -100, 4, 4, 1, -100, -100]
@@ -531,7 +531,7 @@ def test_answers_that_are_not_where_they_should_be(tmp_path, caplog):
         TASKS["squad"].training_examples(examples[2:], "x")
 
 
-def test_questions_are_learnt_and_measured_without_padding(tmp_path, pretrained, monkeypatch):
+def test_questions_are_learned_and_measured_without_padding(tmp_path, pretrained, monkeypatch):
     given, forward = [], MyBertForQuestionAnswering.forward
 
     @functools.wraps(forward)  # Trainer reads the signature

@@ -114,7 +114,7 @@ def test_full_card_has_every_section():
         "## Examples",
         "### Fill-mask",
         "## Limits",
-        "## Licence",
+        "## License",
     ]
     for line in (
         "A small English BERT.",

@@ -54,7 +54,7 @@ def compared_outputs(at_tokens: Any, ours: Any, theirs: Any, batch: dict[str, An
     labels, pairs = batch.get("labels"), []
     for our_tensor, their_tensor in zip(flat_tensors(our_outputs), flat_tensors(their_outputs), strict=True):
         if our_tensor.dim() > 1 and our_tensor.shape[0] != their_tensor.shape[0]:
-            # Logits of labelled positions only, in training.
+            # Logits of labeled positions only, in training.
             assert ours.training and our_tensor.shape == (int((labels != -100).sum()), ours.config.vocab_size)
             their_tensor = their_tensor[labels != -100]
         elif ours.config.unpad_inputs:

@@ -268,7 +268,7 @@ def test_loading_leaves_nothing_on_the_meta_device(head, tmp_path):
     assert {tensor.device.type for tensor in tensors} == {"cpu"}
 
 
-def test_same_seed_initialises_as_transformers(head):
+def test_same_seed_initializes_as_transformers(head):
     torch.manual_seed(11)
     ours = head.ours(mybert.MyBertConfig(**head.settings()))
     torch.manual_seed(11)

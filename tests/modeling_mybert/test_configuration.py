@@ -152,7 +152,7 @@ def test_question_answering_has_two_labels():
         mybert.MyBertForQuestionAnswering(mybert.MyBertConfig(num_labels=3))
 
 
-def test_a_misspelt_field_is_noticed(record_complaints):
+def test_a_misspelled_field_is_noticed(record_complaints):
     with record_complaints() as complaints:
         config = mybert.MyBertConfig(hidden_dropuot_prob=0.3)
     assert complaints and "Did you mean 'hidden_dropout_prob'?" in complaints[0]

@@ -186,15 +186,15 @@ def test_logits_are_complete_unless_only_the_loss_is_wanted(heads):
     for name, logits in (("ForMaskedLM", "logits"), ("ForPreTraining", "prediction_logits")):
         head = heads(name)
         batch = head.batch(labels=True)
-        labelled = int((batch["labels"] != -100).sum())
-        unlabelled = {key: tensor for key, tensor in batch.items() if "label" not in key}
+        labeled = int((batch["labels"] != -100).sum())
+        unlabeled = {key: tensor for key, tensor in batch.items() if "label" not in key}
         assert head.model()(**batch)[logits].shape == (4, 11, 61)
-        assert head.model().train()(**batch)[logits].shape == (labelled, 61)
+        assert head.model().train()(**batch)[logits].shape == (labeled, 61)
         complete, sparse = head.model()(**batch), head.model(sparse_prediction=True)(**batch)
         torch.testing.assert_close(sparse.loss, complete.loss, rtol=0, atol=1e-6)
         torch.testing.assert_close(sparse[logits], complete[logits][batch["labels"] != -100], rtol=0, atol=1e-6)
-        assert head.model(sparse_prediction=True)(**unlabelled)[logits].shape == (4, 11, 61)
-        assert head.model().train()(**unlabelled)[logits].shape == (4, 11, 61)
+        assert head.model(sparse_prediction=True)(**unlabeled)[logits].shape == (4, 11, 61)
+        assert head.model().train()(**unlabeled)[logits].shape == (4, 11, 61)
 
 
 @pytest.mark.parametrize("name", ["ForMaskedLM", "ForTokenClassification", "ForQuestionAnswering"])

@@ -61,10 +61,10 @@ def test_cross_entropy_leaves_out_what_does_not_count():
     assert cross_entropy(logits, labels, 5).item() == pytest.approx(total / 5, rel=1e-6)
     for none in (None, 0, torch.tensor(0), torch.tensor([0])):
         assert cross_entropy(logits, torch.full((3,), IGNORE_INDEX), none).isnan()
-        learnt = logits.float().requires_grad_()
-        loss = cross_entropy(learnt, torch.full((3,), IGNORE_INDEX), none)
+        learned = logits.float().requires_grad_()
+        loss = cross_entropy(learned, torch.full((3,), IGNORE_INDEX), none)
         loss.backward()
-        assert loss == 0 and not learnt.grad.any()
+        assert loss == 0 and not learned.grad.any()
     assert cross_entropy(logits[None], labels[None]) == cross_entropy(logits, labels)
 
 

@@ -137,7 +137,7 @@ def losses_of_answers(outputs, possible, places) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("padding", ["right", "left"])
-def test_answers_are_learnt_without_the_padding(heads, watch, padding):
+def test_answers_are_learned_without_the_padding(heads, watch, padding):
     head = heads("ForQuestionAnswering")
     ours, theirs = head.matched_models(dropout=0.0)
     batch = head.batch(padding)

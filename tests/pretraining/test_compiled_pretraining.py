@@ -91,7 +91,7 @@ def test_lengths_that_are_not_marked_are_compiled_anew(train, monkeypatch):
 
 
 def test_the_head_stays_sparse(make_dataset, make_model, tokenizer):
-    """In a compiled step the vocabulary product runs only on labelled positions."""
+    """In a compiled step the vocabulary product runs only on labeled positions."""
     dataset = make_dataset(max_length=LENGTH)
     batch = PretrainingCollator(tokenizer, fixed_length=LENGTH)([dataset[index] for index in range(4)])
     model = make_model()

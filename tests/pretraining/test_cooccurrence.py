@@ -74,8 +74,8 @@ def test_long_texts(store, tokenizer, monkeypatch):
     )
 
 
-def test_pieces_in_the_same_company_are_neighbours(tmp_path, tokenizer):
-    # "cat" and "dog" are never neighbours, but occur between the same words; "mat" does not.
+def test_pieces_in_the_same_company_are_neighbors(tmp_path, tokenizer):
+    # "cat" and "dog" are never neighbors, but occur between the same words; "mat" does not.
     lines = [f"the {animal} sat and ate the bread" for animal in ("cat", "dog")] * 20 + ["on the mat"] * 20
     build_token_store(iter([[line] for line in lines]), tokenizer, tmp_path / "store")
     store = TokenStore(tmp_path / "store")
@@ -120,8 +120,8 @@ def test_a_run_begins_with_them_once(tmp_path, arguments, monkeypatch, caplog):
     assert settings_of_run["embedding_init"] == "cooccurrence"
     store = TokenStore(tmp_path / "out" / "tokens.safetensors")
     assert len(calls[0]) < len(store.document_starts) - 1  # held-out documents are not counted
-    assert "start from counts of their neighbours" in caplog.text
-    assert "| word embeddings | from a count of neighbours |" in (tmp_path / "out" / "README.md").read_text()
+    assert "start from counts of their neighbors" in caplog.text
+    assert "| word embeddings | from a count of neighbors |" in (tmp_path / "out" / "README.md").read_text()
 
     for name in ("checkpoint-4", "model.safetensors"):
         path = tmp_path / "out" / name

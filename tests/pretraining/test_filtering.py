@@ -41,7 +41,7 @@ def kept(documents, *reasons, **settings):
 
 
 def words(seed, count):
-    """A text of random words without repeated neighbours."""
+    """A text of random words without repeated neighbors."""
     generator = random.Random(seed)
     return ["".join(generator.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(count)]
 

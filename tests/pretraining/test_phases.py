@@ -76,16 +76,16 @@ def test_masks_follow_the_rate(make_dataset, tokenizer):
         assert torch.equal(batch["labels"], fixed(examples)["labels"]) == (share == 0.15)
 
 
-def test_a_share_of_the_tokens_is_learnt_left_to_right(make_dataset, tokenizer):
+def test_a_share_of_the_tokens_is_learned_left_to_right(make_dataset, tokenizer):
     data = make_dataset(objective="ltr", max_length=24)
     examples = [data[index] for index in range(100)]
     every = PretrainingCollator(tokenizer, objective="ltr")(examples)
     some = PretrainingCollator(tokenizer, objective="ltr", rates=MaskingRates(ltr_probability=0.4))(examples)
     assert torch.equal(every["input_ids"], some["input_ids"])
-    labelled, kept = every["labels"] != -100, some["labels"] != -100
+    labeled, kept = every["labels"] != -100, some["labels"] != -100
     assert torch.equal(some["labels"][kept], every["labels"][kept])
-    share = kept.sum() / labelled.sum()
-    assert abs(share - 0.4) < 4 * (0.4 * 0.6 / labelled.sum()) ** 0.5
+    share = kept.sum() / labeled.sum()
+    assert abs(share - 0.4) < 4 * (0.4 * 0.6 / labeled.sum()) ** 0.5
 
 
 def test_evaluation_is_in_both_directions_at_the_papers_rates(arguments, make_dataset, make_model, tokenizer):

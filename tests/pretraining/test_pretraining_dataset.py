@@ -329,7 +329,7 @@ def test_packing_is_best_fit_decreasing():
         assert sorted(np.add.reduceat(lengths[sequences], starts[:-1])) == sorted(rows)
 
 
-def test_a_row_holds_no_neighbours():
+def test_a_row_holds_no_neighbors():
     sequences, starts = pack_rows(np.full(400, 10), 40, np.random.default_rng(0))
     assert len(starts) == 101
     assert np.mean(np.diff(sequences) == 1) < 0.02

@@ -170,8 +170,8 @@ def test_log_and_evaluation_hold_what_a_plain_computation_gives(make_trainer):
     batch = {name: torch.stack([example[name] for example in data]) for name in data[0]}
     with torch.no_grad():
         outputs = model.eval()(**{k: v for k, v in batch.items() if "label" not in k})
-    is_labelled = batch["labels"] != -100
-    logits, labels = outputs.prediction_logits[is_labelled], batch["labels"][is_labelled]
+    is_labeled = batch["labels"] != -100
+    logits, labels = outputs.prediction_logits[is_labeled], batch["labels"][is_labeled]
     mlm_loss = torch.nn.functional.cross_entropy(logits, labels)
     nsp = outputs.seq_relationship_logits
     nsp_loss = torch.nn.functional.cross_entropy(nsp, batch["next_sentence_label"])
@@ -180,7 +180,7 @@ def test_log_and_evaluation_hold_what_a_plain_computation_gives(make_trainer):
     assert metrics["eval_loss"] == pytest.approx((mlm_loss + nsp_loss).item(), abs=1e-5)
     assert metrics["eval_perplexity"] == pytest.approx(mlm_loss.exp().item(), rel=1e-4)
     assert metrics["eval_mlm_accuracy"] == pytest.approx((logits.argmax(-1) == labels).float().mean().item())
-    assert metrics["eval_mlm_share"] == pytest.approx(is_labelled.sum().item() / batch["attention_mask"].sum().item())
+    assert metrics["eval_mlm_share"] == pytest.approx(is_labeled.sum().item() / batch["attention_mask"].sum().item())
     expected = (nsp.argmax(-1) == batch["next_sentence_label"]).float().mean().item()
     assert metrics["eval_nsp_accuracy"] == pytest.approx(expected)
     random = batch["next_sentence_label"].float().mean().item()

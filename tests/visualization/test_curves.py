@@ -43,8 +43,8 @@ def test_pretraining_run_has_a_panel_per_quantity(tmp_path):
     image = matplotlib.image.imread(path)
     height, width = image.shape[:2]
     assert width == 3 * 3.6 * 150 and height == pytest.approx((2 * 2.5 + 0.6) * 150, abs=1)
-    for colour in (drawing._TRAINING_COLOUR, drawing._EVALUATION_COLOUR):
-        wanted = np.array(matplotlib.colors.to_rgb(colour))
+    for color in (drawing._TRAINING_COLOUR, drawing._EVALUATION_COLOUR):
+        wanted = np.array(matplotlib.colors.to_rgb(color))
         assert (np.abs(image[..., :3] - wanted).max(axis=-1) < 0.01).sum() > 200
 
 
@@ -113,7 +113,7 @@ def test_curves_keep_finite_numbers_and_the_last_value_of_a_step():
     assert steps.tolist() == [10, 20] and values.tolist() == [3.0, 1.0]
 
 
-def test_moving_average_is_the_mean_of_the_neighbours():
+def test_moving_average_is_the_mean_of_the_neighbors():
     values = np.random.default_rng(0).normal(size=100)
     smoothed = drawing._moving_average(values)
     expected = [values[max(0, i - 2) : i + 3].mean() for i in range(100)]
@@ -198,18 +198,18 @@ def test_plot_run_of_several_runs_overlays_them_under_their_names(tmp_path, figu
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["Loss", "F1", "Learning rate"]
     names = ["a/out", "b/out", "tmp/c".replace("tmp", tmp_path.name), "training", "evaluation"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == names
-    colours = [line.get_color() for line in figure.legends[0].get_lines()[:3]]
+    colors = [line.get_color() for line in figure.legends[0].get_lines()[:3]]
     drawn = [(line.get_color(), line.get_label(), list(line.get_ydata())) for line in figure.axes[0].lines]
     assert drawn == [
-        (colours[0], "training", [1, 1 / 2, 1 / 3]),
-        (colours[0], "evaluation", [0.5]),
-        (colours[1], "training", [1, 1 / 2]),
-        (colours[1], "evaluation", [0.75]),
-        (colours[2], "training", [1, 1 / 2, 1 / 3, 0.125]),
+        (colors[0], "training", [1, 1 / 2, 1 / 3]),
+        (colors[0], "evaluation", [0.5]),
+        (colors[1], "training", [1, 1 / 2]),
+        (colors[1], "evaluation", [0.75]),
+        (colors[2], "training", [1, 1 / 2, 1 / 3, 0.125]),
     ]
-    assert len(set(colours)) == 3 and {ax.get_xlim() for ax in figure.axes} == {(0, 5)}
+    assert len(set(colors)) == 3 and {ax.get_xlim() for ax in figure.axes} == {(0, 5)}
     ends = [(text.get_text(), text.get_color()) for text in figure.axes[0].texts if text.get_text() != "nats"]
-    assert ends == [("0.125", colours[2]), ("0.5", colours[0]), ("0.75", colours[1])]
+    assert ends == [("0.125", colors[2]), ("0.5", colors[0]), ("0.75", colors[1])]
 
 
 def test_plot_run_of_several_runs_moves_their_last_values_apart_below_the_top(tmp_path, figures):

@@ -350,8 +350,8 @@ def test_light_and_dark(browser, attention, tmp_path):
             browser.call("Emulation.setEmulatedMedia", features=features)
             browser.open(path, ready=ready)
             for part, name in (("page", "backgroundColor"), ("text", "color")):
-                colour = browser.evaluate(f"getComputedStyle(document.body).{name}")
-                brightness[scheme, part] = sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(",")))
+                color = browser.evaluate(f"getComputedStyle(document.body).{name}")
+                brightness[scheme, part] = sum(map(int, color.removeprefix("rgb(").removesuffix(")").split(",")))
         assert brightness["light", "page"] - brightness["light", "text"] > 400
         assert brightness["dark", "text"] - brightness["dark", "page"] > 400
         assert browser.evaluate("window.hacked") is None
