@@ -22,7 +22,7 @@ WORDS = {  # regular expression -> what to write, and why
     r"no telling": "unknown: an idiom is lost on readers of English as a second language",
     r"begin(s|ning)? as": "is initialized to: the field's term for first weights",
 }
-BRITISH = r"\w*(initializ|normaliz|recogniz|neighbor|behavior|color|modell|labell)\w*|learned"
+BRITISH = r"\w*(initialis|normalis|recognis|neighbour|behaviour|colour|modell|labell)\w*|learnt"
 PAGES = ("*.md", "docs/**/*.md", "docs/*.yaml", "benchmarks/results/*.md", "*/recipes/*.yaml")
 PAGES += ("*/suites/*.yaml", "*.yml", "*.toml", "*.cff", "Makefile")
 CODE = re.compile(r"^ {4}[^\n]*|^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
