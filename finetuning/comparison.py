@@ -17,10 +17,10 @@ from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..files.output import output_to, write_json, write_lines
 from ..files.processes import leave_standard_output
 from ..files.progress import without_loading_bars
-from ..files.source import Source, files_of
+from ..files.source import Source, files_of, sources_of
 from ..files.tables import separated_line
 from ..metrics import mcnemar, paired_bootstrap
-from .data import listed, source_of
+from .data import listed
 from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .tasks.classification import ClassificationTask
 from .tasks.multiple_choice import MultipleChoiceTask
@@ -63,8 +63,10 @@ class CompareArguments(FinetunedModelArguments):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
-        self.source = source_of(self.data, "data")
+        self.data = sources_of(self.data, "data", in_parts=False)
         check_options(self)
+        if len(self.data) > 1:
+            raise ValueError(f"data is {', '.join(map(str, self.data))[:160]}; expected one file.")
         if len(self.models) != 2:
             raise ValueError(f"models is {self.models}; expected two, each a model or a file of predictions.")
         if self.output and Path(self.output).suffix.lower() not in (".tsv", ".csv"):
@@ -130,8 +132,8 @@ def compare_files(arguments: CompareArguments) -> dict[str, Any]:
 @without_loading_bars()
 def _compared(arguments: CompareArguments) -> dict[str, Any]:
     """The comparison; also writes the requested files, all or none."""
-    state, source = PartialState(cpu=arguments.use_cpu), Source.of(arguments.source)
-    read = [*files_of([arguments.source]), *arguments.models]
+    state, source = PartialState(cpu=arguments.use_cpu), Source.of(arguments.data[0])
+    read = [*files_of(arguments.data), *arguments.models]
     with ExitStack() as stack:
         table, report_file = (
             stack.enter_context(output_to(path, overwrite=arguments.overwrite, read=read))

@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 
 import numpy as np
+import pandas
 import pytest
 
 import mybert
@@ -152,6 +153,12 @@ def test_compare_writes_table_report_and_differing_rows(tmp_path, data, models, 
     assert [found["mcnemar"][side] for side in ("only_a", "only_b")] == [right[True, False], right[False, True]]
     assert found["differing_rows"] == len(rows) > 0
     assert f"{len(rows)} differently" in printed and "McNemar" in printed and "accuracy" in printed
+
+
+def test_compare_of_a_data_frame_is_that_of_its_file(data, models):
+    frame, pair = pandas.read_csv(data["sst2"], sep="\t"), [models / "sst2"] * 2
+    found, expected = (mybert.compare(*pair, each, num_resamples=5, use_cpu=True) for each in (frame, data["sst2"]))
+    assert found["metrics"] == expected["metrics"] and found["rows"] == len(frame)
 
 
 def test_compare_of_a_model_and_its_prediction_file_finds_no_difference(tmp_path, data, models):
