@@ -4,13 +4,17 @@ python -m mybert.benchmarks.scripts.prediction_speed --model my-sst2 --data dev.
 """
 
 import argparse
+import itertools
 import math
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from transformers import AutoTokenizer, BertForSequenceClassification, pipeline
 
+from ...conversion.verification import REPORT_FILE
+from ...files.checkpoint import read_json_object
 from ...files.source import read_rows
 from ...finetuning import predict
 from ..harness import check_agreement, count, flag, script, timed
@@ -31,7 +35,13 @@ TOLERANCE = 1e-4  # of float32 scores
         help="Batch sizes of the pipeline next to its default, 1; each also with texts sorted by length.",
     ),
     flag("--max_length", type=count, default=512, help="Longest sequence in tokens; the rest is truncated."),
-    flag("--dtypes", nargs="+", default=["float32"], help="Types of the weights of mybert.predict."),
+    flag("--dtypes", nargs="+", default=["float32"], help="Types of the computation of mybert.predict."),
+    flag(
+        "--folders",
+        nargs="+",
+        default=[],
+        help="Further folders of the model, such as converted ones.",
+    ),
 )
 def main(arguments: argparse.Namespace) -> None:
     """Print rows per second, without loading time on either side."""
@@ -53,18 +63,23 @@ def main(arguments: argparse.Namespace) -> None:
             scores[order] = [answer["score"] for answer in answers]
             rates[f"pipeline, batch size {size}{suffix}"] = len(texts) / seconds
     print("\n".join(f"- {name}: {rate:.1f}" for name, rate in rates.items()))
-    for dtype in arguments.dtypes:
+    for folder, dtype in itertools.product([arguments.model, *arguments.folders], arguments.dtypes):
         settings = {"max_length": arguments.max_length, "use_cpu": True, "dtype": dtype}
-        loading, _ = timed(partial(predict, arguments.model, texts[:1], **settings))
-        seconds, answers = timed(partial(predict, arguments.model, texts, **settings))
+        loading, _ = timed(partial(predict, folder, texts[:1], **settings))
+        seconds, answers = timed(partial(predict, folder, texts, **settings))
         own = len(texts) / max(seconds - loading, 1e-9)
-        tolerance = TOLERANCE if dtype == "float32" else math.inf
+        tolerance = TOLERANCE if dtype == "float32" and not _has_int8_weights(folder) else math.inf
         difference = check_agreement("the scores", [answer["score"] for answer in answers], scores, tolerance)
         print(
-            f"\nmybert.predict, {dtype}: {own:.1f} ({loading:.1f} s to load and begin are left out); scores differ "
-            f"by {difference:.1e} at most; times as fast as"
+            f"\nmybert.predict, {folder}, {dtype}: {own:.1f} ({loading:.1f} s to load and begin are left out); scores "
+            f"differ by {difference:.1e} at most; times as fast as"
         )
         print("\n".join(f"- {name}: {own / rate:.2f}" for name, rate in rates.items()))
+
+
+def _has_int8_weights(folder: str) -> bool:
+    report = Path(folder, REPORT_FILE)
+    return report.exists() and read_json_object(report).get("dtype") == "int8"
 
 
 if __name__ == "__main__":

@@ -137,10 +137,14 @@ def test_every_script_is_run_somewhere():
 def test_speed_of_predictions(run, tmp_path, tiny_model):
     tiny_model(tmp_path / "model", MyBertForSequenceClassification)
     (tmp_path / "dev.tsv").write_text("sentence\tlabel\n" + "the cat sat\t1\na dog\t0\n" * 9)
-    shown = run("prediction_speed", "--model", tmp_path / "model", "--data", tmp_path / "dev.tsv", "--rows", 12)
+    graphs = tmp_path / "graph", tmp_path / "int8"
+    export_openvino(tmp_path / "model", graphs[0])
+    export_openvino(tmp_path / "model", graphs[1], dtype="int8", data=[tmp_path / "dev.tsv"], text_column="sentence")
+    flags = ["--model", tmp_path / "model", "--data", tmp_path / "dev.tsv", "--rows", 12]
+    shown = run("prediction_speed", *flags, "--folders", *graphs)
     assert "12 rows of " in shown
     assert [shown.count(f"- pipeline, batch size {size}") for size in ("1:", "8:", "8, sorted:", "32, sorted:")] == [
-        2
+        4
     ] * 4
     assert float(shown.partition("scores differ by ")[2].split()[0]) < 1e-5
 
