@@ -134,9 +134,9 @@ def split_documents(count: int, validation_split: float) -> tuple[np.ndarray, np
     number = round(count * validation_split)
     if number < 2:
         return documents, documents[:0]
-    is_heldout = np.zeros(count, dtype=bool)
-    is_heldout[np.linspace(0, count - 1, number).round().astype(int)] = True
-    return documents[~is_heldout], documents[is_heldout]
+    is_held_out = np.zeros(count, dtype=bool)
+    is_held_out[np.linspace(0, count - 1, number).round().astype(int)] = True
+    return documents[~is_held_out], documents[is_held_out]
 
 
 def _check_start(model: str) -> None:

@@ -56,7 +56,7 @@ def peak_memory(folder: Path, adam: bool, verify: bool) -> float:
     """Convert, and return by how many MiB the peak grew; for a fresh process."""
     before = memory("VmHWM")
     with tempfile.TemporaryDirectory(dir=folder) as output:
-        convert_google_checkpoint(folder, f"{output}/model", optimizer=adam, verify=verify)
+        convert_google_checkpoint(folder, f"{output}/model", optimizer_state=adam, verify=verify)
     return memory("VmHWM") - before
 
 
@@ -94,7 +94,7 @@ def main(arguments: argparse.Namespace) -> None:
         folder, adam = Path(name), arguments.adam
         prefix = folder / "bert_model.ckpt"
         megabytes = make_checkpoint(folder, adam) / 1e6
-        convert = partial(convert_google_checkpoint, folder, folder / "model", optimizer=adam, overwrite=True)
+        convert = partial(convert_google_checkpoint, folder, folder / "model", optimizer_state=adam, overwrite=True)
         runs: dict[str, Callable[[], Any]] = {
             "list names and shapes": partial(read_tensor_bundle, prefix),
             "read all tensors, CRC checked": lambda: touch(read_tensor_bundle(prefix).values()),
