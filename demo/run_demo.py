@@ -22,7 +22,7 @@ from ..finetuning import FinetuningArguments, finetune
 from ..pretraining import PretrainingArguments, pretrain, read_documents, split_sentences
 from ..runs import RUN_FOLDER
 from .documentation import collect_documentation
-from .result_picture import draw_result, guess_hidden_words
+from .result_picture import HiddenWord, draw_result, guess_hidden_words
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
             draw_result(report, log_history, words, output_dir / PICTURE)
         except ImportError as error:  # without matplotlib
             logger.warning(str(error))
-    _conclude(output_dir, report)
+    _conclude(output_dir, report, words)
     return report
 
 
@@ -292,13 +292,13 @@ def _finetuning(arguments: DemoArguments, output_dir: Path, name: str, from_scra
     )
 
 
-def _conclude(output_dir: Path, report: dict[str, Any]) -> None:
+def _conclude(output_dir: Path, report: dict[str, Any], words: Sequence[HiddenWord]) -> None:
     pretrained, classifier = report["pretraining"], report["classifier"]
     logger.info("\n== 5. What came of it ==")
-    for example in (*pretrained["examples"], *classifier["examples"]):
-        logger.info("%s", example["title"])
-        logger.info("  %s", "\n  ".join(example["code"].splitlines()[3:]))
-        logger.info("    %s\n", "\n    ".join(example["output"].splitlines()))
+    for each in words:
+        guesses = ", ".join(f"{word} {probability:.0%}" for word, probability in each.guesses)
+        logger.info("%s[%s]%s", each.before, each.word, each.after)
+        logger.info("  guesses for [%s]: %s\n", each.word, guesses)
     without = report["classifier_without_pretraining"]["accuracy"]
     logger.info("Hidden words guessed, on held-out text: %.1f %%", 100 * pretrained["eval_mlm_accuracy"])
     for what, accuracy, majority in (

@@ -73,7 +73,7 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
         OSError: If a file cannot be read or written.
     """
     metrics = pretrain(arguments)
-    if set(metrics) == {"interrupted"} or not arguments.should_save:
+    if metrics == {"interrupted": True} or not arguments.should_save:
         return metrics
     folder = str(arguments.output_dir)
     if (report := Path(folder, ADAPTATION)).is_file():

@@ -439,7 +439,7 @@ class Distillation(Finetuning):
     def run(self) -> dict[str, Any]:
         """Train, measure, write and compare; see `distill`."""
         result = super().run()
-        if set(result) == {"interrupted"}:
+        if result == {"interrupted": True}:
             return result
         metric = self._metric
         student = {name: result[name] for name in self.of_teacher if name in result}
