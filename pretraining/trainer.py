@@ -21,7 +21,17 @@ from ..runs import (
 )
 from ..runs.trainer import temporarily
 
-_SUMS = ("mlm_loss", "mlm_correct", "mlm_count", "nsp_loss", "nsp_correct", "nsp_count", "nsp_random", "tokens")
+_SUMS = (
+    "mlm_loss",
+    "mlm_correct",
+    "mlm_count",
+    "nsp_loss",
+    "nsp_correct",
+    "nsp_count",
+    "nsp_random",
+    "tokens",
+    "mlm_tokens",
+)
 
 
 # Names for `optim` in addition to transformers': Google's Adam, Adam with bias correction, Muon, LAMB.
@@ -221,6 +231,8 @@ class PretrainingTrainer(ResumableTrainer):
             padding = self.model.config.pad_token_id
             mask = inputs["input_ids"] != (-1 if padding is None else padding)
         sums["tokens"] += mask.sum()
+        # Rows that only fill up the batches of several processes have no labels.
+        sums["mlm_tokens"] += (mask * (inputs["labels"] != IGNORE_INDEX).any(-1, keepdim=True)).sum()
 
     def _zeros(self) -> dict[str, torch.Tensor]:
         device = self.args.device
@@ -239,7 +251,7 @@ class PretrainingTrainer(ResumableTrainer):
                 means[f"{task}_loss"] = sums[f"{task}_loss"] / count
                 means[f"{task}_accuracy"] = sums[f"{task}_correct"] / count
         if sums["mlm_count"]:
-            means["mlm_share"] = sums["mlm_count"] / sums["tokens"]
+            means["mlm_share"] = sums["mlm_count"] / sums["mlm_tokens"]
         if count := sums["nsp_count"]:
             means["nsp_majority"] = max(sums["nsp_random"], count - sums["nsp_random"]) / count
         self._sums, self._since = self._zeros(), now

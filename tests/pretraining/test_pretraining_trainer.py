@@ -180,7 +180,9 @@ def test_log_and_evaluation_hold_what_a_plain_computation_gives(make_trainer):
     assert metrics["eval_loss"] == pytest.approx((mlm_loss + nsp_loss).item(), abs=1e-5)
     assert metrics["eval_perplexity"] == pytest.approx(mlm_loss.exp().item(), rel=1e-4)
     assert metrics["eval_mlm_accuracy"] == pytest.approx((logits.argmax(-1) == labels).float().mean().item())
-    assert metrics["eval_mlm_share"] == pytest.approx(is_labeled.sum().item() / batch["attention_mask"].sum().item())
+    assert metrics["eval_mlm_share"] == pytest.approx(
+        is_labeled.sum().item() / batch["attention_mask"][is_labeled.any(-1)].sum().item()
+    )
     expected = (nsp.argmax(-1) == batch["next_sentence_label"]).float().mean().item()
     assert metrics["eval_nsp_accuracy"] == pytest.approx(expected)
     random = batch["next_sentence_label"].float().mean().item()
