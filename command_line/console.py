@@ -146,7 +146,7 @@ def drop_output() -> None:
 
 def sentence_for_command(sentence: str, arguments_class: Any) -> str:
     """Adapt an error message to a command: flags instead of keywords, and a suggestion for misspelled words."""
-    flags = getattr(arguments_class, "__dataclass_fields__", {})
+    flags = {each.name for each in fields(arguments_class) if each.init} if arguments_class else set()
 
     def as_flag(found: re.Match[str]) -> str:
         name, value = found["name"], found["value"].strip("'\"")

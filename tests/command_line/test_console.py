@@ -87,6 +87,7 @@ class ModelArguments:
     model: str = "models/tuned"
     vocab_layout: str = "google"
     other: bool = False
+    found: str = field(default="", init=False)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +126,7 @@ class ModelArguments:
             "m.txt (--vocab_layout): a model is there; its vocab_layout=3.",
         ),
         ("'vocab_layout' is no model.", "'vocab_layout' is no model."),
+        ("found is 'm'.", "found is 'm'."),  # no flag
         ("number is 'abc'; expected a whole number.", "number is 'abc'; expected a whole number."),
         ("Pass other=True to go on.", "Pass --other to go on."),
         ("seed='compact' and 3 layout are as they were.", "seed='compact' and 3 layout are as they were."),
