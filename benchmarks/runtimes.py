@@ -20,7 +20,7 @@ import torch
 from transformers import BertModel
 
 from ..files.processes import no_warnings
-from ..pipelines.openvino_model import import_openvino
+from ..pipelines.openvino_model import import_openvino, openvino_core
 from .harness import PEER, Batch, matched_models, random_batch, timed
 
 GROUP = 8  # rows of a group of `sorted_by_length`
@@ -176,9 +176,8 @@ def openvino_encoders(settings: Mapping[str, int], threads: int, folder: Path) -
 
     model = matched_encoders(settings)[PEER]
     batches = [random_batch(lengths, model.config.vocab_size) for lengths in _EXAMPLES]
-    core = openvino.Core()
     hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
-    with torch.no_grad():
+    with torch.no_grad(), no_warnings():
         converted = openvino.convert_model(_StatesOnly(model), example_input=batches[0])
         data = nncf.Dataset([{name: tensor.numpy() for name, tensor in batch.items()} for batch in batches])
         quantized = nncf.quantize(copy.deepcopy(converted), data, model_type=nncf.ModelType.TRANSFORMER)
@@ -188,7 +187,7 @@ def openvino_encoders(settings: Mapping[str, int], threads: int, folder: Path) -
         ("OpenVINO bfloat16", converted, {"INFERENCE_PRECISION_HINT": "bf16"}),
         ("OpenVINO int8", quantized, {}),
     ):
-        compiled = core.compile_model(converted_model, "CPU", {**hints, **precision})
+        compiled = openvino_core().compile_model(converted_model, "CPU", {**hints, **precision})
         encoders[name] = partial(_openvino_states, compiled.create_infer_request())
     return encoders
 

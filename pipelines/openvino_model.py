@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,17 @@ def import_openvino() -> Any:
     return openvino
 
 
+@cache
+def openvino_core() -> Any:
+    """OpenVINO's core, one for the process.
+
+    A second one would do harm: a core gives the thread a stack for its signals when it is created and takes the stack
+    away when it is deleted. After two that are not deleted in reverse order, the next signal, such as Ctrl-C, is a
+    segmentation fault (seen in OpenVINO 2026.4).
+    """
+    return import_openvino().Core()
+
+
 class OpenVinoModel:
     """The network in a folder that `mybert convert openvino` wrote.
 
@@ -60,7 +72,7 @@ class OpenVinoModel:
     def __init__(
         self, folder: str | os.PathLike[str], config: PreTrainedConfig, dtype: str = "float32", logits: str = ""
     ) -> None:
-        core, path = import_openvino().Core(), Path(folder, OPENVINO_FILE)
+        core, path = openvino_core(), Path(folder, OPENVINO_FILE)
         self.config, self._logits = config, logits
         if dtype == "bfloat16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
             raise ValueError("dtype is bfloat16, and this processor has no instructions for it; expected float32.")

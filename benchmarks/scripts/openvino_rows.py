@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ...files.checkpoint import OPENVINO_FILE, Checkpoint
-from ...pipelines.openvino_model import OpenVinoModel, import_openvino
+from ...pipelines.openvino_model import OpenVinoModel, openvino_core
 from ..harness import count, flag, memory, script
 
 _LENGTH = 20  # tokens of a text
@@ -33,7 +33,7 @@ def main(arguments: argparse.Namespace) -> None:
     (loading,) = _cpu_seconds({"": partial(_load, checkpoint)}, 1).values()
     print(f"Loading and compiling: {loading:.2f} s\n")
     hints = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": torch.get_num_threads()}
-    request = import_openvino().Core().compile_model(checkpoint.path / OPENVINO_FILE, "CPU", hints)
+    request = openvino_core().compile_model(checkpoint.path / OPENVINO_FILE, "CPU", hints)
     graph = request.create_infer_request()
     layouts = {
         "18 texts in rows of their own": (18, 1),

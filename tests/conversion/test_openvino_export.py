@@ -11,9 +11,9 @@ from transformers import AutoConfig
 
 import mybert
 from mybert.conversion import export_openvino, key_map, openvino_export
-from mybert.pipelines.openvino_model import OpenVinoModel
+from mybert.pipelines.openvino_model import OpenVinoModel, openvino_core
 
-openvino = pytest.importorskip("openvino", reason="needs the extra 'openvino'")
+pytest.importorskip("openvino", reason="needs the extra 'openvino'")
 nncf = pytest.importorskip("nncf", reason="needs the extra 'openvino'")
 
 TEXTS = ["the quicker fox", "fox w1 w2 w3", "w4", "w9 the w8 ||| w7 fox", "w5 w5 w6 w7 w8 w9 w10"] * 4
@@ -28,7 +28,7 @@ def reload(folder, head, library=mybert):
 def compiled(folder):
     """The graph as other tools run it, but not in the processor's bfloat16."""
     hint = {"INFERENCE_PRECISION_HINT": "f32"}
-    return openvino.Core().compile_model(folder / "openvino_model.xml", "CPU", hint)
+    return openvino_core().compile_model(folder / "openvino_model.xml", "CPU", hint)
 
 
 def batch_of(lengths, head, side="right"):
@@ -122,7 +122,7 @@ def test_export_openvino_int8_is_compared_on_other_texts_than_it_is_calibrated_w
     assert 1e-4 < report.difference_on_texts < 1 and 0.8 < report.equal_decisions <= 1
     kept = json.loads((folder / "conversion.json").read_text())
     assert kept["equal_decisions"] == report.equal_decisions and "10 compared" in str(report)
-    graph = openvino.Core().read_model(folder / "openvino_model.xml")
+    graph = openvino_core().read_model(folder / "openvino_model.xml")
     weights = [node for node in graph.get_ops() if node.get_type_name() == "Constant"]
     is_int8 = [node.get_element_type().get_type_name() == "i8" for node in weights]
     assert sum(is_int8) == 13 + 3  # of products and embeddings

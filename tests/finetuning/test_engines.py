@@ -1,8 +1,11 @@
 """Folders converted for OpenVINO answer as the models that they were converted from."""
 
+import gc
 import json
 import logging
+import os
 import shutil
+import signal
 import sys
 from types import SimpleNamespace
 
@@ -162,7 +165,7 @@ def test_dtype_that_graph_or_processor_lacks_is_one_sentence(graph, monkeypatch)
     with pytest.raises(ValueError, match=r"dtype is int8, and the weights in .* are float32; .* writes int8"):
         mybert.predict(graph("sst2"), ["the cat"], dtype="int8")
     old_processor = SimpleNamespace(get_property=lambda *names: ["FP32", "INT8"])
-    monkeypatch.setattr(openvino_model, "import_openvino", lambda: SimpleNamespace(Core=lambda: old_processor))
+    monkeypatch.setattr(openvino_model, "openvino_core", lambda: old_processor)
     with pytest.raises(ValueError, match="dtype is bfloat16, and this processor has no instructions for it"):
         mybert.predict(graph("sst2"), ["the cat"], dtype="bfloat16")
 
@@ -189,11 +192,25 @@ def test_threads_are_those_of_both_engines(models, graph, monkeypatch):
         mybert.predict(folder, ["the cat"], threads=3)
     assert numbers == [3, 3]
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    compiled, core = [], openvino_model.import_openvino().Core
+    compiled, core = [], type(openvino_model.openvino_core())
     monkeypatch.setattr(core, "compile_model", lambda core, graph, device, settings: compiled.append(settings))
     with pytest.raises(AttributeError):  # of a compiled model that is None
         mybert.predict(graph("sst2"), ["the cat"])
     assert compiled[0]["INFERENCE_NUM_THREADS"] == 3
+
+
+def test_signals_are_heard_after_models_are_released_in_the_order_of_their_creation(graph):
+    checkpoint = Checkpoint(graph("sst2"))
+    held = [OpenVinoModel(checkpoint.path, checkpoint.config) for _ in range(2)]
+    while held:
+        held.pop(0)
+        gc.collect()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGTERM, lambda number, frame: os._exit(7))
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.pause()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_another_graph_does_not_resume_a_call(graph, tmp_path):
