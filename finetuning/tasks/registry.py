@@ -354,11 +354,8 @@ class InferenceSettings:
 
     group = Group.SEQUENCES
     batch_size: int | None = option(None, BATCH_SIZE_HELP, AT_LEAST_1, decides=True, idle_with="predictions")
-    dtype: Literal["float32", "bfloat16", "int8"] = option(
-        "float32",
-        "Type of the weights, and of the computation; int8 is for CPUs.",
-        decides=True,
-        idle_with="predictions",
+    dtype: Literal["float32", "bfloat16"] = option(
+        "float32", "Type of the weights, and of the computation.", decides=True
     )
     use_cpu: bool = option(False, "Use the CPU, even if there is an accelerator.", group=Group.TRAINING)
 
@@ -371,6 +368,13 @@ class FinetunedModelArguments(TaskArguments, InferenceSettings):
         None, f"The task: {', '.join(TASKS)} (default: what the model was fine-tuned for).", group=Group.INPUT
     )
     model: str | None = option(None, "Fine-tuned model, folder or Hub name.", group=Group.INPUT)
+    dtype: Literal["float32", "bfloat16", "int8"] = option(  # type: ignore[assignment]
+        "float32",
+        "Type of the computation; int8 is for folders that `mybert convert openvino --dtype int8` wrote.",
+        group=Group.SEQUENCES,
+        decides=True,
+        idle_with="predictions",
+    )
     skip_empty: bool = option(False, SKIP_EMPTY_HELP, group=Group.READING, decides=True)
 
     def __post_init__(self) -> None:
