@@ -7,6 +7,7 @@ import pytest
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "figures.py"))
 PAGES = SCRIPT["read_pages"]()
+SPEED = "benchmarks/results/speed_2core-amd-epyc_2026-11-23.md"
 FINETUNING = "benchmarks/results/finetuning_compared_2core-amd-epyc_2026-11-22.md"
 
 
@@ -21,7 +22,7 @@ def test_compare_pages_as_they_are_finds_nothing():
         pytest.param("docs/evidence.md", "| 35.4 ± 11.3 |", "| 41.7 ± 3.2 |", "laptop_10_minutes", id="source"),
         pytest.param(FINETUNING, "| 1.76 |", "| 1.86 |", "README.ko.md has 1.8, 1.3, 2.6", id="median"),
         pytest.param(
-            "benchmarks/results/speed_2core-amd-epyc_2026-11-23.md",
+            SPEED,
             "Out of the box: ",
             "Unprepared: ",
             "expected the words",
