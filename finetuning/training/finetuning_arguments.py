@@ -167,7 +167,10 @@ class SampleSettings:
         why="where each part is the validation data in turn, and must not choose a checkpoint",
     )
     max_train_samples: int | None = option(
-        None, "Train on only this many examples, drawn by the seed, stratified by class.", AT_LEAST_1
+        None,
+        "Train on only this many examples, drawn by the seed, stratified by class, from what validation_split leaves: "
+        "the held-out part does not depend on it.",
+        AT_LEAST_1,
     )
     skip_empty: bool = option(False, SKIP_EMPTY_HELP)
     class_weights: Literal["balanced"] | None = option(
@@ -376,9 +379,14 @@ class FinetuningArguments(
             raise ValueError(f"The task {self.task} has no benchmark files to look for in data_dir; use train_file.")
         for split in SPLITS:
             name = f"{split}_file"
-            if getattr(self, name):
+            if getattr(self, name) or (split == "validation" and self.folds):
                 continue
             if files := benchmark_files(folder, task, split):
+                if split == "validation" and self.validation_split:
+                    raise ValueError(
+                        f"validation_split is {self.validation_split} and {folder} has validation data "
+                        f"({Path(files[0]).name}); use either data_dir, or validation_split with a train_file."
+                    )
                 setattr(self, name, files[0] if split == "train" else files)
         if not self.train_file:
             there = ", ".join(sorted(path.name for path in folder.iterdir())[:8])
