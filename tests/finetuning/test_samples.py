@@ -77,7 +77,7 @@ def test_validation_data_of_a_folder_is_not_mixed_with_a_held_out_part(short_run
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text("sentence\tlabel\na cat\t1\na dog\t0\n")
     settings = {"task": "sst2", "data_dir": str(tmp_path)}
-    with pytest.raises(ValueError, match=r"0\.5 and .* has validation data \(dev\.tsv\); use either data_dir, or valid"):
+    with pytest.raises(ValueError, match=r"0\.5 and .* has validation data \(dev\.tsv\); use either data_dir, or"):
         short_run(**settings, validation_split=0.5)
     assert short_run(**settings, folds=2).validation_file is None
     assert short_run(**settings).validation_file == [str(tmp_path / "dev.tsv")]
