@@ -35,14 +35,8 @@ _GLUE_FILES = {"train": ("train.tsv",), "validation": ("dev.tsv",), "test": ("te
 
 def _glue(name: str, main_metric: str, text: str, pair: str | None = None, **fields: Any) -> ClassificationTask:
     """A GLUE task (Wang et al., 2019); with the settings of the paper (section 4.1): batches of 32, three epochs."""
-    defaults = {
-        "glue": name,
-        "main_metric": main_metric,
-        "text_column": text,
-        "text_pair_column": pair,
-        "files": _GLUE_FILES,
-    }
-    return ClassificationTask(**defaults | fields)
+    columns = {"text_column": text, "text_pair_column": pair}
+    return ClassificationTask(**{"glue": name, "main_metric": main_metric, "files": _GLUE_FILES, **columns, **fields})
 
 
 def _squad(version: str, epochs: float, **fields: Any) -> QuestionAnsweringTask:
@@ -57,46 +51,32 @@ def _squad(version: str, epochs: float, **fields: Any) -> QuestionAnsweringTask:
 TASKS: dict[str, Task] = {
     "classification": ClassificationTask(main_metric="accuracy"),
     "cola": _glue(
-        "cola",
-        "matthews_correlation",
-        "sentence",
+        *("cola", "matthews_correlation", "sentence"),
         file_columns=("source", "label", "author_mark", "sentence"),
         classes=_BINARY,
     ),
     "sst2": _glue("sst2", "accuracy", "sentence", classes=_BINARY),
     "mrpc": _glue(
-        "mrpc",
-        "f1",
-        "#1 String",
-        "#2 String",
+        *("mrpc", "f1", "#1 String", "#2 String"),
         label_column="Quality",
         classes=_BINARY,
         hub={"text_column": "sentence1", "text_pair_column": "sentence2", "label_column": "label"},
     ),
     "stsb": _glue(
-        "stsb",
-        "pearson",
-        "sentence1",
-        "sentence2",
+        *("stsb", "pearson", "sentence1", "sentence2"),
         label_column="score",
         problem="regression",
         hub={"label_column": "label", "unlabeled": -1.0},
     ),
     "qqp": _glue(
-        "qqp",
-        "f1",
-        "question1",
-        "question2",
+        *("qqp", "f1", "question1", "question2"),
         label_column="is_duplicate",
         classes=_BINARY,
         skip_broken_rows=True,
         hub={"label_column": "label"},
     ),
     "mnli": _glue(
-        "mnli",
-        "accuracy",
-        "sentence1",
-        "sentence2",
+        *("mnli", "accuracy", "sentence1", "sentence2"),
         label_column="gold_label",
         classes=("entailment", "neutral", "contradiction"),
         files={
