@@ -44,13 +44,8 @@ _MAY_REPLACE = "predictions-replace"
 
 
 @dataclass
-class PredictArguments(PredictorSettings):
-    """Settings of `predict_files`.
-
-    Raises:
-        ValueError: If a setting is missing, out of range, or not one of the task's.
-        OSError: If the model folder does not exist.
-    """
+class RowFiles:
+    """The rows that a command reads, and the file to which it writes them with what it adds."""
 
     group = Group.INPUT
     data: list[str] = option(
@@ -68,7 +63,17 @@ class PredictArguments(PredictorSettings):
             self.data = [self.data]
         if self.output != STDIN and Path(self.output).suffix.lower() not in OUTPUT_ENDINGS:
             raise ValueError(f"output is {self.output!r}; expected a name that ends in {', '.join(OUTPUT_ENDINGS)}.")
-        super().__post_init__()
+        super().__post_init__()  # type: ignore[misc]  # of the other base class
+
+
+@dataclass
+class PredictArguments(RowFiles, PredictorSettings):
+    """Settings of `predict_files`.
+
+    Raises:
+        ValueError: If a setting is missing, out of range, or not one of the task's.
+        OSError: If the model folder does not exist.
+    """
 
 
 def predict(model: str | Path, data: Any, output: str | Path | None = None, **settings: Any) -> Any:
@@ -252,7 +257,7 @@ class _Prediction:
             "model": str(arguments.model),
             "data": files,
             "rows_of_a_part": ROWS_OF_A_PART,
-            **{name: value for name, value in deciding(arguments).items() if name not in TASK_OPTIONS},
+            **{name: value for name, value in deciding(arguments).items() if name not in ("task", *TASK_OPTIONS)},
             "task": task_record(type(task).__name__, task),
             "device": self.state.device.type,
         }

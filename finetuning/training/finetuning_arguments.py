@@ -28,7 +28,16 @@ from ...runs import EvaluationTimes, RunArguments, check_libraries, is_sharded, 
 from ..data import source_of
 from ..network.features import classifies_mean
 from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
-from ..tasks.registry import SKIP_EMPTY_HELP, TASKS, TaskArguments, benchmark_files, evaluation_names, fitted_to_model
+from ..tasks.registry import (
+    SKIP_EMPTY_HELP,
+    TASKS,
+    AnswerSettings,
+    LabelSettings,
+    TaskArguments,
+    benchmark_files,
+    evaluation_names,
+    fitted_to_model,
+)
 from ..tasks.task import Task
 from .parameters import rate_for_size
 
@@ -187,7 +196,15 @@ class SampleSettings:
 
 @dataclass
 class FinetuningArguments(
-    TaskArguments, TaskFiles, FrozenFeatures, NetworkChanges, TrainedParts, SampleSettings, RunArguments
+    TaskArguments,
+    LabelSettings,
+    AnswerSettings,
+    TaskFiles,
+    FrozenFeatures,
+    NetworkChanges,
+    TrainedParts,
+    SampleSettings,
+    RunArguments,
 ):
     """Settings of `finetune`: those of its base classes, the fields below, and transformers' `TrainingArguments`.
 
