@@ -17,10 +17,10 @@ from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..files.output import output_to, write_json, write_lines
 from ..files.processes import leave_standard_output
 from ..files.progress import without_loading_bars
-from ..files.source import Source, files_of, sources_of
+from ..files.source import Source, files_of
 from ..files.tables import separated_line
 from ..metrics import mcnemar, paired_bootstrap
-from .data import listed
+from .data import listed, source_of
 from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .tasks.classification import ClassificationTask
 from .tasks.multiple_choice import MultipleChoiceTask
@@ -63,10 +63,8 @@ class CompareArguments(MeasuredModelArguments):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
-        self.data = sources_of(self.data, "data", in_parts=False)
+        self.data = [data] if (data := source_of(self.data, "data")) else []
         check_options(self)
-        if len(self.data) > 1:
-            raise ValueError(f"data is {', '.join(map(str, self.data))[:160]}; expected one file.")
         if len(self.models) != 2:
             raise ValueError(f"models is {self.models}; expected two, each a model or a file of predictions.")
         if self.output and Path(self.output).suffix.lower() not in (".tsv", ".csv"):

@@ -370,7 +370,9 @@ class Distillation(Finetuning):
             found = fitted.score(fitted.predict(outputs, read, teacher.found.labels), read.examples)
             self.of_teacher |= {f"{name}_{metric}" if name else metric: value for metric, value in found.items()}
         self.parameters["teacher"] = teacher.found.model.num_parameters()
-        worth = f", {metric} {self.of_teacher[metric]:.4g}" if (metric := self._metric) in self.of_teacher else ""
+        worth = (
+            f", {metric} {self.of_teacher[metric]:.4g}" if (metric := self.arguments.metric) in self.of_teacher else ""
+        )
         sizes = {name: f"{count:,}" for name, count in self.parameters.items()}
         logger.info("Teacher: %s, %s parameters%s.", self.arguments.teacher, sizes["teacher"], worth)
         logger.info("Student: %s, %s parameters.", self.arguments.student, sizes["student"])
@@ -381,10 +383,6 @@ class Distillation(Finetuning):
     def targets(self, run: TaskRun) -> Sequence[float]:
         """The teacher's numbers; a text may lack a label."""
         return np.concatenate(run.train.inputs[SOFT_TARGETS]).tolist()
-
-    @property
-    def _metric(self) -> str:
-        return str(self.arguments.metric_for_best_model).removeprefix("eval_")
 
     def start(self, run: TaskRun, arguments: FinetuningArguments, seed: int) -> StartingModel:
         """The student at the start of training."""
@@ -441,7 +439,7 @@ class Distillation(Finetuning):
         result = super().run()
         if result == {"interrupted": True}:
             return result
-        metric = self._metric
+        metric = self.arguments.metric
         student = {name: result[name] for name in self.of_teacher if name in result}
         if self.arguments.should_save:
             report = {

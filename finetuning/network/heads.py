@@ -409,8 +409,8 @@ def learn_standardized(model: PreTrainedModel, targets: Sequence[float], has_new
 
 def fold_target_scale(model: PreTrainedModel) -> None:
     """Put mean and deviation of the targets into the output layer, if it has learned standardized numbers."""
-    scale, layer = getattr(model.config, TARGET_SCALE, None), output_layer(model)
-    if scale is None or layer is None:
+    scale = getattr(model.config, TARGET_SCALE, None)
+    if scale is None or (layer := output_layer(model)) is None:
         return
     mean, deviation = scale
     with torch.no_grad():

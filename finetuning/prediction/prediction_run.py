@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import shutil
 import sys
@@ -117,17 +118,11 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
 
 def data_parts(data: Any) -> list[Any]:
     """The data of a call from Python: several paths, a file, or data in memory."""
-    if isinstance(data, str) and data != STDIN and not _is_there(data):
+    # Unlike os.path.exists, Path.exists raises for a text, which is too long for a file name.
+    if isinstance(data, str) and data != STDIN and not os.path.exists(file_of(data)):  # noqa: PTH110
         refuse_address(data)
         raise FileNotFoundError(f"There is no file {data[:60]!r}; a text is given in a list: [text].")
     return list(data) if isinstance(data, (list, tuple)) and data and isinstance(data[0], Path) else [data]
-
-
-def _is_there(name: str) -> bool:
-    try:
-        return Path(file_of(name)).exists()
-    except OSError:  # too long for a file name
-        return False
 
 
 def predict_files(arguments: PredictArguments) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from transformers import AutoModelForSequenceClassification
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
-from ...files.checkpoint import Checkpoint
 from ...files.errors import refuse_address
 from ...files.options import (
     ABOVE_0,
@@ -36,7 +35,6 @@ from ..tasks.registry import (
     TaskArguments,
     benchmark_files,
     evaluation_names,
-    fitted_to_model,
 )
 from ..tasks.task import Task
 from .parameters import rate_for_size
@@ -342,13 +340,6 @@ class FinetuningArguments(
         if not self.train_file and not self.dataset:
             raise ValueError("train_file is not set; give training data as train_file, data_dir or dataset.")
 
-    def fitting_task(self) -> Task:
-        """The task; unless `max_length` is given, sequences are no longer than the model, which must exist, reads."""
-        task = self.resolve_task()
-        if self.max_length is not None:
-            return task
-        return fitted_to_model(task, Checkpoint(self.model).config)
-
     def choose_learning_rate(self) -> None:
         """Set the learning rate that the user has not given, and log why; the model must exist by now."""
         if self.learning_rate is None and self.approach != "linear_probe":
@@ -370,6 +361,11 @@ class FinetuningArguments(
         """Whether the command could fit a linear probe instead."""
         is_alone = self.approach == "finetune" and not self.from_scratch and type(self) is FinetuningArguments
         return is_alone and _classifies_texts(self.resolve_task())
+
+    @property
+    def metric(self) -> str:
+        """The metric that selects the best model, as evaluations call it."""
+        return str(self.metric_for_best_model).removeprefix("eval_")
 
     def _default_learning_rate(self) -> tuple[float, str]:
         """The default learning rate and the reason for it."""
