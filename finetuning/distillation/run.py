@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer
 
 from ...files.checkpoint import Checkpoint, check_available
 from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_options, option, settings_of
@@ -26,7 +26,7 @@ from ..tasks.multiple_choice import MultipleChoiceTask
 from ..tasks.registry import TASKS, task_of_model
 from ..tasks.task import Task
 from ..training.finetuning_arguments import FinetuningArguments
-from ..training.preparation import StartingModel, TaskRun, joined, load_tokenizer, read_run, starting_model
+from ..training.preparation import StartingModel, TaskRun, joined, read_run, starting_model
 from ..training.run import Finetuning
 from ..training.trainer import TaskTrainer
 from .trainer import (
@@ -295,19 +295,14 @@ class Distillation(Finetuning):
     def read(self, task: Task) -> TaskRun:
         """Read the data, labeled and not, and check that teacher and student fit together."""
         unlabeled = [Source.of(data) for data in self.arguments.unlabeled or ()]
-        run = read_run(self.arguments, task, self._tokenizer(), unlabeled, self._labels)
+        tokenizer: Any = None  # that of the student
+        if name := self.arguments.tokenizer:
+            check_available(name, "tokenizer")
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            tokenizer.model_max_length = min(tokenizer.model_max_length, _POSITIONS)
+        run = read_run(self.arguments, task, tokenizer, unlabeled, self._labels)
         self._check_same_tokens(run)
         return run
-
-    def _tokenizer(self) -> PreTrainedTokenizerBase:
-        """The student's tokenizer."""
-        arguments = self.arguments
-        if not arguments.tokenizer:
-            return load_tokenizer(arguments.model)
-        check_available(arguments.tokenizer, "tokenizer")
-        tokenizer = AutoTokenizer.from_pretrained(arguments.tokenizer, trust_remote_code=False)
-        tokenizer.model_max_length = min(tokenizer.model_max_length, _POSITIONS)
-        return tokenizer
 
     def _labels(self, task: Task, data: Sequence[tuple[Source, Sequence[Any]]]) -> Labels | None:
         """The teacher's classes, in the student's order if it has the same; other classes in the data are an error."""

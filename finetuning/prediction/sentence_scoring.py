@@ -37,7 +37,7 @@ _FORMATS = ("classification", "cola", "sst2")  # tasks of single texts, whose fi
 
 
 @dataclass
-class ScoreArguments(RowFiles, DataColumns, LabelColumn, InferenceSettings):
+class ScoreArguments(RowFiles, LabelColumn, DataColumns, InferenceSettings):
     """Settings of `score_files`; in Python, `data` may also be in memory, as in `mybert.predict`.
 
     Raises:

@@ -256,7 +256,8 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         if self.continuation_labels == "ignore":
             ids[~pieces.is_first] = IGNORE_INDEX
         else:
-            if other := next((name for name in labels.names if not _has_prefix(name)), None):
+            # a bare B is one of an entity, too
+            if other := next((tag for tag in labels.names if tag[1:2] != "-" and not _are_of_entities([tag])), None):
                 raise ValueError(
                     f"continuation_labels is 'inside' and {source} has the tag {other[:40]!r}; expected tags of "
                     "entities such as B-PER, or continuation_labels 'ignore'."
@@ -457,11 +458,6 @@ def _are_of_entities(tags: Iterable[str]) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _has_prefix(tag: str) -> bool:
-    """Whether a tag is an entity tag: O, B-PER, or a bare B."""
-    return tag[1:2] == "-" or _are_of_entities([tag])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -518,19 +518,17 @@ def network_outputs(
     unlabeled = {name: values for name, values in data.inputs.items() if name not in _FOR_THE_LOSS}
     rows: Any = replace(data, inputs=unlabeled)
 
+    def tokens(row: dict[str, Any]) -> int:  # over all choices
+        return sum(map(len, sequences_of(row["input_ids"] if "input_ids" in row else next(iter(row.values())))))
+
     def keep(outputs: Any, batch: Mapping[str, Any], rows: object) -> Any:
         return zip(*(values.float().cpu().numpy() for values in task.kept_outputs(outputs, batch)), strict=True)
 
     collate = task.collator(tokenizer, model)
-    found = run_sorted(model, rows, collate, keep, batch_size, _tokens, shared, progress)
+    found = run_sorted(model, rows, collate, keep, batch_size, tokens, shared, progress)
     columns = [list(column) for column in zip(*found, strict=True)]
     # A tuple of such lists for several outputs.
     return columns[0] if len(columns) == 1 else tuple(columns)
-
-
-def _tokens(row: dict[str, Any]) -> int:
-    """Number of tokens of a row, over all its choices."""
-    return sum(map(len, sequences_of(row["input_ids"] if "input_ids" in row else next(iter(row.values())))))
 
 
 def sequences_of(ids: Sequence[Any]) -> list[Any]:

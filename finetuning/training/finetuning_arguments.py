@@ -194,9 +194,9 @@ class SampleSettings:
 
 @dataclass
 class FinetuningArguments(
-    TaskArguments,
-    LabelSettings,
     AnswerSettings,
+    LabelSettings,
+    TaskArguments,
     TaskFiles,
     FrozenFeatures,
     NetworkChanges,

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from transformers import (
-    AutoConfig,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
@@ -17,6 +16,7 @@ from transformers import (
     set_seed,
 )
 
+from ...files.checkpoint import Checkpoint
 from ...files.source import Source
 from ...modeling_mybert import IGNORE_INDEX
 from ..data import LABEL_ARGUMENTS, Labels, rows_of
@@ -50,15 +50,6 @@ class TaskRun:
         object.__setattr__(self, "task", self.task.with_classes(self.labels))
 
 
-def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model, with the model's maximum length."""
-    tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    longest = longest_sequence(AutoConfig.from_pretrained(name, trust_remote_code=False))
-    if longest is not None:  # pipelines truncate to it; a tokenizer may not have it
-        tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
-    return tokenizer
-
-
 def read_run(
     arguments: FinetuningArguments,
     task: Task,
@@ -70,7 +61,11 @@ def read_run(
 
     The classes are those of the training data, or what `labels_for` returns, given the examples of each source.
     """
-    tokenizer = tokenizer or load_tokenizer(arguments.model)
+    if tokenizer is None:
+        tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
+        longest = longest_sequence(Checkpoint(arguments.model).config)
+        if longest is not None:  # pipelines truncate to it; a tokenizer may not have it
+            tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     sources = arguments.sources(task)
     seed = arguments.sampling_seed
     found: dict[tuple[str, str], Sequence[Any]] = {}
