@@ -160,12 +160,13 @@ def _own_names(output_dir: Path) -> list[str]:
 
 def _read(arguments: DemoArguments) -> Sources:
     """Read the documentation of the installed libraries, or the user's files (each document of a single one)."""
-    sources: Sources = {}
     if not arguments.text:
-        for module in collect_documentation(show_progress=not arguments.disable_tqdm):
-            sentences = [sentence for paragraph in module.paragraphs for sentence in split_sentences(paragraph)]
-            sources.setdefault(module.library, []).append(sentences)
-        return sources
+        found = collect_documentation(show_progress=not arguments.disable_tqdm)
+        return {
+            library: [[sentence for text in texts for sentence in split_sentences(text)] for texts in files]
+            for library, files in found.items()
+        }
+    sources: Sources = {}
     output_dir = Path(arguments.output_dir)
     for path in expand_paths(arguments.text):
         if Path(path).resolve().is_relative_to(output_dir.resolve()):
