@@ -15,13 +15,7 @@ from typing import Literal
 from .options import Group, Settings, option
 from .source import HUB, FileSource, HubSplit, InMemoryData, Source
 from .tables import is_table
-from .text import (
-    COMPRESSED_SUFFIXES,
-    TABLE_SUFFIXES,
-    ends_sentence,
-    expand_paths,
-    split_sentences,
-)
+from .text import COMPRESSED_SUFFIXES, TABLE_SUFFIXES, ends_sentence, expand_paths, split_sentences
 
 logger = logging.getLogger(__name__)
 

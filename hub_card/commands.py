@@ -13,14 +13,7 @@ from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata
 
 from ..files.options import Group, option, settings_of
 from ..files.output import locked, written_beside
-from .card import (
-    CardContent,
-    HubMetadata,
-    TrainingDescription,
-    describe_model,
-    read_card,
-    write_card,
-)
+from .card import CardContent, HubMetadata, TrainingDescription, describe_model, read_card, write_card
 from .examples import head_examples
 from .publish import UploadOptions, check_benchmark_results, publish, write_benchmark_results, write_publishable
 

@@ -16,16 +16,7 @@ import numpy as np
 
 from ..files.checkpoint import distinct_names, read_json_object
 from ..files.errors import refuse_address
-from .pictures import (
-    BLUE,
-    QUIET_COLOUR,
-    TEXT_COLOUR,
-    VERMILION,
-    in_width,
-    new_figure,
-    picture_path,
-    write_figure,
-)
+from .pictures import BLUE, QUIET_COLOUR, TEXT_COLOUR, VERMILION, in_width, new_figure, picture_path, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
