@@ -50,7 +50,6 @@ def convert_google_checkpoint(
     Raises:
         ValueError: If anything about the source is broken, unsafe, unknown or contradictory, or `output_dir` contains
             other files.
-        OSError: If a file is missing, or `output_dir` cannot be written.
     """
     settings = ConvertGoogleArguments(source=os.fspath(source), output_dir=os.fspath(output_dir), head=head, **options)
     head = find_head(head) if head else None

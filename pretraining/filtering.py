@@ -194,17 +194,7 @@ class CorpusFilter:
         self.report = FilterReport(dropped={reason: TextCounts() for reason in wanted})
 
     def lines(self, lines: Iterable[str]) -> Iterator[str]:
-        """Yield the lines to keep; can be called only once.
-
-        Args:
-            lines: Lines, with "" after each document.
-
-        Yields:
-            Lines, with "" after each document, even a dropped one, so that the others keep their numbers.
-
-        Raises:
-            OSError: If there is no space for the temporary file.
-        """
+        """Yield the lines to keep, with "" after each document, even a dropped one; can be called only once."""
         documents = documents_of_lines(lines)
         if "other_scripts" in self.report.dropped and not self._scripts:
             documents = self._with_scripts_known(documents)
@@ -221,21 +211,16 @@ class CorpusFilter:
                 yield ""
 
     def _kept(self, number: int, document: list[str], checks: dict[str, _Check]) -> list[str]:
-        counts = self._counts(number)
-        if counts:
+        if self._counts(number):
             self.report.read.add(document, whole=bool(document))
         if "symbol_lines" in self.report.dropped:
             symbols = [line for line in document if _is_symbols(line, self._settings.symbol_share)]
             if symbols:
                 document = [line for line in document if not _is_symbols(line, self._settings.symbol_share)]
-                if counts:
-                    self._drop("symbol_lines", number, symbols, not document, "")
-        if not document:
-            return []
-        for reason, check in checks.items():
+                self._drop("symbol_lines", number, symbols, not document, "")
+        for reason, check in checks.items() if document else ():
             if (found := check(number, document)) is not None:
-                if counts:
-                    self._drop(reason, number, document, True, found)
+                self._drop(reason, number, document, True, found)
                 return []
         return document
 
@@ -244,6 +229,8 @@ class CorpusFilter:
         return number % self._shard[1] == self._shard[0]
 
     def _drop(self, reason: str, number: int, lines: list[str], whole: bool, found: str) -> None:
+        if not self._counts(number):
+            return
         self.report.dropped[reason].add(lines, whole)
         examples = self.report.examples.setdefault(reason, [])
         if len(examples) < _EXAMPLES:
@@ -318,6 +305,7 @@ def _share_of_symbols(text: str) -> float:
     return 1 - letters / max(len(text), 1)
 
 
+@cache
 def _script_of(character: str) -> str | None:
     plain = unicodedata.normalize("NFKC", character)[:1]  # full-width, superscript ... forms count as the letter
     if not plain.isalpha():
@@ -326,14 +314,11 @@ def _script_of(character: str) -> str | None:
     return "Han" if first == "CJK" else first.capitalize() or None
 
 
-_known_script = cache(_script_of)
-
-
 def count_scripts(text: str) -> Counter[str]:
     """Count the letters of each script in a text."""
     found: Counter[str] = Counter()
     for character, count in Counter(text).items():
-        if (script := _known_script(character)) is not None:
+        if (script := _script_of(character)) is not None:
             found[script] += count
     return found
 

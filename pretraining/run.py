@@ -224,7 +224,6 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
     Raises:
         ValueError: If the text is empty, too short or not in the encoding, the output folder contains other files or a
             run with other settings or text, or training diverges.
-        OSError: If a file cannot be read or written.
     """
     arguments = arguments_by_name(PretrainingArguments, arguments, settings)
     log_on_main_process(arguments)
@@ -267,14 +266,14 @@ def _measure_minimal_pairs(model_dir: Path, run: PreparedRun, arguments: Pretrai
 def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
     """Train phase by phase, and save the model; a call resumes from the last checkpoint."""
     checkpoint = run.checkpoint
-    wall_time, first_step = 0.0, _step(checkpoint) if checkpoint else 0
+    wall_time, first_step = 0.0, _step(checkpoint)
     hours = arguments.max_hours
     budget = None if hours is None else TimeBudget.from_checkpoint(3600 * hours, checkpoint)
     phases = arguments.phases()
     # A phase starts like a resumed run, from the last checkpoint of the previous phase: optimizer, schedule, step
     # count and log continue, and only the data is different.
     for number, (phase, following) in enumerate(zip(phases, [*phases[1:], None], strict=True), start=1):
-        done = (_step(checkpoint) if checkpoint else 0) if budget is None else int(budget.position)
+        done = _step(checkpoint) if budget is None else int(budget.position)
         if phase.last_step and done >= phase.last_step:
             continue
         if len(phases) > 1:
@@ -320,14 +319,11 @@ def _last_logged(history: list[dict[str, float]], name: str) -> dict[str, float]
 
 def _description(phase: Phase, arguments: PretrainingArguments) -> str:
     how = "left to right, " if phase.objective == "ltr" else ""
-    end = ""
-    if phase.last_step:
-        share = 100 * phase.last_step / arguments.max_steps
-        end = (
-            f", up to step {phase.last_step}" if arguments.max_hours is None else f", up to {share:.3g} % of the time"
-        )
-    batch = f"batches of {arguments.batch_size(phase)}"
-    return f"{how}sequences of up to {phase.max_length} tokens, {batch}{end}"
+    until = f"step {phase.last_step}"
+    if phase.last_step and arguments.max_hours is not None:
+        until = f"{100 * phase.last_step / arguments.max_steps:.3g} % of the time"
+    batch = f"batches of {arguments.batch_size(phase)}{f', up to {until}' if phase.last_step else ''}"
+    return f"{how}sequences of up to {phase.max_length} tokens, {batch}"
 
 
 class _EndOfPhase(TrainerCallback):
@@ -348,8 +344,8 @@ class _EndOfPhase(TrainerCallback):
             control.should_training_stop = True
 
 
-def _step(checkpoint: str) -> int:
-    return int(checkpoint.rpartition("-")[2])
+def _step(checkpoint: str | None) -> int:
+    return int(checkpoint.rpartition("-")[2]) if checkpoint else 0
 
 
 def _trainer(

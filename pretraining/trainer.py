@@ -13,19 +13,7 @@ from ..modeling_mybert import IGNORE_INDEX, flat_indices
 from ..runs import Lamb, MuonWithAdamW, MyBertAdamW, ResumableTrainer, linear_schedule, matrix_groups, parameter_groups
 from ..runs.trainer import temporarily
 
-_SUMS = (
-    "mlm_loss",
-    "mlm_correct",
-    "mlm_count",
-    "nsp_loss",
-    "nsp_correct",
-    "nsp_count",
-    "nsp_random",
-    "tokens",
-    "mlm_tokens",
-)
-
-
+_SUMS = "mlm_loss mlm_correct mlm_count nsp_loss nsp_correct nsp_count nsp_random tokens mlm_tokens".split()
 # Names for `optim` in addition to transformers': Google's Adam, Adam with bias correction, Muon, LAMB.
 OPTIMIZERS = ("google", "adamw", "muon", "lamb")
 _OF_WHOLE_PARAMETERS = ("muon", "lamb")
