@@ -105,8 +105,8 @@ def _dense(
     )
 
 
-def _norm(*names: str) -> tuple[WeightRow, ...]:
-    return _dense(*names, shape=("hidden_size",), norm=True)
+def _norm(parameter: str, google: str, keras: str) -> tuple[WeightRow, ...]:
+    return _dense(parameter, google, keras, ("hidden_size",), norm=True)
 
 
 def _output(parameter: str, google: str, keras: str, count: str | int) -> tuple[WeightRow, ...]:

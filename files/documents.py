@@ -12,6 +12,7 @@ from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Literal
 
+from .errors import shortened
 from .options import Group, Settings, option
 from .source import HUB, FileSource, HubSplit, InMemoryData, Source
 from .tables import is_table
@@ -172,6 +173,12 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FILE_SUFFIXES = (*TABLE_SUFFIXES, *COMPRESSED_SUFFIXES, ".txt")
 _SAMPLE_LINES, _SAMPLE_CHARACTERS = 2000, 1 << 18  # at the start of a file, to guess its layout
 _SHOWN_LINES, _SHOWN_CHARACTERS = 3, 90
+_ENDS = {
+    "blank_line": "a blank line ends a document",
+    "blank_lines": "two or more blank lines end a document",
+    "form_feed": "a form feed ends a document",
+    "file": "a document ends with its file or row",
+}
 
 
 @dataclass(kw_only=True)
@@ -328,18 +335,11 @@ class Corpus:
         if not layout.joined or key in self._said:
             return
         self._said.add(key)
-        ends = {
-            "blank_line": "a blank line ends a document",
-            "blank_lines": "two or more blank lines end a document",
-            "form_feed": "a form feed ends a document",
-            "file": "a document ends with its file or row",
-        }[layout.document_end]
-        wrapped = f"lines look wrapped at {layout.width} columns; joined" if layout.width else "lines are joined"
         logger.info(
             "%s: %s into paragraphs and split into sentences; %s (--join_lines, --document_end).",
             source,
-            wrapped,
-            ends,
+            f"lines look wrapped at {layout.width} columns; joined" if layout.width else "lines are joined",
+            _ENDS[layout.document_end],
         )
 
     def _shown(self, source: str, lines: Iterator[str]) -> Iterator[str]:
@@ -354,7 +354,7 @@ class Corpus:
                 self._said.add("first")
                 logger.info("%s begins:", source)
                 for line in filter(None, first):
-                    logger.info("  %s", line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}...")
+                    logger.info("  %s", shortened(line, _SHOWN_CHARACTERS))
             yield from first
         yield from lines
 
@@ -364,23 +364,15 @@ def _in_rows(source: Source) -> bool:
 
 
 def _beginning(lines: Iterator[str | None]) -> tuple[list[str | None], Iterator[str | None]]:
-    """The first lines, and an iterator over the rest; errors are raised in their place."""
+    """The first lines, and an iterator over the rest."""
     sample: list[str | None] = []
     characters = 0
-    try:
-        for line in lines:
-            sample.append(line)
-            characters += len(line or "")
-            if len(sample) >= _SAMPLE_LINES or characters >= _SAMPLE_CHARACTERS:
-                break
-    except (OSError, ValueError, ImportError) as error:
-        return sample, _raising(error)
+    for line in lines:
+        sample.append(line)
+        characters += len(line or "")
+        if len(sample) >= _SAMPLE_LINES or characters >= _SAMPLE_CHARACTERS:
+            break
     return sample, lines
-
-
-def _raising(error: Exception) -> Iterator[None]:
-    raise error
-    yield
 
 
 def _is_hub_name(name: str) -> bool:

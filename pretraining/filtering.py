@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ..files.errors import shortened
 from ..files.options import ABOVE_0, SHARE_ABOVE_0, SHARE_BELOW_1, Group, Settings, option
 from ..tokenization import BulkEncoder
 from ..tokenization.characters import CJK, regex_class
@@ -36,7 +37,7 @@ _MIN_WORDS = 50  # below this, a single different word may matter too much for n
 _RUN = 5  # length in words of the sequences that documents are compared by
 _MINIMA = 128  # in a MinHash signature; the standard error of a similarity s is sqrt(s (1 - s) / 128), 0.04 at 0.7
 _FOUND = 0.99  # share of the documents just above the threshold that must be found
-_EXAMPLES, _SHOWN_CHARACTERS = 3, 80  # for each reason
+_EXAMPLES = 3  # for each reason
 _CORE = re.compile(r"[^\W_](?:.*[^\W_])?")  # a word without the punctuation around it
 _WORD = re.compile(rf"[{regex_class(CJK)}]|[^\W{regex_class(CJK)}]+")
 
@@ -234,7 +235,7 @@ class CorpusFilter:
         self.report.dropped[reason].add(lines, whole)
         examples = self.report.examples.setdefault(reason, [])
         if len(examples) < _EXAMPLES:
-            examples.append(f"document {number + 1:,}{found and f' ({found})'}: {_beginning(lines)}")
+            examples.append(f"document {number + 1:,}{found and f' ({found})'}: {shortened(' '.join(lines))}")
 
     def _with_scripts_known(self, documents: Iterator[list[str]]) -> Iterator[list[str]]:
         """Yield the documents, after counting the scripts of the first ones."""
@@ -282,11 +283,6 @@ def documents_of_lines(lines: Iterable[str]) -> Iterator[list[str]]:
             document = []
     if document:
         yield document
-
-
-def _beginning(lines: list[str]) -> str:
-    text = " ".join(lines)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 def _is_symbols(line: str, most: float) -> bool:
@@ -383,7 +379,7 @@ class _Earlier:
             return found
         rows = ", ".join(["(?, ?)"] * len(keys))  # a key of an earlier document stays with that one
         self._run(f"INSERT OR IGNORE INTO firsts VALUES {rows}", *chain.from_iterable((key, number) for key in keys))
-        shown = _beginning(document).encode("utf-8", "replace").decode()
+        shown = shortened(" ".join(document)).encode("utf-8", "replace").decode()
         self._run("INSERT INTO signatures VALUES (?, ?, ?)", number, minima.tobytes(), shown)
         return None
 
