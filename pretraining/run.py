@@ -3,6 +3,7 @@
 import copy
 import logging
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -357,9 +358,7 @@ def _trainer(
     interrupt: StopOnInterrupt,
     budget: TimeBudget | None,
 ) -> PretrainingTrainer:
-    tokenizer, seed = run.tokenizer, arguments.sampling_seed
     dataset, evaluation = _datasets(run, arguments, phase)
-    rates = MaskingRates(**settings_of(MaskingRates, arguments))
     changing_rate = None
     if arguments.mlm_probability_end is not None:
         # from the first masked step to the end of the run
@@ -373,18 +372,17 @@ def _trainer(
             len(dataset),
             None if budget is None else budget.position,
         )
-    fixed_length = phase.max_length if arguments.torch_compile else None
-    collator = PretrainingCollator(
-        tokenizer,
-        rates=rates,
-        seed=seed,
-        objective=phase.objective,
-        changing_rate=changing_rate,
-        fixed_length=fixed_length,
+    make_collator = partial(
+        PretrainingCollator,
+        run.tokenizer,
+        seed=arguments.sampling_seed,
+        fixed_length=phase.max_length if arguments.torch_compile else None,
     )
+    rates = MaskingRates(**settings_of(MaskingRates, arguments))
+    collator = make_collator(rates=rates, objective=phase.objective, changing_rate=changing_rate)
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
     _advise_no_dropout(arguments, model.config)
-    logger.info("A training example:\n  %s", tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
+    logger.info("A training example:\n  %s", run.tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
     logger.info("Below are loss and, in brackets, accuracy for %s.", OBJECTIVES[phase.objective].predicted)
     arguments = copy.copy(arguments)
     arguments.per_device_train_batch_size = phase.per_device_train_batch_size
@@ -396,12 +394,10 @@ def _trainer(
         eval_dataset=evaluation,
         data_collator=collator,
         # At the paper's rates, whatever those of the training, so that runs are comparable.
-        eval_collator=PretrainingCollator(
-            tokenizer, seed=seed, objective=arguments.objective, fixed_length=fixed_length
-        ),
+        eval_collator=make_collator(objective=arguments.objective),
         is_causal=phase.objective == "ltr",
         budget=budget,
-        processing_class=tokenizer,
+        processing_class=run.tokenizer,
         callbacks=[interrupt],
     )
     if following:
