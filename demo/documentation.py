@@ -39,6 +39,7 @@ _FUNCTION_WORD = re.compile(
     r"\b(?:a|all|an|and|any|are|as|at|be|by|can|for|from|has|have|if|in|into|is|it|its|may|must|no|not|of|on|or"
     r"|should|such|that|the|their|then|there|these|this|to|use|used|using|was|when|where|which|will|with|you|your)\b"
 )
+_NOT_PROSE = re.compile("://| : ")  # addresses, entries of lists of functions
 _SYMBOL = re.compile(r"[^A-Za-z ,.'()\-]")
 _LEAST_WORDS, _MOST_SYMBOLS = 5, 0.08  # symbols per character
 
@@ -99,7 +100,7 @@ def _is_prose(paragraph: str) -> bool:
     """Tell whether a paragraph reads as English sentences, not as code, a signature or an address."""
     return (
         _SENTENCES.fullmatch(paragraph) is not None
-        and "://" not in paragraph
+        and not _NOT_PROSE.search(paragraph)
         and len(_WORD.findall(paragraph)) >= _LEAST_WORDS
         and _FUNCTION_WORD.search(paragraph) is not None
         and len(_SYMBOL.findall(paragraph)) <= _MOST_SYMBOLS * len(paragraph)

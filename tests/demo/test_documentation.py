@@ -82,6 +82,7 @@ def test_paragraphs_of_a_docstring_returns_its_prose_without_markup():
         "X[0] = {a: 1, b: 2} if the value == 3.",
         "Torch.add(a, b, *, c=1, d=2, e=3) -> the Tensor of [1, 2].",
         "See https://example.org/ for the rest of the text.",
+        "DataFrame.head : Return the first rows of the table.",
     ],
 )
 def test_paragraphs_of_other_text_returns_nothing(text):
