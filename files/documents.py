@@ -364,15 +364,23 @@ def _in_rows(source: Source) -> bool:
 
 
 def _beginning(lines: Iterator[str | None]) -> tuple[list[str | None], Iterator[str | None]]:
-    """The first lines, and an iterator over the rest."""
+    """The first lines, and an iterator over the rest; errors are raised in their place."""
     sample: list[str | None] = []
     characters = 0
-    for line in lines:
-        sample.append(line)
-        characters += len(line or "")
-        if len(sample) >= _SAMPLE_LINES or characters >= _SAMPLE_CHARACTERS:
-            break
+    try:
+        for line in lines:
+            sample.append(line)
+            characters += len(line or "")
+            if len(sample) >= _SAMPLE_LINES or characters >= _SAMPLE_CHARACTERS:
+                break
+    except (OSError, ValueError, ImportError) as error:
+        return sample, _raising(error)
     return sample, lines
+
+
+def _raising(error: Exception) -> Iterator[None]:
+    raise error
+    yield
 
 
 def _is_hub_name(name: str) -> bool:
