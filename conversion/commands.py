@@ -25,6 +25,7 @@ def _command(convert: Callable[..., Any], kind: type) -> Callable[[Any], Any]:
     """The command of a conversion, which takes an object of arguments and shows the report."""
 
     def run(arguments: Any) -> Any:
+        """Convert, and show the report."""
         options = dict(vars(arguments))
         places = [options.pop(name) for name in ("source", "model", "output_dir", "output") if name in options]
         report = convert(*places, **options)
