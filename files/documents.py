@@ -239,13 +239,15 @@ def expand_sources(files: str | Path | Iterable[str | Path]) -> list[str]:
     """List files, as `expand_paths`, and Hub data sets (`hf:...`) of a corpus, in the order given, each once."""
     sources: dict[str, None] = {}
     for item in [files] if isinstance(files, (str, Path)) else files:
-        name = str(item)
+        name, path = str(item), Path(item)
         # `hf:owner/name`, `hf:owner/name:configuration` or `hf:owner/name:configuration:split`, by default the split
         # `train`; the configuration may be empty. `owner/name` alone is accepted, too, if there is no file or folder
         # `owner` and the name does not have a file's ending.
         if name.startswith(HUB):
             sources[name] = None
-        elif _is_hub_name(name):
+        elif _HUB_NAME.fullmatch(name) and not (
+            path.suffix.lower() in _FILE_SUFFIXES or path.exists() or path.parent.exists()
+        ):
             sources[HUB + name] = None
         else:
             sources.update(dict.fromkeys(expand_paths(item)))
@@ -381,12 +383,6 @@ def _beginning(lines: Iterator[str | None]) -> tuple[list[str | None], Iterator[
 def _raising(error: Exception) -> Iterator[None]:
     raise error
     yield
-
-
-def _is_hub_name(name: str) -> bool:
-    path = Path(name)
-    is_file_like = path.suffix.lower() in _FILE_SUFFIXES or path.exists() or path.parent.exists()
-    return bool(_HUB_NAME.fullmatch(name)) and not is_file_like
 
 
 def _ended(parts: Iterable[str | None]) -> Iterator[str]:

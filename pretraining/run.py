@@ -267,14 +267,15 @@ def _measure_minimal_pairs(model_dir: Path, run: PreparedRun, arguments: Pretrai
 def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
     """Train phase by phase, and save the model; a call resumes from the last checkpoint."""
     checkpoint = run.checkpoint
-    wall_time, first_step = 0.0, _step(checkpoint)
+    first_step = int(checkpoint.rpartition("-")[2]) if checkpoint else 0
+    wall_time, step = 0.0, first_step
     hours = arguments.max_hours
     budget = None if hours is None else TimeBudget.from_checkpoint(3600 * hours, checkpoint)
     phases = arguments.phases()
     # A phase starts like a resumed run, from the last checkpoint of the previous phase: optimizer, schedule, step
     # count and log continue, and only the data is different.
     for number, (phase, following) in enumerate(zip(phases, [*phases[1:], None], strict=True), start=1):
-        done = _step(checkpoint) if budget is None else int(budget.position)
+        done = step if budget is None else int(budget.position)
         if phase.last_step and done >= phase.last_step:
             continue
         if len(phases) > 1:
@@ -289,7 +290,8 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
         if interrupt.interrupted and phase.last_step:
             logger.warning("Stopped after phase %d; the same command continues from there.", number)
             return {"interrupted": True}
-        checkpoint = str(Path(arguments.output_dir) / f"checkpoint-{trainer.state.global_step}")
+        step = trainer.state.global_step
+        checkpoint = str(Path(arguments.output_dir) / f"checkpoint-{step}")
     metrics: dict[str, float] = {}
     if trainer.eval_dataset is not None:
         evaluated = trainer.evaluation_in_training()
@@ -297,7 +299,7 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
     _save(trainer, run.tokenizer, Path(arguments.output_dir))
     return {
         "metrics": _last_logged(trainer.state.log_history, "mlm_loss") | metrics,
-        "steps": trainer.state.global_step - first_step,  # of this call
+        "steps": step - first_step,  # of this call
         "wall_time": None if first_step else wall_time,  # in seconds; unknown if earlier calls took some of the steps
         "interrupted": interrupt.interrupted,
     }
@@ -345,10 +347,6 @@ class _EndOfPhase(TrainerCallback):
             control.should_training_stop = True
 
 
-def _step(checkpoint: str | None) -> int:
-    return int(checkpoint.rpartition("-")[2]) if checkpoint else 0
-
-
 def _trainer(
     run: PreparedRun,
     arguments: PretrainingArguments,
@@ -381,7 +379,14 @@ def _trainer(
     rates = MaskingRates(**settings_of(MaskingRates, arguments))
     collator = make_collator(rates=rates, objective=phase.objective, changing_rate=changing_rate)
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
-    _advise_no_dropout(arguments, model.config)
+    dropout = model.config.attention_probs_dropout_prob
+    if arguments.pack and arguments.device.type == "cuda" and dropout:
+        logger.info(
+            "Attention has a dropout of %s, which the flash kernel for packed rows lacks: each layer attends to rows "
+            "as a whole, with a mask. --dropout 0 (in a model's configuration attention_probs_dropout_prob) is "
+            "faster.",
+            dropout,
+        )
     logger.info("A training example:\n  %s", run.tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
     logger.info("Below are loss and, in brackets, accuracy for %s.", OBJECTIVES[phase.objective].predicted)
     arguments = copy.copy(arguments)
@@ -429,17 +434,6 @@ def _datasets(run: PreparedRun, arguments: PretrainingArguments, phase: Phase) -
     held_out = examples(run.validation, pack=False, objective=arguments.objective)
     # Without `set_epoch`, which persistent workers would call: every evaluation uses the examples of epoch 0.
     return training, Subset(held_out, range(len(held_out)))
-
-
-def _advise_no_dropout(arguments: PretrainingArguments, config: MyBertConfig) -> None:
-    """Advise against dropout if it prevents the flash kernel for packed rows."""
-    if arguments.pack and arguments.device.type == "cuda" and config.attention_probs_dropout_prob:
-        logger.info(
-            "Attention has a dropout of %s, which the flash kernel for packed rows lacks: each layer attends to rows "
-            "as a whole, with a mask. --dropout 0 (in a model's configuration attention_probs_dropout_prob) is "
-            "faster.",
-            config.attention_probs_dropout_prob,
-        )
 
 
 def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> Model:
