@@ -12,7 +12,7 @@ from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Literal
 
-from .errors import shortened
+from .errors import abbreviated
 from .options import Group, Settings, option
 from .source import HUB, FileSource, HubSplit, InMemoryData, Source
 from .tables import is_table
@@ -356,7 +356,7 @@ class Corpus:
                 self._said.add("first")
                 logger.info("%s begins:", source)
                 for line in filter(None, first):
-                    logger.info("  %s", shortened(line, _SHOWN_CHARACTERS))
+                    logger.info("  %s", abbreviated(line, _SHOWN_CHARACTERS))
             yield from first
         yield from lines
 

@@ -29,7 +29,7 @@ def user_message(error: Exception) -> str:
     return text if len(text) <= LONGEST_SENTENCE else f"{text[:half]} ... {text[-half:]}"
 
 
-def shortened(text: str, most: int = 80) -> str:
+def abbreviated(text: str, most: int = 80) -> str:
     """The beginning of a text, if it has more than `most` characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..files.errors import shortened
+from ..files.errors import abbreviated
 from ..files.options import ABOVE_0, SHARE_ABOVE_0, SHARE_BELOW_1, Group, Settings, option
 from ..tokenization import BulkEncoder
 from ..tokenization.characters import CJK, regex_class
@@ -235,7 +235,7 @@ class CorpusFilter:
         self.report.dropped[reason].add(lines, whole)
         examples = self.report.examples.setdefault(reason, [])
         if len(examples) < _EXAMPLES:
-            examples.append(f"document {number + 1:,}{found and f' ({found})'}: {shortened(' '.join(lines))}")
+            examples.append(f"document {number + 1:,}{found and f' ({found})'}: {abbreviated(' '.join(lines))}")
 
     def _with_scripts_known(self, documents: Iterator[list[str]]) -> Iterator[list[str]]:
         """Yield the documents, after counting the scripts of the first ones."""
@@ -379,7 +379,7 @@ class _Earlier:
             return found
         rows = ", ".join(["(?, ?)"] * len(keys))  # a key of an earlier document stays with that one
         self._run(f"INSERT OR IGNORE INTO firsts VALUES {rows}", *chain.from_iterable((key, number) for key in keys))
-        shown = shortened(" ".join(document)).encode("utf-8", "replace").decode()
+        shown = abbreviated(" ".join(document)).encode("utf-8", "replace").decode()
         self._run("INSERT INTO signatures VALUES (?, ?, ?)", number, minima.tobytes(), shown)
         return None
 

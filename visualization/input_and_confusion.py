@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..files.errors import shortened
+from ..files.errors import abbreviated
 from .pictures import (
     QUIET_COLOUR,
     TEXT_COLOUR,
@@ -202,7 +202,7 @@ def confusion_picture(
     if left_out:
         names, counts = _with_most_mistakes(names, counts)
     size = len(names)
-    labels = [shortened(name, _LONGEST) for name in names]
+    labels = [abbreviated(name, _LONGEST) for name in names]
     predicted = "predicted"
     legend = ""
     if lacking := fonts_for("".join(labels))[1]:
