@@ -32,7 +32,7 @@ _NAME = re.compile(
 )
 _EITHER = re.compile(r"(?<=either )[a-z]+(?= or )|(?<= or )[a-z]+(?=\.$)")
 _COLUMN = re.compile(
-    r"has no (?:column )?(?P<missing>'.+?')(?: in row \d+)?(?:; its columns are |, only )"
+    r"has no (?:columns? )?(?P<missing>'.+?')(?: in row \d+)?(?:; its columns are |, only )"
     r"(?P<known>'.+?')(?:[.;]|, [.])"
 )
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")

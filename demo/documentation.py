@@ -225,7 +225,7 @@ def _text_blocks(text: str) -> list[list[str]]:
             if marker or indent < indent_before:
                 blocks.append([])
             elif len(blocks[-1]) == 1 and indent > indent_before and width_before < _WRAPPED_WIDTH:
-                blocks[-1].clear()  # a type, a term, "Returns:" and the like stand above their description
+                blocks[-1].clear()  # a type, a term, "Returns:" and the like are above their description
             if marker:
                 stripped = stripped[marker.end() :]
             if typed:

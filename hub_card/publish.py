@@ -193,7 +193,7 @@ def publish(
         ValueError: As `publishable_files`; or if `create_pr` is combined with a branch or revision; or if `private`
             contradicts the existing repository.
         ConnectionError: If the Hub cannot be reached or the upload broke off.
-        huggingface_hub.errors.HfHubHTTPError: If the Hub refuses, for example for lack of permission; a subclass of
+        huggingface_hub.errors.HfHubHTTPError: If the Hub rejects it, for example for lack of permission; a subclass of
             `OSError`.
     """
     upload = UploadOptions(**options)

@@ -42,7 +42,7 @@ def check_at_least_one(**numbers: int) -> None:
     """Raise a ValueError that names the first number that is not an integer or is below 1."""
     for name, number in numbers.items():
         if not isinstance(number, Integral) or isinstance(number, bool) or number < 1:
-            raise ValueError(f"{name} is {number!r:.80}: expected at least 1 (a whole number)")
+            raise ValueError(f"{name} is {number!r:.80}; expected at least 1 (a whole number).")
 
 
 def run_sorted(

@@ -84,7 +84,7 @@ def build_token_store(
         show_progress: Whether to show a progress bar.
         settings: Fields of `StoreSettings`: those of `read_documents`, `num_processes`, `shard_index`, `num_shards`
             (shards may be built on different machines), `shard_by` ("documents": every `num_shards`-th document;
-            "files": a share of the files), `append`, and `filter` with its thresholds (see `CorpusFilter`). Text of
+            "files": a part of the files), `append`, and `filter` with its thresholds (see `CorpusFilter`). Text of
             less than four million characters uses one process by default.
 
     Returns:

@@ -162,11 +162,11 @@ class VocabularyReport:
         characters: Length of the text, in characters.
         words: Number of words trained on.
         distinct_words: Number of distinct words among them.
-        character_coverage: Share of the characters of all words that the alphabet covers, 0 to 1.
+        character_coverage: Fraction of the characters of all words that the alphabet covers, 0 to 1.
         dropped_characters: Number of distinct characters that it does not cover.
         measured_on: `"held-out text"`, or `"training text"` if nothing was held out.
         measured_words: Number of words in that text.
-        unk_rate: Share of these words that become [UNK], 0 to 1.
+        unk_rate: Fraction of these words that become [UNK], 0 to 1.
         tokens_per_word: Mean number of tokens per word in that text.
         longest_pieces: The longest pieces, longest first.
         counting_seconds: Time to read the text and count words.

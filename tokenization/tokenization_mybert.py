@@ -131,7 +131,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
                 read_json_object(config)
             tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
             if not isinstance(tokenizer.model_max_length, (int, float)):
-                raise TypeError(f"model_max_length is {tokenizer.model_max_length!r}, expected a number")
+                raise TypeError(f"model_max_length is {tokenizer.model_max_length!r}; expected a number.")
         except Exception as error:  # unexpected values can raise any exception in transformers and tokenizers
             if isinstance(error, (ValueError, OSError)) and name in str(error):
                 raise

@@ -115,7 +115,7 @@ def _learned(vocab: Iterable[str]) -> list[str]:
     return [piece for piece in vocab if not (piece.startswith("[") and piece.endswith("]"))]
 
 
-_MANY = 0.1  # share of [UNK] above which there is a warning; of text in the right language it is below 0.01
+_MANY = 0.1  # fraction of [UNK] above which there is a warning; of text in the right language it is below 0.01
 
 
 def unknown_warning(unknown: int, tokens: int, advice: str) -> str:

@@ -424,7 +424,7 @@ def _slice_shape(whole: tuple[int, ...], extents: Extents) -> tuple[int, ...] | 
 
 
 def write_tensor_bundle(prefix: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
-    """Write a V2 checkpoint that TensorFlow reads, with one data file and the `checkpoint` state file beside it.
+    """Write a V2 checkpoint that TensorFlow reads, with one data file and the `checkpoint` state file next to it.
 
     The tensors are fetched one after the other, so a lazy mapping never has to be in memory as a whole. The files are
     written under temporary names first, and the index is put in place last.

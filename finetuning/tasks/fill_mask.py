@@ -166,7 +166,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         return {**found, "filled": prediction.filled}, best
 
     def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
-        """Accuracy: the share of masks whose best token is right."""
+        """Accuracy: the fraction of masks whose best token is right."""
         pairs = [pair for example in _token_pairs(predictions, examples) for pair in example]
         return {"accuracy": accuracy([found for found, _ in pairs], [wanted for _, wanted in pairs])}
 

@@ -68,7 +68,7 @@ def table(tmp_path):
         ("regression", {"t.tsv": f"{'a' * 99}\t3\nb\t4\n"}, f"its columns are '{'a' * 40}', '3'; choose which"),
         (
             *("swag", {"t.csv": "sent1,sent2,label,ending0\na,b,0,c\n"}),
-            "has no column 'ending1', 'ending2' and 'ending3'; its columns are 'sent1', 'sent2', 'label', 'ending0'; "
+            "has no columns 'ending1', 'ending2' and 'ending3'; its columns are 'sent1', 'sent2', 'label', 'ending0'; "
             "choose which to read with --choice_columns NAME.",
         ),
         (

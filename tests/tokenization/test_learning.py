@@ -228,7 +228,7 @@ class TestInput:
 
     def test_other_items(self):
         for texts, found in ((["a b", b"c"], "bytes"), (["a", ["b", None]], "list"), (["a", Path("b")], "PosixPath")):
-            with pytest.raises(ValueError, match=f"Item 1 of the texts is a {found}, expected str or list of str"):
+            with pytest.raises(ValueError, match=f"Item 1 of the texts is a {found}; expected str or list of str"):
                 train(texts)
         with pytest.raises(ValueError, match="Item 0 of the texts is a NoneType"):
             train_files(iter([None]))
