@@ -240,7 +240,7 @@ def _write_optimizer_state(path: Path, plan: ConversionPlan) -> tuple[int, set[s
                 raise wrong(f"{key} has only one of its two moments")
             for slot, moment in zip(there, _MOMENTS, strict=False):
                 if bundle.info[slot].shape != bundle.info[key].shape:
-                    raise wrong(f"{slot} has shape {bundle.info[slot].shape}, expected {bundle.info[key].shape}")
+                    raise wrong(f"{slot} has shape {bundle.info[slot].shape}; expected {bundle.info[key].shape}")
                 name = name_in_model(row.parameter, plan.head)
                 tensors[f"{moment}.{name}"] = row.to_parameter(plan.layout, bundle[slot])
             read.update(there)

@@ -101,7 +101,7 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
             else "the code that goes to the Hub with a model has no other type"
         )
         raise ValueError(
-            f"{model_dir / _CONFIG} is of type {description.model_type!r}, expected {MyBertConfig.model_type!r}: "
+            f"{model_dir / _CONFIG} is of type {description.model_type!r}; expected {MyBertConfig.model_type!r}: "
             f"{hint}."
         )
     for name in _TOKENIZER:
@@ -200,7 +200,7 @@ def publish(
     private, revision, branch = upload.private, upload.revision, upload.branch
     if upload.create_pr and (branch or revision):
         raise ValueError(
-            f"create_pr opens a pull request for main; it was combined with {branch or revision!r}, expected neither "
+            f"create_pr opens a pull request for main; it was combined with {branch or revision!r}; expected neither "
             "branch nor revision."
         )
     publishable_files(model_dir, repo_id)  # raises errors before a repository is created

@@ -159,7 +159,7 @@ class BatchedPipeline(Pipeline):
 
     def unexpected(self, found: Any) -> ValueError:
         """The error for an input or an example of the wrong kind."""
-        return ValueError(f"found {str(found)[:80]!r}: expected {self.expected_example}")
+        return ValueError(f"found {str(found)[:80]!r}; expected {self.expected_example}.")
 
     def collate(self, rows: Sequence[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
         """The model's inputs of rows, the longest first."""

@@ -416,10 +416,10 @@ def lines_of_documents(documents: Iterable) -> Iterator[str]:
     """Yield the lines of documents, lists of sentences, with "" after each document."""
     for number, document in enumerate(documents):
         if isinstance(document, str):
-            raise ValueError(f"Document {number} is a str, expected a list of sentences.")
+            raise ValueError(f"Document {number} is a str; expected a list of sentences.")
         for sentence in document:
             if not isinstance(sentence, str):
-                raise ValueError(f"Document {number} holds a {type(sentence).__name__}, expected sentences (str).")
+                raise ValueError(f"Document {number} holds a {type(sentence).__name__}; expected sentences (str).")
             if sentence:
                 yield sentence.replace("\n", " ")
         yield ""

@@ -86,7 +86,7 @@ class BulkEncoder:
             TypeError: `texts` is a single string, which would be read as one text per character.
         """
         if isinstance(texts, str):
-            raise TypeError("texts is a str, expected a list of them.")
+            raise TypeError("texts is a str; expected a list of them.")
         return _join(self.encode_stream(_slices(texts, _BATCH_CHARACTERS)), self.dtype)
 
     def encode_stream(self, batches: Iterable[Sequence[str]]) -> Iterator[Encoded]:

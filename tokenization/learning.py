@@ -98,7 +98,7 @@ def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: Text
         found = "Neither files nor" if texts is None else "Both files and"
         raise TypeError(f"{found} texts are given; use either files or texts.")
     if isinstance(texts, (str, Path)):
-        raise ValueError(f"texts is a single {type(texts).__name__}, expected an iterable of texts.")
+        raise ValueError(f"texts is a single {type(texts).__name__}; expected an iterable of texts.")
     if is_frame(given := texts if source is None else source):
         return read_files(InMemoryData(type(given).__name__, given), settings)
     names = [source] if isinstance(source, (str, Path)) else source
@@ -107,7 +107,7 @@ def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: Text
     for number, name in enumerate(names):
         if not isinstance(name, (str, Path)):
             raise ValueError(
-                f"Item {number} of the files is a {type(name).__name__}, expected a path; pass texts as texts=[...]."
+                f"Item {number} of the files is a {type(name).__name__}; expected a path; pass texts as texts=[...]."
             )
     try:
         return read_files(names, settings)
@@ -122,7 +122,7 @@ def read_files(files: Any, settings: TextSettings) -> Iterator[str]:
     if not isinstance(files, (str, Path, InMemoryData)):
         files = list(files)
         if not files:
-            raise ValueError("No file is given, expected at least one.")
+            raise ValueError("No file is given; expected at least one.")
     return read_texts(Corpus(files, DocumentSettings(**settings_of(TextSettings, settings))).lines())
 
 
@@ -134,7 +134,7 @@ def read_texts(texts: Texts) -> Iterator[str]:
         for text in [item] if isinstance(item, str) else item if isinstance(item, (list, tuple)) else [None]:
             if not isinstance(text, str):
                 found = type(item if text is None else text).__name__
-                raise ValueError(f"Item {number} of the texts is a {found}, expected str or list of str.")
+                raise ValueError(f"Item {number} of the texts is a {found}; expected str or list of str.")
             lines.append(text)
             size += len(text)
         if size >= BLOCK_CHARACTERS:

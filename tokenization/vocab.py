@@ -28,7 +28,7 @@ def reserved_tokens(layout: Layout) -> list[str]:
         # [MASK] 103, [unused99..993] 104-998.
         unused = [f"[unused{i}]" for i in range(_GOOGLE_UNUSED)]
         return [PAD_TOKEN, *unused[:99], *SPECIAL_TOKENS[1:], *unused[99:]]
-    raise ValueError(f"layout is {layout!r}, expected 'google' or 'compact'.")
+    raise ValueError(f"layout is {layout!r}; expected 'google' or 'compact'.")
 
 
 def load_vocab(path: str | Path) -> dict[str, int]:
@@ -68,7 +68,7 @@ def index_pieces(pieces: Iterable[str], source: str = "The vocabulary") -> dict[
             raise ValueError(f"{source}: {piece!r} is on line {vocab[piece] + 1} and again on line {index + 1}.")
         vocab[piece] = index
     if not vocab:
-        raise ValueError(f"{source} is empty, expected one piece per line.")
+        raise ValueError(f"{source} is empty; expected one piece per line.")
     return vocab
 
 

@@ -204,12 +204,12 @@ def _log_history(run_dir: str | Path) -> list[Mapping[str, Any]]:
         checkpoint = get_last_checkpoint(run_dir) if run_dir.is_dir() else None
         if checkpoint is None or not (state_file := Path(checkpoint, "trainer_state.json")).is_file():
             raise FileNotFoundError(
-                f"{run_dir} holds no trainer_state.json and no checkpoint-* folder with one: expected the output"
+                f"{run_dir} holds no trainer_state.json and no checkpoint-* folder with one; expected the output"
                 " folder of a training run."
             )
     log_history = read_json_object(state_file).get("log_history")
     if not isinstance(log_history, list) or not all(isinstance(entry, dict) for entry in log_history):
-        raise ValueError(f"{state_file} is not a trainer state: expected a list `log_history` of objects.")
+        raise ValueError(f"{state_file} is not a trainer state; expected a list `log_history` of objects.")
     if not _panels([_curves(log_history)]):
         raise ValueError(f"{state_file}: {_NOTHING.format(len(log_history))}")
     return log_history

@@ -284,7 +284,7 @@ def test_real_answers_survive_the_way_to_tokens_and_back(name):
     [
         ({"doc_stride": 16, "max_seq_len": 16}, r"doc_stride is 16; expected 0 or more and less than max_seq_len"),
         ({"doc_stride": -1}, "doc_stride is -1"),
-        ({"doc_stride": 8, "max_seq_len": 16}, r"doc_stride \(8\) is not less than the room .* 5 tokens"),
+        ({"doc_stride": 8, "max_seq_len": 16}, r"doc_stride \(8\) is not less than the space .* 5 tokens"),
         ({"max_seq_len": 11}, r"max_seq_len \(11\) leaves no space for the context after .* 11 tokens"),
         ({"max_question_len": 0}, "max_question_len is 0; expected at least 1"),
         ({"questions": [" "]}, "found ' ' as question"),
