@@ -123,7 +123,7 @@ def word_loss(
             logits = model(**batch.to(model.device)).logits[is_hidden.to(model.device)].float()
         loss += float(torch.nn.functional.cross_entropy(logits, labels.to(model.device), reduction="sum"))
     if not words:
-        raise ValueError("There are no hidden words to ask for; expected texts of at least 36 words.")
+        raise ValueError("There are no masked words to predict; expected texts of at least 36 words.")
     return {
         "nats_per_word": loss / words,
         "word_perplexity": math.exp(loss / words),

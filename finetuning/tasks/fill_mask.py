@@ -218,7 +218,7 @@ def _check_masks(example: MaskedText, masks: int, mask_token: str, source: Sourc
         )
     if example.hidden is not None and len(example.hidden) != masks:
         raise ValueError(
-            f"{source}, row {example.row}: {masks} masks and {len(example.hidden)} hidden words; expected one word "
+            f"{source}, row {example.row}: {masks} masks and {len(example.hidden)} masked words; expected one word "
             "for each mask."
         )
 
