@@ -191,7 +191,7 @@ class TestInput:
             ("a.txt", ["a"], "Both files and texts"),
             (None, "a cat", "texts is a single str"),
             ([], None, "No file is given"),
-            (["a.txt", ["a cat"]], None, r"Item 1 of the files is a list, .* texts=\[...\]"),
+            (["a.txt", ["a cat"]], None, r"Item 1 of the files is a list; .* texts=\[...\]"),
         ],
     )
     def test_files_or_texts(self, files, texts, message):
