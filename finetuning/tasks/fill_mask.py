@@ -112,7 +112,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
                 )
             if words is not None and len(words) != len(masks):
                 raise ValueError(
-                    f"{where}: {len(masks)} masks and {len(words)} hidden words; expected one word for each mask."
+                    f"{where}: {len(masks)} masks and {len(words)} masked words; expected one word for each mask."
                 )
             windows = tag_windows(0, len(ids), 0, len(ids), self.max_length - 2)
             windowed += len(windows) > 1
@@ -174,7 +174,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         return {**found, "filled": prediction.filled}, best
 
     def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
-        """Accuracy: the share of masks whose best token is right."""
+        """Accuracy: the fraction of masks whose best token is right."""
         pairs = [pair for example in _token_pairs(predictions, examples) for pair in example]
         return {"accuracy": accuracy([found for found, _ in pairs], [wanted for _, wanted in pairs])}
 

@@ -54,7 +54,7 @@ WINDOW_WEIGHT = "window_weight"
 """Extra key of labeled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
 
 PLACE_COLUMNS = ("source", "row")
-"""The columns of a table of errors that say where an example stands."""
+"""The columns of a table of errors that locate an example."""
 
 Objective = Literal["classes", "labels", "value", "span"]
 """One of several classes, any number of labels, a number, or the start and end of an answer."""
@@ -156,7 +156,7 @@ class Task(ABC, Generic[E, P]):
         room = self.max_length - 2
         if self.doc_stride is not None and not 0 <= self.doc_stride < room:
             raise ValueError(
-                f"doc_stride is {self.doc_stride}; expected 0 or more and less than {room}, the room for text in a "
+                f"doc_stride is {self.doc_stride}; expected 0 or more and less than {room}, the space for text in a "
                 f"window of {self.max_length} tokens (max_length)."
             )
 
