@@ -162,9 +162,11 @@ class _Numbered(nn.Module):
         if isinstance(self.model, MyBertForSequenceClassification) and self.model.config.classifier_pooling == "mean":
             # The model's own mean would count padding, which a prepared mask does not tell.
             states = self.model.bert(**arguments).last_hidden_state.flatten(0, 1)
-            owners = is_start.flatten().cumsum(0) - 1
-            is_own = (owners == torch.arange(starts.shape[0])[:, None]) & (numbers.flatten() > 0)
-            return {"logits": self.model.classifier((is_own / is_own.sum(1, keepdim=True)) @ states)}
+            owners, is_token = is_start.flatten().cumsum(0) - 1, (numbers.flatten() > 0).to(states.dtype)[:, None]
+            # Not a product with a matrix of fractions, which NNCF would quantize.
+            sums = states.new_zeros(starts.shape[0], states.shape[1]).index_add(0, owners, is_token * states)
+            counts = states.new_zeros(starts.shape[0], 1).index_add(0, owners, is_token)
+            return {"logits": self.model.classifier(sums / counts)}
         return dict(self.model(**arguments))
 
 

@@ -128,6 +128,13 @@ def test_export_openvino_int8_is_compared_on_other_texts_than_it_is_calibrated_w
     assert sum(is_int8) == 13 + 3  # of products and embeddings
 
 
+def test_export_openvino_int8_computes_classifiers_of_the_mean(tmp_path, save_model):
+    save_model(tmp_path / "model", "sequence-classification", classifier_pooling="mean")
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    report = export_openvino(tmp_path / "model", tmp_path / "int8", dtype="int8", data=[str(tmp_path / "texts.txt")])
+    assert report.equal_decisions > 0.8
+
+
 def test_export_openvino_wrong_decisions_are_counted(tagger, tmp_path):
     source, _, _ = tagger
     texts = tmp_path / "texts.csv"
