@@ -1,17 +1,15 @@
 """Checkpoints in and out: TensorFlow's files, Google's BERT, transformers' BERT, and verification."""
 
 from .from_google import convert_google_checkpoint, load_optimizer_state
-from .onnx_export import export_onnx
-from .openvino_export import export_openvino
+from .graph_export import export_onnx, export_openvino
 from .tensorflow import TensorBundle, TensorInfo, read_tensor_bundle, write_tensor_bundle
 from .to_google import export_google_checkpoint
 from .transformers_bert import from_transformers_bert, to_transformers_bert
-from .verification import ConversionReport, OnnxReport, OpenVinoReport, VerificationReport, verify_conversion
+from .verification import ConversionReport, GraphReport, VerificationReport, verify_conversion
 
 __all__ = [
     "ConversionReport",
-    "OnnxReport",
-    "OpenVinoReport",
+    "GraphReport",
     "TensorBundle",
     "TensorInfo",
     "VerificationReport",

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .from_google import convert_google_checkpoint
-from .onnx_export import export_onnx
-from .openvino_export import export_openvino
+from .graph_export import export_onnx, export_openvino
 from .options import (
     ConvertBertArguments,
     ConvertGoogleArguments,

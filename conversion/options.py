@@ -120,12 +120,29 @@ class ConvertToBertArguments(ConversionOptions):
 
 
 @dataclass(kw_only=True)
-class ConvertOnnxArguments(OutputOptions):
+class GraphOptions(SourceSettings, OutputOptions):
+    """Options of conversions to graphs of other runtimes."""
+
+    group = Group.INPUT
+    model: str = option(help="MyBERT or BERT model folder.", positional=1)
+    output_dir: str = option(help="Folder to write.", comes_last=True, positional=2)
+    data: list[str] = option(
+        [],
+        "Texts as the model reads them, one per line or table row: OpenVINO's int8 is calibrated with 300 of them, and "
+        "the result is compared with PyTorch on others. The texts of a pair are separated by |||.",
+    )
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at files."""
+        self.data = [self.data] if isinstance(self.data, str) else self.data
+        super().__post_init__()
+
+
+@dataclass(kw_only=True)
+class ConvertOnnxArguments(GraphOptions):
     """A model folder to ONNX, for ONNX Runtime and what is built on it."""
 
     group = Group.CONVERSION
-    model: str = option(help="MyBERT or BERT model folder.", group=Group.INPUT, positional=1)
-    output_dir: str = option(help="Folder to write.", group=Group.INPUT, comes_last=True, positional=2)
     dtype: Literal["float32", "int8"] = option(
         "float32",
         "int8: write model_int8.onnx as well, with int8 weights in all matrix products with weights, one scale for "
@@ -135,26 +152,17 @@ class ConvertOnnxArguments(OutputOptions):
 
 
 @dataclass(kw_only=True)
-class ConvertOpenVinoArguments(SourceSettings, OutputOptions):
+class ConvertOpenVinoArguments(GraphOptions):
     """A model folder to OpenVINO, for this package's commands and what is built on optimum-intel."""
 
     group = Group.CONVERSION
-    model: str = option(help="MyBERT or BERT model folder.", group=Group.INPUT, positional=1)
-    output_dir: str = option(help="Folder to write.", group=Group.INPUT, comes_last=True, positional=2)
     dtype: Literal["float32", "int8"] = option(
         "float32",
         "Type of the weights. int8: weights and states of all matrix products; --data gives the ranges of the states.",
     )
-    data: list[str] = option(
-        [],
-        "Texts as the model reads them, one per line or table row: int8 is calibrated with 300 of them, and the "
-        "result is compared with PyTorch on others. The texts of a pair are separated by |||.",
-        group=Group.INPUT,
-    )
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
-        self.data = [self.data] if isinstance(self.data, str) else self.data
         super().__post_init__()
         if self.dtype == "int8" and not self.data:
             raise ValueError("dtype is int8 without data; expected texts to calibrate with.")

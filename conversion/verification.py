@@ -118,83 +118,54 @@ class ConversionReport:
 
 
 @dataclass(frozen=True)
-class OnnxReport:
-    """An export, and its comparison with the PyTorch model.
-
-    Args:
-        source: The model folder.
-        output: The output folder.
-        head: Kind of model, a key of `key_map.HEADS`.
-        opset: Version of ONNX's operators in the graph.
-        shapes: Shapes of the batches that were compared; with rows of different lengths, padded.
-        differences: For each file and output the largest absolute difference from the PyTorch model over these
-            batches, ignoring padding.
-    """
-
-    source: str
-    output: str
-    head: str
-    opset: int
-    shapes: tuple[tuple[int, ...], ...]
-    differences: dict[str, dict[str, float]]
-
-    @property
-    def largest_difference(self) -> float:
-        return max(value for outputs in self.differences.values() for value in outputs.values())
-
-    def __str__(self) -> str:
-        shapes = ", ".join("x".join(map(str, shape)) for shape in self.shapes)
-        lines = [
-            f"{self.source} -> {self.output}",
-            f"head         {self.head}, opset {self.opset}",
-            f"compared     with PyTorch on batches of {shapes} tokens",
-        ]
-        for file, differences in self.differences.items():
-            found = ", ".join(f"{name} {difference:.1e}" for name, difference in differences.items())
-            lines.append(f"{file:<16} differs by at most: {found}")
-        return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class OpenVinoReport:
-    """An export to OpenVINO, and its comparison with the PyTorch model.
+class GraphReport:
+    """An export to ONNX or OpenVINO, and its comparison with the PyTorch model.
 
     Args:
         source: The model folder.
         output: The output folder.
         head: Kind of model, a key of `key_map.HEADS`.
         dtype: Type of the weights, "float32" or "int8".
-        differences: The largest absolute difference of each output from the PyTorch model over random batches.
-        texts: Number of texts of the user on which the two were compared; int8 was calibrated with others, unless
-            there was only one.
-        difference_on_texts: The largest absolute difference of any output for these.
-        equal_decisions: Fraction of the texts, or of their tokens, with the same highest logit; None if there are no
-            texts or the model has nothing to decide.
+        shapes: Shapes of the random batches that were compared; with rows of different lengths, padded.
+        differences: For each file and output the largest absolute difference from the PyTorch model over these
+            batches, ignoring padding.
+        texts: Number of texts of the user on which the two were compared; OpenVINO's int8 was calibrated with others,
+            unless there was only one.
+        differences_on_texts: For each file the largest absolute difference of any output for these.
+        equal_decisions: For each file the fraction of the texts, or of their tokens, with the same highest logit; empty
+            if there are no texts or the model has nothing to decide.
     """
 
     source: str
     output: str
     head: str
     dtype: str
-    differences: dict[str, float]
+    shapes: tuple[tuple[int, ...], ...]
+    differences: dict[str, dict[str, float]]
     texts: int
-    difference_on_texts: float | None = None
-    equal_decisions: float | None = None
+    differences_on_texts: dict[str, float]
+    equal_decisions: dict[str, float]
 
     @property
     def largest_difference(self) -> float:
-        return max(*self.differences.values(), self.difference_on_texts or 0.0)
+        found = [value for outputs in self.differences.values() for value in outputs.values()]
+        return max(*found, *self.differences_on_texts.values(), 0.0)
 
     def __str__(self) -> str:
+        shapes = ", ".join("x".join(map(str, shape)) for shape in self.shapes)
         lines = [
             f"{self.source} -> {self.output}",
             f"head         {self.head}, weights in {self.dtype}",
-            f"differs      by at most: {', '.join(f'{name} {value:.1e}' for name, value in self.differences.items())}",
+            f"compared     with PyTorch on batches of {shapes} tokens"
+            + f", and {self.texts:,} texts" * (self.texts > 0),
         ]
-        if self.texts:
-            lines.append(f"on texts     {self.texts:,} compared, differs by at most {self.difference_on_texts:.1e}")
-        if self.equal_decisions is not None:
-            lines.append(f"decisions    {self.equal_decisions:.2%} are those of PyTorch")
+        for file, differences in self.differences.items():
+            found = ", ".join(f"{name} {difference:.1e}" for name, difference in differences.items())
+            if file in self.differences_on_texts:
+                found += f"; on texts {self.differences_on_texts[file]:.1e}"
+            if file in self.equal_decisions:
+                found += f", {self.equal_decisions[file]:.2%} of the decisions are equal"
+            lines.append(f"{file:<16} differs by at most: {found}")
         return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ import pytest
 from mybert import cli
 from mybert.command_line.command_table import Closing
 from mybert.command_line.console import say_closing
-from mybert.conversion.verification import OnnxReport
+from mybert.conversion.verification import GraphReport
 from mybert.hub_card import PushArguments
 from mybert.pretraining.filtering import FilterReport
 
@@ -91,7 +91,9 @@ RESULTS = {
     "convert to-google": SimpleNamespace(parameters=41, output="out/x"),
     "convert bert": SimpleNamespace(parameters=41, output="out"),
     "convert to-bert": SimpleNamespace(parameters=41, output="out"),
-    "convert onnx": OnnxReport("pre", "out", "", 18, (), {"model.onnx": {"logits": 1e-6}, "b": {"logits": 1e-7}}),
+    "convert onnx": GraphReport(
+        "pre", "out", "", "int8", (), {"model.onnx": {"logits": 1e-6}, "b": {"logits": 1e-7}}, 0, {}, {}
+    ),
     "card": "pre/README.md",
     "push": "out",
     "attention": "a.png",

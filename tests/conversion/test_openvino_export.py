@@ -10,12 +10,13 @@ import transformers
 from transformers import AutoConfig
 
 import mybert
-from mybert.conversion import export_openvino, key_map, openvino_export
+from mybert.conversion import export_openvino, graph_export, key_map
 from mybert.pipelines.openvino_model import OpenVinoModel, openvino_core
 
 pytest.importorskip("openvino", reason="needs the extra 'openvino'")
 nncf = pytest.importorskip("nncf", reason="needs the extra 'openvino'")
 
+FILE = "openvino_model.xml"
 TEXTS = ["the quicker fox", "fox w1 w2 w3", "w4", "w9 the w8 ||| w7 fox", "w5 w5 w6 w7 w8 w9 w10"] * 4
 
 
@@ -70,11 +71,11 @@ def test_export_openvino_every_head_computes_as_pytorch(tmp_path, head, fields, 
     save_model(tmp_path / "model", head, library=library, **fields)
     report = export_openvino(tmp_path / "model", tmp_path / "graph")
     assert report.head == head and 0 < report.largest_difference < 1e-5
-    assert list(report.differences) == list(key_map.HEADS[head].outputs)
+    assert list(report.differences[FILE]) == list(key_map.HEADS[head].outputs)
     model = reload(tmp_path / "model", head, library)
     run = OpenVinoModel(tmp_path / "graph", model.config)
     graph = compiled(tmp_path / "graph")
-    assert [entry.get_names() for entry in graph.inputs] == [{name} for name in openvino_export.INPUTS]
+    assert [entry.get_names() for entry in graph.inputs] == [{name} for name in graph_export.INPUTS]
     for lengths, side in (([13, 2, 7, 5, 1, 4], "right"), ([24, 24], "right"), ([9, 3, 6, 9], "left")):
         batch = batch_of(lengths, head, side)
         with torch.no_grad():
@@ -119,9 +120,9 @@ def test_export_openvino_folder_holds_graph_tokenizer_and_task(tmp_path, save_mo
 def test_export_openvino_int8_is_compared_on_other_texts_than_it_is_calibrated_with(tagger):
     _, folder, report = tagger
     assert report.dtype == "int8" and report.texts == len(TEXTS) // 2
-    assert 1e-4 < report.difference_on_texts < 1 and 0.8 < report.equal_decisions <= 1
+    assert 1e-4 < report.differences_on_texts[FILE] < 1 and 0.8 < report.equal_decisions[FILE] <= 1
     kept = json.loads((folder / "conversion.json").read_text())
-    assert kept["equal_decisions"] == report.equal_decisions and "10 compared" in str(report)
+    assert kept["equal_decisions"] == report.equal_decisions and "10 texts" in str(report)
     graph = openvino_core().read_model(folder / "openvino_model.xml")
     weights = [node for node in graph.get_ops() if node.get_type_name() == "Constant"]
     is_int8 = [node.get_element_type().get_type_name() == "i8" for node in weights]
@@ -132,7 +133,7 @@ def test_export_openvino_int8_computes_classifiers_of_the_mean(tmp_path, save_mo
     save_model(tmp_path / "model", "sequence-classification", classifier_pooling="mean")
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     report = export_openvino(tmp_path / "model", tmp_path / "int8", dtype="int8", data=[str(tmp_path / "texts.txt")])
-    assert report.equal_decisions > 0.8
+    assert report.equal_decisions[FILE] > 0.8
 
 
 def test_export_openvino_wrong_decisions_are_counted(tagger, tmp_path):
@@ -140,16 +141,16 @@ def test_export_openvino_wrong_decisions_are_counted(tagger, tmp_path):
     texts = tmp_path / "texts.csv"
     texts.write_text("line\n" + "\n".join(TEXTS))
     report = export_openvino(source, tmp_path / "graph", data=str(texts), text_column="line")
-    assert report.texts == len(TEXTS) and report.equal_decisions == 1 and report.difference_on_texts < 1e-5
+    assert report.texts == len(TEXTS) and report.equal_decisions[FILE] == 1 and report.largest_difference < 1e-5
     model = reload(source, "token-classification")
     with torch.no_grad():
         model.classifier.bias[0] += 100  # always decides for the first class
     converted = OpenVinoModel(tmp_path / "graph", model.config)
-    settings = openvino_export.ConvertOpenVinoArguments(model="", output_dir="", data=["-"])
+    settings = graph_export.ConvertOpenVinoArguments(model="", output_dir="", data=["-"])
     settings.data, settings.text_column = [str(texts)], "line"
-    tokenizer, rows = openvino_export._tokenized(openvino_export.ModelFolder(source), model, settings)
-    found = openvino_export._compare_on_texts(model, converted, rows, "token-classification", tokenizer)
-    assert found["equal_decisions"] < 0.9 and found["difference_on_texts"] > 90
+    tokenizer, rows = graph_export._tokenized(graph_export.ModelFolder(source), model, settings)
+    difference, equal = graph_export._compare_on_texts(model, converted, rows, "token-classification", tokenizer)
+    assert equal < 0.9 and difference > 90
 
 
 @pytest.mark.parametrize(
@@ -175,14 +176,14 @@ def test_export_openvino_left_to_right_model_is_rejected(tmp_path, save_model):
 
 
 def test_export_openvino_difference_leaves_nothing_behind(tagger, tmp_path, monkeypatch):
-    convert = openvino_export._convert
+    write = graph_export._write_openvino
 
-    def convert_then_change(library, model, head):
-        graph = convert(library, model, head)
+    def write_then_change(model, *others):
+        graphs = write(model, *others)
         model.classifier.bias = torch.nn.Parameter(model.classifier.bias + 1)  # not in place: the graph shares memory
-        return graph
+        return graphs
 
-    monkeypatch.setattr(openvino_export, "_convert", convert_then_change)
+    monkeypatch.setattr(graph_export, "_write_openvino", write_then_change)
     with pytest.raises(ValueError, match=r"openvino_model\.xml: the conversion is wrong: logits differs by"):
         export_openvino(tagger[0], tmp_path / "graph")
     assert not list(tmp_path.iterdir())

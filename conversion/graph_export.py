@@ -1,0 +1,361 @@
+"""Model folders to graphs, in ONNX and for OpenVINO, for this package and other tools; each is run and compared.
+
+Names of files, inputs and outputs are those that optimum, sentence-transformers and transformers.js expect
+(https://huggingface.co/docs/optimum). The configuration has `model_type: "bert"`: the graph is BERT's, and these tools
+do not know another name for it. `pipelines/openvino_model.py` has the format of rows that hold several sequences.
+"""
+
+import logging
+import math
+import os
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import ModelOutput
+
+from ..files.checkpoint import OPENVINO_FILE, TASK_RECORD
+from ..files.documents import Corpus, DocumentSettings
+from ..files.output import write_json
+from ..files.processes import no_warnings
+from ..files.text import PAIR_SEPARATOR
+from ..modeling_mybert import MyBertForSequenceClassification, flat_indices
+from ..modeling_mybert.batch_mybert import unmask_empty_rows
+from ..pipelines.batching import pad_rows, run_sorted
+from ..pipelines.openvino_model import OpenVinoModel, import_openvino
+from ..tokenization import encode_and_truncate
+from ..tokenization.characters import replace_lone_surrogates
+from .key_map import HEADS
+from .model_folder import ModelFolder, new_model_folder
+from .options import ConvertOnnxArguments, ConvertOpenVinoArguments
+from .transformers_bert import copy_what_goes_along
+from .verification import INPUTS, REPORT_FILE, SHAPES, TOLERANCE, GraphReport, compare_outputs, example_batch
+
+logger = logging.getLogger(__name__)
+
+ONNX_FILE, INT8_FILE = "model.onnx", "model_int8.onnx"
+_AXES = ("batch_size", "num_choices", "sequence_length")
+_EXAMPLE = (2, 3, 8)  # the batch while tracing; a size of 1 would become a constant of the graph
+_CALIBRATING, _COMPARED = 300, 1000  # texts at most, drawn from the given ones
+
+_Row = Mapping[str, np.ndarray]
+
+
+def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str], **options: Any) -> GraphReport:
+    """Write a model as an ONNX graph with its tokenizer, and compare what ONNX Runtime computes with PyTorch.
+
+    The inputs `input_ids`, `attention_mask` and `token_type_ids`, int64 (batch, length) or for multiple choice
+    (batch, choices, length), take any batch size, number of choices, and length up to `max_position_embeddings`. The
+    mask may number the sequences of a row; a left-to-right model reads one sequence in a row. The outputs have the
+    names that the model gives them. Weights are float32, whatever their stored dtype.
+
+    Args:
+        model_dir: A MyBERT or BERT model folder, with any head.
+        output_dir: Folder to write. It is created at the end, after the comparison. It gets `model.onnx` (and
+            `model.onnx.data` if the weights are too large for one file), `config.json`, the tokenizer and
+            sentence-transformers' files if the source has them, and the report as `conversion.json`.
+        **options: Those of `mybert convert onnx`, such as `dtype="int8"`.
+
+    Returns:
+        The report.
+
+    Raises:
+        ValueError: If the model folder is incomplete, this opset cannot be written, the results differ by more than
+            rounding (1e-4; for int8 only finite values are required), or `output_dir` contains other files.
+        OSError: If it cannot be written.
+        ImportError: If onnx, onnxruntime or onnxscript is missing.
+    """
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "ONNX export needs onnx, onnxruntime and onnxscript: install them with `pip install mybert[onnx]`."
+        ) from error
+    settings = ConvertOnnxArguments(model=os.fspath(model_dir), output_dir=os.fspath(output_dir), **options)
+    return _export(settings, _write_onnx)
+
+
+def export_openvino(
+    model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str], **options: Any
+) -> GraphReport:
+    """Write a model for OpenVINO with its tokenizer and task, and compare what OpenVINO computes with PyTorch.
+
+    `predict`, `evaluate` and `features` run the folder, and so do tools that read optimum-intel's. Inputs and outputs
+    are those of `export_onnx`.
+
+    Args:
+        model_dir: A MyBERT or BERT model folder, with any head.
+        output_dir: Folder to write. It is created at the end, after the comparison. It gets `openvino_model.xml` and
+            `.bin`, `config.json`, the tokenizer and sentence-transformers' files if the source has them, and the
+            report as `conversion.json`.
+        **options: Those of `mybert convert openvino`, such as `dtype="int8", data=["texts.txt"]`.
+
+    Returns:
+        The report.
+
+    Raises:
+        ValueError: If the model folder is incomplete or its model reads from left to right, there are no texts for
+            int8, the results differ by more than rounding (1e-4; for int8 only finite values are required), or
+            `output_dir` contains other files.
+        OSError: If it cannot be written.
+        ImportError: If openvino, or nncf for int8, is missing.
+    """
+    import_openvino()
+    settings = ConvertOpenVinoArguments(model=os.fspath(model_dir), output_dir=os.fspath(output_dir), **options)
+    if settings.dtype == "int8":
+        try:
+            import nncf  # noqa: F401
+        except ImportError as error:
+            raise ImportError("int8 needs NNCF; install it with `pip install mybert[openvino]`.") from error
+    return _export(settings, _write_openvino)
+
+
+def _export(
+    settings: ConvertOnnxArguments | ConvertOpenVinoArguments, write: Callable[..., dict[str, Any]]
+) -> GraphReport:
+    """Write graphs by `write`, which returns a function for each file that computes a batch; compare them."""
+    source = ModelFolder(settings.model)
+    with new_model_folder(settings.output_dir, settings.overwrite, settings.model) as folder:
+        source.parameters()  # raises an error if one is missing
+        model, _ = source.load("mybert")
+        tokenizer, rows = _tokenized(source, model, settings) if settings.data else (None, [])
+        calibrating = min(_CALIBRATING, (len(rows) + 1) // 2) if settings.dtype == "int8" else 0
+        logger.info(f"exporting {source.path}")
+        graphs = write(model, source, folder, settings, rows[:calibrating])
+        logger.info("comparing with PyTorch")
+        batches = [example_batch(model.config, source.head, shape) for shape in SHAPES]
+        compared = (rows[calibrating:] or rows)[:_COMPARED]
+        differences, on_texts = {}, {}
+        equal: dict[str, float] = {}
+        for file, run in graphs.items():
+            is_exact = settings.dtype == "float32" or file == ONNX_FILE
+            tolerance = TOLERANCE if is_exact else math.inf  # int8 is reported
+            differences[file] = compare_outputs(model, source.head, file, run, batches, tolerance)
+            if compared:
+                on_texts[file], decisions = _compare_on_texts(model, run, compared, source.head, tokenizer)
+                equal |= {} if decisions is None else {file: decisions}
+        report = GraphReport(
+            source=str(source.path),
+            output=settings.output_dir,
+            head=source.head,
+            dtype=settings.dtype,
+            shapes=tuple(tuple(batch["input_ids"].shape) for batch in batches),
+            differences=differences,
+            texts=len(compared),
+            differences_on_texts=on_texts,
+            equal_decisions=equal,
+        )
+        write_json(folder / "config.json", source.config_as("bert") | {"dtype": "float32"}, sort_keys=True)
+        copy_what_goes_along(source, folder)
+        write_json(folder / REPORT_FILE, asdict(report), sort_keys=True)
+    return report
+
+
+def _tokenized(
+    source: ModelFolder, model: PreTrainedModel, settings: ConvertOnnxArguments | ConvertOpenVinoArguments
+) -> tuple[PreTrainedTokenizerBase, list[_Row]]:
+    """The tokenizer, and the network's inputs for texts drawn from the given ones."""
+    reading = DocumentSettings(encoding=settings.encoding, text_column=settings.text_column)
+    texts = list(map(replace_lone_surrogates, Corpus(settings.data, reading).texts()))
+    if not texts:
+        raise ValueError(f"There is no text in {', '.join(settings.data)}.")
+    texts = random.Random(0).sample(texts, min(len(texts), _CALIBRATING + _COMPARED))
+    tokenizer = AutoTokenizer.from_pretrained(source.path, trust_remote_code=False)
+    record = source.config.get(TASK_RECORD) or {}
+    longest = min(record.get("max_length") or math.inf, model.config.max_position_embeddings)
+    pairs = (text.rsplit(PAIR_SEPARATOR, 1) for text in texts)
+    encodings = (encode_and_truncate(tokenizer, [pair], longest).inputs for pair in pairs)
+    return tokenizer, [{name: np.array(values[name][0]) for name in INPUTS} for values in encodings]
+
+
+class PackedRows(nn.Module):
+    """A model whose attention mask numbers the sequences of a row; see `pipelines/openvino_model.py`."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        numbers = unmask_empty_rows(attention_mask.flatten(0, -2))
+        places = torch.arange(numbers.shape[1])
+        query, key = numbers[:, :, None], numbers[:, None]
+        is_same = query == key
+        # As elsewhere, padding attends to tokens, too: the pooled token may be padding.
+        mask = (key > 0) & (is_same | (query == 0))
+        position_ids = torch.where(numbers > 1, (is_same & (places[:, None] > places)).sum(-1), places)
+        is_start = (places == 0) | ((numbers > 1) & (position_ids == 0))
+        starts = flat_indices(is_start)
+        if torch.compiler.is_compiling():  # what the exporter cannot know of a number that depends on values
+            torch._check(starts.shape[0] >= numbers.shape[0])
+            torch._check(starts.shape[0] % attention_mask.shape[0] == 0)
+        end = torch.ones_like(numbers).sum()[None]  # not `numel`, which would become a constant of the graph
+        arguments = {
+            "input_ids": input_ids,
+            "attention_mask": mask.view(*attention_mask.shape[:-1], 1, *mask.shape[1:]),
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids.view(attention_mask.shape),
+            "cu_seq_lens_q": torch.cat([starts, end]),
+        }
+        if isinstance(self.model, MyBertForSequenceClassification) and self.model.config.classifier_pooling == "mean":
+            # The model's own mean would count padding, which a prepared mask does not tell.
+            states = self.model.bert(**arguments).last_hidden_state.flatten(0, 1)
+            owners = is_start.flatten().long().cumsum(0) - 1
+            is_token = (numbers.flatten() > 0).to(states.dtype)[:, None]
+            # Not a product with a matrix of fractions, which NNCF would quantize.
+            sums = states.new_zeros(starts.shape[0], states.shape[1]).index_add(0, owners, is_token * states)
+            counts = states.new_zeros(starts.shape[0], 1).index_add(0, owners, is_token)
+            return {"logits": self.model.classifier(sums / counts)}
+        return dict(self.model(**arguments))
+
+
+def _write_openvino(
+    model: PreTrainedModel, source: ModelFolder, folder: Path, settings: ConvertOpenVinoArguments, rows: list[_Row]
+) -> dict[str, Any]:
+    openvino = import_openvino()
+    if model.config.is_decoder:
+        raise ValueError(f"{source.path}: is_decoder is true; expected a model that reads in both directions")
+    example = example_batch(model.config, source.head, _EXAMPLE)
+    with no_warnings(), torch.no_grad():
+        graph = openvino.convert_model(PackedRows(model), example_input=example)
+    for name in example:
+        graph.input(name).get_tensor().set_names({name})  # without the numbers that tracing gives
+    if rows:
+        import nncf
+
+        logger.info(f"quantizing to int8 with {len(rows)} texts")
+        # One text at a time, so that there is no padding whose states would widen the ranges.
+        shape = (1, 1, -1) if source.head == "multiple-choice" else (1, -1)
+        samples = nncf.Dataset([{name: values.reshape(shape) for name, values in row.items()} for row in rows])
+        with no_warnings():
+            graph = nncf.quantize(graph, samples, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(rows))
+    openvino.save_model(graph, folder / OPENVINO_FILE, compress_to_fp16=False)
+    return {OPENVINO_FILE: OpenVinoModel(folder, model.config)}
+
+
+def _write_onnx(
+    model: PreTrainedModel, source: ModelFolder, folder: Path, settings: ConvertOnnxArguments, rows: list[_Row]
+) -> dict[str, Any]:
+    path, files = folder / ONNX_FILE, [ONNX_FILE]
+    example = example_batch(model.config, source.head, _EXAMPLE)
+    with torch.no_grad():
+        outputs = list(model(**example))
+    names = _AXES if source.head == "multiple-choice" else (_AXES[0], _AXES[2])
+    axes = {place: torch.export.Dim(name) for place, name in enumerate(names)}
+    implementation = model.config._attn_implementation
+    # Eager attention needs fewer nodes: masks are added, so rows of padding only need no special case.
+    model.set_attn_implementation("eager")
+    with no_warnings():
+        program = torch.onnx.export(
+            model if model.config.is_decoder else PackedRows(model),
+            kwargs=example,
+            input_names=INPUTS,
+            output_names=outputs,
+            dynamic_shapes=dict.fromkeys(example, axes),
+            opset_version=settings.opset,
+            dynamo=True,
+            verbose=False,
+        )
+    model.set_attn_implementation(implementation)
+    assert program is not None
+    written = program.model.opset_imports[""]
+    if settings.opset not in (None, written):
+        raise ValueError(f"opset is {settings.opset}, but the exporter of PyTorch can only write {written} for it")
+    program.save(path)  # weights go to a separate file if they are too large for one
+    if settings.dtype == "int8":
+        logger.info("quantizing to int8")
+        _quantize_onnx(path, folder / INT8_FILE)
+        files.append(INT8_FILE)
+    return {file: _OnnxModel(folder / file) for file in files}
+
+
+def _quantize_onnx(path: Path, target: Path) -> None:
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    is_large = path.with_name(f"{path.name}.data").exists()
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder, no_warnings():
+        prepared = Path(folder, path.name)
+        _fold_constants(path, prepared, is_large)
+        # Recorded shapes are not needed, and contradict the weights that the quantizer transposes.
+        graph = onnx.load(prepared, load_external_data=False)
+        del graph.graph.value_info[:]
+        onnx.save(graph, prepared)
+        quantize_dynamic(
+            prepared,
+            target,
+            op_types_to_quantize=["MatMul"],
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            use_external_data_format=is_large,
+        )
+
+
+def _fold_constants(path: Path, target: Path, is_large: bool) -> None:
+    """Fold constants: the transposed embeddings of a tied output layer become a weight, which can be quantized."""
+    # onnxruntime's `quant_pre_process` would do the same, but infers shapes first, which fails on some graphs.
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(target)
+    if is_large:
+        options.add_session_config_entry(
+            "session.optimized_model_external_initializers_file_name", f"{target.name}.data"
+        )
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+class _OnnxModel:
+    """A graph that ONNX Runtime computes, called like the model."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, path: Path) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 3  # errors
+        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+    def __call__(self, **batch: torch.Tensor) -> ModelOutput:
+        arrays = self._session.run(None, {name: values.numpy() for name, values in batch.items()})
+        names = (output.name for output in self._session.get_outputs())
+        return ModelOutput(zip(names, map(torch.from_numpy, arrays), strict=True))
+
+
+def _compare_on_texts(
+    model: PreTrainedModel, converted: Any, rows: Sequence[_Row], head: str, tokenizer: Any
+) -> tuple[float, float | None]:
+    """The largest difference on texts, and the fraction of equal decisions: the highest logits of texts or tokens."""
+    shapes = HEADS[head].outputs
+
+    def collate(chosen: Sequence[_Row]) -> dict[str, torch.Tensor]:
+        batch = pad_rows(tokenizer, chosen)
+        return {name: values[:, None] for name, values in batch.items()} if head == "multiple-choice" else batch
+
+    def keep(outputs: Any, batch: object, chosen: Sequence[_Row]) -> Iterator[list[np.ndarray]]:
+        for place, row in enumerate(chosen):
+            ends = {name: len(row["input_ids"]) if "length" in shapes[name] else None for name in outputs}
+            yield [values[place, : ends[name]].numpy() for name, values in outputs.items()]
+
+    pairs = zip(*(run_sorted(one, rows, collate, keep) for one in (model, converted)), strict=True)
+    difference, equal = 0.0, []
+    for expected, found in pairs:
+        for right, other in zip(expected, found, strict=True):
+            difference = max(difference, float(np.abs(right - other).max()))
+            if head != "encoder" and right.shape[-1] > 1:
+                equal.append(np.equal(right.argmax(-1), other.argmax(-1)).ravel())
+    return difference, float(np.concatenate(equal).mean()) if equal else None
