@@ -178,7 +178,7 @@ def _tokenized(
 
 
 class PackedRows(nn.Module):
-    """A model whose attention mask numbers the sequences of a row; see `pipelines/openvino_model.py`."""
+    """A model whose attention mask numbers the sequences of a row; `pipelines/openvino_model.py` has the format."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()

@@ -128,8 +128,8 @@ class GraphOptions(SourceSettings, OutputOptions):
     output_dir: str = option(help="Folder to write.", comes_last=True, positional=2)
     data: list[str] = option(
         [],
-        "Texts as the model reads them, one per line or table row: OpenVINO's int8 is calibrated with 300 of them, and "
-        "the result is compared with PyTorch on others. The texts of a pair are separated by |||.",
+        "Texts as the model reads them, one per line or table row: OpenVINO's int8 is calibrated with 300 of them, "
+        "and the result is compared with PyTorch on others. The texts of a pair are separated by |||.",
     )
 
     def __post_init__(self) -> None:

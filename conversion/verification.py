@@ -132,8 +132,8 @@ class GraphReport:
         texts: Number of texts of the user on which the two were compared; OpenVINO's int8 was calibrated with others,
             unless there was only one.
         differences_on_texts: For each file the largest absolute difference of any output for these.
-        equal_decisions: For each file the fraction of the texts, or of their tokens, with the same highest logit; empty
-            if there are no texts or the model has nothing to decide.
+        equal_decisions: For each file the fraction of the texts, or of their tokens, with the same highest logit;
+            empty if there are no texts or the model has nothing to decide.
     """
 
     source: str
@@ -330,7 +330,7 @@ def compare_outputs(
     model: Any,
     head: str,
     file: str,  # of the graph, for messages
-    run: Callable[[dict[str, torch.Tensor]], Mapping[str, Any]],
+    run: Callable[..., Mapping[str, Any]],
     batches: Iterable[dict[str, torch.Tensor]],
     tolerance: float,
 ) -> dict[str, float]:
@@ -339,7 +339,7 @@ def compare_outputs(
     for batch in batches:
         with torch.no_grad():
             expected = model(**batch)
-        outputs = run(batch)
+        outputs = run(**batch)
         for name, right in expected.items():
             found = torch.as_tensor(outputs[name])
             if "length" in HEADS[head].outputs[name] and found.shape == right.shape:  # ignore padding
