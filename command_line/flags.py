@@ -192,7 +192,7 @@ class CommandParser(HfArgumentParser):
         head = [formatter.format_help()]
         if self.command.example:
             head.append(f"Example:\n{shell_lines(f'{self.prog} {self.command.example}')}\n")
-        groups = {group: actions for group, actions in self._groups(every_flag).items() if actions}
+        groups = {group: actions for group, actions in self.flags_by_group(every_flag).items() if actions}
         explained = {group: _section(group, actions) for group, actions in groups.items()}
         sections = explained
         if not every_flag:
@@ -205,7 +205,7 @@ class CommandParser(HfArgumentParser):
                 sections[group] = explained[group]
         return "\n".join([*head, *sections.values()])
 
-    def _groups(self, every_flag: bool) -> dict[Group, list[Action]]:
+    def flags_by_group(self, every_flag: bool = False) -> dict[Group, list[Action]]:
         """The flags of each group in their order, without those that a required one rules out."""
         known = self.arguments_class.__dataclass_fields__
         places = {name: place for place, name in enumerate(known)}

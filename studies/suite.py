@@ -179,7 +179,7 @@ class SuiteArguments(StudySettings):
     suite: str = option(
         "glue",
         "The tasks: glue, laptop (five of GLUE, with settings for small models), ko (Korean), short "
-        "(runs of minutes, to compare settings), or a YAML file of your own (docs/finetuning.md).",
+        "(runs of minutes, to compare settings), or a YAML file of your own (docs/suites.md).",
     )
     only: list[str] = option([], "Some of the suite's tasks (default: all).")
     train_sizes: list[int] = option(
