@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
-from transformers.training_args import OptimizerNames
 
 from ..files.checkpoint import FIELDS_OF_A_HEAD, without_foreign_code
 from ..files.options import (
@@ -187,7 +186,7 @@ class PretrainingArguments(
         decides=True,
         replaces="max_steps num_train_epochs",
     )
-    optim: OptimizerNames | str = option("google")
+    optim: str = option("google")
     learning_rate: float = option(1e-4, "Peak learning rate.")
     warmup_steps: float = option(0.01, "Steps of warm-up; below 1, a fraction of all steps.")
     per_device_train_batch_size: int = option(32, "Sequences per batch and device.")
