@@ -3,7 +3,7 @@
 from .attention import AttentionMap, attention_map, attention_rollout
 from .curves import plot_run, training_curves
 from .input_and_confusion import InputPicture, confusion_picture, input_picture
-from .learning_curves import learning_curves
+from .score_curves import learning_curves
 
 __all__ = [
     "AttentionMap",

@@ -13,8 +13,8 @@ from ..files.processes import only_errors
 from .attention import attention_map
 from .curves import plot_run
 from .input_and_confusion import input_picture
-from .learning_curves import SUITE_FILE, learning_curves
 from .pictures import picture_path
+from .score_curves import SUITE_FILE, learning_curves
 
 
 @dataclass

@@ -306,7 +306,7 @@ def test_texts_mean_what_they_would_on_the_command_line(tmp_path, settings, data
 
 
 def test_the_suite_of_the_page_is_one(tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "finetuning.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "suites.md").read_text()
     (text,) = re.findall(r"```yaml\n(title: .*?)```", page, re.DOTALL)
     (tmp_path / "s.yaml").write_text(text)
     assert list(read_suite(str(tmp_path / "s.yaml")).tasks) == ["topic", "urgency"]
