@@ -182,12 +182,7 @@ def shell_lines(call: str, width: int = 78) -> str:
     """Format a command in several lines that can be copied into a shell."""
     kept = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", "\0"), call)  # quoted words are not wrapped
     lines = textwrap.wrap(
-        kept,
-        width,
-        initial_indent="  ",
-        subsequent_indent="    ",
-        break_long_words=False,
-        break_on_hyphens=False,
+        kept, width, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
     )
     return " \\\n".join(lines).replace("\0", " ")
 

@@ -219,7 +219,7 @@ class CommandParser(HfArgumentParser):
             if action.dest in ruled_out:
                 continue
             if each and not every_flag and is_as_transformers_has_it(each):
-                action.help = _first_sentence(action.help or "")
+                action.help = f"{(action.help or '').partition('. ')[0].rstrip('.')}."
             if not every_flag and len(list(action.choices or ())) > _MAX_CHOICES:
                 action.choices = None
             action.required = is_required[action.dest]
@@ -258,10 +258,6 @@ def _in_words(message: str) -> str:
     for pattern, sentence in _ARGPARSE.items():
         message = re.sub(pattern, sentence, message)
     return message
-
-
-def _first_sentence(text: str) -> str:
-    return text.partition(". ")[0].rstrip(".") + "."
 
 
 def name_positional(flags: list[str], takes_list: dict[str, bool]) -> list[str]:

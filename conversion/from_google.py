@@ -50,7 +50,6 @@ def convert_google_checkpoint(
     Raises:
         ValueError: If anything about the source is broken, unsafe, unknown or contradictory, or `output_dir` contains
             other files.
-        OSError: If a file is missing, or `output_dir` cannot be written.
     """
     settings = ConvertGoogleArguments(source=os.fspath(source), output_dir=os.fspath(output_dir), head=head, **options)
     head = find_head(head) if head else None
@@ -159,11 +158,7 @@ def _initialize(rows: Iterable[WeightRow], config: MyBertConfig, seed: int) -> I
 
 
 def _write_tokenizer(
-    folder: Path,
-    found: GoogleSource,
-    bundle: TensorBundle,
-    config: MyBertConfig,
-    settings: ConvertGoogleArguments,
+    folder: Path, found: GoogleSource, bundle: TensorBundle, config: MyBertConfig, settings: ConvertGoogleArguments
 ) -> list[str]:
     path = Path(settings.vocab_file) if settings.vocab_file else found.vocab_file
     do_lower_case, strip_accents = settings.do_lower_case, settings.strip_accents
@@ -182,10 +177,7 @@ def _write_tokenizer(
         strip_accents = False
         decisions.append("accents: kept, as the vocabulary has them; Google's code would strip them")
     tokenizer = MyBertTokenizer(
-        path,
-        do_lower_case=do_lower_case,
-        strip_accents=strip_accents,
-        model_max_length=config.max_position_embeddings,
+        path, do_lower_case=do_lower_case, strip_accents=strip_accents, model_max_length=config.max_position_embeddings
     )
     tokenizer.save_pretrained(folder)
     config.pad_token_id = tokenizer.pad_token_id  # Google's has none; 0, the default, may be a word to be trained

@@ -136,13 +136,10 @@ def _archive_kind(path: Path) -> Callable[[Path], Iterator[_Member]] | None:
     return None
 
 
-def _limit(compressed_size: int) -> int:
-    return max(_LEAST_LIMIT, _MAX_EXPANSION * compressed_size)
-
-
-def _expands_too_much(limit: int) -> MalformedError:
-    allowed = f"at most {_MAX_EXPANSION} times the compressed size is unpacked"
-    return MalformedError(f"expands to more than {limit} bytes; {allowed}")
+def _check_expansion(size: int, compressed_size: int) -> None:
+    if size > (limit := max(_LEAST_LIMIT, _MAX_EXPANSION * compressed_size)):
+        allowed = f"at most {_MAX_EXPANSION} times the compressed size is unpacked"
+        raise MalformedError(f"expands to more than {limit} bytes; {allowed}")
 
 
 def _refused(name: str, problem: str) -> MalformedError:
@@ -172,11 +169,9 @@ def _unpack(members: Iterable[_Member], folder: Path) -> None:
 def _zip_members(path: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
-        sizes = [(sum(m.file_size for m in members), _limit(path.stat().st_size))]
-        sizes += [(member.file_size, _limit(member.compress_size)) for member in members]
-        for size, limit in sizes:
-            if size > limit:
-                raise _expands_too_much(limit)
+        _check_expansion(sum(member.file_size for member in members), path.stat().st_size)
+        for member in members:
+            _check_expansion(member.file_size, member.compress_size)
         for member in members:
             kind = stat.S_IFMT(member.external_attr >> 16)
             is_plain = kind in (0, stat.S_IFREG, stat.S_IFDIR) and not member.flag_bits & 1
@@ -185,17 +180,15 @@ def _zip_members(path: Path) -> Iterator[_Member]:
 
 
 class _CountingReader:
-    """A stream that yields at most `limit` bytes, however they are compressed."""
+    """A stream that checks how much it has expanded to, however it is compressed."""
 
     def __init__(self, stream: Any, path: Path) -> None:
-        self._stream = stream
-        self._limit = self._left = _limit(path.stat().st_size)
+        self._stream, self._count, self._compressed_size = stream, 0, path.stat().st_size
 
     def read(self, size: int = -1) -> bytes:
         data = self._stream.read(size)
-        self._left -= len(data)
-        if self._left < 0:
-            raise _expands_too_much(self._limit)
+        self._count += len(data)
+        _check_expansion(self._count, self._compressed_size)
         return data
 
 

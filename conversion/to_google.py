@@ -47,7 +47,6 @@ def export_google_checkpoint(
     Raises:
         ValueError: If the folder is incomplete, the model is one that Google's graph cannot express, Google's code
             does not have the activation, or one of the files exists.
-        OSError: If they cannot be written.
     """
     settings = ConvertToGoogleArguments(model=os.fspath(model_dir), output=os.fspath(prefix), **options)
     is_folder = os.fspath(prefix).endswith(("/", os.sep)) or Path(prefix).is_dir()

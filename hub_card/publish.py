@@ -141,21 +141,11 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
 def write_publishable(
     model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str], repo_id: str, overwrite: bool = False
 ) -> Path:
-    """Write the folder that `publish` would upload; nothing is uploaded.
-
-    Args:
-        model_dir: A MyBERT model folder.
-        output_dir: Folder to make; it must not exist yet, or be empty. It appears when it is complete.
-        repo_id: The repository's name, with its owner, for the examples in the card.
-        overwrite: Whether a folder that an earlier call wrote may be replaced.
-
-    Returns:
-        `output_dir`.
+    """Write the folder that `publish` would upload, which appears when it is complete; nothing is uploaded.
 
     Raises:
-        ValueError: If `output_dir` has other content; see also `publishable_files`.
-        FileNotFoundError: As `publishable_files`.
-        OSError: If it cannot be written.
+        ValueError: If `output_dir` has content, other than that of an earlier call with `overwrite`; see also
+            `publishable_files`.
     """
     files = publishable_files(model_dir, repo_id)
     owned = (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES, _PICTURES)
@@ -300,7 +290,6 @@ def write_benchmark_results(
     Raises:
         ValueError: If a data set is no benchmark's name, a value is no finite number, or a file exists and `overwrite`
             is not set.
-        OSError: If a file cannot be written.
     """
     by_file = check_benchmark_results(model_dir, entries, overwrite)
     place = Path(model_dir) / _BENCHMARKS

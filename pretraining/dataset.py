@@ -293,16 +293,12 @@ class PretrainingDataset(Dataset):
         return self._length
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """An example before masking.
+        """An example before masking; an IndexError if there is none.
 
-        Returns:
-            `input_ids` and `token_type_ids` (int64 arrays; at most `max_length`, or `row_length` with `pack`);
-            `example` (epoch, index), which seeds the masks; with pairs `next_sentence_label` (0 if B follows
-            A; 1 if it is random, or if they are swapped). With `pack` also `sequence_lengths` (n,), `row_length`, and
-            `next_sentence_label` is (n,).
-
-        Raises:
-            IndexError: If there is no such example.
+        It has `input_ids` and `token_type_ids` (int64 arrays; at most `max_length`, or `row_length` with `pack`);
+        `example` (epoch, index), which seeds the masks; with pairs `next_sentence_label` (0 if B follows A; 1 if it is
+        random, or if they are swapped). With `pack` also `sequence_lengths` (n,), `row_length`, and
+        `next_sentence_label` is (n,).
         """
         if not 0 <= index < self._length:
             raise IndexError(f"There is no example {index}; an epoch has {self._length}.")

@@ -10,27 +10,10 @@ from torch.utils.data import DataLoader, Subset
 from transformers.trainer_utils import EvalLoopOutput, has_length
 
 from ..modeling_mybert import IGNORE_INDEX, flat_indices
-from ..runs import (
-    OPTIMIZERS,
-    ResumableTrainer,
-    linear_schedule,
-    parameter_groups,
-)
+from ..runs import OPTIMIZERS, ResumableTrainer, linear_schedule, parameter_groups
 from ..runs.trainer import temporarily
 
-_SUMS = (
-    "mlm_loss",
-    "mlm_correct",
-    "mlm_count",
-    "nsp_loss",
-    "nsp_correct",
-    "nsp_count",
-    "nsp_random",
-    "tokens",
-    "mlm_tokens",
-)
-
-
+_SUMS = "mlm_loss mlm_correct mlm_count nsp_loss nsp_correct nsp_count nsp_random tokens mlm_tokens".split()
 # Inputs whose length varies from batch to batch; a compiled graph must treat it as dynamic.
 _OF_ANY_LENGTH = {"prediction_indices", "cu_seq_lens_q", "cu_seq_lens_k", "next_sentence_label"}
 
@@ -75,13 +58,7 @@ class PretrainingTrainer(ResumableTrainer):
 
     data_collator: Any
 
-    def __init__(
-        self,
-        *args: Any,
-        eval_collator: Any = None,
-        is_causal: bool | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *args: Any, eval_collator: Any = None, is_causal: bool | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name, is_set in (
             ("label_smoothing_factor", self.args.label_smoothing_factor),

@@ -154,11 +154,7 @@ class VocabularyReport:
         reserved: Number of special and unused tokens among them.
         alphabet: Number of characters kept; each is two pieces.
         learned: Number of pieces longer than a character.
-        algorithm: As in `train_wordpiece`, like the following four.
-        vocab_layout: See above.
-        do_lower_case: See above.
-        strip_accents: See above.
-        min_frequency: See above.
+        algorithm, vocab_layout, do_lower_case, strip_accents, min_frequency: As in `train_wordpiece`.
         characters: Length of the text, in characters.
         words: Number of words trained on.
         distinct_words: Number of distinct words among them.

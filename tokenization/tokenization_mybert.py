@@ -112,12 +112,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, *args: Any, **kwargs: Any) -> Any:
-        """Load a tokenizer, as every class of transformers does.
-
-        Args:
-            pretrained_model_name_or_path: A folder, a `vocab.txt` or a name on the Hub.
-            *args: As in `transformers.PreTrainedTokenizerFast.from_pretrained`.
-            **kwargs: As above.
+        """Load a tokenizer from a folder, a `vocab.txt` or the Hub, as every class of transformers does.
 
         Raises:
             ValueError: A file is broken, `tokenizer.json` is not a WordPiece tokenizer, or the vocabulary is not
@@ -214,7 +209,6 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
                 this vocabulary's unless it is given.
 
         Raises:
-            TypeError: A setting is unknown.
             ValueError: As `train_wordpiece`; also for special_tokens_map, or if this tokenizer keeps CJK words.
         """
         if special_tokens_map:

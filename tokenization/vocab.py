@@ -32,20 +32,13 @@ def reserved_tokens(layout: Layout) -> list[str]:
 
 
 def load_vocab(path: str | Path) -> dict[str, int]:
-    r"""Read a vocabulary file.
+    r"""Read a `vocab.txt` in UTF-8: piece -> id, in file order.
 
     Tolerated, as in Google's own reader: `\r\n` line ends, spaces and tabs around a piece, and blank lines at the end;
-    also a UTF-8 byte-order mark. Anything else that would shift the ids is an error.
-
-    Args:
-        path: A `vocab.txt` in UTF-8.
-
-    Returns:
-        A mapping of piece to id, in file order.
+    also a UTF-8 byte-order mark.
 
     Raises:
         ValueError: The file is not UTF-8 or is empty, or has a blank line between pieces or a duplicate piece.
-        OSError: The file cannot be read.
     """
     data = Path(path).read_bytes()
     try:
@@ -73,12 +66,7 @@ def index_pieces(pieces: Iterable[str], source: str = "The vocabulary") -> dict[
 
 
 def save_vocab(vocab: dict[str, int], path: str | Path) -> None:
-    r"""Write a vocabulary file: UTF-8, one piece per line in the order of the ids, `\n` line ends.
-
-    Args:
-        vocab: A mapping of piece to id; ids are 0 ... len(vocab) - 1.
-        path: Where to write; an existing file is replaced atomically.
-    """
+    r"""Write a vocabulary file: UTF-8, one piece per line in the order of the ids, from 0, `\n` line ends."""
     pieces = sorted(vocab, key=vocab.__getitem__)
     assert [vocab[p] for p in pieces] == list(range(len(pieces))), "ids must be contiguous"
     with written_beside(path) as temporary:
@@ -119,13 +107,7 @@ _MANY = 0.1  # share of [UNK] above which there is a warning; of text in the rig
 
 
 def unknown_warning(unknown: int, tokens: int, advice: str) -> str:
-    """A warning about text of which more than a tenth becomes [UNK]; "" if there is nothing to warn about.
-
-    Args:
-        unknown: Number of [UNK] tokens.
-        tokens: Number of all tokens.
-        advice: What to do about it, a sentence.
-    """
+    """A warning about text of which more than a tenth becomes [UNK], with advice; "" if less does."""
     share = unknown / max(tokens, 1)
     if share <= _MANY:
         return ""

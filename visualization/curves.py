@@ -16,16 +16,7 @@ import numpy as np
 
 from ..files.checkpoint import distinct_names, read_json_object
 from ..files.errors import refuse_address
-from .pictures import (
-    BLUE,
-    QUIET_COLOUR,
-    TEXT_COLOUR,
-    VERMILION,
-    in_width,
-    new_figure,
-    picture_path,
-    write_figure,
-)
+from .pictures import BLUE, QUIET_COLOUR, TEXT_COLOUR, VERMILION, in_width, new_figure, picture_path, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,11 +85,8 @@ def training_curves(
     Args:
         log_history: `Trainer.state.log_history`: one dict per log call with `"step"` and numbers; names of
             evaluation values start with `"eval_"`. Losses are in nats, accuracies in [0, 1].
-        output_path: PNG file to write; its folder must exist.
+        output_path: PNG file to write, which is returned.
         title: Heading of the picture.
-
-    Returns:
-        `output_path`.
 
     Raises:
         ValueError: If the history has nothing to draw, or the file does not end in `.png`.
@@ -169,9 +157,6 @@ def plot_run(run_dir: str | Path | Sequence[str | Path], output_path: str | Path
         run_dir: Output folder of a run; without `trainer_state.json` the one of its newest `checkpoint-*` is read. Or
             up to seven of them, whose curves are drawn over each other, each in a color, and named by their folders.
         output_path: PNG file to write; of one run `training_curves.png` in `run_dir` by default.
-
-    Returns:
-        The path of the picture.
 
     Raises:
         FileNotFoundError: If neither a folder nor a checkpoint in it has a `trainer_state.json`, or the picture's

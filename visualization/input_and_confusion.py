@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..files.errors import abbreviated
 from .pictures import (
     QUIET_COLOUR,
     TEXT_COLOUR,
@@ -126,13 +127,7 @@ class InputPicture:
             )  # fmt: skip
 
     def save(self, output_path: str | Path) -> Path:
-        """Write the page (.html) or the picture (.png).
-
-        Args:
-            output_path: File to write; its folder must exist.
-
-        Returns:
-            `output_path`.
+        """Write the page (.html) or the picture (.png); return its path.
 
         Raises:
             ValueError: If the file does not end in `.html` or `.png`.
@@ -145,16 +140,7 @@ class InputPicture:
 def input_picture(
     tokenizer: PreTrainedTokenizerBase, text: str, text_pair: str | None = None, max_length: int | None = None
 ) -> InputPicture:
-    """Show the model input of a text or pair.
-
-    Args:
-        tokenizer: The tokenizer.
-        text: The text.
-        text_pair: The second text of a pair.
-        max_length: Length in tokens to pad or truncate to; None to do neither.
-
-    Returns:
-        The picture; `save` writes it.
+    """Show the model input of a text or pair, padded or truncated to `max_length` tokens if it is given.
 
     Raises:
         ValueError: If `max_length` leaves no space for a token.
@@ -196,11 +182,8 @@ def confusion_picture(
     Args:
         confusion: Counts by (true class, predicted class).
         classes: All classes, in their order.
-        output_path: PNG file to write; its folder must exist.
+        output_path: PNG file to write, which is returned.
         counted: What is counted, such as "texts".
-
-    Returns:
-        `output_path`.
 
     Raises:
         ValueError: If there is nothing to draw, or the file does not end in `.png`.
@@ -219,7 +202,7 @@ def confusion_picture(
     if left_out:
         names, counts = _with_most_mistakes(names, counts)
     size = len(names)
-    labels = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..." for name in names]
+    labels = [abbreviated(name, _LONGEST) for name in names]
     predicted = "predicted"
     legend = ""
     if lacking := fonts_for("".join(labels))[1]:

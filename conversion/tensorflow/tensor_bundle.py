@@ -107,16 +107,9 @@ class TensorBundle(Mapping[str, np.ndarray]):
             self._read_index(read_sorted_table(self._index.read_bytes(), verify))
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Read one tensor.
-
-        Raises:
-            KeyError: If there is no tensor of that name.
-            ValueError: If numpy has no such type, or the bytes are damaged.
-        """
+        """Read one tensor; a ValueError if numpy has no such type, or the bytes are damaged."""
         info = self.info[name]
-        if info.slices:
-            return self._assemble(name, info)
-        return self._read(name, info)
+        return self._assemble(name, info) if info.slices else self._read(name, info)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.info)
@@ -125,14 +118,7 @@ class TensorBundle(Mapping[str, np.ndarray]):
         return len(self.info)
 
     def verify(self, names: Iterable[str] | None = None) -> None:
-        """Check the CRC32C of tensors of whatever type, without keeping any.
-
-        Args:
-            names: The tensors; by default all of them.
-
-        Raises:
-            ValueError: If a tensor is damaged.
-        """
+        """Check the CRC32C of tensors of whatever type, by default all, without keeping any; ValueError if damaged."""
         for name in self.info if names is None else names:
             info = self.info[name]
             for part in [self._slices[slice_key(name, extents)] for extents in info.slices] or [info]:

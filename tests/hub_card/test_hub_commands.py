@@ -197,7 +197,7 @@ BENCHMARK = {"dataset_id": "a/b", "task_id": "c", "value": 1}
         ("--results", [RESULT | {"metric_value": float("nan")}], "is nan, expected a finite number"),
         ("--results", [RESULT | {"task_type": None}], "given.json: task_type of result 1 is None; expected a text."),
         ("--results", [RESULT | {"metric_type": ["accuracy"]}], "metric_type of result 1 is ['accuracy']; expected"),
-        ("--results", "[", "given.json is not JSON"),
+        ("--results", "[", "given.json, line 1: not JSON"),
         ("--results", {}, "given.json does not hold a list of objects with fields of EvalResult"),
         ("--results", [{"accuracy": 0.5}], "given.json does not hold a list of objects with fields of EvalResult"),
         ("--results", [{"task_type": "fill-mask"}], "given.json: a result is missing 4 required positional arguments"),
