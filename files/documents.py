@@ -330,7 +330,7 @@ class Corpus:
                 yield [sentence.replace("\n", " ") for sentence in text]
             else:
                 found = f"{source.where(number)}: {column!r} is {type(text).__name__}"
-                raise ValueError(f"{found}, expected text or a list of texts.")
+                raise ValueError(f"{found}; expected text or a list of texts.")
 
     def _say_layout(self, source: str, layout: LineLayout) -> None:
         key = (layout.joined, layout.document_end)

@@ -208,7 +208,7 @@ class Predictor:
         frame.mapInPandas(Predictor("my-sst2"), schema)  # Spark
 
     It says what `mybert.predict` says. A batch is worked on in parts of 1,024 rows, as `predict` does; which rows
-    stand together in a part may move a score by one in its last digit, and documents end there (a column `document`,
+    are together in a part may move a score by one in its last digit, and documents end there (a column `document`,
     for a tagger of `max_document_context`). The columns of the first batch decide which are
     read. A pickle of it has the settings; the model is loaded when the first batch comes, once in each process,
     however often an engine sends it there.

@@ -135,7 +135,7 @@ def score_files(arguments: ScoreArguments) -> dict[str, Any]:
         arguments: The settings.
 
     Returns:
-        `rows`, the number of rows; of minimal pairs `accuracy`, the share of those whose acceptable sentence has the
+        `rows`, the number of rows; of minimal pairs `accuracy`, the fraction whose acceptable sentence has the
         higher score (ties count as wrong); of sentences with labels 0 and 1 (acceptable) `roc_auc` and
         `roc_auc_per_token`, the areas under the ROC curves of both scores.
 

@@ -343,7 +343,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def answer(
         self, prediction: LabelPrediction, example: TextExample, top_k: int
     ) -> tuple[dict[str, Any], list[Any]]:
-        """Label (None if it is uncertain) and probability, several labels with theirs, or the value as `score`."""
+        """Label (None if uncertain) and probability, or those of several labels, or a number."""
         label, table = prediction.label, prediction.probabilities
         if isinstance(label, float):
             return {"score": rounded(label)}, []

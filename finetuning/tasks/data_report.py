@@ -20,7 +20,7 @@ _COLUMNS = 80
 _MAX_CLASSES, _MIN_CLASSES = 20, 3  # numbers of classes listed; the latter if each occurs once
 _NUMBER = re.compile(r"-?\d+([.,]\d+)?")
 _FEW_LABELS = 200  # texts a class, below which a linear probe may be better
-_ONE_CLASS = 0.95  # share of one class above which a warning is logged
+_ONE_CLASS = 0.95  # fraction of one class above which a warning is logged
 
 
 def describe_data(

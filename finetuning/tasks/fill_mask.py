@@ -166,7 +166,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         return {**found, "filled": prediction.filled}, best
 
     def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
-        """Accuracy: the share of masks whose best token is right."""
+        """Accuracy: the fraction of masks whose best token is right."""
         pairs = [pair for example in _token_pairs(predictions, examples) for pair in example]
         return {"accuracy": accuracy([found for found, _ in pairs], [wanted for _, wanted in pairs])}
 
@@ -218,7 +218,7 @@ def _check_masks(example: MaskedText, masks: int, mask_token: str, source: Sourc
         )
     if example.hidden is not None and len(example.hidden) != masks:
         raise ValueError(
-            f"{source}, row {example.row}: {masks} masks and {len(example.hidden)} hidden words; expected one word "
+            f"{source}, row {example.row}: {masks} masks and {len(example.hidden)} masked words; expected one word "
             "for each mask."
         )
 

@@ -54,7 +54,7 @@ WINDOW_WEIGHT = "window_weight"
 """Extra key of labeled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
 
 PLACE_COLUMNS = ("source", "row")
-"""The columns of a table of errors that say where an example stands."""
+"""The columns of a table of errors that locate an example."""
 
 Objective = Literal["classes", "labels", "value", "span"]
 """One of several classes, any number of labels, a number, or the start and end of an answer."""
@@ -98,7 +98,7 @@ def check_stride(doc_stride: int | None, max_length: int) -> None:
     """Reject windows that share all of their text's tokens."""
     if doc_stride is not None and not 0 <= doc_stride < max_length - 2:
         raise ValueError(
-            f"doc_stride is {doc_stride}; expected 0 or more and less than {max_length - 2}, the room for text in a "
+            f"doc_stride is {doc_stride}; expected 0 or more and less than {max_length - 2}, the space for text in a "
             f"window of {max_length} tokens (max_length)."
         )
 
