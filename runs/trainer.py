@@ -193,7 +193,7 @@ class ResumableTrainer(Trainer):
         Raises:
             ValueError: If it is LAMB or Muon, which need whole parameters, with FSDP 1, which splits them.
         """
-        if self.has_fsdp_1 and name in OF_WHOLE_PARAMETERS:
+        if name in OF_WHOLE_PARAMETERS and self.has_fsdp_1:
             raise ValueError(f"optim is {name!r}, which needs whole parameters; use FSDP version 2, or DDP.")
         args: Any = self.args
         others = groups(args.learning_rate)
