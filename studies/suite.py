@@ -20,7 +20,7 @@ from ..files.text import file_of
 from ..finetuning import FEATURES, TASKS, FinetuningArguments, finetune
 from ..finetuning.tasks.registry import evaluation_names
 from ..finetuning.training.trainer import loss_in
-from .suite_file import OWN_KEYS, PATHS, Suite, listed, read_suite
+from .suite_file import OWN_KEYS, PATHS, Suite, as_list, read_suite
 
 logger = logging.getLogger(__name__)
 
@@ -286,7 +286,7 @@ class SuiteArguments(StudySettings):
         if not Path(self.data_dir).is_dir():
             refuse_address(self.data_dir)
             raise FileNotFoundError(f"data_dir is {self.data_dir!r}, which is not a folder.")
-        names = listed(names)
+        names = as_list(names)
         for name in names:
             for place in (Path(self.data_dir, name), Path(self.data_dir, f"{name}.gz")):
                 if place.exists():
@@ -477,8 +477,8 @@ def _table(
         rows.append([MAJORITY, *majority, ""])
     for name, values in suite.published.items():
         given = [values.get(task) for task in outcomes]
-        lists = [listed(value) for value in given if value is not None]
-        cells = ["" if value is None else " / ".join(f"{part:.1f}" for part in listed(value)) for value in given]
+        lists = [as_list(value) for value in given if value is not None]
+        cells = ["" if value is None else " / ".join(f"{part:.1f}" for part in as_list(value)) for value in given]
         whole = len(lists) == len(outcomes)
         rows.append([name, *cells, f"{sum(sum(v) / len(v) for v in lists) / len(lists):.1f}" if whole else ""])
     metrics = ", ".join(f"{suite.title_of(task)} {outcome.metric}" for task, outcome in outcomes.items())
@@ -502,7 +502,7 @@ def _write_submission(
     suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskOutcome], output_dir: Path
 ) -> None:
     """Write the zip file for the benchmark's server, if all of its tasks were run and have test data."""
-    wanted = {task: listed(own["submission"]) for task, own in suite.tasks.items() if "submission" in own}
+    wanted = {task: as_list(own["submission"]) for task, own in suite.tasks.items() if "submission" in own}
     if not wanted.keys() <= outcomes.keys():
         if not wanted.keys().isdisjoint(outcomes):
             logger.info(

@@ -72,14 +72,14 @@ def _check_task(path: Path, task: Any, settings: Any) -> None:
     if not isinstance(settings, dict):
         raise ValueError(f"{path} has {settings!r} as the task {task}; expected a map of settings.")
     for name in {*PATHS, "submission"} & settings.keys():
-        names = listed(settings[name])
+        names = as_list(settings[name])
         if not names or not all(isinstance(part, str) and part for part in names):
             raise ValueError(f"{path} has {settings[name]!r} as {name} of {task}; expected a name, or a list of some.")
 
 
 def _are_numbers(value: Any) -> bool:
     """Tell whether a value is a score, or a list of scores."""
-    parts = listed(value)
+    parts = as_list(value)
     return bool(parts) and all(isinstance(part, (int, float)) and not isinstance(part, bool) for part in parts)
 
 
@@ -87,5 +87,5 @@ def names_a_folder(name: Any) -> bool:
     return isinstance(name, str) and _FOLDER_NAME.fullmatch(name) is not None
 
 
-def listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
