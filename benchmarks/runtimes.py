@@ -114,7 +114,7 @@ def products(model: torch.nn.Module) -> Callable[[Batch], None]:
 def pytorch_encoders(
     settings: Mapping[str, int], threads: int, folder: Path, compiled: bool = False
 ) -> dict[str, Any]:
-    """PyTorch: transformers' BERT and ours (also prepacked, bfloat16, int8, compiled), and the products alone."""
+    """PyTorch: transformers' BERT and mybert (also prepacked, bfloat16, int8, compiled), and the products alone."""
     torch.set_num_threads(threads)
     theirs, ours = matched_encoders(settings).values()
     models = {PEER: theirs, "mybert": ours}

@@ -32,7 +32,7 @@ _NAME = re.compile(
 )
 _EITHER = re.compile(r"(?<=either )[a-z]+(?= or )|(?<= or )[a-z]+(?=\.$)")
 _COLUMN = re.compile(
-    r"has no (?:column )?(?P<missing>'.+?')(?: in row \d+)?(?:; its columns are |, only )"
+    r"has no (?:columns? )?(?P<missing>'.+?')(?: in row \d+)?(?:; its columns are |, only )"
     r"(?P<known>'.+?')(?:[.;]|, [.])"
 )
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
@@ -90,7 +90,8 @@ def _broken(line: str, width: int) -> str:
 
 
 def print_error(sentence: str) -> None:
-    print(_fitted(sentence, sys.stderr), file=sys.stderr)
+    """Print a sentence with its final period, which messages lack that other messages contain."""
+    print(_fitted(sentence if sentence[-1:] in ".?!" else f"{sentence}.", sys.stderr), file=sys.stderr)
 
 
 def set_up_output(quiet: bool) -> None:

@@ -253,7 +253,7 @@ def _switch_or_word(text: str) -> bool | str:
 
 
 def _in_words(message: str) -> str:
-    """An error message of argparse as a sentence of ours."""
+    """An error message of argparse as a sentence of this package."""
     message = " ".join(message.split())
     for pattern, sentence in _ARGPARSE.items():
         message = re.sub(pattern, sentence, message)

@@ -100,10 +100,10 @@ def _find_prefix(folder: Path, shown: Path) -> Path:
             return prefixes[0]
         if prefixes:
             names = ", ".join(str(prefix.relative_to(folder)) for prefix in prefixes[:8])
-            raise ValueError(f"{shown}: holds {len(prefixes)} checkpoints ({names}); name one of them")
+            raise ValueError(f"{shown}: holds {len(prefixes)} checkpoints ({names}); name one of them.")
     for path in sorted(folder.glob("*")):
         refuse_old_format(path)
-    raise ValueError(f"{shown}: holds no TensorFlow checkpoint (a file PREFIX.index with PREFIX.data-*)")
+    raise ValueError(f"{shown}: holds no TensorFlow checkpoint (a file PREFIX.index with PREFIX.data-*).")
 
 
 def _latest(state: Path) -> Path | None:
@@ -228,7 +228,7 @@ class GardenGraph(ObjectGraph):
     def encoder(self) -> int | None:
         found = [node for node, names in enumerate(self.children) if {_BLOCKS, _NUMBERED[-1]} <= names.keys()]
         if len(found) > 1:
-            raise ValueError(f"{self._prefix}: object graph: it holds {len(found)} encoders, expected one")
+            raise ValueError(f"{self._prefix}: object graph: it holds {len(found)} encoders; expected one.")
         return found[0] if found else None
 
     def pretrainer(self, encoder: int) -> int | None:
@@ -277,7 +277,7 @@ class GoogleVariables:
                 self._nodes = {"encoder": encoder, "pretrainer": self._graph.pretrainer(encoder)}
         if not is_bert:
             names = ", ".join(sorted(bundle)[:_SHOWN])
-            raise ValueError(f"{bundle.prefix}: the checkpoint is not a BERT; it holds {names}")
+            raise ValueError(f"{bundle.prefix}: the checkpoint is not a BERT; it holds {names}.")
 
     def key(self, variable: str) -> str | None:
         """Return the checkpoint key of a variable of `key_map`, or None."""
@@ -311,14 +311,14 @@ class GoogleVariables:
         """Derive the sizes from the shapes of a TF2 checkpoint; only these show the number of attention heads."""
         path = self.bundle.prefix
         if self.layout == "google":
-            problem = "no bert_config.json beside the checkpoint or in the folder above"
-            raise FileNotFoundError(f"{path}: {problem}; pass config_file (--config_file)")
+            problem = "no bert_config.json next to the checkpoint or in the folder above"
+            raise FileNotFoundError(f"{path}: {problem}; pass config_file (--config_file).")
         sizes: dict[str, int] = {"num_hidden_layers": self.num_layers}
         for row in trunk_rows(1):
             fields = row.keras_shape or (row.shape[::-1] if row.keras.endswith("kernel") else row.shape)
             shape = self._shape(row.keras)
             if len(shape) != len(fields):
-                raise ValueError(f"{path}: {row.keras} has shape {shape}, expected {len(fields)} sizes")
+                raise ValueError(f"{path}: {row.keras} has shape {shape}; expected {len(fields)} sizes.")
             sizes |= {str(name): size for name, size in zip(fields, shape, strict=True)}
         if sizes.pop("head_size") * sizes["num_attention_heads"] != sizes["hidden_size"]:
             raise ValueError(f"{path}: the shapes contradict each other: {sizes}")
@@ -353,7 +353,7 @@ def plan_conversion(variables: GoogleVariables, config: Any, head: str, ignore: 
     if variables.num_layers != config.num_hidden_layers:
         found, wanted = variables.num_layers, config.num_hidden_layers
         raise ValueError(
-            f"{path}: the checkpoint has {found} layers, num_hidden_layers of the configuration is {wanted}"
+            f"{path}: the checkpoint has {found} layers, num_hidden_layers of the configuration is {wanted}."
         )
     rows = trunk_rows(config.num_hidden_layers)
     initialized: list[WeightRow] = []
@@ -374,9 +374,9 @@ def plan_conversion(variables: GoogleVariables, config: Any, head: str, ignore: 
             names = [size for size in dict.fromkeys(row.keras_shape or row.shape) if isinstance(size, str)]
             fields = ", ".join(f"{name} {sizes[name]}" for name in names)
             problem = f"has shape {info.shape}, but the configuration asks for {expected} ({fields})"
-            raise ValueError(f"{path}: variable {key!r} {problem}")
+            raise ValueError(f"{path}: variable {key!r} {problem}.")
         if info.dtype not in _FLOATS:
-            raise ValueError(f"{path}: variable {key!r} is of type {info.dtype}; expected a floating point type")
+            raise ValueError(f"{path}: variable {key!r} is of type {info.dtype}; expected a floating point type.")
     others = {variables.key(row.variable(layout)) for group in GROUPS.values() for row in group}
     ignored = _sort_out(bundle, {key for _, key in used}, others, ignore)
     return ConversionPlan(bundle, head, layout, used, tuple(initialized), ignored)

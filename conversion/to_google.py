@@ -124,7 +124,7 @@ def _google_configuration(
     """Return the fields of `bert_config.json` and the decisions made."""
     decisions = []
     if config.is_decoder:
-        raise ValueError(f"{folder.path}: is_decoder is true; Google's graph sees both sides")
+        raise ValueError(f"{folder.path}: is_decoder is true; Google's graph sees both sides.")
     if not config.tie_word_embeddings and "masked LM" in HEADS[folder.head].groups:
         problem = "tie_word_embeddings is false; Google's graph uses the word embeddings as output weights"
         raise ValueError(f"{folder.path}: {problem}")

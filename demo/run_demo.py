@@ -130,7 +130,7 @@ def _train(
         "model will have seen, to test it.",
         *(size, len(sources), f"{len(training):,}", len({name for _, name in training}), f"{len(task['test']):,}"),
     )
-    logger.info("\n== 2. Vocabulary and pretraining: guess hidden words, and whether sentence B follows A ==")
+    logger.info("\n== 2. Vocabulary and pretraining: predict masked words, and whether sentence B follows A ==")
     count = sum(map(len, sources.values()))
     results = {"pretraining": pretrain(_pretraining(arguments, files, count))}
     for name, heading in (
@@ -292,7 +292,7 @@ def _conclude(output_dir: Path, report: dict[str, Any], words: Sequence[HiddenWo
         logger.info("%s[%s]%s", each.before, each.word, each.after)
         logger.info("  guesses for [%s]: %s\n", each.word, guesses)
     without = report["classifier_without_pretraining"]["accuracy"]
-    logger.info("Hidden words guessed, on held-out text: %.1f %%", 100 * pretrained["eval_mlm_accuracy"])
+    logger.info("Masked words predicted in held-out text: %.1f %%", 100 * pretrained["eval_mlm_accuracy"])
     for what, accuracy, majority in (
         ("Next sentence told from a random one", pretrained["eval_nsp_accuracy"], pretrained["eval_nsp_majority"]),
         (f"Source of a passage, of {len(report['classes'])}", classifier["accuracy"], report["majority"]),

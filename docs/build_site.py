@@ -84,17 +84,18 @@ def flags_page() -> str:
         "`mybert COMMAND --help` shows the same. Every command also has `--config`, `--quiet`, `--debug`, `--help` "
         "and `--help_all`. Those that train have the other flags of transformers' `TrainingArguments`, too. In "
         "Python, flags are keywords.",
+        "<style>.md-typeset td code { white-space: nowrap }</style>",
     ]
     for name, command in COMMANDS.items():
         parser = CommandParser(name)
         page += [f"## mybert {name}", parser.description or "", f"    mybert {name} {command.example}"]
+        rows = ["| flag | |", "|---|---|"]
         for group, actions in parser.flags_by_group().items():
-            rows = []
-            for action in actions if group is not Group.COMMON else ():
+            for number, action in enumerate(actions if group is not Group.COMMON else ()):
                 text = re.sub(r"([\\|*])", r"\\\1", formatter._expand_help(action))
+                rows += [] if number else [f"| **{group.value}** | |"]
                 rows.append(f"| `{formatter._format_action_invocation(action)}` | {text} |")
-            if rows:
-                page.append("\n".join([f"**{group.value}**", "", "| flag | |", "|---|---|", *rows]))
+        page.append("\n".join(rows))
     return "\n\n".join(page) + "\n"
 
 

@@ -294,7 +294,7 @@ def _metadata(content: CardContent) -> ModelCardData:
         value = result.metric_value
         if not is_finite_number(value):
             raise ValueError(
-                f"The result {result.metric_type} on {result.dataset_name} is {value!r}, expected a finite number."
+                f"The result {result.metric_type} on {result.dataset_name} is {value!r}; expected a finite number."
             )
         # YAML supports Python's numbers, not numpy's.
         results.append(dataclasses.replace(result, metric_value=value if isinstance(value, int) else float(value)))

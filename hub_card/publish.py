@@ -101,7 +101,7 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
             else "the code that goes to the Hub with a model has no other type"
         )
         raise ValueError(
-            f"{model_dir / _CONFIG} is of type {description.model_type!r}, expected {MyBertConfig.model_type!r}: "
+            f"{model_dir / _CONFIG} is of type {description.model_type!r}; expected {MyBertConfig.model_type!r}: "
             f"{hint}."
         )
     for name in _TOKENIZER:
@@ -183,14 +183,14 @@ def publish(
         ValueError: As `publishable_files`; or if `create_pr` is combined with a branch or revision; or if `private`
             contradicts the existing repository.
         ConnectionError: If the Hub cannot be reached or the upload broke off.
-        huggingface_hub.errors.HfHubHTTPError: If the Hub refuses, for example for lack of permission; a subclass of
+        huggingface_hub.errors.HfHubHTTPError: If the Hub rejects it, for example for lack of permission; a subclass of
             `OSError`.
     """
     upload = UploadOptions(**options)
     private, revision, branch = upload.private, upload.revision, upload.branch
     if upload.create_pr and (branch or revision):
         raise ValueError(
-            f"create_pr opens a pull request for main; it was combined with {branch or revision!r}, expected neither "
+            f"create_pr opens a pull request for main; it was combined with {branch or revision!r}; expected neither "
             "branch nor revision."
         )
     publishable_files(model_dir, repo_id)  # raises errors before a repository is created

@@ -153,7 +153,7 @@ class MyBertPreTrainedModel(PreTrainedModel):
         output_indices: torch.Tensor | None = None,
         unpad_inputs: bool | None = None,
     ) -> dict[str, Any]:
-        """Keyword arguments of a head's call of its encoder: its caller's, and ours where the encoder takes them.
+        """Keyword arguments of a head's call of its encoder: its caller's, and mybert's where the encoder takes them.
 
         What a user has put in place of a `MyBertModel`, or around it, gets the arguments of transformers' BERT. It may
         read any token, and padding as well. For `output_indices` and `unpad_inputs` see `MyBertModel.forward`.
@@ -438,5 +438,5 @@ def _models_in(module: Any) -> Iterator[MyBertModel]:
 
 def no_tokens(*inputs: torch.Tensor | None) -> torch.Tensor | None:
     """`output_indices` of a head that reads only the pooled output, on the device of the first input that is given."""
-    given = next((tensor for tensor in inputs if tensor is not None), None)  # the encoder refuses a call without input
+    given = next((tensor for tensor in inputs if tensor is not None), None)  # the encoder rejects a call without input
     return None if given is None else given.new_empty(0, dtype=torch.long)

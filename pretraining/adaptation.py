@@ -88,7 +88,7 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
     shown = "has no masked-LM head" if before is None else f"{before['nats_per_character']:.3f}"
     assert after is not None
     logger.info(
-        "Hidden words of held-out text, nats per character: %s before, %.3f now (%s words).",
+        "Masked words of held-out text, nats per character: %s before, %.3f now (%s words).",
         *(shown, after["nats_per_character"], f"{after['words']:,}"),
     )
     return metrics | {"before": before, "after": after}

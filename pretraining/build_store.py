@@ -84,7 +84,7 @@ def build_token_store(
         show_progress: Whether to show a progress bar.
         settings: Fields of `StoreSettings`: those of `read_documents`, `num_processes`, `shard_index`, `num_shards`
             (shards may be built on different machines), `shard_by` ("documents": every `num_shards`-th document;
-            "files": a share of the files), `append`, and `filter` with its thresholds (see `CorpusFilter`). Text of
+            "files": a part of the files), `append`, and `filter` with its thresholds (see `CorpusFilter`). Text of
             less than four million characters uses one process by default.
 
     Returns:
@@ -404,10 +404,10 @@ def lines_of_documents(documents: Iterable) -> Iterator[str]:
     """Yield the lines of documents, lists of sentences, with "" after each document."""
     for number, document in enumerate(documents):
         if isinstance(document, str):
-            raise ValueError(f"Document {number} is a str, expected a list of sentences.")
+            raise ValueError(f"Document {number} is a str; expected a list of sentences.")
         for sentence in document:
             if not isinstance(sentence, str):
-                raise ValueError(f"Document {number} holds a {type(sentence).__name__}, expected sentences (str).")
+                raise ValueError(f"Document {number} holds a {type(sentence).__name__}; expected sentences (str).")
             if sentence:
                 yield sentence.replace("\n", " ")
         yield ""

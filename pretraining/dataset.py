@@ -229,9 +229,9 @@ class PretrainingDataset(Dataset):
         seed: Seed of all random choices.
         settings: Those of `ExampleSettings`: `objective` ("mlm+nsp" for pairs with next sentence prediction, the
             paper's; "mlm+sop" for pairs in the right or the wrong order, ALBERT's; "mlm" and "ltr", left-to-right, for
-            single segments), `max_length` (tokens of a sequence, special ones included), `short_probability` (share of
-            documents cut into examples of a random shorter length, Google's 0.1), `static_masking` (every epoch uses
-            the examples of epoch 0, masks included, in another order), `pack` (an example is a row of several
+            single segments), `max_length` (tokens of a sequence, special ones included), `short_probability` (fraction
+            of documents divided into examples of a random shorter length, Google's 0.1), `static_masking` (every epoch
+            uses the examples of epoch 0, masks included, in another order), `pack` (an example is a row of several
             sequences) and `row_length` (of such a row; a multiple of `max_length` fills best).
 
     Raises:

@@ -31,12 +31,12 @@ logger = logging.getLogger(__name__)
 # Reasons to drop text, in the order in which they are checked.
 REASONS = ("symbol_lines", "other_scripts", "many_tokens", "duplicates", "near_duplicates")
 _SAMPLE_CHARACTERS = 1 << 20  # at the beginning of the corpus, to determine its scripts
-_LEAST_SHARE = 0.05  # share of these letters that makes a script one of the corpus
+_LEAST_SHARE = 0.05  # fraction of these letters that makes a script one of the corpus
 _PLANES = 0x20000  # number of code points; scripts other than Han are in the first two planes
 _MIN_WORDS = 50  # below this, a single different word may matter too much for near duplicates
 _RUN = 5  # length in words of the sequences that documents are compared by
 _MINIMA = 128  # in a MinHash signature; the standard error of a similarity s is sqrt(s (1 - s) / 128), 0.04 at 0.7
-_FOUND = 0.99  # share of the documents just above the threshold that must be found
+_FOUND = 0.99  # fraction of the documents just above the threshold that must be found
 _EXAMPLES = 3  # for each reason
 _CORE = re.compile(r"[^\W_](?:.*[^\W_])?")  # a word without the punctuation around it
 _WORD = re.compile(rf"[{regex_class(CJK)}]|[^\W{regex_class(CJK)}]+")
@@ -62,8 +62,8 @@ class FilterSettings(Settings):
     tokens_per_character: float = option(0.25, "many_tokens: most tokens per character of a document.", ABOVE_0)
     near_duplicate_similarity: float = option(
         0.7,
-        "Drop documents this similar to an earlier one, in (0, 1]: the share of their five-word sequences that both "
-        "contain (near_duplicates).",
+        "Drop documents this similar to an earlier one, in (0, 1]: the fraction of their five-word sequences that "
+        "both contain (near_duplicates).",
         SHARE_ABOVE_0,
     )
 

@@ -136,7 +136,7 @@ class PretrainingCollator:
         rates: Masking rates.
         seed: Seed of the masks.
         objective: The objective of the data set.
-        changing_rate: Maps an example's epoch and index to its share of tokens to predict, instead of
+        changing_rate: Maps an example's epoch and index to its fraction of tokens to predict, instead of
             `rates.mlm_probability`.
         fixed_length: Length to which rows are padded, for a compiled model that needs constant shapes; at least that
             of the longest example. None: the longest example of each batch.

@@ -160,7 +160,7 @@ def _tokenizer(arguments: PretrainingArguments, corpus: Corpus | None, place: Pa
         store = Path(str(arguments.token_store))
         folder = store if store.is_dir() else store.parent
         if not (folder / "tokenizer.json").is_file():
-            raise ValueError(f"There is no tokenizer.json beside {store}; give its tokenizer with --tokenizer.")
+            raise ValueError(f"There is no tokenizer.json next to {store}; give its tokenizer with --tokenizer.")
         return MyBertTokenizer.from_pretrained(folder)
     # vocab.txt is the last of a tokenizer's files to be moved into place.
     if (place / "vocab.txt").exists():

@@ -171,8 +171,8 @@ class MaskingRates(Settings):
     `ltr_probability` of the tokens are predicted.
 
     Raises:
-        ValueError: If a share is outside [0, 1], the two replacement shares add up to more than 1, or a setting is
-            invalid.
+        ValueError: If a fraction is outside [0, 1], the two replacement fractions add up to more than 1, or a setting
+            is invalid.
     """
 
     group = Group.OBJECTIVE

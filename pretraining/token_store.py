@@ -47,7 +47,7 @@ class StoreSummary:
 
     @property
     def unknown_share(self) -> float:
-        """Share of the tokens that are [UNK], 0 to 1."""
+        """Fraction of the tokens that are [UNK], 0 to 1."""
         return self.unknown_tokens / max(self.tokens, 1)
 
     def __str__(self) -> str:

@@ -190,7 +190,7 @@ class PretrainingTrainer(ResumableTrainer):
             tasks["nsp"] = (outputs["nsp_loss"], labels, items, logits, labels)
             sums["nsp_random"] += (labels == 1).sum()
         for task, (loss, labels, items, logits, predicted) in tasks.items():
-            # The sum of the losses, from a batch's mean or its share of an optimizer step's mean.
+            # The sum of the losses, from a batch's mean or its fraction of an optimizer step's mean.
             if items is None:
                 # Several GPUs in one process return one loss each, for their part of the rows.
                 counts = torch.stack([(part != IGNORE_INDEX).sum() for part in labels.chunk(loss.numel())])

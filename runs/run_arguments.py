@@ -189,7 +189,7 @@ class RunArguments(RecordArguments):
     dataloader_num_workers: int = option(
         default_factory=fitting_workers,
         help="Processes that make batches; 0: the main one. If unset 0 on a CPU, with a GPU up to 4 of its process's "
-        "share of the cores.",
+        "part of the cores.",
         range=AT_LEAST_0,
     )
     dataloader_prefetch_factor: int | None = option(range=AT_LEAST_1, group=Group.FURTHER)

@@ -80,7 +80,7 @@ class BulkEncoder:
             `ids[offsets[i]:offsets[i + 1]]`.
         """
         if isinstance(texts, str):
-            raise TypeError("texts is a str, expected a list of them.")
+            raise TypeError("texts is a str; expected a list of them.")
         return _join(self.encode_stream(_slices(texts, _BATCH_CHARACTERS)), self.dtype)
 
     def encode_stream(self, batches: Iterable[Sequence[str]]) -> Iterator[Encoded]:

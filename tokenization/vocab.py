@@ -28,7 +28,7 @@ def reserved_tokens(layout: Layout) -> list[str]:
         # [MASK] 103, [unused99..993] 104-998.
         unused = [f"[unused{i}]" for i in range(_GOOGLE_UNUSED)]
         return [PAD_TOKEN, *unused[:99], *SPECIAL_TOKENS[1:], *unused[99:]]
-    raise ValueError(f"layout is {layout!r}, expected 'google' or 'compact'.")
+    raise ValueError(f"layout is {layout!r}; expected 'google' or 'compact'.")
 
 
 def load_vocab(path: str | Path) -> dict[str, int]:
@@ -61,7 +61,7 @@ def index_pieces(pieces: Iterable[str], source: str = "The vocabulary") -> dict[
             raise ValueError(f"{source}: {piece!r} is on line {vocab[piece] + 1} and again on line {index + 1}.")
         vocab[piece] = index
     if not vocab:
-        raise ValueError(f"{source} is empty, expected one piece per line.")
+        raise ValueError(f"{source} is empty; expected one piece per line.")
     return vocab
 
 
@@ -103,7 +103,7 @@ def _learned(vocab: Iterable[str]) -> list[str]:
     return [piece for piece in vocab if not (piece.startswith("[") and piece.endswith("]"))]
 
 
-_MANY = 0.1  # share of [UNK] above which there is a warning; of text in the right language it is below 0.01
+_MANY = 0.1  # fraction of [UNK] above which there is a warning; of text in the right language it is below 0.01
 
 
 def unknown_warning(unknown: int, tokens: int, advice: str) -> str:

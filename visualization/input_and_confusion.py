@@ -45,7 +45,7 @@ _CELL, _MARGIN = 0.3, 1.2  # inches
 _LONGEST = 28  # characters of a class
 _LETTER_OF_LEGEND, _LINE_OF_LEGEND = 0.085, 0.14  # inches
 _NO_LETTER = "□"  # in the legend, for a letter that no font has
-_DARK = 0.55  # share of the row above which a count is printed in white
+_DARK = 0.55  # fraction of the row above which a count is printed in white
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def confusion_picture(
 ) -> Path:
     """Draw a confusion matrix: a row for each true class, a column for each predicted one.
 
-    A cell shows its count, and is darker the greater its share of the row. With more than `MAX_CLASSES`, the picture
+    A cell shows its count, and is darker the greater that is in its row. With more than `MAX_CLASSES`, the picture
     shows the classes with the most errors, and one row and column for all others. Classes with letters that no font
     has are numbered, with a legend.
 

@@ -358,9 +358,9 @@ def _read_header(value: bytes) -> tuple[int, ByteOrder]:
     header = Message(value)
     shards, endianness = header.integer(1), header.integer(2)
     if shards < 1:
-        raise MalformedError(f"bundle header: num_shards is {shards}, expected at least 1")
+        raise MalformedError(f"bundle header: num_shards is {shards}; expected at least 1")
     if endianness not in (0, 1):
-        raise MalformedError(f"bundle header: endianness is {endianness}, expected 0 (little) or 1 (big)")
+        raise MalformedError(f"bundle header: endianness is {endianness}; expected 0 (little) or 1 (big)")
     if (minimum := Message(header.last_bytes(3)).integer(2)) > _VERSION:
         raise MalformedError(f"bundle header: needs a reader of version {minimum}, this one has {_VERSION}")
     return shards, "big" if endianness else "little"
@@ -410,7 +410,7 @@ def _slice_shape(whole: tuple[int, ...], extents: Extents) -> tuple[int, ...] | 
 
 
 def write_tensor_bundle(prefix: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
-    """Write a V2 checkpoint that TensorFlow reads, with one data file and the `checkpoint` state file beside it.
+    """Write a V2 checkpoint that TensorFlow reads, with one data file and the `checkpoint` state file next to it.
 
     The tensors are fetched one after the other, so a lazy mapping never has to be in memory as a whole. The files are
     written under temporary names first, and the index is put in place last.

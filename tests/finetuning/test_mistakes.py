@@ -57,18 +57,18 @@ def table(tmp_path):
         ("squad", {"t.json": '{"data": [{"paragraphs": [{}]}]}'}, "t.json is not a SQuAD file (KeyError: 'qas')"),
         (
             *("multilabel", {"t.jsonl": '{"review": "a", "kinds": ["x"]}'}),
-            "no column 'text' and 'labels'; its columns are 'review', 'kinds'; choose which to read with "
+            "no columns 'text' and 'labels'; its columns are 'review', 'kinds'; choose which to read with "
             "--text_column NAME and --label_column NAME",
         ),
         (
             *("squad", {"t.csv": "q,text\na,b\n"}),
-            "no column 'question', 'answers' and 'context'; its columns are 'q', 'text'; choose which to read with "
+            "no columns 'question', 'answers' and 'context'; its columns are 'q', 'text'; choose which to read with "
             "--text_column NAME, --label_column NAME and --text_pair_column NAME.",
         ),
         ("regression", {"t.tsv": f"{'a' * 99}\t3\nb\t4\n"}, f"its columns are '{'a' * 40}', '3'; choose which"),
         (
             *("swag", {"t.csv": "sent1,sent2,label,ending0\na,b,0,c\n"}),
-            "has no column 'ending1', 'ending2' and 'ending3'; its columns are 'sent1', 'sent2', 'label', 'ending0'; "
+            "has no columns 'ending1', 'ending2' and 'ending3'; its columns are 'sent1', 'sent2', 'label', 'ending0'; "
             "choose which to read with --choice_columns NAME.",
         ),
         (

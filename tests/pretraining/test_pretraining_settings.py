@@ -39,7 +39,7 @@ def test_objectives(tmp_path, arguments, objective, architecture, is_decoder, ha
     card = (tmp_path / "out" / "README.md").read_text()
     # A left-to-right model never saw [MASK]; no text of the corpus is on the card.
     assert card.count("The capital of France is [MASK].") == (objective != "ltr")
-    assert f"| share of predicted tokens | {1.0 if objective == 'ltr' else 0.15} |" in card
+    assert f"| fraction of predicted tokens | {1.0 if objective == 'ltr' else 0.15} |" in card
     assert {"ltr": "left-to-right", "mlm+sop": "sentence order", "mlm": "masked LM."}.get(
         objective, "next sentence"
     ) in card
@@ -71,7 +71,7 @@ def test_a_token_store_in_place_of_text(tmp_path, arguments, text_file, tokenize
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     build_token_store(documents, tokenizer, tmp_path / "store.safetensors", show_progress=False)
     store = {"text": [], "token_store": str(tmp_path / "store.safetensors")}
-    with pytest.raises(ValueError, match=r"no tokenizer.json beside .*--tokenizer"):
+    with pytest.raises(ValueError, match=r"no tokenizer.json next to .*--tokenizer"):
         pretrain(arguments("a", **store))
     pretrain(arguments("a", **store, tokenizer=str(tmp_path / "tokenizer")))
     pretrain(arguments("b", tokenizer=str(tmp_path / "tokenizer")))
