@@ -65,13 +65,8 @@ def draw_attention(arguments: AttentionArguments) -> Path:
 
 
 def _load(auto_class: Any, name: str, **settings: Any) -> Any:
-    try:
-        with only_errors():  # hide the report on unused head weights
-            return auto_class.from_pretrained(name, trust_remote_code=False, **settings)
-    except OSError as error:
-        if Path(name).is_dir():  # an incomplete folder
-            raise
-        raise OSError(f"{name}: not a model folder, and not available from the Hub: {error}") from error
+    with only_errors():  # hide the report on unused head weights
+        return auto_class.from_pretrained(name, trust_remote_code=False, **settings)
 
 
 @dataclass
