@@ -271,6 +271,10 @@ def _write_onnx(
     written = program.model.opset_imports[""]
     if settings.opset not in (None, written):
         raise ValueError(f"opset is {settings.opset}, but the exporter of PyTorch can only write {written} for it")
+    for output in program.model.graph.outputs:  # optimum computes their sizes from the names
+        assert output.shape is not None
+        for place, name in enumerate(names[:-1]):
+            output.shape[place] = name
     program.save(path)  # weights go to a separate file if they are too large for one
     if settings.dtype == "int8":
         logger.info("quantizing to int8")

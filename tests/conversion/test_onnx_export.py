@@ -120,6 +120,8 @@ def test_every_head(tmp_path, head, save_model):
         for entry in session.get_inputs():
             assert entry.shape == (axes if head == "multiple-choice" else axes[::2])
         assert [output.name for output in session.get_outputs()] == list(key_map.HEADS[head].outputs)
+        leading = axes[: 1 + (head == "multiple-choice")]
+        assert all(output.shape[: len(leading)] == leading for output in session.get_outputs())
         assert_same_as_model(session, model, head, tolerance)
         assert_sequences_of_a_row_are_apart(session, model, head, tolerance)
     differences = report.differences
