@@ -160,8 +160,9 @@ class OpenVinoModel(torch.nn.Module):
 
     def _run_packed(self, ids: np.ndarray, segments: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarray]:
         """Run sequences of these lengths (N,), each with padding at its end, without the padding."""
-        rows = shared_rows(lengths)
-        numbers = np.zeros((len(rows), lengths.max()), dtype=np.int64)
+        longest = min(row_length(lengths), self.config.max_position_embeddings)
+        rows = shared_rows(lengths, longest)
+        numbers = np.zeros((len(rows), longest), dtype=np.int64)
         places = []  # of the tokens of the packed rows in the flattened batch
         for row, sequences in zip(numbers, rows, strict=True):
             start = 0
@@ -195,13 +196,20 @@ class OpenVinoModel(torch.nn.Module):
         return {name: values[0] for name, values in found.items()} if self._has_choices else found
 
 
-def shared_rows(lengths: Sequence[int] | np.ndarray) -> list[list[int]]:
-    """Put sequences into rows as long as the longest: the indices of the sequences in each row.
+def row_length(lengths: np.ndarray) -> int:
+    """The length of rows for sequences of these lengths: the longest, of several sequences rounded up."""
+    # OpenVINO compiles kernels for each shape, and keeps them. Eight lengths in each octave keep their number small.
+    longest = int(lengths.max())
+    step = 1 if len(lengths) == 1 else max(1, 2 ** (longest.bit_length() - 1) // 8)
+    return -(-longest // step) * step
+
+
+def shared_rows(lengths: Sequence[int] | np.ndarray, longest: int) -> list[list[int]]:
+    """Put sequences into rows of this length: the indices of the sequences in each row.
 
     The longest sequence that is left begins a row, and the shortest ones fill it up.
     """
     left = sorted(range(len(lengths)), key=lambda place: -lengths[place])
-    longest = lengths[left[0]]
     first, last, rows = 0, len(left) - 1, []
     while first <= last:
         row, room = [left[first]], longest - lengths[left[first]]

@@ -38,7 +38,8 @@ def classifier(tmp_path, tiny_model):
     [
         ([{"label": "a", "score": 0.5}], [{"label": "a", "score": 0.75}], (1.0, 0.25)),
         ([{"label": "b", "score": 0.5}], [{"label": "a", "score": 0.75}], (0.0, 0.0)),
-        ([{"score": 0.5}] * 2, [{"score": 0.5}, {"score": 1.5}], (1.0, 1.0)),
+        ([{"score": 0.5}] * 2, [{"score": 0.5}, {"score": 1.5}], (0.5, 1.0)),
+        ([{"label": "a", "score": 0.5}], [{"label": ["a"], "score": [0.5]}], (None, 0.0)),
         ([{"label": ["O", "B"], "score": [0.5, 0.5]}], [{"label": ["O", "O"], "score": [0.5, 0.5]}], (0.0, 0.0)),
         ([{"score": 0.25, "answer": "x"}], [{"answer": "x", "score": 0.5}], (1.0, 0.25)),
         ([{"word": "x"}], [{"label": "x"}], (None, 0.0)),

@@ -16,7 +16,7 @@ from mybert.pipelines.openvino_model import shared_rows
     ],
 )
 def test_shared_rows_are_filled_and_hold_every_sequence_once(lengths, rows):
-    found = shared_rows(np.array(lengths))
+    found = shared_rows(np.array(lengths), max(lengths))
     assert len(found) == rows
     assert sorted(sequence for row in found for sequence in row) == list(range(len(lengths)))
     assert max(sum(lengths[sequence] for sequence in row) for row in found) == max(lengths)
