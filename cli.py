@@ -5,6 +5,7 @@ A user error is one sentence on standard error, with exit status 2; `--debug` sh
 
 import sys
 import textwrap
+import traceback
 from collections.abc import Mapping, Sequence
 
 from . import __version__
@@ -89,8 +90,10 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
-        if debug or not (sentence := user_message(error)):
+        if not (sentence := user_message(error)):
             raise
+        if debug:
+            traceback.print_exc()
         print_error(f"mybert {name}: {sentence_for_command(sentence, arguments_class)}")
         return 2
     except KeyboardInterrupt:

@@ -200,7 +200,7 @@ def ratio(peer: Sequence[float], own: Sequence[float]) -> float:
 
 
 def check_agreement(what: str, found: Any, expected: Any, tolerance: float, relative: bool = False) -> float:
-    """Return the largest difference of arrays from expected ones, or its norm as a share of their norm.
+    """Return the largest difference of arrays from expected ones, or its norm as a fraction of their norm.
 
     Raises:
         AssertionError: If it is above the tolerance, so that times would not be those of the same work.

@@ -32,7 +32,7 @@ _NAME = re.compile(
 )
 _EITHER = re.compile(r"(?<=either )[a-z]+(?= or )|(?<= or )[a-z]+(?=\.$)")
 _COLUMN = re.compile(
-    r"has no (?:column )?(?P<missing>'.+?')(?: in row \d+)?(?:; its columns are |, only )"
+    r"has no (?:columns? )?(?P<missing>'.+?')(?: in row \d+)?(?:; its columns are |, only )"
     r"(?P<known>'.+?')(?:[.;]|, [.])"
 )
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
@@ -90,7 +90,8 @@ def _broken(line: str, width: int) -> str:
 
 
 def print_error(sentence: str) -> None:
-    print(_fitted(sentence, sys.stderr), file=sys.stderr)
+    """Print a sentence with its final period, which messages lack that other messages contain."""
+    print(_fitted(sentence if sentence[-1:] in ".?!" else f"{sentence}.", sys.stderr), file=sys.stderr)
 
 
 def set_up_output(quiet: bool) -> None:
@@ -182,12 +183,7 @@ def shell_lines(call: str, width: int = 78) -> str:
     """Format a command in several lines that can be copied into a shell."""
     kept = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", "\0"), call)  # quoted words are not wrapped
     lines = textwrap.wrap(
-        kept,
-        width,
-        initial_indent="  ",
-        subsequent_indent="    ",
-        break_long_words=False,
-        break_on_hyphens=False,
+        kept, width, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
     )
     return " \\\n".join(lines).replace("\0", " ")
 

@@ -192,7 +192,7 @@ class CommandParser(HfArgumentParser):
         head = [formatter.format_help()]
         if self.command.example:
             head.append(f"Example:\n{shell_lines(f'{self.prog} {self.command.example}')}\n")
-        groups = {group: actions for group, actions in self._groups(every_flag).items() if actions}
+        groups = {group: actions for group, actions in self.flags_by_group(every_flag).items() if actions}
         explained = {group: _section(group, actions) for group, actions in groups.items()}
         sections = explained
         if not every_flag:
@@ -205,7 +205,7 @@ class CommandParser(HfArgumentParser):
                 sections[group] = explained[group]
         return "\n".join([*head, *sections.values()])
 
-    def _groups(self, every_flag: bool) -> dict[Group, list[Action]]:
+    def flags_by_group(self, every_flag: bool = False) -> dict[Group, list[Action]]:
         """The flags of each group in their order, without those that a required one rules out."""
         known = self.arguments_class.__dataclass_fields__
         places = {name: place for place, name in enumerate(known)}
@@ -219,7 +219,7 @@ class CommandParser(HfArgumentParser):
             if action.dest in ruled_out:
                 continue
             if each and not every_flag and is_as_transformers_has_it(each):
-                action.help = _first_sentence(action.help or "")
+                action.help = f"{(action.help or '').partition('. ')[0].rstrip('.')}."
             if not every_flag and len(list(action.choices or ())) > _MAX_CHOICES:
                 action.choices = None
             action.required = is_required[action.dest]
@@ -253,15 +253,11 @@ def _switch_or_word(text: str) -> bool | str:
 
 
 def _in_words(message: str) -> str:
-    """An error message of argparse as a sentence of ours."""
+    """An error message of argparse as a sentence of this package."""
     message = " ".join(message.split())
     for pattern, sentence in _ARGPARSE.items():
         message = re.sub(pattern, sentence, message)
     return message
-
-
-def _first_sentence(text: str) -> str:
-    return text.partition(". ")[0].rstrip(".") + "."
 
 
 def name_positional(flags: list[str], takes_list: dict[str, bool]) -> list[str]:

@@ -50,7 +50,6 @@ def convert_google_checkpoint(
     Raises:
         ValueError: If anything about the source is broken, unsafe, unknown or contradictory, or `output_dir` contains
             other files.
-        OSError: If a file is missing, or `output_dir` cannot be written.
     """
     settings = ConvertGoogleArguments(source=os.fspath(source), output_dir=os.fspath(output_dir), head=head, **options)
     head = find_head(head) if head else None
@@ -64,7 +63,7 @@ def convert_google_checkpoint(
             fields |= {"id2label": dict(enumerate(labels)), "label2id": {name: n for n, name in enumerate(labels)}}
             decisions.append(decision)
         elif settings.labels or settings.task:
-            raise ValueError(f"head {head!r}: has no labels to name, but names were given")
+            raise ValueError(f"head {head!r}: has no labels to name, but names were given.")
         try:
             config = MyBertConfig(**fields, architectures=[HEADS[head].class_name("mybert")], dtype="float32")
         except ValueError as error:
@@ -112,9 +111,9 @@ def _read_configuration(path: Path | None, variables: GoogleVariables) -> tuple[
         raise ValueError(f"{path}: {', '.join(missing)} is missing; is this a bert_config.json?")
     activation = content["hidden_act"]
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise ValueError(f"{path}: hidden_act is {activation!r}, expected one of {', '.join(ACTIVATIONS)}")
+        raise ValueError(f"{path}: hidden_act is {activation!r}; expected one of {', '.join(ACTIVATIONS)}.")
     if content.get("embedding_size", content["hidden_size"]) != content["hidden_size"]:
-        raise ValueError(f"{path}: embedding_size differs from hidden_size; this is not a BERT")
+        raise ValueError(f"{path}: embedding_size differs from hidden_size; this is not a BERT.")
     fields = {name: content[name] for name in (*SIZES, *RATES) if name in content}
     fields["hidden_act"] = ACTIVATIONS[activation]
     decisions = [f"activation: Google's {activation!r} is {fields['hidden_act']!r}"]
@@ -131,14 +130,14 @@ def _name_labels(
         return [f"LABEL_{row}" for row in range(number)], f"labels: the {number} classes have no names; {how}"
     if settings.task is not None:
         if settings.labels:
-            raise ValueError(f"head {head!r}: takes its labels from a task or as names, but both were given")
+            raise ValueError(f"head {head!r}: takes its labels from a task or as names, but both were given.")
         if settings.task not in GOOGLE_LABELS or head != "sequence-classification":
             known = ", ".join(GOOGLE_LABELS)
             problem = f"has no task {settings.task!r}; expected {known} for a sequence classifier, else labels"
             raise ValueError(f"head {head!r}: {problem}")
     labels = list(settings.labels or GOOGLE_LABELS[str(settings.task)])
     if len(set(labels)) < len(labels):
-        raise ValueError(f"head {head!r}: needs different names for all labels, found {', '.join(labels)}")
+        raise ValueError(f"head {head!r}: needs different names for all labels, found {', '.join(labels)}.")
     if variables.has("classifier") and len(labels) != number:
         problem = f"has {number} labels in the checkpoint, but {len(labels)} names were given ({', '.join(labels)})"
         raise ValueError(f"head {head!r}: {problem}")
@@ -159,11 +158,7 @@ def _initialize(rows: Iterable[WeightRow], config: MyBertConfig, seed: int) -> I
 
 
 def _write_tokenizer(
-    folder: Path,
-    found: GoogleSource,
-    bundle: TensorBundle,
-    config: MyBertConfig,
-    settings: ConvertGoogleArguments,
+    folder: Path, found: GoogleSource, bundle: TensorBundle, config: MyBertConfig, settings: ConvertGoogleArguments
 ) -> list[str]:
     path = Path(settings.vocab_file) if settings.vocab_file else found.vocab_file
     do_lower_case, strip_accents = settings.do_lower_case, settings.strip_accents
@@ -172,7 +167,7 @@ def _write_tokenizer(
         return ["tokenizer: none, as there is no vocab.txt; pass vocab_file (--vocab_file)"]
     vocab = load_vocab(path)
     if len(vocab) > config.vocab_size:
-        raise ValueError(f"{path}: holds {len(vocab)} pieces, vocab_size of the configuration is {config.vocab_size}")
+        raise ValueError(f"{path}: holds {len(vocab)} pieces, vocab_size of the configuration is {config.vocab_size}.")
     if do_lower_case is None:
         do_lower_case, reason = _lower_cases(found, bundle, vocab)
     else:
@@ -182,10 +177,7 @@ def _write_tokenizer(
         strip_accents = False
         decisions.append("accents: kept, as the vocabulary has them; Google's code would strip them")
     tokenizer = MyBertTokenizer(
-        path,
-        do_lower_case=do_lower_case,
-        strip_accents=strip_accents,
-        model_max_length=config.max_position_embeddings,
+        path, do_lower_case=do_lower_case, strip_accents=strip_accents, model_max_length=config.max_position_embeddings
     )
     tokenizer.save_pretrained(folder)
     config.pad_token_id = tokenizer.pad_token_id  # Google's has none; 0, the default, may be a word to be trained
@@ -240,7 +232,7 @@ def _write_optimizer_state(path: Path, plan: ConversionPlan) -> tuple[int, set[s
                 raise wrong(f"{key} has only one of its two moments")
             for slot, moment in zip(there, _MOMENTS, strict=False):
                 if bundle.info[slot].shape != bundle.info[key].shape:
-                    raise wrong(f"{slot} has shape {bundle.info[slot].shape}, expected {bundle.info[key].shape}")
+                    raise wrong(f"{slot} has shape {bundle.info[slot].shape}; expected {bundle.info[key].shape}")
                 name = name_in_model(row.parameter, plan.head)
                 tensors[f"{moment}.{name}"] = row.to_parameter(plan.layout, bundle[slot])
             read.update(there)
@@ -269,7 +261,7 @@ def load_optimizer_state(
     """
     file = Path(path) / _OPTIMIZER_FILE if Path(path).is_dir() else Path(path)
     if not file.is_file():
-        raise FileNotFoundError(f"{file}: no such file; convert with optimizer_state=True (--optimizer_state)")
+        raise FileNotFoundError(f"{file}: no such file; convert with optimizer_state=True (--optimizer_state).")
     # An optimizer's state dict counts the parameters through all groups.
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     places = {id(parameter): place for place, parameter in enumerate(trained)}
@@ -278,7 +270,7 @@ def load_optimizer_state(
         with safe_open(file, framework="pt") as content:
             text = (content.metadata() or {}).get("step", "")
             if not text.isdecimal():
-                raise ValueError(f"{file}: the step is {text!r}, expected a number")
+                raise ValueError(f"{file}: the step is {text!r}; expected a number.")
             left = set(content.keys())
             for name, parameter in model.named_parameters():
                 keys = [f"{moment}.{name}" for moment in _MOMENTS]
@@ -288,7 +280,7 @@ def load_optimizer_state(
                 moments = [content.get_tensor(key) for key in keys]
                 if any(moment.shape != parameter.shape for moment in moments):
                     shapes = f"shape {tuple(moments[0].shape)}, the parameter {tuple(parameter.shape)}"
-                    raise ValueError(f"{file}: {name} has moments of {shapes}")
+                    raise ValueError(f"{file}: {name} has moments of {shapes}.")
                 # Cloned, because a mapped tensor would follow the file.
                 state = dict(zip(_MOMENTS, (moment.clone() for moment in moments), strict=True))
                 states[places[id(parameter)]] = {"step": torch.tensor(float(text)), **state}

@@ -100,10 +100,10 @@ def _find_prefix(folder: Path, shown: Path) -> Path:
             return prefixes[0]
         if prefixes:
             names = ", ".join(str(prefix.relative_to(folder)) for prefix in prefixes[:8])
-            raise ValueError(f"{shown}: holds {len(prefixes)} checkpoints ({names}); name one of them")
+            raise ValueError(f"{shown}: holds {len(prefixes)} checkpoints ({names}); name one of them.")
     for path in sorted(folder.glob("*")):
         refuse_old_format(path)
-    raise ValueError(f"{shown}: holds no TensorFlow checkpoint (a file PREFIX.index with PREFIX.data-*)")
+    raise ValueError(f"{shown}: holds no TensorFlow checkpoint (a file PREFIX.index with PREFIX.data-*).")
 
 
 def _latest(state: Path) -> Path | None:
@@ -136,13 +136,10 @@ def _archive_kind(path: Path) -> Callable[[Path], Iterator[_Member]] | None:
     return None
 
 
-def _limit(compressed_size: int) -> int:
-    return max(_LEAST_LIMIT, _MAX_EXPANSION * compressed_size)
-
-
-def _expands_too_much(limit: int) -> MalformedError:
-    allowed = f"at most {_MAX_EXPANSION} times the compressed size is unpacked"
-    return MalformedError(f"expands to more than {limit} bytes; {allowed}")
+def _check_expansion(size: int, compressed_size: int) -> None:
+    if size > (limit := max(_LEAST_LIMIT, _MAX_EXPANSION * compressed_size)):
+        allowed = f"at most {_MAX_EXPANSION} times the compressed size is unpacked"
+        raise MalformedError(f"expands to more than {limit} bytes; {allowed}")
 
 
 def _refused(name: str, problem: str) -> MalformedError:
@@ -172,11 +169,9 @@ def _unpack(members: Iterable[_Member], folder: Path) -> None:
 def _zip_members(path: Path) -> Iterator[_Member]:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
-        sizes = [(sum(m.file_size for m in members), _limit(path.stat().st_size))]
-        sizes += [(member.file_size, _limit(member.compress_size)) for member in members]
-        for size, limit in sizes:
-            if size > limit:
-                raise _expands_too_much(limit)
+        _check_expansion(sum(member.file_size for member in members), path.stat().st_size)
+        for member in members:
+            _check_expansion(member.file_size, member.compress_size)
         for member in members:
             kind = stat.S_IFMT(member.external_attr >> 16)
             is_plain = kind in (0, stat.S_IFREG, stat.S_IFDIR) and not member.flag_bits & 1
@@ -185,17 +180,15 @@ def _zip_members(path: Path) -> Iterator[_Member]:
 
 
 class _CountingReader:
-    """A stream that yields at most `limit` bytes, however they are compressed."""
+    """A stream that checks how much it has expanded to, however it is compressed."""
 
     def __init__(self, stream: Any, path: Path) -> None:
-        self._stream = stream
-        self._limit = self._left = _limit(path.stat().st_size)
+        self._stream, self._count, self._compressed_size = stream, 0, path.stat().st_size
 
     def read(self, size: int = -1) -> bytes:
         data = self._stream.read(size)
-        self._left -= len(data)
-        if self._left < 0:
-            raise _expands_too_much(self._limit)
+        self._count += len(data)
+        _check_expansion(self._count, self._compressed_size)
         return data
 
 
@@ -235,7 +228,7 @@ class GardenGraph(ObjectGraph):
     def encoder(self) -> int | None:
         found = [node for node, names in enumerate(self.children) if {_BLOCKS, _NUMBERED[-1]} <= names.keys()]
         if len(found) > 1:
-            raise ValueError(f"{self._prefix}: object graph: it holds {len(found)} encoders, expected one")
+            raise ValueError(f"{self._prefix}: object graph: it holds {len(found)} encoders; expected one.")
         return found[0] if found else None
 
     def pretrainer(self, encoder: int) -> int | None:
@@ -284,7 +277,7 @@ class GoogleVariables:
                 self._nodes = {"encoder": encoder, "pretrainer": self._graph.pretrainer(encoder)}
         if not is_bert:
             names = ", ".join(sorted(bundle)[:_SHOWN])
-            raise ValueError(f"{bundle.prefix}: the checkpoint is not a BERT; it holds {names}")
+            raise ValueError(f"{bundle.prefix}: the checkpoint is not a BERT; it holds {names}.")
 
     def key(self, variable: str) -> str | None:
         """Return the checkpoint key of a variable of `key_map`, or None."""
@@ -318,14 +311,14 @@ class GoogleVariables:
         """Derive the sizes from the shapes of a TF2 checkpoint; only these show the number of attention heads."""
         path = self.bundle.prefix
         if self.layout == "google":
-            problem = "no bert_config.json beside the checkpoint or in the folder above"
-            raise FileNotFoundError(f"{path}: {problem}; pass config_file (--config_file)")
+            problem = "no bert_config.json next to the checkpoint or in the folder above"
+            raise FileNotFoundError(f"{path}: {problem}; pass config_file (--config_file).")
         sizes: dict[str, int] = {"num_hidden_layers": self.num_layers}
         for row in trunk_rows(1):
             fields = row.keras_shape or (row.shape[::-1] if row.keras.endswith("kernel") else row.shape)
             shape = self._shape(row.keras)
             if len(shape) != len(fields):
-                raise ValueError(f"{path}: {row.keras} has shape {shape}, expected {len(fields)} sizes")
+                raise ValueError(f"{path}: {row.keras} has shape {shape}; expected {len(fields)} sizes.")
             sizes |= {str(name): size for name, size in zip(fields, shape, strict=True)}
         if sizes.pop("head_size") * sizes["num_attention_heads"] != sizes["hidden_size"]:
             raise ValueError(f"{path}: the shapes contradict each other: {sizes}")
@@ -360,7 +353,7 @@ def plan_conversion(variables: GoogleVariables, config: Any, head: str, ignore: 
     if variables.num_layers != config.num_hidden_layers:
         found, wanted = variables.num_layers, config.num_hidden_layers
         raise ValueError(
-            f"{path}: the checkpoint has {found} layers, num_hidden_layers of the configuration is {wanted}"
+            f"{path}: the checkpoint has {found} layers, num_hidden_layers of the configuration is {wanted}."
         )
     rows = trunk_rows(config.num_hidden_layers)
     initialized: list[WeightRow] = []
@@ -381,9 +374,9 @@ def plan_conversion(variables: GoogleVariables, config: Any, head: str, ignore: 
             names = [size for size in dict.fromkeys(row.keras_shape or row.shape) if isinstance(size, str)]
             fields = ", ".join(f"{name} {sizes[name]}" for name in names)
             problem = f"has shape {info.shape}, but the configuration asks for {expected} ({fields})"
-            raise ValueError(f"{path}: variable {key!r} {problem}")
+            raise ValueError(f"{path}: variable {key!r} {problem}.")
         if info.dtype not in _FLOATS:
-            raise ValueError(f"{path}: variable {key!r} is of type {info.dtype}; expected a floating point type")
+            raise ValueError(f"{path}: variable {key!r} is of type {info.dtype}; expected a floating point type.")
     others = {variables.key(row.variable(layout)) for group in GROUPS.values() for row in group}
     ignored = _sort_out(bundle, {key for _, key in used}, others, ignore)
     return ConversionPlan(bundle, head, layout, used, tuple(initialized), ignored)

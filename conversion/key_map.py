@@ -28,10 +28,14 @@ SIZES = (
 )  # fmt: skip
 RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 
-_DENSE = ("hidden_size", "hidden_size")
-_VECTOR = ("hidden_size",)
-_HEADS_OUT = ("hidden_size", "num_attention_heads", "head_size")  # query, key, value
-_HEADS_IN = ("num_attention_heads", "head_size", "hidden_size")  # output of the attention
+_Shape = tuple[str | int, ...]  # fields of the configuration, or numbers
+_DENSE: _Shape = ("hidden_size", "hidden_size")
+# Shapes of Keras's weight and bias: query, key and value; output of the attention.
+_HEADS_OUT: tuple[_Shape, _Shape] = (
+    ("hidden_size", "num_attention_heads", "head_size"),
+    ("num_attention_heads", "head_size"),
+)
+_HEADS_IN: tuple[_Shape, _Shape] = (("num_attention_heads", "head_size", "hidden_size"), ())
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,8 @@ class WeightRow:
     parameter: str  # in transformers' BERT and in MyBERT, with the encoder's prefix `bert.`
     google: str  # variable in Google's TensorFlow 1 code; empty if there is none
     keras: str  # path of the variable in a TF2 checkpoint; empty if there is none
-    shape: tuple[str | int, ...]  # fields of the configuration, or numbers, as in PyTorch
-    keras_shape: tuple[str | int, ...] = ()  # of the Keras variable, if it keeps heads separate
+    shape: _Shape  # as in PyTorch
+    keras_shape: _Shape = ()  # of the Keras variable, if it keeps heads separate
 
     def variable(self, layout: str) -> str:
         return self.google if layout == "google" else self.keras  # the other layout is "keras"
@@ -85,17 +89,43 @@ def _numbers(shape: Iterable[str | int], sizes: Mapping[str, int]) -> tuple[int,
     return tuple(sizes[size] if isinstance(size, str) else size for size in shape)
 
 
+def _dense(
+    parameter: str,
+    google: str,
+    keras: str,
+    shape: _Shape,
+    keras_shapes: Iterable[_Shape] = ((), ()),
+    norm: bool = False,
+) -> tuple[WeightRow, ...]:
+    """The rows of the weight and the bias of a dense layer, or of a LayerNorm."""
+    names = zip(("weight", "bias"), ("gamma", "beta") if norm else ("kernel", "bias"), keras_shapes, strict=True)
+    return tuple(
+        WeightRow(f"{parameter}.{ours}", google and f"{google}/{theirs}", f"{keras}/{theirs}", size, keras_shape)
+        for (ours, theirs, keras_shape), size in zip(names, (shape, shape[:1]), strict=True)
+    )
+
+
+def _norm(parameter: str, google: str, keras: str) -> tuple[WeightRow, ...]:
+    return _dense(parameter, google, keras, ("hidden_size",), norm=True)
+
+
+def _output(parameter: str, google: str, keras: str, count: str | int) -> tuple[WeightRow, ...]:
+    return (
+        WeightRow(
+            f"{parameter}.weight", f"{google}output_weights", keras and f"{keras}/kernel", (count, "hidden_size")
+        ),
+        WeightRow(f"{parameter}.bias", f"{google}output_bias", keras and f"{keras}/bias", (count,)),
+    )
+
+
 EMBEDDINGS = (
-    WeightRow("bert.embeddings.word_embeddings.weight", "bert/embeddings/word_embeddings",
-        "encoder/_embedding_layer/embeddings", ("vocab_size", "hidden_size")),
-    WeightRow("bert.embeddings.position_embeddings.weight", "bert/embeddings/position_embeddings",
-        "encoder/_position_embedding_layer/embeddings", ("max_position_embeddings", "hidden_size")),
-    WeightRow("bert.embeddings.token_type_embeddings.weight", "bert/embeddings/token_type_embeddings",
-        "encoder/_type_embedding_layer/embeddings", ("type_vocab_size", "hidden_size")),
-    WeightRow("bert.embeddings.LayerNorm.weight", "bert/embeddings/LayerNorm/gamma",
-        "encoder/_embedding_norm_layer/gamma", _VECTOR),
-    WeightRow("bert.embeddings.LayerNorm.bias", "bert/embeddings/LayerNorm/beta",
-        "encoder/_embedding_norm_layer/beta", _VECTOR),
+    *(
+        WeightRow(f"bert.embeddings.{name}_embeddings.weight", f"bert/embeddings/{name}_embeddings",
+            f"encoder/{keras}embedding_layer/embeddings", (size, "hidden_size"))
+        for name, keras, size in (("word", "_", "vocab_size"), ("position", "_position_", "max_position_embeddings"),
+            ("token_type", "_type_", "type_vocab_size"))
+    ),
+    *_norm("bert.embeddings.LayerNorm", "bert/embeddings/LayerNorm", "encoder/_embedding_norm_layer"),
 )  # fmt: skip
 
 _P, _G, _K = "bert.encoder.layer.{layer}", "bert/encoder/layer_{layer}", "encoder/_transformer_layers/{layer}"
@@ -103,75 +133,34 @@ LAYER = (
     *(
         row
         for name in ("query", "key", "value")
-        for row in (
-            WeightRow(f"{_P}.attention.self.{name}.weight", f"{_G}/attention/self/{name}/kernel",
-                f"{_K}/_attention_layer/_{name}_dense/kernel", _DENSE, _HEADS_OUT),
-            WeightRow(f"{_P}.attention.self.{name}.bias", f"{_G}/attention/self/{name}/bias",
-                f"{_K}/_attention_layer/_{name}_dense/bias", _VECTOR, _HEADS_OUT[1:]),
-        )
+        for row in _dense(f"{_P}.attention.self.{name}", f"{_G}/attention/self/{name}",
+            f"{_K}/_attention_layer/_{name}_dense", _DENSE, _HEADS_OUT)
     ),
-    WeightRow(f"{_P}.attention.output.dense.weight", f"{_G}/attention/output/dense/kernel",
-        f"{_K}/_attention_layer/_output_dense/kernel", _DENSE, _HEADS_IN),
-    WeightRow(f"{_P}.attention.output.dense.bias", f"{_G}/attention/output/dense/bias",
-        f"{_K}/_attention_layer/_output_dense/bias", _VECTOR),
-    WeightRow(f"{_P}.attention.output.LayerNorm.weight", f"{_G}/attention/output/LayerNorm/gamma",
-        f"{_K}/_attention_layer_norm/gamma", _VECTOR),
-    WeightRow(f"{_P}.attention.output.LayerNorm.bias", f"{_G}/attention/output/LayerNorm/beta",
-        f"{_K}/_attention_layer_norm/beta", _VECTOR),
-    WeightRow(f"{_P}.intermediate.dense.weight", f"{_G}/intermediate/dense/kernel",
-        f"{_K}/_intermediate_dense/kernel", ("intermediate_size", "hidden_size")),
-    WeightRow(f"{_P}.intermediate.dense.bias", f"{_G}/intermediate/dense/bias",
-        f"{_K}/_intermediate_dense/bias", ("intermediate_size",)),
-    WeightRow(f"{_P}.output.dense.weight", f"{_G}/output/dense/kernel",
-        f"{_K}/_output_dense/kernel", ("hidden_size", "intermediate_size")),
-    WeightRow(f"{_P}.output.dense.bias", f"{_G}/output/dense/bias", f"{_K}/_output_dense/bias", _VECTOR),
-    WeightRow(f"{_P}.output.LayerNorm.weight", f"{_G}/output/LayerNorm/gamma",
-        f"{_K}/_output_layer_norm/gamma", _VECTOR),
-    WeightRow(f"{_P}.output.LayerNorm.bias", f"{_G}/output/LayerNorm/beta",
-        f"{_K}/_output_layer_norm/beta", _VECTOR),
+    *_dense(f"{_P}.attention.output.dense", f"{_G}/attention/output/dense",
+        f"{_K}/_attention_layer/_output_dense", _DENSE, _HEADS_IN),
+    *_norm(f"{_P}.attention.output.LayerNorm", f"{_G}/attention/output/LayerNorm", f"{_K}/_attention_layer_norm"),
+    *_dense(f"{_P}.intermediate.dense", f"{_G}/intermediate/dense", f"{_K}/_intermediate_dense",
+        ("intermediate_size", "hidden_size")),
+    *_dense(f"{_P}.output.dense", f"{_G}/output/dense", f"{_K}/_output_dense", ("hidden_size", "intermediate_size")),
+    *_norm(f"{_P}.output.LayerNorm", f"{_G}/output/LayerNorm", f"{_K}/_output_layer_norm"),
 )  # fmt: skip
 
 # What a head may need besides embeddings and layers. A group is either complete in a checkpoint or not there at all.
+_MLM, _NSP = "pretrainer/masked_lm", "pretrainer/classification_heads/0"
 GROUPS: dict[str, tuple[WeightRow, ...]] = {
-    "pooler": (
-        WeightRow("bert.pooler.dense.weight", "bert/pooler/dense/kernel", "encoder/_pooler_layer/kernel", _DENSE),
-        WeightRow("bert.pooler.dense.bias", "bert/pooler/dense/bias", "encoder/_pooler_layer/bias", _VECTOR),
-    ),
+    "pooler": _dense("bert.pooler.dense", "bert/pooler/dense", "encoder/_pooler_layer", _DENSE),
     # The garden's next sentence head has a pooler of its own, which takes the place of the encoder's.
-    "next sentence pooler": (
-        WeightRow("bert.pooler.dense.weight", "", "pretrainer/classification_heads/0/dense/kernel", _DENSE),
-        WeightRow("bert.pooler.dense.bias", "", "pretrainer/classification_heads/0/dense/bias", _VECTOR),
-    ),
+    "next sentence pooler": _dense("bert.pooler.dense", "", f"{_NSP}/dense", _DENSE),
     "masked LM": (
-        WeightRow("cls.predictions.transform.dense.weight", "cls/predictions/transform/dense/kernel",
-            "pretrainer/masked_lm/dense/kernel", _DENSE),
-        WeightRow("cls.predictions.transform.dense.bias", "cls/predictions/transform/dense/bias",
-            "pretrainer/masked_lm/dense/bias", _VECTOR),
-        WeightRow("cls.predictions.transform.LayerNorm.weight", "cls/predictions/transform/LayerNorm/gamma",
-            "pretrainer/masked_lm/layer_norm/gamma", _VECTOR),
-        WeightRow("cls.predictions.transform.LayerNorm.bias", "cls/predictions/transform/LayerNorm/beta",
-            "pretrainer/masked_lm/layer_norm/beta", _VECTOR),
-        WeightRow("cls.predictions.bias", "cls/predictions/output_bias", "pretrainer/masked_lm/bias", ("vocab_size",)),
+        *_dense("cls.predictions.transform.dense", "cls/predictions/transform/dense", f"{_MLM}/dense", _DENSE),
+        *_norm("cls.predictions.transform.LayerNorm", "cls/predictions/transform/LayerNorm", f"{_MLM}/layer_norm"),
+        WeightRow("cls.predictions.bias", "cls/predictions/output_bias", f"{_MLM}/bias", ("vocab_size",)),
     ),
-    "next sentence": (
-        WeightRow("cls.seq_relationship.weight", "cls/seq_relationship/output_weights",
-            "pretrainer/classification_heads/0/out_proj/kernel", (2, "hidden_size")),
-        WeightRow("cls.seq_relationship.bias", "cls/seq_relationship/output_bias",
-            "pretrainer/classification_heads/0/out_proj/bias", (2,)),
-    ),
-    "classifier": (
-        WeightRow("classifier.weight", "output_weights", "", ("num_labels", "hidden_size")),
-        WeightRow("classifier.bias", "output_bias", "", ("num_labels",)),
-    ),
-    "choice": (  # one score per choice
-        WeightRow("classifier.weight", "output_weights", "", (1, "hidden_size")),
-        WeightRow("classifier.bias", "output_bias", "", (1,)),
-    ),
-    "question answering": (
-        WeightRow("qa_outputs.weight", "cls/squad/output_weights", "", (2, "hidden_size")),
-        WeightRow("qa_outputs.bias", "cls/squad/output_bias", "", (2,)),
-    ),
-}  # fmt: skip
+    "next sentence": _output("cls.seq_relationship", "cls/seq_relationship/", f"{_NSP}/out_proj", 2),
+    "classifier": _output("classifier", "", "", "num_labels"),
+    "choice": _output("classifier", "", "", 1),  # one score per choice
+    "question answering": _output("qa_outputs", "cls/squad/", "", 2),
+}
 
 # Tied parameters; transformers saves only the one that they are tied to.
 TIED = {

@@ -42,12 +42,12 @@ class ModelFolder:
         self.config = self._checkpoint.fields
         if self.config.get("model_type") not in _MODEL_TYPES:
             found = self.config.get("model_type")
-            raise self._wrong(f"config.json has model_type {found!r}, expected 'mybert' or 'bert'")
+            raise self._wrong(f"config.json has model_type {found!r}; expected 'mybert' or 'bert'")
         names = self.config.get("architectures")
         named = head_of_class(str(names[0])) if isinstance(names, list) and len(names) == 1 else None
         if not (head or named):
             classes = ", ".join(f"[My]Bert{kind.class_suffix}" for kind in HEADS.values())
-            raise self._wrong(f"architectures in config.json is {names!r}, expected one of {classes}")
+            raise self._wrong(f"architectures in config.json is {names!r}; expected one of {classes}")
         self.head = head or str(named)
         if named not in (None, self.head):
             self.config = {name: value for name, value in self.config.items() if name not in FIELDS_OF_A_HEAD}

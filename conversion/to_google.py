@@ -47,7 +47,6 @@ def export_google_checkpoint(
     Raises:
         ValueError: If the folder is incomplete, the model is one that Google's graph cannot express, Google's code
             does not have the activation, or one of the files exists.
-        OSError: If they cannot be written.
     """
     settings = ConvertToGoogleArguments(model=os.fspath(model_dir), output=os.fspath(prefix), **options)
     is_folder = os.fspath(prefix).endswith(("/", os.sep)) or Path(prefix).is_dir()
@@ -125,7 +124,7 @@ def _google_configuration(
     """Return the fields of `bert_config.json` and the decisions made."""
     decisions = []
     if config.is_decoder:
-        raise ValueError(f"{folder.path}: is_decoder is true; Google's graph sees both sides")
+        raise ValueError(f"{folder.path}: is_decoder is true; Google's graph sees both sides.")
     if not config.tie_word_embeddings and "masked LM" in HEADS[folder.head].groups:
         problem = "tie_word_embeddings is false; Google's graph uses the word embeddings as output weights"
         raise ValueError(f"{folder.path}: {problem}")

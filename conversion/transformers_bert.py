@@ -43,7 +43,6 @@ def to_transformers_bert(
 
     Raises:
         ValueError: If the folder is incomplete, the result differs, or `output_dir` contains other files.
-        OSError: If it cannot be written.
     """
     folder = ModelFolder(model_dir)
     folder.require_plain_bert()
@@ -69,7 +68,6 @@ def from_transformers_bert(
     Raises:
         ValueError: If the folder is incomplete or has features that MyBERT lacks, the result differs, or `output_dir`
             contains other files.
-        OSError: If it cannot be written.
     """
     settings = ConvertBertArguments(model=os.fspath(model_dir), output_dir=os.fspath(output_dir), head=head, **options)
     folder = ModelFolder(_local(model_dir), find_head(head) if head else None)

@@ -346,7 +346,7 @@ def _run(folder: ModelFolder, problems: list[str], kinds: Iterable[str] = ()) ->
         outputs[name] = result[name]
         expected = tuple(sizes[field] if isinstance(field, str) else field for field in fields)
         if outputs[name].shape != expected:
-            problems.append(f"{name} has shape {tuple(outputs[name].shape)}, expected {expected}")
+            problems.append(f"{name} has shape {tuple(outputs[name].shape)}; expected {expected}")
         if not torch.isfinite(outputs[name]).all():
             problems.append(f"{name} is not finite")
         if "length" in fields:  # outputs at padding may differ
@@ -383,7 +383,7 @@ def compare_outputs(
 
 def _problem(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> str | None:
     if found.shape != expected.shape:
-        return f"has shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
+        return f"has shape {tuple(found.shape)}; expected {tuple(expected.shape)}"
     if not found.isfinite().all():
         return "is not finite"
     if not torch.allclose(found, expected, rtol=_RELATIVE_TOLERANCE, atol=tolerance):

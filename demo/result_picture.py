@@ -93,7 +93,7 @@ def _draw_words(ax: Axes, words: Sequence[HiddenWord]) -> None:
     """Draw passages with a gap; below each the model's guesses, and the true word."""
     from matplotlib.offsetbox import AnnotationBbox, HPacker, TextArea
 
-    _bare(ax, "It guesses hidden words of text that it has never read")
+    _bare(ax, "It predicts masked words of text that it has never read")
     ax.set(xticks=[], yticks=[], xlim=(0, 1), ylim=(_ROWS, 0))
 
     def line(y: float, *parts: tuple[str, dict[str, Any]]) -> None:
@@ -129,7 +129,7 @@ def _draw_learning(ax: Axes, log_history: Sequence[Mapping[str, Any]]) -> None:
     _bare(ax, "It learns while you watch")
     ax.plot(steps, shares, color=BLUE, linewidth=2, marker="o", markersize=4, clip_on=False)
     ax.annotate(
-        f"{shares[-1]:.0f} % of hidden\nwords right", (steps[-1], shares[-1]), xytext=(-8, -14),
+        f"{shares[-1]:.0f} % of masked\nwords right", (steps[-1], shares[-1]), xytext=(-8, -14),
         textcoords="offset points", ha="right", va="top", fontsize=9, color=TEXT_COLOUR,
     )  # fmt: skip
     ax.set(xlim=(0, steps[-1]), ylim=(0, None), xticks=[0, steps[-1]])

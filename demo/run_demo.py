@@ -83,7 +83,8 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
     check_output_folder(output_dir, _own_names(output_dir), arguments.overwrite)
     logger.info("== 1. Text ==")
     sources = _read(arguments)
-    classes = _largest(sources)
+    size = {name: sum(map(len, map(" ".join, documents))) for name, documents in sources.items()}
+    classes = sorted(sorted(size, key=lambda name: (-size[name], name))[:CLASSES])
     task = _hold_out(sources, classes, np.random.default_rng(arguments.seed))
     counts = {name: len(documents) for name, documents in sorted(sources.items())}
     with locked(output_dir, within=True):
@@ -123,18 +124,15 @@ def _train(
         write_lines(file, [line for document in sources[file.stem] for line in (*document, "")])
     for part, rows in task.items():
         write_separated(output_dir / "task" / f"{part}.tsv", [("text", "label"), *rows])
+    size, training = sum(path.stat().st_size for path in files) / 1e6, task["train"]
     logger.info(
         "%.1f MB from %d sources; %s passages of %d sources to learn to tell them apart, %s of documents that no "
         "model will have seen, to test it.",
-        sum(path.stat().st_size for path in files) / 1e6,
-        len(sources),
-        f"{len(task['train']):,}",
-        len({name for _, name in task["train"]}),
-        f"{len(task['test']):,}",
+        *(size, len(sources), f"{len(training):,}", len({name for _, name in training}), f"{len(task['test']):,}"),
     )
-    logger.info("\n== 2. Vocabulary and pretraining: guess hidden words, and whether sentence B follows A ==")
+    logger.info("\n== 2. Vocabulary and pretraining: predict masked words, and whether sentence B follows A ==")
     count = sum(map(len, sources.values()))
-    results = {"pretraining": pretrain(_pretraining(arguments, files, count, output_dir / "pretrained"))}
+    results = {"pretraining": pretrain(_pretraining(arguments, files, count))}
     for name, heading in (
         ("classifier", "3. Fine-tuning: which source is a passage from?"),
         ("classifier_without_pretraining", "4. The same classifier without pretraining"),
@@ -142,7 +140,7 @@ def _train(
         if any(metrics["interrupted"] for metrics in results.values()):
             break
         logger.info("\n== %s ==", heading)
-        results[name] = finetune(_finetuning(arguments, output_dir, name, "without" in name))
+        results[name] = finetune(_finetuning(arguments, name))
     return None if any(metrics["interrupted"] for metrics in results.values()) else results
 
 
@@ -160,12 +158,13 @@ def _own_names(output_dir: Path) -> list[str]:
 
 def _read(arguments: DemoArguments) -> Sources:
     """Read the documentation of the installed libraries, or the user's files (each document of a single one)."""
-    sources: Sources = {}
     if not arguments.text:
-        for module in collect_documentation(show_progress=not arguments.disable_tqdm):
-            sentences = [sentence for paragraph in module.paragraphs for sentence in split_sentences(paragraph)]
-            sources.setdefault(module.library, []).append(sentences)
-        return sources
+        found = collect_documentation(show_progress=not arguments.disable_tqdm)
+        return {
+            library: [[sentence for text in texts for sentence in split_sentences(text)] for texts in files]
+            for library, files in found.items()
+        }
+    sources: Sources = {}
     output_dir = Path(arguments.output_dir)
     for path in expand_paths(arguments.text):
         if Path(path).resolve().is_relative_to(output_dir.resolve()):
@@ -185,12 +184,6 @@ def _read(arguments: DemoArguments) -> Sources:
             "line between documents, or give several files."
         )
     return {f"{name}_{number}": [document] for number, document in enumerate(documents, start=1)}
-
-
-def _largest(sources: Sources) -> list[str]:
-    """Return the sources with the most text, at most `CLASSES`, in alphabetical order."""
-    size = {name: sum(map(len, map(" ".join, documents))) for name, documents in sources.items()}
-    return sorted(sorted(size, key=lambda name: (-size[name], name))[:CLASSES])
 
 
 def _hold_out(
@@ -238,13 +231,11 @@ def _passages(document: Sequence[str]) -> list[str]:
     return passages
 
 
-def _pretraining(
-    arguments: DemoArguments, files: list[Path], num_documents: int, output_dir: Path
-) -> PretrainingArguments:
+def _pretraining(arguments: DemoArguments, files: list[Path], num_documents: int) -> PretrainingArguments:
     steps = arguments.pretraining_steps
     return PretrainingArguments(
         text=[str(path) for path in files],
-        output_dir=str(output_dir),
+        output_dir=str(Path(arguments.output_dir) / "pretrained"),
         vocab_size=arguments.vocab_size,
         vocab_layout="compact",
         num_processes=1,  # for a few megabytes, starting workers takes longer than the work
@@ -274,13 +265,14 @@ def _pretraining(
     )
 
 
-def _finetuning(arguments: DemoArguments, output_dir: Path, name: str, from_scratch: bool) -> FinetuningArguments:
+def _finetuning(arguments: DemoArguments, name: str) -> FinetuningArguments:
+    output_dir = Path(arguments.output_dir)
     return FinetuningArguments(
         model=str(output_dir / "pretrained"),
         output_dir=str(output_dir / name),
         train_file=str(output_dir / "task" / "train.tsv"),
         validation_file=[str(output_dir / "task" / "test.tsv")],
-        from_scratch=from_scratch,
+        from_scratch="without" in name,
         max_length=LONGEST,
         num_train_epochs=arguments.finetuning_epochs,
         learning_rate=1e-3,  # with few steps the gain from pretraining shows; later both models solve a task this easy
@@ -300,7 +292,7 @@ def _conclude(output_dir: Path, report: dict[str, Any], words: Sequence[HiddenWo
         logger.info("%s[%s]%s", each.before, each.word, each.after)
         logger.info("  guesses for [%s]: %s\n", each.word, guesses)
     without = report["classifier_without_pretraining"]["accuracy"]
-    logger.info("Hidden words guessed, on held-out text: %.1f %%", 100 * pretrained["eval_mlm_accuracy"])
+    logger.info("Masked words predicted in held-out text: %.1f %%", 100 * pretrained["eval_mlm_accuracy"])
     for what, accuracy, majority in (
         ("Next sentence told from a random one", pretrained["eval_nsp_accuracy"], pretrained["eval_nsp_majority"]),
         (f"Source of a passage, of {len(report['classes'])}", classifier["accuracy"], report["majority"]),

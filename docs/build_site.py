@@ -3,19 +3,24 @@
 MkDocs needs a folder with nothing but pages. Here the pages are next to the code, with README.md in the root, so they
 are copied to the same paths in `.site/pages`, which keeps links equal on GitHub and on the site. Notebooks become
 pages with their outputs, docstrings the reference. A broken link or anchor fails the build (`--strict`), as does a
-page that is not in `mkdocs.yml`.
+page that is not in `mkdocs.yml`. The flags of the commands and the recipes are written from the package.
 """
 
 import os
 import re
 import shutil
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 import nbformat
 from filelock import FileLock
 from mkdocs.__main__ import cli
 from nbconvert import MarkdownExporter
+
+from mybert.command_line import COMMANDS
+from mybert.command_line.flags import CommandParser, GroupedFormatter
+from mybert.files.options import Group
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / ".site" / "pages"
@@ -67,6 +72,43 @@ def lay_out_package() -> None:
         shutil.copytree(init.parent, PACKAGE / name, ignore=shutil.ignore_patterns("__pycache__"))
         if name in subpackages:
             (reference / f"{name}.md").write_text(f"# mybert.{name}\n\n::: mybert.{name}\n", encoding="utf-8")
+    (reference / "flags.md").write_text(flags_page(), encoding="utf-8")
+    (reference / "recipes.md").write_text(recipes_page(), encoding="utf-8")
+
+
+def flags_page() -> str:
+    """The flags of each command in the groups of its help."""
+    formatter = GroupedFormatter("")
+    page = [
+        "# Flags of the commands",
+        "`mybert COMMAND --help` shows the same. Every command also has `--config`, `--quiet`, `--debug`, `--help` "
+        "and `--help_all`. Those that train have the other flags of transformers' `TrainingArguments`, too. In "
+        "Python, flags are keywords.",
+        "<style>.md-typeset td code { white-space: nowrap }</style>",
+    ]
+    for name, command in COMMANDS.items():
+        parser = CommandParser(name)
+        page += [f"## mybert {name}", parser.description or "", f"    mybert {name} {command.example}"]
+        rows = ["| flag | |", "|---|---|"]
+        for group, actions in parser.flags_by_group().items():
+            for number, action in enumerate(actions if group is not Group.COMMON else ()):
+                text = re.sub(r"([\\|*])", r"\\\1", formatter._expand_help(action))
+                rows += [] if number else [f"| **{group.value}** | |"]
+                rows.append(f"| `{formatter._format_action_invocation(action)}` | {text} |")
+        page.append("\n".join(rows))
+    return "\n\n".join(page) + "\n"
+
+
+def recipes_page() -> str:
+    """The comments at the head of each recipe and suite, and its settings."""
+    page = ["# Recipes and suites", "`mybert pretrain --config NAME` and `mybert glue --suite NAME` use these files."]
+    for path in [*sorted(ROOT.glob("pretraining/recipes/*.yaml")), *sorted(ROOT.glob("studies/suites/*.yaml"))]:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        head = [*takewhile(lambda line: line.startswith("#"), lines)]
+        comment = "\n".join(re.sub("^#( {3,})?( ?)", lambda mark: "    " if mark[1] else "", line) for line in head)
+        settings = "\n".join(lines[len(head) :])
+        page += [f"## {path.stem}", comment, f"```yaml\n{settings}\n```"]
+    return "\n\n".join(page) + "\n"
 
 
 if __name__ == "__main__":

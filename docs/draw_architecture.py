@@ -9,7 +9,6 @@ imports C, there is no arrow from A to C.
 import ast
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -28,8 +27,6 @@ ORDER: tuple[tuple[str | None, ...], ...] = (
     ("conversion", "finetuning", "pretraining", None),
     ("benchmarks", "demo", "studies", "command_line"),
 )
-
-Point = tuple[float, float]
 
 
 @cache
@@ -63,85 +60,57 @@ def purpose(name: str) -> str:
     return docstring.splitlines()[0].rstrip(".").split(" (`")[0].split(", as one command")[0].replace("`", "")
 
 
-def arrows(names: Sequence[str]) -> list[tuple[str, str]]:
-    """(subpackage, another that it imports from), without redundant pairs."""
-    return [
-        (name, other)
-        for name in names
-        for other in sorted(imports(name))
-        if not any(other in below(between) for between in imports(name))
-    ]
-
-
-def places(order: Sequence[Sequence[str | None]]) -> dict[str, Point]:
-    """The center of each box; levels from the bottom up, with at most one box per column."""
-    return {
-        name: (WIDTH * (column + 0.5) / len(row), LEVEL_HEIGHT * (len(order) - number - 0.5))
-        for number, row in enumerate(order)
-        for column, name in enumerate(row)
-        if name
-    }
-
-
-def curve(start: Point, end: Point) -> list[Point]:
-    """The four points of the arrow between two boxes, a Bezier curve with vertical ends."""
-    (x0, y0), (x1, y1) = start, end
-    y0, y1 = y0 + BOX_HEIGHT / 2, y1 - BOX_HEIGHT / 2 - 2
-    return [(x0, y0), (x0, (y0 + y1) / 2), (x1, (y0 + y1) / 2), (x1, y1)]
-
-
 def draw() -> str:
-    """The picture, as SVG."""
-    names = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    where = places(ORDER)
+    """The picture, as SVG: a box for each subpackage, arrows to those that it imports from, without redundant ones."""
+    names = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
     placed = {name: number for number, row in enumerate(ORDER) for name in row if name}
-    assert placed == {name: level(name) for name in names}, f"change ORDER: {names ^ placed.keys() or 'levels'}"
-    pairs = arrows(sorted(names))
-    top = 60  # the public interface of the package
-    return "\n".join([*_frame(len(ORDER), top), *_arrows(pairs, where), *_boxes(where), "</g>", "</svg>", ""])
-
-
-def _frame(number_of_levels: int, top: int) -> Iterator[str]:
-    height = number_of_levels * LEVEL_HEIGHT
-    yield (
+    assert placed == {name: level(name) for name in names}, f"change ORDER: {placed.keys() ^ set(names) or 'levels'}"
+    height, top = len(ORDER) * LEVEL_HEIGHT, 60  # the public interface of the package is above the levels
+    lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height + top}" width="{WIDTH}" '
-        'font-family="Helvetica, Arial, sans-serif" text-anchor="middle">'
-    )
-    yield "<title>The subpackages of mybert and what imports what</title>"
-    yield '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
-    yield '<path d="M0 0 L8 4 L0 8 Z" fill="#5b6b7d"/></marker></defs>'
-    yield f'<rect width="{WIDTH}" height="{height + top}" fill="#ffffff"/>'
-    yield f'<rect x="{MARGIN}" y="12" width="{WIDTH - 2 * MARGIN}" height="36" rx="6" fill="#22303f"/>'
-    yield f'<text x="{WIDTH / 2:g}" y="35" font-size="15" fill="#ffffff">{FACE}</text>'
-    yield f'<g transform="translate(0 {top})">'
-    for number in range(number_of_levels):
+        'font-family="Helvetica, Arial, sans-serif" text-anchor="middle">',
+        "<title>The subpackages of mybert and what imports what</title>",
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">',
+        '<path d="M0 0 L8 4 L0 8 Z" fill="#5b6b7d"/></marker></defs>',
+        f'<rect width="{WIDTH}" height="{height + top}" fill="#ffffff"/>',
+        f'<rect x="{MARGIN}" y="12" width="{WIDTH - 2 * MARGIN}" height="36" rx="6" fill="#22303f"/>',
+        f'<text x="{WIDTH / 2:g}" y="35" font-size="15" fill="#ffffff">{FACE}</text>',
+        f'<g transform="translate(0 {top})">',
+    ]
+    where: dict[str, tuple[float, float]] = {}  # the center of each box
+    for number, row in enumerate(ORDER):
         y = height - LEVEL_HEIGHT * (number + 1)
         if number % 2:
-            yield f'<rect y="{y}" width="{WIDTH}" height="{LEVEL_HEIGHT}" fill="#f3f6f9"/>'
-        yield f'<text x="8" y="{y + 18}" font-size="12" fill="#7a8794" text-anchor="start">level {number}</text>'
-
-
-def _arrows(pairs: Sequence[tuple[str, str]], where: dict[str, Point]) -> Iterator[str]:
-    for name, other in pairs:
-        start, *others = (f"{x:g} {y:g}" for x, y in curve(where[name], where[other]))
-        yield (
-            f'<path d="M{start} C{" ".join(others)}" fill="none" stroke="#5b6b7d" stroke-width="1.5" '
-            'marker-end="url(#tip)"/>'
+            lines.append(f'<rect y="{y}" width="{WIDTH}" height="{LEVEL_HEIGHT}" fill="#f3f6f9"/>')
+        lines.append(
+            f'<text x="8" y="{y + 18}" font-size="12" fill="#7a8794" text-anchor="start">level {number}</text>'
         )
-
-
-def _boxes(where: dict[str, Point]) -> Iterator[str]:
+        where |= {
+            name: (WIDTH * (column + 0.5) / len(row), y + LEVEL_HEIGHT / 2) for column, name in enumerate(row) if name
+        }
+    for name in names:
+        for other in sorted(imports(name)):
+            if any(other in below(between) for between in imports(name)):
+                continue
+            (x0, y0), (x1, y1) = where[name], where[other]
+            y0, y1 = y0 + BOX_HEIGHT / 2, y1 - BOX_HEIGHT / 2 - 2
+            middle = (y0 + y1) / 2  # of a Bezier curve with vertical ends
+            lines.append(
+                f'<path d="M{x0:g} {y0:g} C{x0:g} {middle:g} {x1:g} {middle:g} {x1:g} {y1:g}" fill="none" '
+                'stroke="#5b6b7d" stroke-width="1.5" marker-end="url(#tip)"/>'
+            )
     for name, (x, y) in where.items():
         left, high = x - BOX_WIDTH / 2, y - BOX_HEIGHT / 2
-        yield (
+        lines += [
             f'<rect x="{left:g}" y="{high:g}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6" fill="#ffffff" '
-            'stroke="#22303f"/>'
-        )
-        yield f'<text x="{x:g}" y="{high + 20:g}" font-size="14" font-weight="bold" fill="#22303f">{name}/</text>'
+            'stroke="#22303f"/>',
+            f'<text x="{x:g}" y="{high + 20:g}" font-size="14" font-weight="bold" fill="#22303f">{name}/</text>',
+        ]
         for number, line in enumerate(textwrap.wrap(purpose(name), 34)):
-            yield (
+            lines.append(
                 f'<text x="{x:g}" y="{high + 39 + 15 * number:g}" font-size="12" fill="#3f4d5c">{escape(line)}</text>'
             )
+    return "\n".join([*lines, "</g>", "</svg>", ""])
 
 
 if __name__ == "__main__":

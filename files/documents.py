@@ -12,16 +12,11 @@ from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Literal
 
+from .errors import abbreviated
 from .options import Group, Settings, option
 from .source import HUB, FileSource, HubSplit, InMemoryData, Source
 from .tables import is_table
-from .text import (
-    COMPRESSED_SUFFIXES,
-    TABLE_SUFFIXES,
-    ends_sentence,
-    expand_paths,
-    split_sentences,
-)
+from .text import COMPRESSED_SUFFIXES, TABLE_SUFFIXES, ends_sentence, expand_paths, split_sentences
 
 logger = logging.getLogger(__name__)
 
@@ -178,6 +173,12 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FILE_SUFFIXES = (*TABLE_SUFFIXES, *COMPRESSED_SUFFIXES, ".txt")
 _SAMPLE_LINES, _SAMPLE_CHARACTERS = 2000, 1 << 18  # at the start of a file, to guess its layout
 _SHOWN_LINES, _SHOWN_CHARACTERS = 3, 90
+_ENDS = {
+    "blank_line": "a blank line ends a document",
+    "blank_lines": "two or more blank lines end a document",
+    "form_feed": "a form feed ends a document",
+    "file": "a document ends with its file or row",
+}
 
 
 @dataclass(kw_only=True)
@@ -238,13 +239,15 @@ def expand_sources(files: str | Path | Iterable[str | Path]) -> list[str]:
     """List files, as `expand_paths`, and Hub data sets (`hf:...`) of a corpus, in the order given, each once."""
     sources: dict[str, None] = {}
     for item in [files] if isinstance(files, (str, Path)) else files:
-        name = str(item)
+        name, path = str(item), Path(item)
         # `hf:owner/name`, `hf:owner/name:configuration` or `hf:owner/name:configuration:split`, by default the split
         # `train`; the configuration may be empty. `owner/name` alone is accepted, too, if there is no file or folder
         # `owner` and the name does not have a file's ending.
         if name.startswith(HUB):
             sources[name] = None
-        elif _is_hub_name(name):
+        elif _HUB_NAME.fullmatch(name) and not (
+            path.suffix.lower() in _FILE_SUFFIXES or path.exists() or path.parent.exists()
+        ):
             sources[HUB + name] = None
         else:
             sources.update(dict.fromkeys(expand_paths(item)))
@@ -327,25 +330,18 @@ class Corpus:
                 yield [sentence.replace("\n", " ") for sentence in text]
             else:
                 found = f"{source.where(number)}: {column!r} is {type(text).__name__}"
-                raise ValueError(f"{found}, expected text or a list of texts.")
+                raise ValueError(f"{found}; expected text or a list of texts.")
 
     def _say_layout(self, source: str, layout: LineLayout) -> None:
         key = (layout.joined, layout.document_end)
         if not layout.joined or key in self._said:
             return
         self._said.add(key)
-        ends = {
-            "blank_line": "a blank line ends a document",
-            "blank_lines": "two or more blank lines end a document",
-            "form_feed": "a form feed ends a document",
-            "file": "a document ends with its file or row",
-        }[layout.document_end]
-        wrapped = f"lines look wrapped at {layout.width} columns; joined" if layout.width else "lines are joined"
         logger.info(
             "%s: %s into paragraphs and split into sentences; %s (--join_lines, --document_end).",
             source,
-            wrapped,
-            ends,
+            f"lines look wrapped at {layout.width} columns; joined" if layout.width else "lines are joined",
+            _ENDS[layout.document_end],
         )
 
     def _shown(self, source: str, lines: Iterator[str]) -> Iterator[str]:
@@ -360,7 +356,7 @@ class Corpus:
                 self._said.add("first")
                 logger.info("%s begins:", source)
                 for line in filter(None, first):
-                    logger.info("  %s", line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}...")
+                    logger.info("  %s", abbreviated(line, _SHOWN_CHARACTERS))
             yield from first
         yield from lines
 
@@ -387,12 +383,6 @@ def _beginning(lines: Iterator[str | None]) -> tuple[list[str | None], Iterator[
 def _raising(error: Exception) -> Iterator[None]:
     raise error
     yield
-
-
-def _is_hub_name(name: str) -> bool:
-    path = Path(name)
-    is_file_like = path.suffix.lower() in _FILE_SUFFIXES or path.exists() or path.parent.exists()
-    return bool(_HUB_NAME.fullmatch(name)) and not is_file_like
 
 
 def _ended(parts: Iterable[str | None]) -> Iterator[str]:

@@ -29,6 +29,11 @@ def user_message(error: Exception) -> str:
     return text if len(text) <= LONGEST_SENTENCE else f"{text[:half]} ... {text[-half:]}"
 
 
+def abbreviated(text: str, most: int = 80) -> str:
+    """The beginning of a text, if it has more than `most` characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def first_line(error: Exception) -> str:
     """The first line of an error's message, without the full stop."""
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

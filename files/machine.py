@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypedDict
 
 _PACKAGES = ("mybert", "torch", "transformers", "tokenizers", "accelerate")
-# Instruction sets that determine the available matrix kernels: Linux's names and ours.
+# Instruction sets that determine the available matrix kernels: Linux's names and those of this package.
 _FEATURES = {
     "avx2": "AVX2",
     "avx512f": "AVX-512",

@@ -143,11 +143,7 @@ def option(
 
 
 def check_options(settings: Any) -> None:
-    """Check a dataclass: what is required, numbers and words by range and type, options that contradict each other.
-
-    Raises:
-        ValueError: If one is missing or out of range, or two contradict each other.
-    """
+    """Check a dataclass: what is required, numbers and words by range and type, options that contradict each other."""
     kind = type(settings)
     kinds = get_type_hints(kind)
     for each in fields(settings):

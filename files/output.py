@@ -412,11 +412,6 @@ def reserved(
         files: Names of the files; with none, any are replaced.
         overwrite: Whether what is there may be replaced.
         read: Files and folders that are read meanwhile, which can be no output; names on the Hub are ignored.
-
-    Raises:
-        ValueError: If something is there that must not be overwritten, or is read.
-        BusyError: If another process is writing to the same place.
-        OSError: If nothing can be written there.
     """
     path = Path(path)
     if files and not path.exists():
@@ -458,10 +453,6 @@ def output_to(
     overwrite: bool = False,
     read: Iterable[str | Path] = (),
 ) -> Iterator[Path]:
-    """Write a file, a folder or files of a folder completely or not at all; see `reserved`.
-
-    The place is checked and locked; what is written to the temporary path that this yields, a folder unless it is for
-    a file, is moved there at the end of the block, and removed if an error ends it.
-    """
+    """Write a file, a folder or files of a folder completely or not at all; for arguments see `reserved`."""
     with reserved(path, owned, files, overwrite, read) as write, write() as temporary:
         yield temporary

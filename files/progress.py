@@ -19,7 +19,7 @@ def progress_bar(*items: Any, **settings: Any) -> Any:
 
 @contextmanager
 def without_loading_bars() -> Iterator[None]:
-    """Hide transformers' bars of loading and saving weights, which take a moment; downloads have theirs."""
+    """Hide transformers' bars of loading and saving weights, which take a moment; those of downloads stay."""
     from transformers.utils import logging
 
     shown, of_downloads = logging.is_progress_bar_enabled(), not are_progress_bars_disabled()

@@ -15,7 +15,7 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from .errors import first_line
+from .errors import abbreviated, first_line
 from .output import write_lines
 from .spreadsheets import read_sheet
 from .text import (
@@ -200,7 +200,7 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
             elif reading.skip_broken_rows:
                 skipped += 1
             else:
-                raise mistake(f"{len(fields)} fields; expected {len(header)} ({_shown(header)})")
+                raise mistake(f"{len(fields)} fields; expected {len(header)} ({abbreviated(', '.join(header), 200)})")
     except csv.Error as error:
         raise mistake(f"not {kind[1:].upper()} ({error})") from error
     if is_csv and _is_unclosed(row, mark):
@@ -345,11 +345,6 @@ def _checked_header(path: str, header: Sequence[str], mark: str) -> Sequence[str
     return header
 
 
-def _shown(names: Sequence[str]) -> str:
-    text = ", ".join(names)
-    return text if len(text) <= 200 else f"{text[:197]}..."
-
-
 def _squad_rows(path: str, articles: Sequence[Any]) -> Iterator[dict[str, Any]]:
     try:
         for article in articles:
@@ -475,8 +470,8 @@ def _read_spreadsheet(path: str, column: str | None) -> Iterator[dict[str, Any]]
         raise ValueError(f"{path} {lacks_column(column, header)}")
     for number, row in enumerate(rows, start=2):
         if len(row) > len(header):
-            what = f"{len(row)} columns; expected {len(header)}, each with a name in row 1 ({_shown(header)})"
-            raise ValueError(f"{path}, row {number}: {what}.")
+            what = f"{len(row)} columns; expected {len(header)}, each with a name in row 1"
+            raise ValueError(f"{path}, row {number}: {what} ({abbreviated(', '.join(header), 200)}).")
         values = dict(zip_longest(header, row))
         if column is not None:
             values = {column: None if values[column] is None else str(values[column])}

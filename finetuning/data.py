@@ -100,8 +100,8 @@ class DataRow:
         """An error with the columns of the data; `columns` maps each missing one to the setting that names it."""
         missing = _enumerated(list(map(repr, columns)))
         settings = _enumerated([f"{setting}='NAME'" for setting in dict.fromkeys(columns.values())])
-        found = f"{self.source} has no column {missing}; its columns are {self._columns()}"
-        return ValueError(f"{found}; choose which to read with {settings}.")
+        found = f"has no column{'s' * (len(columns) > 1)} {missing}; its columns are {self._columns()}"
+        return ValueError(f"{self.source} {found}; choose which to read with {settings}.")
 
     def _columns(self) -> str:
         names = names_in(self.values)

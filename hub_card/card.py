@@ -245,19 +245,13 @@ def render_card(content: CardContent) -> str:
 
 
 def write_card(model_dir: str | Path, content: CardContent) -> Path:
-    """Write a model folder's `README.md`; an existing one is replaced atomically.
+    """Write a model folder's `README.md`, replacing an existing one; return its path.
 
-    Args:
-        model_dir: Model folder. The card describes the model in it unless `content.model` is given, and shows the
-            picture `content.curves`, by default `training_curves.png`, if that file is in the folder.
-        content: The content.
-
-    Returns:
-        Path of the card.
+    The card describes the model in the folder unless `content.model` is given, and shows the picture
+    `content.curves`, by default `training_curves.png`, if that file is in the folder.
 
     Raises:
-        FileNotFoundError, ValueError: See `describe_model`; ValueError also if a result is not a finite number.
-        OSError: If the card cannot be written.
+        ValueError: If the folder is broken, or a result is not a finite number.
     """
     model_dir = Path(model_dir)
     curves = content.curves or TRAINING_CURVES
@@ -300,7 +294,7 @@ def _metadata(content: CardContent) -> ModelCardData:
         value = result.metric_value
         if not is_finite_number(value):
             raise ValueError(
-                f"The result {result.metric_type} on {result.dataset_name} is {value!r}, expected a finite number."
+                f"The result {result.metric_type} on {result.dataset_name} is {value!r}; expected a finite number."
             )
         # YAML supports Python's numbers, not numpy's.
         results.append(dataclasses.replace(result, metric_value=value if isinstance(value, int) else float(value)))

@@ -1,26 +1,20 @@
 """The commands `mybert card`, which describes a model folder, and `mybert push`, which publishes it."""
 
-import json
 import logging
 import shutil
 from dataclasses import MISSING, dataclass, fields
 from itertools import product
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata_save
 
 from ..files.options import Group, option, settings_of
 from ..files.output import locked, written_beside
-from .card import (
-    CardContent,
-    HubMetadata,
-    TrainingDescription,
-    describe_model,
-    read_card,
-    write_card,
-)
+from ..files.tables import parse_json
+from ..files.text import open_text
+from .card import CardContent, HubMetadata, TrainingDescription, describe_model, read_card, write_card
 from .examples import head_examples
 from .publish import UploadOptions, check_benchmark_results, publish, write_benchmark_results, write_publishable
 
@@ -59,19 +53,12 @@ class CardArguments(HubMetadata):
 
 
 def make_card(arguments: CardArguments) -> Path:
-    """Run `mybert card`: write a model folder's `README.md`, or add metadata to an existing one.
-
-    Args:
-        arguments: The folder, and information about the model.
-
-    Returns:
-        Path of the card.
+    """Run `mybert card`: write a model folder's `README.md`, or add metadata to an existing one; return its path.
 
     Raises:
         FileNotFoundError: If the folder, its `config.json` or weights, or the file of results does not exist.
         ValueError: If the folder is broken, a card exists whose text would change and `overwrite` is not set, or
             an argument is invalid.
-        OSError: If the card cannot be written.
     """
     model_dir = Path(arguments.model)
     model = describe_model(model_dir)
@@ -126,10 +113,7 @@ def _add_metadata(card: Path, arguments: CardArguments) -> bool:
 
 
 def _read_results(path: str, kind: type[R]) -> list[R]:
-    try:
-        rows: Any = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {str(error)[:150]}.") from error
+    rows = parse_json(path, 1, "\n".join(open_text(path)))
     known = {item.name for item in fields(kind)}
     if not isinstance(rows, list) or not all(isinstance(row, dict) and set(row) <= known for row in rows):
         raise ValueError(f"{path} does not hold a list of objects with fields of {kind.__name__}.")

@@ -21,7 +21,7 @@ OWN_PIPELINES = ("next-sentence-prediction", "question-answering", "multiple-cho
 # The import that registers a model type with transformers; it knows all other types.
 _IMPORTS = {MyBertConfig.model_type: "import mybert", "mybert-bilstm": "import mybert.finetuning"}
 IMPORT = "import mybert  # on the Hub it runs without as well: pipeline(..., trust_remote_code=True)"
-"""First line of an example for a model of ours, in a pipeline of transformers' own."""
+"""First line of an example for a MyBERT model, in a pipeline of transformers' own."""
 
 # Task -> invented texts and last lines of its example; {0} and {1} are the texts, {rest} all but the first.
 _TEXTS_AND_CODE: dict[str, tuple[tuple[str, ...], str]] = {

@@ -101,7 +101,7 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
             else "the code that goes to the Hub with a model has no other type"
         )
         raise ValueError(
-            f"{model_dir / _CONFIG} is of type {description.model_type!r}, expected {MyBertConfig.model_type!r}: "
+            f"{model_dir / _CONFIG} is of type {description.model_type!r}; expected {MyBertConfig.model_type!r}: "
             f"{hint}."
         )
     for name in _TOKENIZER:
@@ -141,21 +141,11 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
 def write_publishable(
     model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str], repo_id: str, overwrite: bool = False
 ) -> Path:
-    """Write the folder that `publish` would upload; nothing is uploaded.
-
-    Args:
-        model_dir: A MyBERT model folder.
-        output_dir: Folder to make; it must not exist yet, or be empty. It appears when it is complete.
-        repo_id: The repository's name, with its owner, for the examples in the card.
-        overwrite: Whether a folder that an earlier call wrote may be replaced.
-
-    Returns:
-        `output_dir`.
+    """Write the folder that `publish` would upload, which appears when it is complete; nothing is uploaded.
 
     Raises:
-        ValueError: If `output_dir` has other content; see also `publishable_files`.
-        FileNotFoundError: As `publishable_files`.
-        OSError: If it cannot be written.
+        ValueError: If `output_dir` has content, other than that of an earlier call with `overwrite`; see also
+            `publishable_files`.
     """
     files = publishable_files(model_dir, repo_id)
     owned = (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES, _PICTURES)
@@ -193,14 +183,14 @@ def publish(
         ValueError: As `publishable_files`; or if `create_pr` is combined with a branch or revision; or if `private`
             contradicts the existing repository.
         ConnectionError: If the Hub cannot be reached or the upload broke off.
-        huggingface_hub.errors.HfHubHTTPError: If the Hub refuses, for example for lack of permission; a subclass of
+        huggingface_hub.errors.HfHubHTTPError: If the Hub rejects it, for example for lack of permission; a subclass of
             `OSError`.
     """
     upload = UploadOptions(**options)
     private, revision, branch = upload.private, upload.revision, upload.branch
     if upload.create_pr and (branch or revision):
         raise ValueError(
-            f"create_pr opens a pull request for main; it was combined with {branch or revision!r}, expected neither "
+            f"create_pr opens a pull request for main; it was combined with {branch or revision!r}; expected neither "
             "branch nor revision."
         )
     publishable_files(model_dir, repo_id)  # raises errors before a repository is created
@@ -300,7 +290,6 @@ def write_benchmark_results(
     Raises:
         ValueError: If a data set is no benchmark's name, a value is no finite number, or a file exists and `overwrite`
             is not set.
-        OSError: If a file cannot be written.
     """
     by_file = check_benchmark_results(model_dir, entries, overwrite)
     place = Path(model_dir) / _BENCHMARKS

@@ -125,9 +125,9 @@ def load(name: str, config_name: str | None = None, **options: Any) -> evaluate.
         from .evaluate_modules import METRICS, LocalMetric
     except ImportError as error:
         raise ImportError(
-            f"mybert.metrics.load needs the packages evaluate and datasets, install mybert[train] ({error})"
+            f"mybert.metrics.load needs the packages evaluate and datasets, install mybert[train] ({error})."
         ) from error
 
     if str(name) not in METRICS:
-        raise ValueError(f"unknown metric {name!r}, expected one of {', '.join(METRICS)}")
+        raise ValueError(f"unknown metric {name!r}; expected one of {', '.join(METRICS)}.")
     return LocalMetric(str(name), config_name=config_name, **options)

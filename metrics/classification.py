@@ -68,24 +68,24 @@ def f1(
     from sklearn.metrics import f1_score
 
     if average not in ("binary", "macro", "micro", "weighted"):
-        raise ValueError(f"unknown average {average!r}, expected 'binary', 'macro', 'micro' or 'weighted'")
+        raise ValueError(f"unknown average {average!r}; expected 'binary', 'macro', 'micro' or 'weighted'.")
     predictions, references = _label_arrays(predictions, references)
     labels = None
     if predictions.ndim == 2 and (average == "binary" or not np.isin([*predictions, *references], (0, 1)).all()):
         raise ValueError(
             f"F1 of rows with {predictions.shape[1]} labels each is for rows of 0 and 1, and with average='macro', "
-            f"'micro' or 'weighted'; average is {average!r}"
+            f"'micro' or 'weighted'; average is {average!r}."
         )
     if average == "binary":
         if isinstance(pos_label, str) != _is_text(references):
             kind = "text" if _is_text(references) else "numbers"
-            raise ValueError(f"pos_label is {pos_label!r}, but the labels are {kind}: expected one of them")
+            raise ValueError(f"pos_label is {pos_label!r}, but the labels are {kind}; expected one of them.")
         # Requesting only this label avoids an error for data with a single class.
         found = set(np.unique(predictions).tolist()) | set(np.unique(references).tolist())
         if len(found | {pos_label}) > 2:
             raise ValueError(
                 f"binary F1 needs two labels, found {sorted(found)} with positive label {pos_label!r}: "
-                'choose average="macro", "micro" or "weighted"'
+                'choose average="macro", "micro" or "weighted".'
             )
         labels, average = [pos_label], "macro"
     elif predictions.ndim == 2 and predictions.shape[1] == 1:  # scikit-learn would treat its two values as two classes
@@ -180,7 +180,7 @@ def glue_task_name(task_name: str) -> str:
         "mnlimm": "mnli_mismatched",
     }
     if folded not in names:
-        raise ValueError(f"unknown GLUE task {task_name!r}, expected one of {', '.join(GLUE_METRICS)}")
+        raise ValueError(f"unknown GLUE task {task_name!r}; expected one of {', '.join(GLUE_METRICS)}.")
     return names[folded]
 
 
@@ -241,22 +241,22 @@ def _label_arrays(
     if predicted.ndim == true.ndim + 1:
         raise ValueError(
             f"predictions have shape {predicted.shape} and references {true.shape}: "
-            "expected labels, so take the argmax of logits first"
+            "expected labels, so take the argmax of logits first."
         )
     if predicted.shape != true.shape or predicted.ndim not in dimensions:
         raise ValueError(
-            f"predictions have shape {predicted.shape} and references {true.shape}: expected the same shape "
-            f"with {' or '.join(map(str, dimensions))} dimensions"
+            f"predictions have shape {predicted.shape} and references {true.shape}; expected the same shape "
+            f"with {' or '.join(map(str, dimensions))} dimensions."
         )
     if not len(true):
-        raise ValueError("no example to score: predictions and references are empty")
+        raise ValueError("no example to score: predictions and references are empty.")
     for name, values in zip(("predictions", "references"), labels, strict=True):
         if values.dtype.kind == "f" and not (values == np.floor(values)).all():  # false for nan as well
             found = values[values != np.floor(values)][0]
-            raise ValueError(f"{name} hold {found}: expected labels, which are whole numbers or text")
+            raise ValueError(f"{name} hold {found}; expected labels, which are whole numbers or text.")
     if _is_text(predicted) != _is_text(true):
         kinds = ["text" if _is_text(values) else "numbers" for values in labels]
-        raise ValueError(f"predictions are {kinds[0]} and references {kinds[1]}: expected labels of one kind")
+        raise ValueError(f"predictions are {kinds[0]} and references {kinds[1]}; expected labels of one kind.")
     return labels
 
 
@@ -265,14 +265,14 @@ def _score_arrays(predictions: ArrayLike, references: ArrayLike) -> tuple[np.nda
     predicted, true = number_array("predictions", predictions), number_array("references", references)
     if predicted.shape != true.shape or predicted.ndim != 1:
         raise ValueError(
-            f"predictions have shape {predicted.shape} and references {true.shape}: expected one number each "
-            "per example"
+            f"predictions have shape {predicted.shape} and references {true.shape}; expected one number each "
+            "per example."
         )
     if len(true) < 2:
-        raise ValueError(f"a correlation needs at least two examples, found {len(true)}")
+        raise ValueError(f"a correlation needs at least two examples, found {len(true)}.")
     for name, values in (("predictions", predicted), ("references", true)):
         if not np.isfinite(values).all():
-            raise ValueError(f"{name} hold {int((~np.isfinite(values)).sum())} values that are not finite numbers")
+            raise ValueError(f"{name} hold {int((~np.isfinite(values)).sum())} values that are not finite numbers.")
     return predicted, true
 
 
@@ -280,7 +280,7 @@ def number_array(name: str, values: ArrayLike) -> np.ndarray:
     """Convert numbers to double precision; `name` is the array's name in error messages."""
     array = _array(name, values)
     if _is_text(array):
-        raise ValueError(f"{name} are text: expected numbers")
+        raise ValueError(f"{name} are text; expected numbers.")
     return array.astype(np.float64)
 
 
@@ -296,10 +296,10 @@ def _array(name: str, values: Any) -> np.ndarray:
             items = np.asarray(values, dtype=object).ravel().tolist()
             is_all_text = all(isinstance(item, str) for item in items)
             if not is_all_text and any(isinstance(item, (str, bytes)) or item is None for item in items):
-                raise ValueError("values of several kinds, or none")
+                raise ValueError("values of several kinds, or none.")
             array = array.astype(np.str_ if is_all_text else np.float64)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"{name} are not labels or numbers in rows of equal length ({error})") from error
+        raise ValueError(f"{name} are not labels or numbers in rows of equal length ({error}).") from error
     if array.dtype.kind not in "biufU":
-        raise ValueError(f"{name} are of type {array.dtype}: expected numbers or text")
+        raise ValueError(f"{name} are of type {array.dtype}; expected numbers or text.")
     return array

@@ -41,13 +41,13 @@ class _Row:
 
 def _label(config_name: str) -> Any:
     if config_name not in ("default", "multilabel"):
-        raise ValueError(f"unknown config name {config_name!r}, expected none or 'multilabel'")
+        raise ValueError(f"unknown config name {config_name!r}; expected none or 'multilabel'.")
     return List(Value("int32")) if config_name == "multilabel" else Value("int32")  # a row of 0 and 1 per example
 
 
 def _glue(task: str) -> Any:
     if task == "default":
-        raise ValueError(f"glue needs the task as config name, one of {', '.join(GLUE_METRICS)}")
+        raise ValueError(f"glue needs the task as config name, one of {', '.join(GLUE_METRICS)}.")
     return Value("float64" if glue_task_name(task) == "stsb" else "int64")
 
 
@@ -69,7 +69,7 @@ def _texts_and_answers(predictions: Any, references: Any) -> tuple[dict[str, str
     answers = {item["id"]: list(item["answers"]["text"]) for item in references}
     for name, items, found in (("predictions", predictions, texts), ("references", references, answers)):
         if len(found) < len(items):
-            raise ValueError(f"{name} hold {len(items)} questions with {len(found)} ids: expected unique ids")
+            raise ValueError(f"{name} hold {len(items)} questions with {len(found)} ids; expected unique ids.")
     return texts, answers
 
 

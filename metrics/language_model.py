@@ -36,12 +36,12 @@ def perplexity(losses: ArrayLike, token_counts: ArrayLike | None = None) -> floa
     counts = np.ones_like(losses) if token_counts is None else number_array("token_counts", token_counts)
     if losses.shape != counts.shape or losses.ndim != 1:
         raise ValueError(
-            f"losses have shape {losses.shape} and token_counts {counts.shape}: expected one number each per item"
+            f"losses have shape {losses.shape} and token_counts {counts.shape}; expected one number each per item."
         )
     if np.isnan(losses).any() or np.isneginf(losses).any() or not (np.isfinite(counts) & (counts >= 0)).all():
-        raise ValueError("losses or token_counts hold values that are not numbers, or negative counts")
+        raise ValueError("losses or token_counts hold values that are not numbers, or negative counts.")
     if not counts.sum() > 0:
-        raise ValueError("no token to score: losses are empty or token_counts are all zero")
+        raise ValueError("no token to score: losses are empty or token_counts are all zero.")
     with np.errstate(over="ignore"):
         return float(np.exp(np.average(losses, weights=counts)))
 
@@ -123,7 +123,7 @@ def word_loss(
             logits = model(**batch.to(model.device)).logits[is_hidden.to(model.device)].float()
         loss += float(torch.nn.functional.cross_entropy(logits, labels.to(model.device), reduction="sum"))
     if not words:
-        raise ValueError("There are no hidden words to ask for; expected texts of at least 36 words.")
+        raise ValueError("There are no masked words to predict; expected texts of at least 36 words.")
     return {
         "nats_per_word": loss / words,
         "word_perplexity": math.exp(loss / words),

@@ -101,7 +101,7 @@ def class_report(
     """
     confusion = Counter(zip(references, predictions, strict=True))
     if not confusion:
-        raise ValueError("no example to score: predictions and references are empty")
+        raise ValueError("no example to score: predictions and references are empty.")
     predicted, wanted = Counter(predictions), Counter(references)
     there = [name for name in classes if predicted[name] or wanted[name]]
     counts = {name: (confusion[name, name], predicted[name], wanted[name]) for name in there}
@@ -217,9 +217,9 @@ def entity_spans(tags: Sequence[str], scheme: str | None = None, suffix: bool = 
     A bare prefix has the type `"_"`; with `suffix` the prefix letter comes last (`"PER-B"`).
     """
     if not _is_list(tags):
-        raise ValueError(f"the tags are {tags!r}: expected a list of them")
+        raise ValueError(f"the tags are {tags!r}; expected a list of them.")
     if scheme is not None and scheme not in _SCHEMES:
-        raise ValueError(f"unknown tagging scheme {scheme!r}, expected one of {', '.join(_SCHEMES)}")
+        raise ValueError(f"unknown tagging scheme {scheme!r}; expected one of {', '.join(_SCHEMES)}.")
     allowed = _SCHEMES[scheme].prefixes if scheme else "OBIES"
     parsed = [_parse_tag(tag, allowed, suffix, scheme) for tag in tags]
     return _strict_spans(parsed, _SCHEMES[scheme]) if scheme else _lenient_spans(parsed)
@@ -254,17 +254,17 @@ def entity_metrics(
             or `mode` and `scheme` do not fit.
     """
     if mode not in (None, "default", "strict"):
-        raise ValueError(f"unknown mode {mode!r}, expected 'default' or 'strict'")
+        raise ValueError(f"unknown mode {mode!r}; expected 'default' or 'strict'.")
     if mode == "strict" and scheme is None:
-        raise ValueError(f"mode='strict' needs a scheme, one of {', '.join(_SCHEMES)}")
+        raise ValueError(f"mode='strict' needs a scheme, one of {', '.join(_SCHEMES)}.")
     for name, sentences in (("predictions", predictions), ("references", references)):
         if not _is_list(sentences) or not all(map(_is_list, sentences)):
-            raise ValueError(f"{name} are not lists of tags: expected one for each sentence")
+            raise ValueError(f"{name} are not lists of tags; expected one for each sentence.")
     if len(predictions) != len(references):
-        raise ValueError(f"found {len(predictions)} predicted and {len(references)} true sentences")
+        raise ValueError(f"found {len(predictions)} predicted and {len(references)} true sentences.")
     strict_scheme = scheme if mode == "strict" else None
     if zero_division != "warn" and not (isinstance(zero_division, Real) and zero_division == zero_division):
-        raise ValueError(f"zero_division is {zero_division!r}: expected a number or 'warn'")
+        raise ValueError(f"zero_division is {zero_division!r}; expected a number or 'warn'.")
     undefined = 0.0 if zero_division == "warn" else float(zero_division)
 
     equal_tags = words = 0
@@ -273,7 +273,7 @@ def entity_metrics(
     correct: Counter[str] = Counter()
     for number, (predicted_tags, true_tags) in enumerate(zip(predictions, references, strict=True)):
         if len(predicted_tags) != len(true_tags):
-            raise ValueError(f"sentence {number} has {len(predicted_tags)} predicted and {len(true_tags)} true tags")
+            raise ValueError(f"sentence {number} has {len(predicted_tags)} predicted and {len(true_tags)} true tags.")
         equal_tags += sum(map(operator.eq, predicted_tags, true_tags))
         words += len(true_tags)
         predicted_spans = set(entity_spans(predicted_tags, strict_scheme, suffix))
@@ -282,7 +282,7 @@ def entity_metrics(
         wanted.update(span[0] for span in true_spans)
         correct.update(span[0] for span in predicted_spans & true_spans)
     if not words:
-        raise ValueError("no word to score: every sentence is empty")
+        raise ValueError("no word to score: every sentence is empty.")
 
     result: dict[str, Any] = {}
     for name in sorted(predicted.keys() | wanted.keys()):
@@ -301,11 +301,11 @@ def _is_list(value: Any) -> bool:
 def _parse_tag(tag: str, allowed: str, suffix: bool, scheme: str | None) -> tuple[str, str]:
     """Return prefix letter and type of a tag."""
     if not isinstance(tag, str):
-        raise ValueError(f"tag {tag!r} is not text: expected label names such as 'B-PER', not label numbers")
+        raise ValueError(f"tag {tag!r} is not text; expected label names such as 'B-PER', not label numbers.")
     prefix, kind = (tag[-1:], tag[:-1]) if suffix else (tag[:1], tag[1:])
     if prefix not in tuple(allowed) or (kind and not (kind.endswith("-") if suffix else kind.startswith("-"))):
         example = "PER-B" if suffix else "B-PER"
-        raise ValueError(f"tag {tag!r} is not of the form {example!r} with one of the letters {', '.join(allowed)}")
+        raise ValueError(f"tag {tag!r} is not of the form {example!r} with one of the letters {', '.join(allowed)}.")
     kind = kind.strip("-") if scheme else kind[:-1] if suffix else kind[1:]
     return prefix, kind or "_"
 

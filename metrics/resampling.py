@@ -15,7 +15,7 @@ WeightedMetrics = Callable[[np.ndarray], dict[str, np.ndarray]]
 """From how often each row counts, shape `(resamples, rows)`, to metrics by name, each of shape `(resamples,)`."""
 
 _NUMBERS_AT_ONCE = 1 << 21  # of a matrix of weights
-_CONSTANT = 1e-20  # variance, as a share of the mean square, below which all values are the same
+_CONSTANT = 1e-20  # variance, as a fraction of the mean square, below which all values are the same
 
 
 def paired_bootstrap(
@@ -36,12 +36,12 @@ def paired_bootstrap(
         first, second: The metrics of each system; names that only one of them has are left out.
         rows: Number of rows.
         resamples: Number of resamples.
-        confidence: Share of the resamples within an interval.
+        confidence: Fraction of the resamples within an interval.
         seed: Of the resamples.
 
     Returns:
         For each metric `a`, `b` and `difference` (second minus first), each with `value`, `low` and `high`, and `p`,
-        two-sided: twice the share of resamples in which the difference is 0 or has the other sign, at most 1.
+        two-sided: twice the fraction of resamples in which the difference is 0 or has the other sign, at most 1.
     """
     generator = np.random.default_rng(seed)
     every_row = np.ones((1, rows))

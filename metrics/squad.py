@@ -31,12 +31,12 @@ def squad_answers(dataset: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
             for paragraph in article["paragraphs"]:
                 for question in paragraph["qas"]:
                     if question["id"] in answers:
-                        raise ValueError(f"two questions have the id {question['id']!r}: expected unique ids")
+                        raise ValueError(f"two questions have the id {question['id']!r}; expected unique ids.")
                     answers[question["id"]] = [answer["text"] for answer in question["answers"]]
     except (KeyError, TypeError) as error:
         raise ValueError(
-            "these are not SQuAD articles with answers: expected paragraphs > qas with id and answers > text "
-            f"({type(error).__name__}: {error})"
+            "these are not SQuAD articles with answers; expected paragraphs > qas with id and answers > text "
+            f"({type(error).__name__}: {error})."
         ) from error
     return answers
 
@@ -61,7 +61,7 @@ def squad_metrics(predictions: Mapping[str, str], answers: Mapping[str, Sequence
     missing = 0
     for question_id, texts in answers.items():
         if not texts:
-            raise ValueError(f"question {question_id!r} has no answer: use squad_v2 for unanswerable questions")
+            raise ValueError(f"question {question_id!r} has no answer: use squad_v2 for unanswerable questions.")
         if question_id not in predictions:
             missing += 1
             continue
@@ -114,7 +114,7 @@ def squad_v2_metrics(
     _require_questions("no_answer_probabilities", beliefs, answers)
     for name, value in (("no_answer_threshold", no_answer_threshold), *beliefs.items()):
         if not isinstance(value, Real) or math.isnan(value):
-            raise ValueError(f"the probability or threshold {name!r} is {value!r}: expected a number")
+            raise ValueError(f"the probability or threshold {name!r} is {value!r}; expected a number.")
     silent = {key for key in answers if beliefs[key] > no_answer_threshold}
     chosen = {
         name: {key: float(not answers[key]) if key in silent else score for key, score in scores.items()}
@@ -141,23 +141,23 @@ def squad_v2_metrics(
 def _check_texts(predictions: Mapping[str, str], answers: Mapping[str, Sequence[str]]) -> None:
     for name, given in (("predictions", predictions), ("answers", answers)):
         if not isinstance(given, Mapping):
-            raise ValueError(f"{name} are a {type(given).__name__}: expected a mapping from the questions' ids")
+            raise ValueError(f"{name} are a {type(given).__name__}; expected a mapping from the questions' ids.")
     if not answers:
-        raise ValueError("no question to score: the references are empty")
+        raise ValueError("no question to score: the references are empty.")
     for question_id, texts in answers.items():
         if isinstance(texts, str) or not isinstance(texts, Iterable) or not all(isinstance(t, str) for t in texts):
-            raise ValueError(f"the answers of question {question_id!r} are {texts!r}: expected a list of texts")
+            raise ValueError(f"the answers of question {question_id!r} are {texts!r}; expected a list of texts.")
         if question_id in predictions and not isinstance(predictions[question_id], str):
             raise ValueError(
-                f"the prediction for question {question_id!r} is {predictions[question_id]!r}: expected a text, the "
-                "empty one for no answer"
+                f"the prediction for question {question_id!r} is {predictions[question_id]!r}; expected a text, the "
+                "empty one for no answer."
             )
 
 
 def normalize_answer(text: str) -> str:
     """Lower case without ASCII punctuation, English articles and repeated white space, as both SQuAD scripts do it."""
     if not isinstance(text, str):
-        raise ValueError(f"the answer is {text!r}: expected a text")
+        raise ValueError(f"the answer is {text!r}; expected a text.")
     text = text.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
@@ -199,4 +199,4 @@ def _best_threshold(
 def _require_questions(name: str, given: Mapping[str, Any], answers: Mapping[str, Sequence[str]]) -> None:
     missing = [key for key in answers if key not in given]
     if missing:
-        raise ValueError(f"{name} lack {len(missing)} of {len(answers)} questions, the first is {missing[0]!r}")
+        raise ValueError(f"{name} lack {len(missing)} of {len(answers)} questions, the first is {missing[0]!r}.")

@@ -157,7 +157,7 @@ class MyBertForMultipleChoice(_MyBertWithClassifier):
         )
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
         outputs = self.bert(input_ids, **self._encoder_arguments(*others, no_tokens(input_ids, inputs_embeds)))
-        assert first is not None  # the encoder refuses a call without input
+        assert first is not None  # the encoder rejects a call without input
         scores = self.classifier(self.dropout(outputs.pooler_output))
         questions, choices = first.shape[:2]
         if not is_tracing(scores) and len(scores) != questions * choices:  # several sequences in a row

@@ -94,7 +94,7 @@ def has_foreign_hooks(*all_hooks: dict[int, Any]) -> bool:
 
 
 def _is_known_class(module_class: Any, forward: Any) -> bool:
-    """Whether a class of modules and its `forward` are ours, PyTorch's or PEFT's, with each token treated alike."""
+    """Whether a class of modules and its `forward` are mybert's, PyTorch's or PEFT's and treat each token alike."""
     while _file_of(forward) == _CHECKPOINTING:
         forward = forward.__wrapped__
     return module_class.__module__.startswith(_KNOWN_CLASSES) and _file_of(forward).startswith(_KNOWN_CLASSES)

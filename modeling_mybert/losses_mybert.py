@@ -1,6 +1,6 @@
 """Losses, computed in float32 whatever the dtype of the network.
 
-With `num_items_in_batch`, the loss is divided by that number, so that it is the batch's share of the mean over an
+With `num_items_in_batch`, the loss is divided by that number, so that it is the batch's fraction of the mean over an
 optimizer step. Means over single micro-batches would not add up to the gradients of one large batch.
 """
 

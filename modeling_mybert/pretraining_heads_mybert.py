@@ -154,7 +154,7 @@ class MyBertForPreTrainingOutput(ModelOutput):
         seq_relationship_logits: Logits of next sentence prediction (B, 2): B follows A, B is random.
         hidden_states: Embeddings and each layer, each (B, L, D), if requested.
         attentions: One for each layer, each (B, H, L, L), if requested.
-        mlm_loss: Masked-LM loss: the mean over the labeled positions, or a share of an optimizer step's mean.
+        mlm_loss: Masked-LM loss: the mean over the labeled positions, or a fraction of an optimizer step's mean.
         nsp_loss: The same for next sentence prediction, over sequences.
     """
 
@@ -201,7 +201,7 @@ class MyBertForPreTraining(_MyBertWithPredictions):
             labels: Original token ids (B, L) at masked positions, -100 elsewhere.
             next_sentence_label: (B,): 0 if B follows A, 1 if B is random, -100 to ignore the sequence.
             num_items_in_batch: Number of masked tokens in all micro-batches and processes of an optimizer step; the
-                masked-LM loss is then the batch's share of that step's mean. None: the mean over this batch.
+                masked-LM loss is then the batch's fraction of that step's mean. None: the mean over this batch.
             num_sequences_in_batch: The same for the sequences of next sentence prediction. transformers' `Trainer`
                 does not pass it; with `num_items_in_batch` alone, the loss of a micro-batch is weighted by its share
                 of the masked tokens. `mybert.pretraining.PretrainingTrainer` passes both.
@@ -263,7 +263,7 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
         token_type_ids: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        *,  # in transformers' BERT two arguments of decoders stand before the labels
+        *,  # in transformers' BERT two arguments of decoders are before the labels
         labels: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
         prediction_indices: torch.Tensor | None = None,

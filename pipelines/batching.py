@@ -42,7 +42,7 @@ def check_at_least_one(**numbers: int) -> None:
     """Raise a ValueError that names the first number that is not an integer or is below 1."""
     for name, number in numbers.items():
         if not isinstance(number, Integral) or isinstance(number, bool) or number < 1:
-            raise ValueError(f"{name} is {number!r:.80}: expected at least 1 (a whole number)")
+            raise ValueError(f"{name} is {number!r:.80}; expected at least 1 (a whole number).")
 
 
 def run_sorted(
@@ -159,7 +159,7 @@ class BatchedPipeline(Pipeline):
 
     def unexpected(self, found: Any) -> ValueError:
         """The error for an input or an example of the wrong kind."""
-        return ValueError(f"found {str(found)[:80]!r}: expected {self.expected_example}")
+        return ValueError(f"found {str(found)[:80]!r}; expected {self.expected_example}.")
 
     def collate(self, rows: Sequence[dict[str, np.ndarray]]) -> dict[str, torch.Tensor]:
         """The model's inputs of rows, the longest first."""

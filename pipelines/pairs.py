@@ -245,7 +245,7 @@ class QuestionAnsweringPipeline(BatchedPipeline):
             if len(args) == 1 and question is None:
                 (question,) = args
             elif args:
-                raise ValueError("found a question or context twice: pass each of them once")
+                raise ValueError("found a question or context twice: pass each of them once.")
             inputs: Any = {"question": question, "context": context}
         elif len(args) == 1:
             inputs = args[0]
@@ -254,7 +254,7 @@ class QuestionAnsweringPipeline(BatchedPipeline):
         elif args:
             inputs = list(args)
         else:
-            raise ValueError("nothing to answer: pass question and context, or dicts with these two keys")
+            raise ValueError("nothing to answer: pass question and context, or dicts with these two keys.")
         if isinstance(inputs, dict) and not self.is_example(inputs):
             inputs = _one_per_question(inputs)
         return self.run_examples(inputs, batch_size, **parameters)
@@ -303,7 +303,7 @@ class QuestionAnsweringPipeline(BatchedPipeline):
             max_seq_len = min(384, limit)
         check_at_least_one(max_seq_len=max_seq_len)
         if max_seq_len > limit:
-            raise ValueError(f"max_seq_len is {max_seq_len}, but the model takes at most {limit} tokens")
+            raise ValueError(f"max_seq_len is {max_seq_len}, but the model takes at most {limit} tokens.")
         for example in examples:
             if not isinstance(example, dict) or not {"question", "context"} <= example.keys():
                 raise self.unexpected(example)
@@ -356,7 +356,7 @@ def _one_per_question(inputs: dict[str, Any]) -> list[dict[str, Any]]:
     columns: dict[str, Sequence[str]] = {}
     for key in ("question", "context"):
         if not isinstance(inputs.get(key), Sequence):
-            raise ValueError(f"{key} is {inputs.get(key)!r}: expected a text or a list of texts")
+            raise ValueError(f"{key} is {inputs.get(key)!r}; expected a text or a list of texts.")
         columns[key] = inputs[key]
     count = max(len(column) for column in columns.values() if not isinstance(column, str))
     for key, column in columns.items():
@@ -364,6 +364,6 @@ def _one_per_question(inputs: dict[str, Any]) -> list[dict[str, Any]]:
             columns[key] = [column] * count
         elif len(column) != count:
             raise ValueError(
-                f"found {len(inputs['question'])} questions and {len(inputs['context'])} contexts: expected one each"
+                f"found {len(inputs['question'])} questions and {len(inputs['context'])} contexts; expected one each."
             )
     return [{"question": question, "context": context} for question, context in zip(*columns.values(), strict=True)]

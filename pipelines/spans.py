@@ -106,7 +106,7 @@ def make_windows(
 
     The windows equal those of the tokenizer's own overflow (`truncation="only_second"`, `stride=doc_stride`). They are
     built here because the overlap has to fit each question, whereas the tokenizer uses one overlap for all and panics
-    if it is too large, and because words at the border of a window must stay whole.
+    if it is too large, and because words at the edge of a window must stay whole.
 
     Args:
         tokenizer: A fast tokenizer. With `padding_side="left"` the context comes first, as XLNet expects.
@@ -123,19 +123,19 @@ def make_windows(
     """
     if not tokenizer.is_fast:
         raise ValueError(
-            f"{type(tokenizer).__name__} gives no character offsets: question answering needs a fast tokenizer"
+            f"{type(tokenizer).__name__} gives no character offsets: question answering needs a fast tokenizer."
         )
     if len(questions) != len(contexts):
-        raise ValueError(f"found {len(questions)} questions and {len(contexts)} contexts: expected one context each")
+        raise ValueError(f"found {len(questions)} questions and {len(contexts)} contexts; expected one context each.")
     check_at_least_one(max_question_len=max_question_len, max_seq_len=max_seq_len)
     if doc_stride is not None and not (isinstance(doc_stride, Integral) and 0 <= doc_stride < max_seq_len):
         raise ValueError(
-            f"doc_stride is {doc_stride!r:.80}: expected 0 or more and less than max_seq_len ({max_seq_len})"
+            f"doc_stride is {doc_stride!r:.80}; expected 0 or more and less than max_seq_len ({max_seq_len})."
         )
     for pair in zip(questions, contexts, strict=True):
         for name, text in zip(("question", "context"), pair, strict=True):
             if not isinstance(text, str) or not text.strip():
-                raise ValueError(f"found {text!r:.80} as {name}: expected a text that is not empty")
+                raise ValueError(f"found {text!r:.80} as {name}; expected a text that is not empty.")
 
     questions = _cut_questions(tokenizer, questions, max_question_len)
     question_first = tokenizer.padding_side == "right"
@@ -203,7 +203,7 @@ def best_answers(
     null_start, null_end = min(nulls, key=sum)
     log_total = _log_sum_exp([*starts, [null_start]]) + _log_sum_exp([*ends, [null_end]])
     if not np.isfinite(log_total):
-        raise ValueError("the model gave logits that are not finite numbers")
+        raise ValueError("the model gave logits that are not finite numbers.")
 
     if max_context:
         may_begin = _have_most_context(question.windows)
@@ -286,14 +286,14 @@ def _cut_into_windows(
     if room < 1:
         raise QuestionError(
             number,
-            f"max_seq_len ({max_seq_len}) leaves no room for the context beside a question and special tokens of "
+            f"max_seq_len ({max_seq_len}) leaves no space for the context after a question and special tokens of "
             f"{tokens - context_tokens} tokens; expected a larger one, or a smaller max_question_len",
         )
     stride = default_stride(room) if doc_stride is None else doc_stride
     if stride >= room and context_tokens > room:
         raise QuestionError(
             number,
-            f"doc_stride ({stride}) is not less than the room for the context in a window, {room} tokens "
+            f"doc_stride ({stride}) is not less than the space for the context in a window, {room} tokens "
             f"(max_seq_len {max_seq_len} without the question and special tokens)",
         )
 

@@ -44,12 +44,12 @@ def window_starts(tokens: int, room: int, stride: int | None = None) -> list[int
         ValueError: If a window has no space for text, or `stride` is not less than `room`.
     """
     if room < 1:
-        raise ValueError(f"a window has room for {room} tokens of the text; expected a larger max_length")
+        raise ValueError(f"a window has space for {room} tokens of the text; expected a larger max_length.")
     if tokens <= room:
         return [0]
     stride = default_stride(room) if stride is None else stride
     if not 0 <= stride < room:
-        raise ValueError(f"doc_stride is {stride}; expected less than {room}, what a window holds of the text")
+        raise ValueError(f"doc_stride is {stride}; expected less than {room}, what a window holds of the text.")
     return [*range(0, tokens - room, room - stride), tokens - room]
 
 

@@ -62,15 +62,11 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
     For the output folder see `pretrain`. It also contains `adaptation.json`: how well the model, before and after,
     predicts the same masked words of held-out documents (`mybert.metrics.word_loss`).
 
-    Args:
-        arguments: The settings.
-
     Returns:
         What `pretrain` returns, with `before` (None for a model without a masked-LM head) and `after`.
 
     Raises:
         ValueError: See `pretrain`; also if the vocabulary has no free entry and none may be appended.
-        OSError: If a file cannot be read or written.
     """
     metrics = pretrain(arguments)
     if metrics == {"interrupted": True} or not arguments.should_save:
@@ -92,7 +88,7 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
     shown = "has no masked-LM head" if before is None else f"{before['nats_per_character']:.3f}"
     assert after is not None
     logger.info(
-        "Hidden words of held-out text, nats per character: %s before, %.3f now (%s words).",
+        "Masked words of held-out text, nats per character: %s before, %.3f now (%s words).",
         *(shown, after["nats_per_character"], f"{after['words']:,}"),
     )
     return metrics | {"before": before, "after": after}

@@ -84,7 +84,7 @@ def build_token_store(
         show_progress: Whether to show a progress bar.
         settings: Fields of `StoreSettings`: those of `read_documents`, `num_processes`, `shard_index`, `num_shards`
             (shards may be built on different machines), `shard_by` ("documents": every `num_shards`-th document;
-            "files": a share of the files), `append`, and `filter` with its thresholds (see `CorpusFilter`). Text of
+            "files": a part of the files), `append`, and `filter` with its thresholds (see `CorpusFilter`). Text of
             less than four million characters uses one process by default.
 
     Returns:
@@ -94,9 +94,8 @@ def build_token_store(
         ValueError: If the documents have no tokens, the store to append to was made with another tokenizer or other
             filters, a setting is out of range, `path` is a folder or another kind of file, or a document is not a list
             of sentences; see also `read_documents`.
-        OSError: If a file cannot be read or written, or another process is writing this store.
+        OSError: If another process is writing this store.
         ImportError: If near duplicates are to be dropped and datasketch is not installed.
-        TypeError: If a setting does not exist.
     """
     store = StoreSettings(**settings)
     store.check_reasons()
@@ -171,17 +170,8 @@ def inspect_corpus(
 ) -> FilterReport:
     """Examine a corpus: what would be dropped, and why. Nothing is written.
 
-    Args:
-        documents: As in `build_token_store`.
-        tokenizer: The tokenizer; without it `many_tokens` is not checked.
-        show_progress: Whether to show a progress bar.
-        settings: As in `build_token_store`; if `filter` is empty, all possible reasons are checked.
-
-    Returns:
-        The report.
-
-    Raises:
-        ValueError, OSError, ImportError, TypeError: As in `build_token_store`.
+    Arguments and errors are those of `build_token_store`. If `filter` is empty, all possible reasons are checked;
+    without a tokenizer `many_tokens` is not.
     """
     store = StoreSettings(**settings)
     if not store.filter:
@@ -399,11 +389,9 @@ def read_documents(files: str | Path | Iterable[str | Path], **settings: Any) ->
         Documents, each a list of at least one sentence without surrounding white space.
 
     Raises:
-        OSError: A file is missing, broken or cannot be read, or there is no such data set.
         ValueError: A file does not have the format its name suggests, or lacks the column; the message names the file
             and the byte offset, line or row (counted from 1).
         ImportError: The package that reads this kind of file is missing.
-        TypeError: A setting does not exist.
     """
     text = DocumentSettings(**settings)  # here, not when the first document is requested
     documents = filter(None, documents_of_lines(Corpus(files, text).lines()))
@@ -416,10 +404,10 @@ def lines_of_documents(documents: Iterable) -> Iterator[str]:
     """Yield the lines of documents, lists of sentences, with "" after each document."""
     for number, document in enumerate(documents):
         if isinstance(document, str):
-            raise ValueError(f"Document {number} is a str, expected a list of sentences.")
+            raise ValueError(f"Document {number} is a str; expected a list of sentences.")
         for sentence in document:
             if not isinstance(sentence, str):
-                raise ValueError(f"Document {number} holds a {type(sentence).__name__}, expected sentences (str).")
+                raise ValueError(f"Document {number} holds a {type(sentence).__name__}; expected sentences (str).")
             if sentence:
                 yield sentence.replace("\n", " ")
         yield ""
@@ -446,7 +434,6 @@ class StoreShards:
 
     Raises:
         ValueError: If a setting is out of range, or `append` is set, which would not be safe to repeat.
-        TypeError: If a setting does not exist.
     """
 
     schema = ", ".join(f"{name} long" for name in (_NUMBER, *(item.name for item in fields(StoreSummary))))
@@ -472,18 +459,10 @@ class StoreShards:
             )
 
     def __call__(self, batch: Any) -> Any:
-        """Build the shards whose numbers are in the column `id`.
+        """Build the shards whose numbers are in the column `id` of a batch, or of each in an iterator.
 
-        Args:
-            batch: Column -> values (a dictionary of NumPy arrays or lists), a `pandas.DataFrame` or a `pyarrow.Table`;
-                or an iterator of these.
-
-        Returns:
-            The same kind of batch: `id`, and the counts of each shard as columns, see `StoreSummary`.
-
-        Raises:
-            ValueError: If there is no such column or shard; see also `build_token_store`.
-            OSError, ImportError: See `build_token_store`.
+        A batch is column -> values (a dictionary of NumPy arrays or lists), a `pandas.DataFrame` or a `pyarrow.Table`;
+        the result is one of the same kind: `id`, and the counts of each shard as columns, see `StoreSummary`.
         """
         if isinstance(batch, Iterator):
             return map(self, batch)

@@ -108,7 +108,7 @@ def _hyperparameters(arguments: PretrainingArguments) -> dict[str, Any]:
         "learning rate": arguments.learning_rate,
         "batch size": course(map(arguments.batch_size, phases)),
         "longest sequence": course(phase.max_length for phase in phases),
-        "share of predicted tokens": course(
+        "fraction of predicted tokens": course(
             (arguments.ltr_probability,)
             if arguments.objective == "ltr"
             else (arguments.mlm_probability, arguments.mlm_probability_end)

@@ -73,16 +73,12 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport | None
     With `dry_run` the text is only examined. An interrupted call continues where it stopped. An example is shown once
     all shards exist; if the store is too small for one, there is a warning.
 
-    Args:
-        arguments: The settings.
-
     Returns:
         The contents of the store, None if shards are still missing; with `dry_run`, what would be left out.
 
     Raises:
         ValueError: If an output exists and is neither to be replaced nor appended to, or is also an input, or there
             are no examples to export; see also `build_token_store`.
-        OSError: If a file cannot be read or written.
     """
     if arguments.tokenizer:
         check_available(arguments.tokenizer, "tokenizer")

@@ -229,9 +229,9 @@ class PretrainingDataset(Dataset):
         seed: Seed of all random choices.
         settings: Those of `ExampleSettings`: `objective` ("mlm+nsp" for pairs with next sentence prediction, the
             paper's; "mlm+sop" for pairs in the right or the wrong order, ALBERT's; "mlm" and "ltr", left-to-right, for
-            single segments), `max_length` (tokens of a sequence, special ones included), `short_probability` (share of
-            documents cut into examples of a random shorter length, Google's 0.1), `static_masking` (every epoch uses
-            the examples of epoch 0, masks included, in another order), `pack` (an example is a row of several
+            single segments), `max_length` (tokens of a sequence, special ones included), `short_probability` (fraction
+            of documents divided into examples of a random shorter length, Google's 0.1), `static_masking` (every epoch
+            uses the examples of epoch 0, masks included, in another order), `pack` (an example is a row of several
             sequences) and `row_length` (of such a row; a multiple of `max_length` fills best).
 
     Raises:
@@ -293,16 +293,12 @@ class PretrainingDataset(Dataset):
         return self._length
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """An example before masking.
+        """An example before masking; an IndexError if there is none.
 
-        Returns:
-            `input_ids` and `token_type_ids` (int64 arrays; at most `max_length`, or `row_length` with `pack`);
-            `example` (epoch, index), which seeds the masks; with pairs `next_sentence_label` (0 if B follows
-            A; 1 if it is random, or if they are swapped). With `pack` also `sequence_lengths` (n,), `row_length`, and
-            `next_sentence_label` is (n,).
-
-        Raises:
-            IndexError: If there is no such example.
+        It has `input_ids` and `token_type_ids` (int64 arrays; at most `max_length`, or `row_length` with `pack`);
+        `example` (epoch, index), which seeds the masks; with pairs `next_sentence_label` (0 if B follows A; 1 if it is
+        random, or if they are swapped). With `pack` also `sequence_lengths` (n,), `row_length`, and
+        `next_sentence_label` is (n,).
         """
         if not 0 <= index < self._length:
             raise IndexError(f"There is no example {index}; an epoch has {self._length}.")

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ..files.errors import abbreviated
 from ..files.options import ABOVE_0, SHARE_ABOVE_0, SHARE_BELOW_1, Group, Settings, option
 from ..tokenization import BulkEncoder
 from ..tokenization.characters import CJK, regex_class
@@ -30,13 +31,13 @@ logger = logging.getLogger(__name__)
 # Reasons to drop text, in the order in which they are checked.
 REASONS = ("symbol_lines", "other_scripts", "many_tokens", "duplicates", "near_duplicates")
 _SAMPLE_CHARACTERS = 1 << 20  # at the beginning of the corpus, to determine its scripts
-_LEAST_SHARE = 0.05  # share of these letters that makes a script one of the corpus
+_LEAST_SHARE = 0.05  # fraction of these letters that makes a script one of the corpus
 _PLANES = 0x20000  # number of code points; scripts other than Han are in the first two planes
 _MIN_WORDS = 50  # below this, a single different word may matter too much for near duplicates
 _RUN = 5  # length in words of the sequences that documents are compared by
 _MINIMA = 128  # in a MinHash signature; the standard error of a similarity s is sqrt(s (1 - s) / 128), 0.04 at 0.7
-_FOUND = 0.99  # share of the documents just above the threshold that must be found
-_EXAMPLES, _SHOWN_CHARACTERS = 3, 80  # for each reason
+_FOUND = 0.99  # fraction of the documents just above the threshold that must be found
+_EXAMPLES = 3  # for each reason
 _CORE = re.compile(r"[^\W_](?:.*[^\W_])?")  # a word without the punctuation around it
 _WORD = re.compile(rf"[{regex_class(CJK)}]|[^\W{regex_class(CJK)}]+")
 
@@ -61,8 +62,8 @@ class FilterSettings(Settings):
     tokens_per_character: float = option(0.25, "many_tokens: most tokens per character of a document.", ABOVE_0)
     near_duplicate_similarity: float = option(
         0.7,
-        "Drop documents this similar to an earlier one, in (0, 1]: the share of their five-word sequences that both "
-        "contain (near_duplicates).",
+        "Drop documents this similar to an earlier one, in (0, 1]: the fraction of their five-word sequences that "
+        "both contain (near_duplicates).",
         SHARE_ABOVE_0,
     )
 
@@ -194,17 +195,7 @@ class CorpusFilter:
         self.report = FilterReport(dropped={reason: TextCounts() for reason in wanted})
 
     def lines(self, lines: Iterable[str]) -> Iterator[str]:
-        """Yield the lines to keep; can be called only once.
-
-        Args:
-            lines: Lines, with "" after each document.
-
-        Yields:
-            Lines, with "" after each document, even a dropped one, so that the others keep their numbers.
-
-        Raises:
-            OSError: If there is no space for the temporary file.
-        """
+        """Yield the lines to keep, with "" after each document, even a dropped one; can be called only once."""
         documents = documents_of_lines(lines)
         if "other_scripts" in self.report.dropped and not self._scripts:
             documents = self._with_scripts_known(documents)
@@ -221,21 +212,16 @@ class CorpusFilter:
                 yield ""
 
     def _kept(self, number: int, document: list[str], checks: dict[str, _Check]) -> list[str]:
-        counts = self._counts(number)
-        if counts:
+        if self._counts(number):
             self.report.read.add(document, whole=bool(document))
         if "symbol_lines" in self.report.dropped:
             symbols = [line for line in document if _is_symbols(line, self._settings.symbol_share)]
             if symbols:
                 document = [line for line in document if not _is_symbols(line, self._settings.symbol_share)]
-                if counts:
-                    self._drop("symbol_lines", number, symbols, not document, "")
-        if not document:
-            return []
-        for reason, check in checks.items():
+                self._drop("symbol_lines", number, symbols, not document, "")
+        for reason, check in checks.items() if document else ():
             if (found := check(number, document)) is not None:
-                if counts:
-                    self._drop(reason, number, document, True, found)
+                self._drop(reason, number, document, True, found)
                 return []
         return document
 
@@ -244,10 +230,12 @@ class CorpusFilter:
         return number % self._shard[1] == self._shard[0]
 
     def _drop(self, reason: str, number: int, lines: list[str], whole: bool, found: str) -> None:
+        if not self._counts(number):
+            return
         self.report.dropped[reason].add(lines, whole)
         examples = self.report.examples.setdefault(reason, [])
         if len(examples) < _EXAMPLES:
-            examples.append(f"document {number + 1:,}{found and f' ({found})'}: {_beginning(lines)}")
+            examples.append(f"document {number + 1:,}{found and f' ({found})'}: {abbreviated(' '.join(lines))}")
 
     def _with_scripts_known(self, documents: Iterator[list[str]]) -> Iterator[list[str]]:
         """Yield the documents, after counting the scripts of the first ones."""
@@ -297,11 +285,6 @@ def documents_of_lines(lines: Iterable[str]) -> Iterator[list[str]]:
         yield document
 
 
-def _beginning(lines: list[str]) -> str:
-    text = " ".join(lines)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
-
-
 def _is_symbols(line: str, most: float) -> bool:
     """Tell whether more than the fraction `most` of a line is neither letters nor combining marks on letters."""
     chunks = line.split()
@@ -318,6 +301,7 @@ def _share_of_symbols(text: str) -> float:
     return 1 - letters / max(len(text), 1)
 
 
+@cache
 def _script_of(character: str) -> str | None:
     plain = unicodedata.normalize("NFKC", character)[:1]  # full-width, superscript ... forms count as the letter
     if not plain.isalpha():
@@ -326,14 +310,11 @@ def _script_of(character: str) -> str | None:
     return "Han" if first == "CJK" else first.capitalize() or None
 
 
-_known_script = cache(_script_of)
-
-
 def count_scripts(text: str) -> Counter[str]:
     """Count the letters of each script in a text."""
     found: Counter[str] = Counter()
     for character, count in Counter(text).items():
-        if (script := _known_script(character)) is not None:
+        if (script := _script_of(character)) is not None:
             found[script] += count
     return found
 
@@ -398,7 +379,7 @@ class _Earlier:
             return found
         rows = ", ".join(["(?, ?)"] * len(keys))  # a key of an earlier document stays with that one
         self._run(f"INSERT OR IGNORE INTO firsts VALUES {rows}", *chain.from_iterable((key, number) for key in keys))
-        shown = _beginning(document).encode("utf-8", "replace").decode()
+        shown = abbreviated(" ".join(document)).encode("utf-8", "replace").decode()
         self._run("INSERT INTO signatures VALUES (?, ?, ?)", number, minima.tobytes(), shown)
         return None
 

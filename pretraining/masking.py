@@ -136,7 +136,7 @@ class PretrainingCollator:
         rates: Masking rates.
         seed: Seed of the masks.
         objective: The objective of the data set.
-        changing_rate: Maps an example's epoch and index to its share of tokens to predict, instead of
+        changing_rate: Maps an example's epoch and index to its fraction of tokens to predict, instead of
             `rates.mlm_probability`.
         fixed_length: Length to which rows are padded, for a compiled model that needs constant shapes; at least that
             of the longest example. None: the longest example of each batch.
@@ -176,20 +176,14 @@ class PretrainingCollator:
             (B,), all int64.
 
             With packed rows: `input_ids`, `token_type_ids`, `position_ids` (from 0 in each sequence) and `labels`
-            (R, L), int64, where L is the data set's row length, without an attention mask; the offsets of the N
-            sequences in the R * L tokens, `cu_seq_lens_q` and `cu_seq_lens_k` (N + 1,), int32, and the greatest
-            length, `max_length_q` and `max_length_k`, as from transformers' `DataCollatorWithFlattening`; with pairs
-            `next_sentence_label` (N,). The rest of a row is sequences of padding, none longer than the longest other,
-            with labels -100.
+            (R, L), int64, where L is the data set's row length; with pairs `next_sentence_label` (N,); and limits of
+            the N sequences as from transformers' `DataCollatorWithFlattening`. The rest of a row is sequences of
+            padding, none longer than the longest other, with labels -100.
 
             Also indices that the model would otherwise read from the batch, synchronizing with an accelerator:
             `prediction_indices`, the indices of the labels in the flattened batch (P,), and for padded rows
             `token_indices`, those of the tokens (S,), int64. With a fixed length there are no `token_indices`, since a
             compiled model also runs on padding, and `max_length_q` of packed rows is the row length.
-
-        Raises:
-            ValueError: If the examples do not come from a `PretrainingDataset`, a `Trainer` has removed their columns,
-                or one is longer than the fixed length.
         """
         if "example" not in examples[0]:
             raise ValueError(

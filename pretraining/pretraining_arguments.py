@@ -9,17 +9,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
 from ..files.checkpoint import FIELDS_OF_A_HEAD, without_foreign_code
-from ..files.options import (
-    ABOVE_0,
-    AT_LEAST_0,
-    AT_LEAST_1,
-    SHARE,
-    SHARE_BELOW_1,
-    Group,
-    deciding,
-    option,
-    settings_of,
-)
+from ..files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, Group, deciding, option, settings_of
 from ..files.source import sources_of
 from ..modeling_mybert import MODEL_SIZES, MyBertConfig
 from ..modeling_mybert.configuration_mybert import fields_of_size

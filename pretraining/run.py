@@ -3,6 +3,7 @@
 import copy
 import logging
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -159,7 +160,7 @@ def _tokenizer(arguments: PretrainingArguments, corpus: Corpus | None, place: Pa
         store = Path(str(arguments.token_store))
         folder = store if store.is_dir() else store.parent
         if not (folder / "tokenizer.json").is_file():
-            raise ValueError(f"There is no tokenizer.json beside {store}; give its tokenizer with --tokenizer.")
+            raise ValueError(f"There is no tokenizer.json next to {store}; give its tokenizer with --tokenizer.")
         return MyBertTokenizer.from_pretrained(folder)
     # vocab.txt is the last of a tokenizer's files to be moved into place.
     if (place / "vocab.txt").exists():
@@ -224,7 +225,6 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
     Raises:
         ValueError: If the text is empty, too short or not in the encoding, the output folder contains other files or a
             run with other settings or text, or training diverges.
-        OSError: If a file cannot be read or written.
     """
     arguments = arguments_by_name(PretrainingArguments, arguments, settings)
     log_on_main_process(arguments)
@@ -267,14 +267,15 @@ def _measure_minimal_pairs(model_dir: Path, run: PreparedRun, arguments: Pretrai
 def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
     """Train phase by phase, and save the model; a call resumes from the last checkpoint."""
     checkpoint = run.checkpoint
-    wall_time, first_step = 0.0, _step(checkpoint) if checkpoint else 0
+    first_step = int(checkpoint.rpartition("-")[2]) if checkpoint else 0
+    wall_time, step = 0.0, first_step
     hours = arguments.max_hours
     budget = None if hours is None else TimeBudget.from_checkpoint(3600 * hours, checkpoint)
     phases = arguments.phases()
     # A phase starts like a resumed run, from the last checkpoint of the previous phase: optimizer, schedule, step
     # count and log continue, and only the data is different.
     for number, (phase, following) in enumerate(zip(phases, [*phases[1:], None], strict=True), start=1):
-        done = (_step(checkpoint) if checkpoint else 0) if budget is None else int(budget.position)
+        done = step if budget is None else int(budget.position)
         if phase.last_step and done >= phase.last_step:
             continue
         if len(phases) > 1:
@@ -289,7 +290,8 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
         if interrupt.interrupted and phase.last_step:
             logger.warning("Stopped after phase %d; the same command continues from there.", number)
             return {"interrupted": True}
-        checkpoint = str(Path(arguments.output_dir) / f"checkpoint-{trainer.state.global_step}")
+        step = trainer.state.global_step
+        checkpoint = str(Path(arguments.output_dir) / f"checkpoint-{step}")
     metrics: dict[str, float] = {}
     if trainer.eval_dataset is not None:
         evaluated = trainer.evaluation_in_training()
@@ -297,7 +299,7 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
     _save(trainer, run.tokenizer, Path(arguments.output_dir))
     return {
         "metrics": _last_logged(trainer.state.log_history, "mlm_loss") | metrics,
-        "steps": trainer.state.global_step - first_step,  # of this call
+        "steps": step - first_step,  # of this call
         "wall_time": None if first_step else wall_time,  # in seconds; unknown if earlier calls took some of the steps
         "interrupted": interrupt.interrupted,
     }
@@ -320,14 +322,11 @@ def _last_logged(history: list[dict[str, float]], name: str) -> dict[str, float]
 
 def _description(phase: Phase, arguments: PretrainingArguments) -> str:
     how = "left to right, " if phase.objective == "ltr" else ""
-    end = ""
-    if phase.last_step:
-        share = 100 * phase.last_step / arguments.max_steps
-        end = (
-            f", up to step {phase.last_step}" if arguments.max_hours is None else f", up to {share:.3g} % of the time"
-        )
-    batch = f"batches of {arguments.batch_size(phase)}"
-    return f"{how}sequences of up to {phase.max_length} tokens, {batch}{end}"
+    until = f"step {phase.last_step}"
+    if phase.last_step and arguments.max_hours is not None:
+        until = f"{100 * phase.last_step / arguments.max_steps:.3g} % of the time"
+    batch = f"batches of {arguments.batch_size(phase)}{f', up to {until}' if phase.last_step else ''}"
+    return f"{how}sequences of up to {phase.max_length} tokens, {batch}"
 
 
 class _EndOfPhase(TrainerCallback):
@@ -348,10 +347,6 @@ class _EndOfPhase(TrainerCallback):
             control.should_training_stop = True
 
 
-def _step(checkpoint: str) -> int:
-    return int(checkpoint.rpartition("-")[2])
-
-
 def _trainer(
     run: PreparedRun,
     arguments: PretrainingArguments,
@@ -361,9 +356,7 @@ def _trainer(
     interrupt: StopOnInterrupt,
     budget: TimeBudget | None,
 ) -> PretrainingTrainer:
-    tokenizer, seed = run.tokenizer, arguments.sampling_seed
     dataset, evaluation = _datasets(run, arguments, phase)
-    rates = MaskingRates(**settings_of(MaskingRates, arguments))
     changing_rate = None
     if arguments.mlm_probability_end is not None:
         # from the first masked step to the end of the run
@@ -377,18 +370,24 @@ def _trainer(
             len(dataset),
             None if budget is None else budget.position,
         )
-    fixed_length = phase.max_length if arguments.torch_compile else None
-    collator = PretrainingCollator(
-        tokenizer,
-        rates=rates,
-        seed=seed,
-        objective=phase.objective,
-        changing_rate=changing_rate,
-        fixed_length=fixed_length,
+    make_collator = partial(
+        PretrainingCollator,
+        run.tokenizer,
+        seed=arguments.sampling_seed,
+        fixed_length=phase.max_length if arguments.torch_compile else None,
     )
+    rates = MaskingRates(**settings_of(MaskingRates, arguments))
+    collator = make_collator(rates=rates, objective=phase.objective, changing_rate=changing_rate)
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
-    _advise_no_dropout(arguments, model.config)
-    logger.info("A training example:\n  %s", tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
+    dropout = model.config.attention_probs_dropout_prob
+    if arguments.pack and arguments.device.type == "cuda" and dropout:
+        logger.info(
+            "Attention has a dropout of %s, which the flash kernel for packed rows lacks: each layer attends to rows "
+            "as a whole, with a mask. --dropout 0 (in a model's configuration attention_probs_dropout_prob) is "
+            "faster.",
+            dropout,
+        )
+    logger.info("A training example:\n  %s", run.tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
     logger.info("Below are loss and, in brackets, accuracy for %s.", OBJECTIVES[phase.objective].predicted)
     arguments = copy.copy(arguments)
     arguments.per_device_train_batch_size = phase.per_device_train_batch_size
@@ -400,12 +399,10 @@ def _trainer(
         eval_dataset=evaluation,
         data_collator=collator,
         # At the paper's rates, whatever those of the training, so that runs are comparable.
-        eval_collator=PretrainingCollator(
-            tokenizer, seed=seed, objective=arguments.objective, fixed_length=fixed_length
-        ),
+        eval_collator=make_collator(objective=arguments.objective),
         is_causal=phase.objective == "ltr",
         budget=budget,
-        processing_class=tokenizer,
+        processing_class=run.tokenizer,
         callbacks=[interrupt],
     )
     if following:
@@ -437,17 +434,6 @@ def _datasets(run: PreparedRun, arguments: PretrainingArguments, phase: Phase) -
     held_out = examples(run.validation, pack=False, objective=arguments.objective)
     # Without `set_epoch`, which persistent workers would call: every evaluation uses the examples of epoch 0.
     return training, Subset(held_out, range(len(held_out)))
-
-
-def _advise_no_dropout(arguments: PretrainingArguments, config: MyBertConfig) -> None:
-    """Advise against dropout if it prevents the flash kernel for packed rows."""
-    if arguments.pack and arguments.device.type == "cuda" and config.attention_probs_dropout_prob:
-        logger.info(
-            "Attention has a dropout of %s, which the flash kernel for packed rows lacks: each layer attends to rows "
-            "as a whole, with a mask. --dropout 0 (in a model's configuration attention_probs_dropout_prob) is "
-            "faster.",
-            config.attention_probs_dropout_prob,
-        )
 
 
 def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> Model:

@@ -7,15 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from ..files.documents import DocumentSettings
-from ..files.options import (
-    AT_LEAST_0,
-    AT_LEAST_1,
-    SHARE,
-    SHARE_ABOVE_0,
-    Group,
-    Settings,
-    option,
-)
+from ..files.options import AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_ABOVE_0, Group, Settings, option
 from .filtering import REASONS, FilterSettings
 
 Objective = Literal["mlm+nsp", "mlm", "ltr", "mlm+sop"]
@@ -31,10 +23,7 @@ class _Objective(NamedTuple):
 
 OBJECTIVES: dict[Objective, _Objective] = {
     "mlm+nsp": _Objective(
-        2,
-        "masked words (mlm) and next sentences (nsp)",
-        "masked LM and next sentence prediction",
-        "is_random_next",
+        2, "masked words (mlm) and next sentences (nsp)", "masked LM and next sentence prediction", "is_random_next"
     ),
     "mlm": _Objective(1, "masked words (mlm)", "masked LM"),
     "ltr": _Objective(1, "the next word (mlm)", "left-to-right LM (causal attention)"),
@@ -182,8 +171,8 @@ class MaskingRates(Settings):
     `ltr_probability` of the tokens are predicted.
 
     Raises:
-        ValueError: If a share is outside [0, 1], the two replacement shares add up to more than 1, or a setting is
-            invalid.
+        ValueError: If a fraction is outside [0, 1], the two replacement fractions add up to more than 1, or a setting
+            is invalid.
     """
 
     group = Group.OBJECTIVE

@@ -32,8 +32,6 @@ SHARD = "tokens-{:05d}-of-{:05d}.safetensors"
 _SHARD_NAME = re.compile(r"tokens-(\d{5})-of-(\d{5})\.safetensors")
 _COPIED_AT_A_TIME = 1 << 20  # entries
 _SAFETENSORS_TYPES = {"uint16": "U16", "uint32": "U32", "int64": "I64"}
-
-
 _MIN_SENTENCES = 3  # of a document on average; with fewer a warning is logged
 
 
@@ -49,7 +47,7 @@ class StoreSummary:
 
     @property
     def unknown_share(self) -> float:
-        """Share of the tokens that are [UNK], 0 to 1."""
+        """Fraction of the tokens that are [UNK], 0 to 1."""
         return self.unknown_tokens / max(self.tokens, 1)
 
     def __str__(self) -> str:

@@ -10,30 +10,10 @@ from torch.utils.data import DataLoader, Subset
 from transformers.trainer_utils import EvalLoopOutput, has_length
 
 from ..modeling_mybert import IGNORE_INDEX, flat_indices
-from ..runs import (
-    Lamb,
-    MuonWithAdamW,
-    MyBertAdamW,
-    ResumableTrainer,
-    linear_schedule,
-    matrix_groups,
-    parameter_groups,
-)
+from ..runs import Lamb, MuonWithAdamW, MyBertAdamW, ResumableTrainer, linear_schedule, matrix_groups, parameter_groups
 from ..runs.trainer import temporarily
 
-_SUMS = (
-    "mlm_loss",
-    "mlm_correct",
-    "mlm_count",
-    "nsp_loss",
-    "nsp_correct",
-    "nsp_count",
-    "nsp_random",
-    "tokens",
-    "mlm_tokens",
-)
-
-
+_SUMS = "mlm_loss mlm_correct mlm_count nsp_loss nsp_correct nsp_count nsp_random tokens mlm_tokens".split()
 # Names for `optim` in addition to transformers': Google's Adam, Adam with bias correction, Muon, LAMB.
 OPTIMIZERS = ("google", "adamw", "muon", "lamb")
 _OF_WHOLE_PARAMETERS = ("muon", "lamb")
@@ -81,13 +61,7 @@ class PretrainingTrainer(ResumableTrainer):
 
     data_collator: Any
 
-    def __init__(
-        self,
-        *args: Any,
-        eval_collator: Any = None,
-        is_causal: bool | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *args: Any, eval_collator: Any = None, is_causal: bool | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name, is_set in (
             ("label_smoothing_factor", self.args.label_smoothing_factor),
@@ -216,7 +190,7 @@ class PretrainingTrainer(ResumableTrainer):
             tasks["nsp"] = (outputs["nsp_loss"], labels, items, logits, labels)
             sums["nsp_random"] += (labels == 1).sum()
         for task, (loss, labels, items, logits, predicted) in tasks.items():
-            # The sum of the losses, from a batch's mean or its share of an optimizer step's mean.
+            # The sum of the losses, from a batch's mean or its fraction of an optimizer step's mean.
             if items is None:
                 # Several GPUs in one process return one loss each, for their part of the rows.
                 counts = torch.stack([(part != IGNORE_INDEX).sum() for part in labels.chunk(loss.numel())])

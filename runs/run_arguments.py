@@ -13,10 +13,7 @@ from typing import Any, Literal, TypeVar, get_type_hints
 import torch
 from accelerate.utils import DynamoBackend, FullyShardedDataParallelPlugin
 from transformers import Trainer, TrainingArguments, get_scheduler
-from transformers.integrations.integration_utils import (
-    INTEGRATION_TO_CALLBACK,
-    get_reporting_integration_callbacks,
-)
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK, get_reporting_integration_callbacks
 from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
 from transformers.training_args import OptimizerNames
@@ -101,9 +98,7 @@ class RecordArguments(EvaluationTimes, DecidingArguments):
     per_device_eval_batch_size: int = option(64, "Sequences per batch in evaluation.", AT_LEAST_1)
     eval_accumulation_steps: int | None = option(range=AT_LEAST_1, group=Group.FURTHER)
     metric_for_best_model: str | None = option(
-        None,
-        "The metric that decides which model is best (default: the task's main one, or the loss).",
-        decides=True,
+        None, "The metric that decides which model is best (default: the task's main one, or the loss).", decides=True
     )
     load_best_model_at_end: bool | None = option(
         False, "Keep the best checkpoint by that metric, not the last.", decides=True
@@ -194,7 +189,7 @@ class RunArguments(RecordArguments):
     dataloader_num_workers: int = option(
         default_factory=fitting_workers,
         help="Processes that make batches; 0: the main one. If unset 0 on a CPU, with a GPU up to 4 of its process's "
-        "share of the cores.",
+        "part of the cores.",
         range=AT_LEAST_0,
     )
     dataloader_prefetch_factor: int | None = option(range=AT_LEAST_1, group=Group.FURTHER)

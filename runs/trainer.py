@@ -22,19 +22,13 @@ from torch.utils.data import DataLoader
 from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainerCallback, TrainerState
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINER_STATE_NAME
-from transformers.trainer_utils import (
-    EvalLoopOutput,
-    TrainOutput,
-    rotate_checkpoints,
-    sort_checkpoints,
-)
+from transformers.trainer_utils import EvalLoopOutput, TrainOutput, rotate_checkpoints, sort_checkpoints
 
 from ..files.output import readable_disk_errors, write_json
 from .callbacks import ReadableProgress, SaveAfterEvaluation, TimeBudget
 from .run_folder import is_sharded
 
 logger = logging.getLogger(__name__)
-
 
 _COMPILED = "_orig_mod."  # prefix of a compiled module's weight names
 _MAX_UNREAD = 500  # steps without a check, if logs are rarer
@@ -170,9 +164,8 @@ class ResumableTrainer(Trainer):
         self.args.logging_nan_inf_filter = False  # it would log an average instead of a NaN loss
         self._loss: torch.Tensor | None = None
         self._unread: list[_Watched] = []
-        self._evaluated: dict[
-            str, tuple[int, Any, EvalLoopOutput]
-        ] = {}  # by prefix the last one's step, model, output
+        # By prefix: the last one's step, model, output.
+        self._evaluated: dict[str, tuple[int, Any, EvalLoopOutput]] = {}
         self._first_step = 0  # the last one of the checkpoint from which training continues
         self._schedule: LRScheduler | None = None
         self._unsealed: Path | None = None  # the checkpoint that is being written
@@ -181,15 +174,7 @@ class ResumableTrainer(Trainer):
         self.add_callback(ReadableProgress(budget))
 
     def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
-        """The number by which the loss of an optimizer step is divided: its labels, if no trainer overrides it.
-
-        Args:
-            batches: The step's micro-batches in this process.
-            device: Device of the result.
-
-        Returns:
-            The number, over all processes; None if the loss is already a mean.
-        """
+        """The number by which the loss of a step's micro-batches in all processes is divided; None for a mean."""
         return self.count_labels(batches, device, "labels")
 
     def count_labels(

@@ -249,7 +249,7 @@ class SuiteArguments(StudySettings):
     suite: str = option(
         "glue",
         "The tasks: glue, laptop (five of GLUE, with settings for small models), ko (Korean), short "
-        "(runs of minutes, to compare settings), or a YAML file of your own (docs/finetuning.md).",
+        "(runs of minutes, to compare settings), or a YAML file of your own (docs/suites.md).",
     )
     only: list[str] = option([], "Some of the suite's tasks (default: all).")
     num_seeds: int = option(1, "Number of runs, each with another seed; the best is kept.", group=Group.TRAINING)

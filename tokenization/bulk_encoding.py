@@ -73,30 +73,20 @@ class BulkEncoder:
         return self._encoder.dtype
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode texts.
-
-        Args:
-            texts: n texts.
+        """Encode n texts.
 
         Returns:
             ids, shape (total tokens,), of type `dtype`; and offsets, shape (n + 1,), int64: text i has the ids
             `ids[offsets[i]:offsets[i + 1]]`.
-
-        Raises:
-            TypeError: `texts` is a single string, which would be read as one text per character.
         """
         if isinstance(texts, str):
-            raise TypeError("texts is a str, expected a list of them.")
+            raise TypeError("texts is a str; expected a list of them.")
         return _join(self.encode_stream(_slices(texts, _BATCH_CHARACTERS)), self.dtype)
 
     def encode_stream(self, batches: Iterable[Sequence[str]]) -> Iterator[Encoded]:
-        """Encode batch after batch, in order; with several processes a few batches are in progress at a time.
+        """Yield what `encode` returns for each batch of texts, best of about a million characters, in order.
 
-        Args:
-            batches: Lists of texts; best about a million characters each.
-
-        Yields:
-            What `encode` returns, for each batch.
+        With several processes a few batches are in progress at a time.
         """
         return self._map(batches)
 
@@ -114,20 +104,7 @@ class BulkEncoder:
 
 
 def encode_words(texts: Sequence[str], tokenizer: MyBertTokenizer, num_processes: int = 1) -> Encoded:
-    """Encode texts with a `BulkEncoder` for a single call.
-
-    Args:
-        texts: The texts.
-        tokenizer: The tokenizer.
-        num_processes: Processes to encode in.
-
-    Returns:
-        As `BulkEncoder.encode`.
-
-    Raises:
-        TypeError: A single text, or not a `MyBertTokenizer`.
-        ValueError: An added token holds white space.
-    """
+    """`BulkEncoder.encode` for a single call."""
     with BulkEncoder(tokenizer, num_processes) as encoder:
         return encoder.encode(texts)
 

@@ -38,16 +38,12 @@ def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
 
     An existing tokenizer is replaced at the end, in one step. Until then the folder is locked.
 
-    Args:
-        arguments: See `VocabArguments`.
-
     Returns:
         The tokenizer that was saved; its `training_report` holds the figures.
 
     Raises:
         ValueError: The output folder contains other files, the report exists or is the text itself, or see
             `train_wordpiece`.
-        OSError: A file cannot be read or written, or another process writes to the folder.
     """
     folder = Path(arguments.output_dir)
     report = None if arguments.report is None else Path(arguments.report)

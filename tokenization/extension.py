@@ -89,28 +89,13 @@ def count_corpus_words(
     num_processes: int | None = None,
     show_progress: bool = True,
 ) -> Counter[str]:
-    """Count the words of documents, split as a tokenizer does.
-
-    Args:
-        documents: Each a text, or a list of sentences.
-        tokenizer: Splits text into words.
-        num_processes: Number of processes; by default one per core.
-        show_progress: Whether to show a progress bar.
-    """
+    """Count words of documents (texts or lists of sentences), split as a tokenizer does, by default on all cores."""
     splitter = WordSplitter(tokenizer.do_lower_case, tokenizer.strip_accents, tokenizer.tokenize_chinese_chars)
     return count_words(read_texts(documents), splitter, 0.0, num_processes, show_progress).words
 
 
 def spell(piece: str, vocab: Mapping[str, int]) -> list[str] | None:
-    """Split a word, or the text of a piece, as BERT does: longest piece first.
-
-    Args:
-        piece: A word without white space, or a piece with `##`.
-        vocab: The pieces.
-
-    Returns:
-        The pieces; None if the vocabulary cannot spell it.
-    """
+    """Split a word, or a piece with `##`, as BERT does: longest piece first; None if it cannot be spelled."""
     is_continuation = piece.startswith(CONTINUATION_PREFIX) and len(piece) > len(CONTINUATION_PREFIX)
     text = piece[len(CONTINUATION_PREFIX) :] if is_continuation else piece
     parts: list[str] = []

@@ -98,7 +98,7 @@ def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: Text
         found = "Neither files nor" if texts is None else "Both files and"
         raise TypeError(f"{found} texts are given; use either files or texts.")
     if isinstance(texts, (str, Path)):
-        raise ValueError(f"texts is a single {type(texts).__name__}, expected an iterable of texts.")
+        raise ValueError(f"texts is a single {type(texts).__name__}; expected an iterable of texts.")
     if is_frame(given := texts if source is None else source):
         return read_files(InMemoryData(type(given).__name__, given), settings)
     names = [source] if isinstance(source, (str, Path)) else source
@@ -107,7 +107,7 @@ def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: Text
     for number, name in enumerate(names):
         if not isinstance(name, (str, Path)):
             raise ValueError(
-                f"Item {number} of the files is a {type(name).__name__}, expected a path; pass texts as texts=[...]."
+                f"Item {number} of the files is a {type(name).__name__}; expected a path; pass texts as texts=[...]."
             )
     try:
         return read_files(names, settings)
@@ -122,7 +122,7 @@ def read_files(files: Any, settings: TextSettings) -> Iterator[str]:
     if not isinstance(files, (str, Path, InMemoryData)):
         files = list(files)
         if not files:
-            raise ValueError("No file is given, expected at least one.")
+            raise ValueError("No file is given; expected at least one.")
     return read_texts(Corpus(files, DocumentSettings(**settings_of(TextSettings, settings))).lines())
 
 
@@ -134,7 +134,7 @@ def read_texts(texts: Texts) -> Iterator[str]:
         for text in [item] if isinstance(item, str) else item if isinstance(item, (list, tuple)) else [None]:
             if not isinstance(text, str):
                 found = type(item if text is None else text).__name__
-                raise ValueError(f"Item {number} of the texts is a {found}, expected str or list of str.")
+                raise ValueError(f"Item {number} of the texts is a {found}; expected str or list of str.")
             lines.append(text)
             size += len(text)
         if size >= BLOCK_CHARACTERS:
@@ -154,19 +154,15 @@ class VocabularyReport:
         reserved: Number of special and unused tokens among them.
         alphabet: Number of characters kept; each is two pieces.
         learned: Number of pieces longer than a character.
-        algorithm: As in `train_wordpiece`, like the following four.
-        vocab_layout: See above.
-        do_lower_case: See above.
-        strip_accents: See above.
-        min_frequency: See above.
+        algorithm, vocab_layout, do_lower_case, strip_accents, min_frequency: As in `train_wordpiece`.
         characters: Length of the text, in characters.
         words: Number of words trained on.
         distinct_words: Number of distinct words among them.
-        character_coverage: Share of the characters of all words that the alphabet covers, 0 to 1.
+        character_coverage: Fraction of the characters of all words that the alphabet covers, 0 to 1.
         dropped_characters: Number of distinct characters that it does not cover.
         measured_on: `"held-out text"`, or `"training text"` if nothing was held out.
         measured_words: Number of words in that text.
-        unk_rate: Share of these words that become [UNK], 0 to 1.
+        unk_rate: Fraction of these words that become [UNK], 0 to 1.
         tokens_per_word: Mean number of tokens per word in that text.
         longest_pieces: The longest pieces, longest first.
         counting_seconds: Time to read the text and count words.

@@ -112,12 +112,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, *args: Any, **kwargs: Any) -> Any:
-        """Load a tokenizer, as every class of transformers does.
-
-        Args:
-            pretrained_model_name_or_path: A folder, a `vocab.txt` or a name on the Hub.
-            *args: As in `transformers.PreTrainedTokenizerFast.from_pretrained`.
-            **kwargs: As above.
+        """Load a tokenizer from a folder, a `vocab.txt` or the Hub, as every class of transformers does.
 
         Raises:
             ValueError: A file is broken, `tokenizer.json` is not a WordPiece tokenizer, or the vocabulary is not
@@ -131,7 +126,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
                 read_json_object(config)
             tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
             if not isinstance(tokenizer.model_max_length, (int, float)):
-                raise TypeError(f"model_max_length is {tokenizer.model_max_length!r}, expected a number")
+                raise TypeError(f"model_max_length is {tokenizer.model_max_length!r}; expected a number.")
         except Exception as error:  # unexpected values can raise any exception in transformers and tokenizers
             if isinstance(error, (ValueError, OSError)) and name in str(error):
                 raise
@@ -214,7 +209,6 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
                 this vocabulary's unless it is given.
 
         Raises:
-            TypeError: A setting is unknown.
             ValueError: As `train_wordpiece`; also for special_tokens_map, or if this tokenizer keeps CJK words.
         """
         if special_tokens_map:
@@ -355,8 +349,8 @@ def _read_wordpiece_json(path: str | Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not a tokenizer.json of the tokenizers library: it has no model.")
     kind = model.get("type", "WordPiece" if "max_input_chars_per_word" in model else None)
     if kind != "WordPiece":
-        raise ValueError(f"{path} holds a {kind} model, expected WordPiece.")
+        raise ValueError(f"{path} holds a {kind} model; expected WordPiece.")
     prefix = model.get("continuing_subword_prefix", CONTINUATION_PREFIX)
     if prefix != CONTINUATION_PREFIX:
-        raise ValueError(f"{path} marks continuations with {prefix!r}, expected {CONTINUATION_PREFIX!r}.")
+        raise ValueError(f"{path} marks continuations with {prefix!r}; expected {CONTINUATION_PREFIX!r}.")
     return saved

@@ -28,24 +28,17 @@ def reserved_tokens(layout: Layout) -> list[str]:
         # [MASK] 103, [unused99..993] 104-998.
         unused = [f"[unused{i}]" for i in range(_GOOGLE_UNUSED)]
         return [PAD_TOKEN, *unused[:99], *SPECIAL_TOKENS[1:], *unused[99:]]
-    raise ValueError(f"layout is {layout!r}, expected 'google' or 'compact'.")
+    raise ValueError(f"layout is {layout!r}; expected 'google' or 'compact'.")
 
 
 def load_vocab(path: str | Path) -> dict[str, int]:
-    r"""Read a vocabulary file.
+    r"""Read a `vocab.txt` in UTF-8: piece -> id, in file order.
 
     Tolerated, as in Google's own reader: `\r\n` line ends, spaces and tabs around a piece, and blank lines at the end;
-    also a UTF-8 byte-order mark. Anything else that would shift the ids is an error.
-
-    Args:
-        path: A `vocab.txt` in UTF-8.
-
-    Returns:
-        A mapping of piece to id, in file order.
+    also a UTF-8 byte-order mark.
 
     Raises:
         ValueError: The file is not UTF-8 or is empty, or has a blank line between pieces or a duplicate piece.
-        OSError: The file cannot be read.
     """
     data = Path(path).read_bytes()
     try:
@@ -68,17 +61,12 @@ def index_pieces(pieces: Iterable[str], source: str = "The vocabulary") -> dict[
             raise ValueError(f"{source}: {piece!r} is on line {vocab[piece] + 1} and again on line {index + 1}.")
         vocab[piece] = index
     if not vocab:
-        raise ValueError(f"{source} is empty, expected one piece per line.")
+        raise ValueError(f"{source} is empty; expected one piece per line.")
     return vocab
 
 
 def save_vocab(vocab: dict[str, int], path: str | Path) -> None:
-    r"""Write a vocabulary file: UTF-8, one piece per line in the order of the ids, `\n` line ends.
-
-    Args:
-        vocab: A mapping of piece to id; ids are 0 ... len(vocab) - 1.
-        path: Where to write; an existing file is replaced atomically.
-    """
+    r"""Write a vocabulary file: UTF-8, one piece per line in the order of the ids, from 0, `\n` line ends."""
     pieces = sorted(vocab, key=vocab.__getitem__)
     assert [vocab[p] for p in pieces] == list(range(len(pieces))), "ids must be contiguous"
     with written_beside(path) as temporary:
@@ -115,17 +103,11 @@ def _learned(vocab: Iterable[str]) -> list[str]:
     return [piece for piece in vocab if not (piece.startswith("[") and piece.endswith("]"))]
 
 
-_MANY = 0.1  # share of [UNK] above which there is a warning; of text in the right language it is below 0.01
+_MANY = 0.1  # fraction of [UNK] above which there is a warning; of text in the right language it is below 0.01
 
 
 def unknown_warning(unknown: int, tokens: int, advice: str) -> str:
-    """A warning about text of which more than a tenth becomes [UNK]; "" if there is nothing to warn about.
-
-    Args:
-        unknown: Number of [UNK] tokens.
-        tokens: Number of all tokens.
-        advice: What to do about it, a sentence.
-    """
+    """A warning about text of which more than a tenth becomes [UNK], with advice; "" if less does."""
     share = unknown / max(tokens, 1)
     if share <= _MANY:
         return ""

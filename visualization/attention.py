@@ -55,16 +55,9 @@ class AttentionMap:
     def to_html(self, layer: int | None = None, head: int | None = None, view: View = "attention") -> str:
         """The interactive page: one HTML file without external resources, with a light and a dark theme.
 
-        It contains the square roots of the weights in 255 steps (8 bits), so that a weight is off by at most 0.4
-        percentage points, and one below 10 % by at most 0.13.
-
-        Args:
-            layer: Layer shown at first; None for the first layer.
-            head: Head shown at first; a rollout has no heads.
-            view: View shown at first.
-
-        Returns:
-            The text of the page.
+        Layer, head and view are those shown at first; a rollout has no heads. The page contains the square roots of
+        the weights in 255 steps (8 bits), so that a weight is off by at most 0.4 percentage points, and one below 10 %
+        by at most 0.13.
 
         Raises:
             ValueError: If there is no such layer, head or view.
@@ -85,13 +78,8 @@ class AttentionMap:
     def figure(self, layer: int | None = None, head: int | None = None, view: View = "attention") -> Figure:
         """The maps as a matplotlib figure: one map with its tokens, or all maps as small multiples.
 
-        Args:
-            layer: The layer; None for all.
-            head: The head; None for all. A rollout has no heads.
-            view: "attention" or "rollout".
-
-        Returns:
-            The figure; the color follows the square root of the weight, on the same scale in every map.
+        Without a layer or head it shows all; a rollout has no heads. The color follows the square root of the weight,
+        on the same scale in every map.
 
         Raises:
             ValueError: If there is no such layer, head or view.
@@ -116,16 +104,7 @@ class AttentionMap:
     def save(
         self, output_path: str | Path, layer: int | None = None, head: int | None = None, view: View = "attention"
     ) -> Path:
-        """Write the interactive page (.html) or the picture (.png).
-
-        Args:
-            output_path: File to write; its folder must exist.
-            layer: PNG: the layer, None for all. HTML: the layer shown at first.
-            head: The same for heads.
-            view: "attention", or "rollout" (see `attention_rollout`).
-
-        Returns:
-            `output_path`.
+        """Write the interactive page (.html, see `to_html`) or the picture (.png, see `figure`); return its path.
 
         Raises:
             ValueError: If the file does not end in `.html` or `.png`, or there is no such layer, head or view.
@@ -202,19 +181,10 @@ class AttentionMap:
 def attention_map(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, text_pair: str | None = None
 ) -> AttentionMap:
-    """Run a text or pair through a model and record its attention weights.
+    """Run a text or pair through a model and record its attention weights, without padding.
 
-    The model runs without dropout and with the attention implementation "eager", the only one that returns weights;
-    afterwards both are restored.
-
-    Args:
-        model: A MyBERT model with any head, or one of transformers with BERT's inputs.
-        tokenizer: Its tokenizer.
-        text: The text.
-        text_pair: The second text of a pair.
-
-    Returns:
-        The map, without padding.
+    The model, of MyBERT or of transformers with BERT's inputs, may have any head. It runs without dropout and with the
+    attention implementation "eager", the only one that returns weights; afterwards both are restored.
 
     Raises:
         ValueError: If a text is empty, there are more tokens than positions, or the model returns no

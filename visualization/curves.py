@@ -16,16 +16,7 @@ import numpy as np
 
 from ..files.checkpoint import distinct_names, read_json_object
 from ..files.errors import refuse_address
-from .pictures import (
-    BLUE,
-    QUIET_COLOUR,
-    TEXT_COLOUR,
-    VERMILION,
-    in_width,
-    new_figure,
-    picture_path,
-    write_figure,
-)
+from .pictures import BLUE, QUIET_COLOUR, TEXT_COLOUR, VERMILION, in_width, new_figure, picture_path, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,11 +30,11 @@ _PANEL_WIDTH, _PANEL_HEIGHT, _TITLE_HEIGHT, _KEY_HEIGHT = 3.6, 2.5, 0.3, 0.3  # 
 _SMOOTHED_FROM = 40  # logged points; fewer are drawn as they are
 _LARGEST = 1e15  # steps and values beyond this are invalid and not drawn
 _MARKED_UP_TO = 30  # evaluations, each with a dot
-_LEAST_SPAN, _LEAST_SHARE = 0.2, 0.1  # of an axis: of its greatest value, and of shares
+_LEAST_SPAN, _LEAST_SHARE = 0.2, 0.1  # of an axis: of its greatest value, and of fractions
 _KEYS = ("training", "evaluation", "training before smoothing")
 _LINE: dict[str, Any] = {"linewidth": 1.6, "markersize": 4, "clip_on": False, "solid_joinstyle": "round"}
-_SAME_SHARE = 0.02  # least difference between shares of masked tokens that is named
-_MAJORITY = "eval_nsp_majority"  # share of the more frequent answer among held-out pairs
+_SAME_SHARE = 0.02  # least difference between fractions of masked tokens that is named
+_MAJORITY = "eval_nsp_majority"  # fraction of the more frequent answer among held-out pairs
 _THIN: dict[str, Any] = {"linewidth": 1.0, "alpha": 0.55}  # the training of several runs
 _NOTHING = (
     "The log history has nothing to draw: none of its {} entries has a step and a loss, an accuracy, a learning rate "
@@ -58,7 +49,7 @@ class _Panel:
     title: str
     unit: str
     is_share: bool = False  # in [0, 1], shown in per cent
-    chance: Callable[[float], float] | None = None  # chance level, from the share of the more frequent answer
+    chance: Callable[[float], float] | None = None  # chance level, from the fraction of the more frequent answer
     from_zero: bool = False
 
 
@@ -94,11 +85,8 @@ def training_curves(
     Args:
         log_history: `Trainer.state.log_history`: one dict per log call with `"step"` and numbers; names of
             evaluation values start with `"eval_"`. Losses are in nats, accuracies in [0, 1].
-        output_path: PNG file to write; its folder must exist.
+        output_path: PNG file to write, which is returned.
         title: Heading of the picture.
-
-    Returns:
-        `output_path`.
 
     Raises:
         ValueError: If the history has nothing to draw, or the file does not end in `.png`.
@@ -170,9 +158,6 @@ def plot_run(run_dir: str | Path | Sequence[str | Path], output_path: str | Path
             up to seven of them, whose curves are drawn over each other, each in a color, and named by their folders.
         output_path: PNG file to write; of one run `training_curves.png` in `run_dir` by default.
 
-    Returns:
-        The path of the picture.
-
     Raises:
         FileNotFoundError: If neither a folder nor a checkpoint in it has a `trainer_state.json`, or the picture's
             folder does not exist.
@@ -204,12 +189,12 @@ def _log_history(run_dir: str | Path) -> list[Mapping[str, Any]]:
         checkpoint = get_last_checkpoint(run_dir) if run_dir.is_dir() else None
         if checkpoint is None or not (state_file := Path(checkpoint, "trainer_state.json")).is_file():
             raise FileNotFoundError(
-                f"{run_dir} holds no trainer_state.json and no checkpoint-* folder with one: expected the output"
+                f"{run_dir} holds no trainer_state.json and no checkpoint-* folder with one; expected the output"
                 " folder of a training run."
             )
     log_history = read_json_object(state_file).get("log_history")
     if not isinstance(log_history, list) or not all(isinstance(entry, dict) for entry in log_history):
-        raise ValueError(f"{state_file} is not a trainer state: expected a list `log_history` of objects.")
+        raise ValueError(f"{state_file} is not a trainer state; expected a list `log_history` of objects.")
     if not _panels([_curves(log_history)]):
         raise ValueError(f"{state_file}: {_NOTHING.format(len(log_history))}")
     return log_history
@@ -261,7 +246,7 @@ def _panels(runs: Sequence[_Curves]) -> list[_Panel]:
 
 
 def _different_shares(curves: _Curves) -> str:
-    """The shares of tokens that were masked in training, first and last, and in evaluation, if they differ."""
+    """The fractions of tokens that were masked in training, first and last, and in evaluation, if they differ."""
     if not {"mlm_share", "eval_mlm_share"} <= curves.keys():
         return ""
     (_, training), (_, evaluation) = curves["mlm_share"], curves["eval_mlm_share"]
@@ -324,7 +309,7 @@ def _draw_panel(ax: Axes, panel: _Panel, runs: Sequence[_Curves], last_step: int
     unit = panel.unit
     shares = set(filter(None, map(_different_shares, runs)))
     if shares and panel.key.startswith("mlm"):
-        unit += f" ({shares.pop() if len(shares) == 1 else 'the runs mask different shares'})"
+        unit += f" ({shares.pop() if len(shares) == 1 else 'the runs mask different fractions'})"
     ax.annotate(
         unit, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", fontsize=8,
         color=QUIET_COLOUR,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..files.errors import abbreviated
 from .pictures import (
     QUIET_COLOUR,
     TEXT_COLOUR,
@@ -44,7 +45,7 @@ _CELL, _MARGIN = 0.3, 1.2  # inches
 _LONGEST = 28  # characters of a class
 _LETTER_OF_LEGEND, _LINE_OF_LEGEND = 0.085, 0.14  # inches
 _NO_LETTER = "□"  # in the legend, for a letter that no font has
-_DARK = 0.55  # share of the row above which a count is printed in white
+_DARK = 0.55  # fraction of the row above which a count is printed in white
 
 
 @dataclass(frozen=True)
@@ -126,13 +127,7 @@ class InputPicture:
             )  # fmt: skip
 
     def save(self, output_path: str | Path) -> Path:
-        """Write the page (.html) or the picture (.png).
-
-        Args:
-            output_path: File to write; its folder must exist.
-
-        Returns:
-            `output_path`.
+        """Write the page (.html) or the picture (.png); return its path.
 
         Raises:
             ValueError: If the file does not end in `.html` or `.png`.
@@ -145,16 +140,7 @@ class InputPicture:
 def input_picture(
     tokenizer: PreTrainedTokenizerBase, text: str, text_pair: str | None = None, max_length: int | None = None
 ) -> InputPicture:
-    """Show the model input of a text or pair.
-
-    Args:
-        tokenizer: The tokenizer.
-        text: The text.
-        text_pair: The second text of a pair.
-        max_length: Length in tokens to pad or truncate to; None to do neither.
-
-    Returns:
-        The picture; `save` writes it.
+    """Show the model input of a text or pair, padded or truncated to `max_length` tokens if it is given.
 
     Raises:
         ValueError: If `max_length` leaves no space for a token.
@@ -189,18 +175,15 @@ def confusion_picture(
 ) -> Path:
     """Draw a confusion matrix: a row for each true class, a column for each predicted one.
 
-    A cell shows its count, and is darker the greater its share of the row. With more than `MAX_CLASSES`, the picture
+    A cell shows its count, and is darker the greater that is in its row. With more than `MAX_CLASSES`, the picture
     shows the classes with the most errors, and one row and column for all others. Classes with letters that no font
     has are numbered, with a legend.
 
     Args:
         confusion: Counts by (true class, predicted class).
         classes: All classes, in their order.
-        output_path: PNG file to write; its folder must exist.
+        output_path: PNG file to write, which is returned.
         counted: What is counted, such as "texts".
-
-    Returns:
-        `output_path`.
 
     Raises:
         ValueError: If there is nothing to draw, or the file does not end in `.png`.
@@ -219,7 +202,7 @@ def confusion_picture(
     if left_out:
         names, counts = _with_most_mistakes(names, counts)
     size = len(names)
-    labels = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..." for name in names]
+    labels = [abbreviated(name, _LONGEST) for name in names]
     predicted = "predicted"
     legend = ""
     if lacking := fonts_for("".join(labels))[1]:

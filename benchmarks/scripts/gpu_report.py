@@ -220,7 +220,7 @@ class TrainingSide:
 def training_section(settings: Settings, rate: float) -> Section:
     """Yield a row for every size, side, length and fill; different losses or gradients are an error."""
     yield heading(
-        *("size", "length", "full", "", "tokens/s", "share of the matrix rate", "peak memory, GB", "times as fast")
+        *("size", "length", "full", "", "tokens/s", "fraction of the matrix rate", "peak memory, GB", "times as fast")
     )
     for size in settings.sizes:
         with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):  # otherwise it would continue uncompiled
@@ -388,7 +388,15 @@ def made_up_documents(tokens: int, words: int) -> Iterator[list[str]]:
 def recipe_section(settings: Settings, rate: float, changes: Mapping[str, Any]) -> Section:
     """Yield a row for the recipe's training with `changes`; `rate` is the device's in operations per second."""
     yield heading(
-        *("steps", "sequences a step", "tokens/s", "share of the matrix rate", "peak memory, GB", "first loss", "last")
+        *(
+            "steps",
+            "sequences a step",
+            "tokens/s",
+            "fraction of the matrix rate",
+            "peak memory, GB",
+            "first loss",
+            "last",
+        )
     )
     recipe = yaml.safe_load(RECIPE.read_text(encoding="utf-8"))
     steps = settings.recipe_steps

@@ -107,16 +107,9 @@ class TensorBundle(Mapping[str, np.ndarray]):
             self._read_index(read_sorted_table(self._index.read_bytes(), verify))
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Read one tensor.
-
-        Raises:
-            KeyError: If there is no tensor of that name.
-            ValueError: If numpy has no such type, or the bytes are damaged.
-        """
+        """Read one tensor; a ValueError if numpy has no such type, or the bytes are damaged."""
         info = self.info[name]
-        if info.slices:
-            return self._assemble(name, info)
-        return self._read(name, info)
+        return self._assemble(name, info) if info.slices else self._read(name, info)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.info)
@@ -125,14 +118,7 @@ class TensorBundle(Mapping[str, np.ndarray]):
         return len(self.info)
 
     def verify(self, names: Iterable[str] | None = None) -> None:
-        """Check the CRC32C of tensors of whatever type, without keeping any.
-
-        Args:
-            names: The tensors; by default all of them.
-
-        Raises:
-            ValueError: If a tensor is damaged.
-        """
+        """Check the CRC32C of tensors of whatever type, by default all, without keeping any; ValueError if damaged."""
         for name in self.info if names is None else names:
             info = self.info[name]
             for part in [self._slices[slice_key(name, extents)] for extents in info.slices] or [info]:
@@ -372,9 +358,9 @@ def _read_header(value: bytes) -> tuple[int, ByteOrder]:
     header = Message(value)
     shards, endianness = header.integer(1), header.integer(2)
     if shards < 1:
-        raise MalformedError(f"bundle header: num_shards is {shards}, expected at least 1")
+        raise MalformedError(f"bundle header: num_shards is {shards}; expected at least 1")
     if endianness not in (0, 1):
-        raise MalformedError(f"bundle header: endianness is {endianness}, expected 0 (little) or 1 (big)")
+        raise MalformedError(f"bundle header: endianness is {endianness}; expected 0 (little) or 1 (big)")
     if (minimum := Message(header.last_bytes(3)).integer(2)) > _VERSION:
         raise MalformedError(f"bundle header: needs a reader of version {minimum}, this one has {_VERSION}")
     return shards, "big" if endianness else "little"
@@ -424,7 +410,7 @@ def _slice_shape(whole: tuple[int, ...], extents: Extents) -> tuple[int, ...] | 
 
 
 def write_tensor_bundle(prefix: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
-    """Write a V2 checkpoint that TensorFlow reads, with one data file and the `checkpoint` state file beside it.
+    """Write a V2 checkpoint that TensorFlow reads, with one data file and the `checkpoint` state file next to it.
 
     The tensors are fetched one after the other, so a lazy mapping never has to be in memory as a whole. The files are
     written under temporary names first, and the index is put in place last.

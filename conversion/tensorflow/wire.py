@@ -214,7 +214,7 @@ def _follow(position: int, handle: tuple[int, int]) -> int:
     offset, size = handle
     if offset != position:
         raise MalformedError(
-            f"a block starts at byte {offset}, expected byte {position}; the blocks must fill the file"
+            f"a block starts at byte {offset}; expected byte {position}; the blocks must fill the file"
         )
     return offset + size + _TRAILER
 

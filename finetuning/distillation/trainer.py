@@ -1,7 +1,7 @@
 """The teacher and what its student learns: outputs, stored in parts that survive an interruption; losses; trainer.
 
 Logits: Hinton et al. (2015), section 2: the cross-entropy with the teacher's probabilities at a temperature, times its
-square, so that its share of the gradient does not depend on the temperature.
+square, so that its fraction of the gradient does not depend on the temperature.
 
 Hidden states: Jiao et al. (2020), "TinyBERT", section 3.1 (equations 8 and 9). Relations: Wang et al. (2021),
 "MiniLMv2", section 3.1: queries with queries, keys with keys, values with values. Queries with keys (attention itself)

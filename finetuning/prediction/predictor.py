@@ -29,7 +29,7 @@ from ...visualization import confusion_picture
 from ..data import DataRow, Labels, check_columns, new_name
 from ..network.engine import Engine, EngineOptions, runs_in_openvino
 from ..network.features import FeatureTaggerConfig
-from ..tasks.registry import TASKS, FinetunedModelArguments, TaskArguments, fitted_to_model
+from ..tasks.registry import TASK_OPTIONS, TASKS, AnswerSettings, FinetunedModelArguments, fitted_to_model
 from ..tasks.tagging import TaggingTask, feature_task
 from ..tasks.task import Task, TaskData, network_outputs
 
@@ -75,11 +75,10 @@ def load_finetuned_model(
     threads: int | None = None,
 ) -> FinetunedModel:
     """Load a model with a head for the task, and complete the task by the model's classes."""
-    # dtype: "float32", "bfloat16", or "int8" for a MyBERT on a CPU.
     if threads is not None:
         torch.set_num_threads(threads)
     config, encoder = checkpoint.config, checkpoint
-    if runs_in_openvino(checkpoint, engine):
+    if runs_in_openvino(checkpoint, engine, dtype):
         model, labels = task.load_finetuned(checkpoint, partial(OpenVinoModel, dtype=dtype))
         logger.info("OpenVINO computes the model, since %s has %s.", checkpoint.name, OPENVINO_FILE)
         tokenizer = AutoTokenizer.from_pretrained(checkpoint.name, config=config, trust_remote_code=False)
@@ -90,17 +89,9 @@ def load_finetuned_model(
         encoder = Checkpoint(config.encoder).check()
         task = feature_task(task, config.features, encoder.name, config.lstm_size, str(device))
     model, labels = task.load_finetuned(checkpoint)
-    is_int8 = dtype == "int8"
-    model = model.to(device=device, dtype=torch.float32 if is_int8 else getattr(torch, dtype)).eval()
-    is_own = isinstance(model, MyBertPreTrainedModel) and model.device.type == "cpu"
-    if is_int8 and not is_own:
-        what = f"a {type(model).__name__} on {model.device}"
-        raise ValueError(
-            f"dtype is int8 and {checkpoint.name} is {what}; expected a MyBERT or bert model on a CPU (--use_cpu)."
-        )
-    if is_int8:
-        model.quantize_weights("int8")
-    elif is_own and torch.backends.mkldnn.is_available():
+    model = model.to(device=device, dtype=getattr(torch, dtype)).eval()
+    is_on_cpu = model.device.type == "cpu" and torch.backends.mkldnn.is_available()
+    if isinstance(model, MyBertPreTrainedModel) and is_on_cpu:
         model.prepack_weights()
     tokenizer = AutoTokenizer.from_pretrained(encoder.name, config=encoder.config, trust_remote_code=False)
     return FinetunedModel(task.with_classes(labels), model, labels, tokenizer)
@@ -187,7 +178,7 @@ ROWS_OF_A_PART = 1024
 
 
 @dataclass
-class PredictorSettings(EngineOptions, FinetunedModelArguments):
+class PredictorSettings(EngineOptions, AnswerSettings, FinetunedModelArguments):
     """Settings of a `Predictor`, in addition to those of the task."""
 
     group = Group.ANSWERS
@@ -208,7 +199,7 @@ class Predictor:
         frame.mapInPandas(Predictor("my-sst2"), schema)  # Spark
 
     It says what `mybert.predict` says. A batch is worked on in parts of 1,024 rows, as `predict` does; which rows
-    stand together in a part may move a score by one in its last digit, and documents end there (a column `document`,
+    are together in a part may move a score by one in its last digit, and documents end there (a column `document`,
     for a tagger of `max_document_context`). The columns of the first batch decide which are
     read. A pickle of it has the settings; the model is loaded when the first batch comes, once in each process,
     however often an engine sends it there.
@@ -247,7 +238,7 @@ class Predictor:
 
     def settle(self, first: DataRow) -> None:
         """Choose the columns by the first row; finds errors common to all rows before anything is loaded."""
-        given = [item.name for item in fields(TaskArguments) if getattr(self.settings, item.name) is not None]
+        given = [name for name in TASK_OPTIONS if getattr(self.settings, name, None) is not None]
         task = task_for_columns(self.task, first, given)
         check_columns([first], task.columns(labeled=False))
         if not self.settings.skip_empty or task.has_text(first):

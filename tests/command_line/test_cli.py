@@ -232,8 +232,12 @@ def test_mistakes_are_one_sentence_and_status_2(echo_command, capsys):
     assert cli.main(["ecko"]) == 2
     error = capsys.readouterr().err
     assert "unknown command 'ecko'. Did you mean echo? mybert --help lists the commands." in error
-    with pytest.raises(ValueError, match="expected luck"):
-        cli.main(["echo", "--debug", "--number", "13"])
+    for number in ("13", "14"):
+        assert cli.main(["echo", "--number", number]) == 2
+        sentence = capsys.readouterr().err
+        assert cli.main(["echo", "--debug", "--number", number]) == 2
+        shown = capsys.readouterr().err
+        assert shown.startswith("Traceback") and shown.endswith(f"\n{sentence}")
 
 
 @pytest.mark.parametrize("number", [22, 23])

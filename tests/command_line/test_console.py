@@ -103,7 +103,7 @@ class ModelArguments:
             for said, meant in (
                 ("f has no column 'labels' in row 2; its columns are 'text', 'Label'.", " Did you mean Label?"),
                 (
-                    "f has no column 'txt' and 'lable'; its columns are 'text', 'label', ...; choose which to read.",
+                    "f has no columns 'txt' and 'lable'; its columns are 'text', 'label', ...; choose which to read.",
                     " Did you mean text? Did you mean label?",
                 ),
                 ("f has no 'Text', only 'id', 'text'; name it with --text_column.", " Did you mean text?"),

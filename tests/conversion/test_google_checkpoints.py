@@ -424,7 +424,7 @@ def test_the_whole_configuration_is_taken_over(tmp_path):
         ({"num_hidden_layers": -1}, "num_hidden_layers is -1"),
         ({"num_attention_heads": 5}, "multiple of num_attention_heads"),
         ({"hidden_size": "32"}, "hidden_size"),
-        ({"hidden_act": "swish"}, "hidden_act is 'swish', expected one of gelu, relu, tanh, linear"),
+        ({"hidden_act": "swish"}, "hidden_act is 'swish'; expected one of gelu, relu, tanh, linear"),
         ({"hidden_act": 5}, "hidden_act is 5"),
         ({"vocab_size": 10**15}, "vocab_size is 1000000000000000; expected an integer from"),
         ({"vocab_size": 10**9}, r"\(211, 32\), but the configuration asks for \(1000000000, 32\)"),

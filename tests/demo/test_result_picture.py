@@ -55,7 +55,7 @@ def test_the_picture_says_what_came_of_it(tmp_path, monkeypatch, is_guessed):
     path = draw_result(REPORT, LOG, [hidden], tmp_path / "result.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     texts = {text.get_text().replace("\xa0", " ").strip(): text for text in figures[0].findobj(matplotlib.text.Text)}
-    assert {"25 % of hidden\nwords right", "1,200 steps", "20 %", "93 %", "56 %", "34 %"} <= texts.keys()
+    assert {"25 % of masked\nwords right", "1,200 steps", "20 %", "93 %", "56 %", "34 %"} <= texts.keys()
     assert "It tells 3 sources of text apart" in texts and "ran 11 %" in texts
     assert (texts["Sat 52 %"].get_fontweight() == "bold") is is_guessed
     assert ("(it was: slept)" in texts) is not is_guessed

@@ -1,9 +1,12 @@
 """The documentation site: all pages, the search and the reference are built, and broken links fail the build."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
+from mybert.cli import COMMANDS
 
 for needed in ("mkdocs", "material", "mkdocstrings", "nbconvert"):
     pytest.importorskip(needed, reason="the site needs mybert[docs]")
@@ -53,8 +56,19 @@ def test_the_reference_has_the_public_names(entries):
         "finetuning.predict",
         "conversion.convert_google_checkpoint",
         "modeling_mybert.MyBertForQuestionAnswering",
+        "studies.run_suite",
     ):
         assert f"docs/reference/{name.split('.')[0]}/#mybert.{name}" in locations
+
+
+def test_the_reference_has_flags_and_recipes(entries):
+    """From the declarations of options, and the files of recipes."""
+    texts = {entry["location"]: entry["text"] for entry in entries}
+    for name, command in COMMANDS.items():
+        text = texts[f"docs/reference/flags/#mybert-{name.replace(' ', '-')}"]
+        own = [each for each in fields(command.load()[0]) if getattr(each, "group", None) and each.init]
+        assert own and all(f"--{each.name}" in text or not each.metadata.get("help") for each in own), name
+    assert "max_hours: 0.1667" in texts["docs/reference/recipes/#laptop_10_minutes"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Words that made this package's text hard to read do not return: to pages, YAML files, docstrings and comments."""
+"""Words that made this package's text hard to read do not return: to pages, YAML files, strings and comments."""
 
 import ast
 import io
@@ -21,6 +21,9 @@ WORDS = {  # regular expression -> what to write, and why
     r"without a word": "silently: a program has no words to say",
     r"no telling": "unknown: an idiom is lost on readers of English as a second language",
     r"begin(s|ning)? as": "is initialized to: the field's term for first weights",
+    r"beside": "next to, compared with or in addition to: one word meant all three",
+    r"shares? of": "fraction of: the term for a number in [0, 1]",
+    r"ours|theirs": "mybert, or the name of the other package: a page has no speaker",
 }
 BRITISH = r"\w*(initialis|normalis|recognis|neighbour|behaviour|colour|modell|labell)\w*|learnt"
 PAGES = ("*.md", "docs/**/*.md", "docs/*.yaml", "benchmarks/results/*.md", "*/recipes/*.yaml")
@@ -35,16 +38,17 @@ def pages() -> dict[str, str]:
 
 
 def modules() -> dict[str, str]:
-    """Docstrings and comments of the package."""
+    """Docstrings, messages, help texts and comments of the package."""
     paths = [*ROOT.glob("*.py"), *(path for init in ROOT.glob("*/__init__.py") for path in init.parent.rglob("*.py"))]
     return {str(path.relative_to(ROOT)): prose_of_code(path.read_text(encoding="utf-8")) for path in sorted(paths)}
 
 
 def prose_of_code(source: str) -> str:
-    kinds = ast.AsyncFunctionDef | ast.FunctionDef | ast.ClassDef | ast.Module
-    docstrings = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
+    """Docstrings, messages, help texts (all strings with a space) and comments."""
+    strings = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
+    sentences = [each for each in strings if isinstance(each, str) and " " in each]
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return "\n".join([*docstrings, *(token.string for token in tokens if token.type == tokenize.COMMENT)])
+    return "\n".join([*sentences, *(token.string for token in tokens if token.type == tokenize.COMMENT)])
 
 
 def found_in(text: str, *words: str) -> set[str]:
@@ -75,8 +79,6 @@ def test_found_in_finds_whole_words(text, words):
     assert found_in(text, *WORDS) == words
 
 
-def test_prose_of_code_has_docstrings_and_comments():
-    assert found_in(prose_of_code('def room():\n    """No floor."""\n    return "trunk"  # anew\n'), *WORDS) == {
-        "floor",
-        "anew",
-    }
+def test_prose_of_code_has_docstrings_messages_and_comments():
+    source = 'def room():\n    """No floor."""\n    print("a mended text")\n    return "trunk"  # anew\n'
+    assert found_in(prose_of_code(source), *WORDS) == {"floor", "mended", "anew"}

@@ -604,7 +604,7 @@ def refusals():
             "student": "other_words",
             "unlabeled": [{"question": "who ?", "context": text} for text in TEXTS[:4]],
         },
-        "unlabeled.* has no column 'premise' and 'hypothesis'": base
+        "unlabeled.* has no columns 'premise' and 'hypothesis'": base
         | {
             "train_file": [{"premise": row["text"], "hypothesis": "a", "label": row["label"]} for row in rows],
             "unlabeled": [{"one": "a", "two": "b"}],

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from transformers import DistilBertModel, RobertaModel
 
-from mybert import MyBertForPreTraining
 from mybert.cli import main
 from mybert.files.source import HubSplit
 from mybert.finetuning import (
@@ -57,18 +56,18 @@ def table(tmp_path):
         ("squad", {"t.json": '{"data": [{"paragraphs": [{}]}]}'}, "t.json is not a SQuAD file (KeyError: 'qas')"),
         (
             *("multilabel", {"t.jsonl": '{"review": "a", "kinds": ["x"]}'}),
-            "no column 'text' and 'labels'; its columns are 'review', 'kinds'; choose which to read with "
+            "no columns 'text' and 'labels'; its columns are 'review', 'kinds'; choose which to read with "
             "--text_column NAME and --label_column NAME",
         ),
         (
             *("squad", {"t.csv": "q,text\na,b\n"}),
-            "no column 'question', 'answers' and 'context'; its columns are 'q', 'text'; choose which to read with "
+            "no columns 'question', 'answers' and 'context'; its columns are 'q', 'text'; choose which to read with "
             "--text_column NAME, --label_column NAME and --text_pair_column NAME.",
         ),
         ("regression", {"t.tsv": f"{'a' * 99}\t3\nb\t4\n"}, f"its columns are '{'a' * 40}', '3'; choose which"),
         (
             *("swag", {"t.csv": "sent1,sent2,label,ending0\na,b,0,c\n"}),
-            "has no column 'ending1', 'ending2' and 'ending3'; its columns are 'sent1', 'sent2', 'label', 'ending0'; "
+            "has no columns 'ending1', 'ending2' and 'ending3'; its columns are 'sent1', 'sent2', 'label', 'ending0'; "
             "choose which to read with --choice_columns NAME.",
         ),
         (
@@ -272,10 +271,11 @@ def test_a_model_folder_that_is_not_there(tmp_path, short_run, table):
 
 
 @pytest.mark.parametrize("from_scratch", [False, True])
-def test_int8_weights_are_not_trained(tmp_path, pretrained, short_run, table, from_scratch):
-    model = shutil.copytree(pretrained, tmp_path / "int8")
-    MyBertForPreTraining.from_pretrained(model).quantize_weights("int8").save_pretrained(model)
-    with pytest.raises(ValueError, match=r"int8: its weights are quantized \('mybert_int8'\)"):
+def test_finetune_quantized_model_is_rejected(tmp_path, pretrained, short_run, table, from_scratch):
+    model = shutil.copytree(pretrained, tmp_path / "int4")
+    config = json.loads((model / "config.json").read_text()) | {"quantization_config": {"quant_method": "gptq"}}
+    (model / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"int4: its weights are quantized \('gptq'\)"):
         finetune(short_run(model=str(model), train_file=table, from_scratch=from_scratch))
     assert not (tmp_path / "out").exists()
 

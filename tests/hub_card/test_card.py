@@ -155,7 +155,7 @@ def test_metadata_round_trips_through_the_hub_client():
 @pytest.mark.parametrize("value", [math.nan, math.inf, np.float32("nan"), "0.9", True, None])
 def test_results_must_be_finite_numbers(value):
     result = dataclasses.replace(RESULTS[0], metric_value=value)
-    with pytest.raises(ValueError, match=r"accuracy on Python documentation is .*, expected a finite number"):
+    with pytest.raises(ValueError, match=r"accuracy on Python documentation is .*; expected a finite number"):
         render_card(CardContent(name="tiny", results=[result]))
 
 

@@ -128,7 +128,7 @@ def test_a_model_with_a_bilstm_has_an_example_and_is_not_published(make_model_di
     assert code.startswith("import mybert.finetuning\n") and printed_by(code) == output
     assert main(["push", str(folder), "owner/name", "--output_dir", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
-    assert "is of type 'mybert-bilstm', expected 'mybert': the code that goes to the Hub" in error
+    assert "is of type 'mybert-bilstm'; expected 'mybert': the code that goes to the Hub" in error
     assert not (tmp_path / "out").exists()
 
 
@@ -194,10 +194,10 @@ BENCHMARK = {"dataset_id": "a/b", "task_id": "c", "value": 1}
         ("--benchmarks", [BENCHMARK | {"value": None}], "The value of a/b is None; expected a finite"),
         ("--benchmarks", [BENCHMARK | {"value": float("nan")}], "The value of a/b is nan; expected a finite"),
         ("--benchmarks", [BENCHMARK | {"task_id": 3}], "task_id of result 1 is 3; expected a text."),
-        ("--results", [RESULT | {"metric_value": float("nan")}], "is nan, expected a finite number"),
+        ("--results", [RESULT | {"metric_value": float("nan")}], "is nan; expected a finite number"),
         ("--results", [RESULT | {"task_type": None}], "given.json: task_type of result 1 is None; expected a text."),
         ("--results", [RESULT | {"metric_type": ["accuracy"]}], "metric_type of result 1 is ['accuracy']; expected"),
-        ("--results", "[", "given.json is not JSON"),
+        ("--results", "[", "given.json, line 1: not JSON"),
         ("--results", {}, "given.json does not hold a list of objects with fields of EvalResult"),
         ("--results", [{"accuracy": 0.5}], "given.json does not hold a list of objects with fields of EvalResult"),
         ("--results", [{"task_type": "fill-mask"}], "given.json: a result is missing 4 required positional arguments"),

@@ -310,7 +310,7 @@ def test_mistakes_get_one_sentence(model_dir):
     config = json.loads((model_dir / "config.json").read_text())
     for model_type, hint in (("bert", "`mybert convert bert` makes"), ("mybert-bilstm", "the code that goes to")):
         (model_dir / "config.json").write_text(json.dumps(config | {"model_type": model_type}))
-        with pytest.raises(ValueError, match=f"is of type '{model_type}', expected 'mybert': {hint}"):
+        with pytest.raises(ValueError, match=f"is of type '{model_type}'; expected 'mybert': {hint}"):
             publish(model_dir, REPO)
     with pytest.raises(ValueError, match="Repo id"):
         publishable_files(model_dir, "owner/a name")

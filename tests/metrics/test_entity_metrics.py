@@ -107,7 +107,7 @@ def test_scheme_without_strict_mode_changes_nothing():
         (lambda: metrics.entity_spans(["S-PER"], "IOB2"), "tag 'S-PER' is not of the form 'B-PER' .* letters I, O, B"),
         (lambda: metrics.entity_spans(["PER"]), "tag 'PER' is not of the form 'B-PER'"),
         (lambda: metrics.entity_spans([""]), "tag '' is not of the form"),
-        (lambda: metrics.entity_metrics([[3]], [[3]]), "tag 3 is not text: expected label names such as 'B-PER'"),
+        (lambda: metrics.entity_metrics([[3]], [[3]]), "tag 3 is not text; expected label names such as 'B-PER'"),
         (lambda: metrics.entity_spans([3]), "expected label names such as 'B-PER', not label numbers"),
     ],
 )

@@ -63,5 +63,5 @@ def test_models_of_two_tokenizers_are_asked_for_what_both_read_whole(tokenizer, 
 
 
 def test_without_words_there_is_no_loss(tokenizer):
-    with pytest.raises(ValueError, match="no hidden words"):
+    with pytest.raises(ValueError, match="no masked words"):
         word_loss(torch.nn.Identity(), tokenizer, masked_words([["short"]], 3))

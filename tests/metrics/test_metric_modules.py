@@ -93,7 +93,7 @@ def test_combine(load):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["bleu"], "unknown metric 'bleu', expected one of accuracy, f1, "),
+        (["bleu"], "unknown metric 'bleu'; expected one of accuracy, f1, "),
         (["glue"], "glue needs the task as config name, one of cola, "),
         (["glue", "snli"], "unknown GLUE task 'snli'"),
         (["accuracy", "binary"], "unknown config name 'binary'"),

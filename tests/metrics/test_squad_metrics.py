@@ -158,18 +158,18 @@ def test_mistakes_get_one_sentence():
         metrics.squad_v2_metrics({}, {})
     for score in (metrics.squad_metrics, metrics.squad_v2_metrics):
         for predictions, answers, message in (
-            ({"1": None}, {"1": ["x"]}, "the prediction for question '1' is None: expected a text"),
-            ({"1": 5}, {"1": ["x"]}, "the prediction for question '1' is 5: expected a text"),
-            ({"1": "x"}, {"1": "x"}, "the answers of question '1' are 'x': expected a list of texts"),
+            ({"1": None}, {"1": ["x"]}, "the prediction for question '1' is None; expected a text"),
+            ({"1": 5}, {"1": ["x"]}, "the prediction for question '1' is 5; expected a text"),
+            ({"1": "x"}, {"1": "x"}, "the answers of question '1' are 'x'; expected a list of texts"),
             ({"1": "x"}, {"1": [None]}, r"the answers of question '1' are \[None\]"),
             ({"1": "x"}, {"1": None}, "the answers of question '1' are None"),
-            ([("1", "x")], {"1": ["x"]}, "predictions are a list: expected a mapping"),
-            ({}, None, "answers are a NoneType: expected a mapping"),
+            ([("1", "x")], {"1": ["x"]}, "predictions are a list; expected a mapping"),
+            ({}, None, "answers are a NoneType; expected a mapping"),
         ):
             with pytest.raises(ValueError, match=message):
                 score(predictions, answers)
     for probability in (None, "0.5", float("nan")):
-        with pytest.raises(ValueError, match=r"the probability or threshold '1' is .*: expected a number"):
+        with pytest.raises(ValueError, match=r"the probability or threshold '1' is .*; expected a number"):
             metrics.squad_v2_metrics({"1": "x"}, {"1": ["x"]}, {"1": probability})
     with pytest.raises(ValueError, match="the answer is None"):
         metrics.normalize_answer(None)

@@ -277,9 +277,9 @@ def test_evaluator_of_evaluate(answerer, tmp_path):
         (lambda ask: ask(question="who?", context="  "), "found '  ' as context"),
         (lambda ask: ask(["who?"]), "expected a dict with the keys question and context"),
         (lambda ask: ask(question=["who?"], context=["a", "b"]), "found 1 questions and 2 contexts"),
-        (lambda ask: ask(question="who?", context=7), "context is 7: expected a text or a list of texts"),
-        (lambda ask: ask("who?", CONTEXT, doc_stride=64, max_seq_len=64), "doc_stride is 64: expected 0 or more"),
-        (lambda ask: ask("who?", CONTEXT, doc_stride=60), r"doc_stride \(60\) is not less than the room"),
+        (lambda ask: ask(question="who?", context=7), "context is 7; expected a text or a list of texts"),
+        (lambda ask: ask("who?", CONTEXT, doc_stride=64, max_seq_len=64), "doc_stride is 64; expected 0 or more"),
+        (lambda ask: ask("who?", CONTEXT, doc_stride=60), r"doc_stride \(60\) is not less than the space"),
         (lambda ask: ask("who?", CONTEXT, max_seq_len=65), "max_seq_len is 65, but the model takes at most 64"),
     ],
 )

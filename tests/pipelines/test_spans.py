@@ -282,11 +282,11 @@ def test_real_answers_survive_the_way_to_tokens_and_back(name):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"doc_stride": 16, "max_seq_len": 16}, r"doc_stride is 16: expected 0 or more and less than max_seq_len"),
+        ({"doc_stride": 16, "max_seq_len": 16}, r"doc_stride is 16; expected 0 or more and less than max_seq_len"),
         ({"doc_stride": -1}, "doc_stride is -1"),
-        ({"doc_stride": 8, "max_seq_len": 16}, r"doc_stride \(8\) is not less than the room .* 5 tokens"),
-        ({"max_seq_len": 11}, r"max_seq_len \(11\) leaves no room for the context beside .* 11 tokens"),
-        ({"max_question_len": 0}, "max_question_len is 0: expected at least 1"),
+        ({"doc_stride": 8, "max_seq_len": 16}, r"doc_stride \(8\) is not less than the space .* 5 tokens"),
+        ({"max_seq_len": 11}, r"max_seq_len \(11\) leaves no space for the context after .* 11 tokens"),
+        ({"max_question_len": 0}, "max_question_len is 0; expected at least 1"),
         ({"questions": [" "]}, "found ' ' as question"),
         ({"contexts": [""]}, "found '' as context"),
         ({"contexts": [None]}, "found None as context"),
@@ -305,7 +305,7 @@ def test_unusable_logits_and_limits(tokenizer):
     logits = [np.full(6, np.nan)]
     with pytest.raises(ValueError, match="not finite numbers"):
         best_answers(question, logits, logits)
-    with pytest.raises(ValueError, match="top_k is 0: expected at least 1"):
+    with pytest.raises(ValueError, match="top_k is 0; expected at least 1"):
         best_answers(question, logits, logits, top_k=0)
-    with pytest.raises(ValueError, match="max_answer_len is -1: expected at least 1"):
+    with pytest.raises(ValueError, match="max_answer_len is -1; expected at least 1"):
         best_answers(question, logits, logits, max_answer_len=-1)

@@ -33,12 +33,12 @@ def one(request, tiny, tokenizer):
 @pytest.mark.parametrize("inputs", NO_EXAMPLES, ids=repr)
 def test_pipeline_rejects_what_is_no_example(one, inputs):
     run, example = one
-    with pytest.raises(ValueError, match=r"found .*: expected ") as caught:
+    with pytest.raises(ValueError, match=r"found .*; expected ") as caught:
         run(inputs)
     assert len(str(caught.value)) < 300
-    with pytest.raises(ValueError, match=r"found .*: expected "):
+    with pytest.raises(ValueError, match=r"found .*; expected "):
         run([example, inputs])
-    with pytest.raises(ValueError, match=r"found .*: expected "):
+    with pytest.raises(ValueError, match=r"found .*; expected "):
         list(run(iter([inputs])))
 
 
@@ -59,6 +59,6 @@ def test_pipeline_rejects_numbers_below_one(one, value):
     if "context" in example:
         names += ["max_answer_len", "max_seq_len", "max_question_len", *(["doc_stride"] if value != 0 else [])]
     for name in names:
-        with pytest.raises(ValueError, match=rf"{name} is .*: expected ") as caught:
+        with pytest.raises(ValueError, match=rf"{name} is .*; expected ") as caught:
             run(**example, **{name: value})
         assert repr(value) in str(caught.value)

@@ -139,7 +139,7 @@ def test_a_causal_start_gives_an_ordinary_bert_and_is_logged(tmp_path, arguments
     assert rows["optimizer"].startswith("Muon for the layers' matrices")
     assert rows["learning rate"] == "0.02 (Muon), 0.01 (AdamW)"
     assert (rows["batch size"], rows["steps"]) == ("2, then 4", "6")
-    assert rows["share of predicted tokens"] == "0.4, then 0.15"
+    assert rows["fraction of predicted tokens"] == "0.4, then 0.15"
     assert rows["left to right at first"] == "50 % of the steps"
 
 

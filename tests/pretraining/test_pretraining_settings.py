@@ -39,7 +39,7 @@ def test_objectives(tmp_path, arguments, objective, architecture, is_decoder, ha
     card = (tmp_path / "out" / "README.md").read_text()
     # A left-to-right model never saw [MASK]; no text of the corpus is on the card.
     assert card.count("The capital of France is [MASK].") == (objective != "ltr")
-    assert f"| share of predicted tokens | {1.0 if objective == 'ltr' else 0.15} |" in card
+    assert f"| fraction of predicted tokens | {1.0 if objective == 'ltr' else 0.15} |" in card
     assert {"ltr": "left-to-right", "mlm+sop": "sentence order", "mlm": "masked LM."}.get(
         objective, "next sentence"
     ) in card
@@ -71,7 +71,7 @@ def test_a_token_store_in_place_of_text(tmp_path, arguments, text_file, tokenize
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     build_token_store(documents, tokenizer, tmp_path / "store.safetensors", show_progress=False)
     store = {"text": [], "token_store": str(tmp_path / "store.safetensors")}
-    with pytest.raises(ValueError, match=r"no tokenizer.json beside .*--tokenizer"):
+    with pytest.raises(ValueError, match=r"no tokenizer.json next to .*--tokenizer"):
         pretrain(arguments("a", **store))
     pretrain(arguments("a", **store, tokenizer=str(tmp_path / "tokenizer")))
     pretrain(arguments("b", tokenizer=str(tmp_path / "tokenizer")))
@@ -176,13 +176,13 @@ def test_a_model_in_half_precision_learns_in_float32(tmp_path, arguments, tokeni
     assert MyBertForPreTraining.from_pretrained(tmp_path / "more").dtype == torch.float32
 
 
-def test_a_model_with_int8_weights_is_refused_before_the_text_is_read(tmp_path, arguments, tokenizer, make_model):
-    make_model().quantize_weights("int8").save_pretrained(tmp_path / "int8")
-    tokenizer.save_pretrained(tmp_path / "int8")
-    with pytest.raises(
-        ValueError, match=r"int8: its weights are quantized \('mybert_int8'\); expected floating-point"
-    ):
-        pretrain(arguments("more", model=str(tmp_path / "int8")))
+def test_pretrain_quantized_model_is_rejected_before_the_text_is_read(tmp_path, arguments, tokenizer, make_model):
+    model = make_model()
+    model.config.quantization_config = {"quant_method": "gptq"}
+    model.save_pretrained(tmp_path / "int4")
+    tokenizer.save_pretrained(tmp_path / "int4")
+    with pytest.raises(ValueError, match=r"int4: its weights are quantized \('gptq'\); expected floating-point"):
+        pretrain(arguments("more", model=str(tmp_path / "int4")))
     assert not (tmp_path / "more").exists()
 
 

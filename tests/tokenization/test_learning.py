@@ -191,7 +191,7 @@ class TestInput:
             ("a.txt", ["a"], "Both files and texts"),
             (None, "a cat", "texts is a single str"),
             ([], None, "No file is given"),
-            (["a.txt", ["a cat"]], None, r"Item 1 of the files is a list, .* texts=\[...\]"),
+            (["a.txt", ["a cat"]], None, r"Item 1 of the files is a list; .* texts=\[...\]"),
         ],
     )
     def test_files_or_texts(self, files, texts, message):
@@ -228,7 +228,7 @@ class TestInput:
 
     def test_other_items(self):
         for texts, found in ((["a b", b"c"], "bytes"), (["a", ["b", None]], "list"), (["a", Path("b")], "PosixPath")):
-            with pytest.raises(ValueError, match=f"Item 1 of the texts is a {found}, expected str or list of str"):
+            with pytest.raises(ValueError, match=f"Item 1 of the texts is a {found}; expected str or list of str"):
                 train(texts)
         with pytest.raises(ValueError, match="Item 0 of the texts is a NoneType"):
             train_files(iter([None]))

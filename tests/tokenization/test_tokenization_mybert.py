@@ -333,7 +333,7 @@ class TestLoading:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            ({"model": {"type": "BPE", "vocab": {}, "merges": []}}, "holds a BPE model, expected WordPiece"),
+            ({"model": {"type": "BPE", "vocab": {}, "merges": []}}, "holds a BPE model; expected WordPiece"),
             (
                 {"model": {"type": "WordPiece", "vocab": {"a": 0}, "continuing_subword_prefix": "@@"}},
                 "marks continuations with '@@'",
