@@ -1,6 +1,7 @@
 """`mybert bench --model FOLDER --data FILES`: a fine-tuned model with every engine and type, beside `pipeline`."""
 
 import logging
+import math
 import shlex
 import statistics
 import tempfile
@@ -61,8 +62,8 @@ class AnsweringSides:
         return timed(self._sides[name])[0]
 
     def peak(self) -> float:
-        """MB, including the libraries."""
-        return memory("VmHWM") * 2**20 / 1e6
+        """MB, including the libraries; not a number where the system does not tell."""
+        return memory("VmHWM") * 2**20 / 1e6 if Path("/proc/self/status").exists() else math.nan
 
 
 def by_pipeline(folder: str, task: Task, inputs: Sequence[Any], threads: int) -> dict[str, Callable[[], list[Any]]]:
@@ -156,8 +157,8 @@ def _converted(model: str, texts: Sequence[Sequence[str]], temporary: Path) -> d
         logger.info("converting to %s", engine)
         try:
             export_openvino(model, temporary / engine, **options)
-        except ImportError as error:
-            logger.warning("Without %s: %s", engine, error)
+        except (ImportError, RuntimeError) as error:  # OpenVINO's own errors are of the second class
+            logger.warning("Without %s: %s", engine, str(error).strip().splitlines()[-1])
         else:
             folders[engine] = temporary / engine
     return folders

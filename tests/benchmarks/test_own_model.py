@@ -50,9 +50,10 @@ def test_agreement_counts_equal_words_and_measures_their_numbers(found, expected
     assert agreement(found, expected) == result
 
 
-def test_own_model_without_openvino_is_measured_in_pytorch(bench, classifier, monkeypatch, in_this_process):
+@pytest.mark.parametrize("kind", [ImportError, RuntimeError])
+def test_own_model_without_openvino_is_measured_in_pytorch(bench, classifier, monkeypatch, in_this_process, kind):
     def not_installed(*_, **options):
-        raise ImportError("OpenVINO is not installed; install it.")
+        raise kind("OpenVINO is not installed; install it.")
 
     monkeypatch.setattr(own_model, "export_openvino", not_installed)
     monkeypatch.setattr(own_model, "bfloat16_features", lambda: ())
