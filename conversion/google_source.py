@@ -29,7 +29,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from ..files.errors import refuse_address
-from .key_map import GROUPS, HEADS, IGNORED, UNUSED_BY_HEAD, WeightRow, sizes_of, encoder_rows
+from .key_map import GROUPS, HEADS, IGNORED, UNUSED_BY_HEAD, WeightRow, encoder_rows, sizes_of
 from .tensorflow import (
     GRAPH_KEY,
     SUFFIX,
