@@ -46,7 +46,8 @@ from .tasks.registry import (
     BATCH_SIZE_HELP,
     LENGTH,
     TASKS,
-    FinetunedModelArguments,
+    AnswerSettings,
+    MeasuredModelArguments,
     TaskArguments,
     benchmark_files,
     evaluation_names,
@@ -59,7 +60,7 @@ STANDARD_OUTPUT = "-"
 
 
 @dataclass
-class EvaluateArguments(EngineOptions, FinetunedModelArguments):
+class EvaluateArguments(EngineOptions, AnswerSettings, MeasuredModelArguments):
     """Settings of `evaluate_model`; in Python, `data` may also be in memory, as in `FinetuningArguments`.
 
     Raises:

@@ -17,14 +17,14 @@ from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..files.output import output_to, write_json, write_lines
 from ..files.processes import leave_standard_output
 from ..files.progress import without_loading_bars
-from ..files.source import Source, files_of, sources_of
+from ..files.source import Source, files_of
 from ..files.tables import separated_line
 from ..metrics import mcnemar, paired_bootstrap
-from .data import listed
+from .data import listed, source_of
 from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .tasks.classification import ClassificationTask
 from .tasks.multiple_choice import MultipleChoiceTask
-from .tasks.registry import FinetunedModelArguments
+from .tasks.registry import MeasuredModelArguments
 from .tasks.task import Task, long_text_lines, network_outputs
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _WEIGHTS = ("model*.safetensors", "model.safetensors.index.json")
 
 
 @dataclass
-class CompareArguments(FinetunedModelArguments):
+class CompareArguments(MeasuredModelArguments):
     """Settings of `compare_files`; in Python, `data` may also be in memory, as in `FinetuningArguments`.
 
     Raises:
@@ -63,10 +63,8 @@ class CompareArguments(FinetunedModelArguments):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
-        self.data = sources_of(self.data, "data", in_parts=False)
+        self.data = [data] if (data := source_of(self.data, "data")) else []
         check_options(self)
-        if len(self.data) > 1:
-            raise ValueError(f"data is {', '.join(map(str, self.data))[:160]}; expected one file.")
         if len(self.models) != 2:
             raise ValueError(f"models is {self.models}; expected two, each a model or a file of predictions.")
         if self.output and Path(self.output).suffix.lower() not in (".tsv", ".csv"):
@@ -78,9 +76,9 @@ class CompareArguments(FinetunedModelArguments):
         task = next((side.task_name for side in sides if side), self.task) if None in sides else None
         self.sides = [side or self._of(None, task) for side in sides]
 
-    def _of(self, model: str | None, task: str | None) -> FinetunedModelArguments:
-        given = {each.name: getattr(self, each.name) for each in fields(FinetunedModelArguments)}
-        return FinetunedModelArguments(**given | {"model": model, "task": task})
+    def _of(self, model: str | None, task: str | None) -> MeasuredModelArguments:
+        given = {each.name: getattr(self, each.name) for each in fields(MeasuredModelArguments)}
+        return MeasuredModelArguments(**given | {"model": model, "task": task})
 
 
 def compare(first: str | Path, second: str | Path, data: Any, **settings: Any) -> dict[str, Any]:
@@ -143,7 +141,7 @@ def _compared(arguments: CompareArguments) -> dict[str, Any]:
         )
         models = _load(arguments, state.device)
         tasks = _tasks(arguments, models)
-        examples: Sequence[Any] = tasks[0].read(source)
+        examples: Sequence[Any] = tasks[0].read(source, arguments.skip_empty)
         data = [found and found.task.encode(examples, found.labels, found.tokenizer, source) for found in models]
         encoded = [part.examples for part in data if part]
         if len({tuple(map(tasks[0].classes_of, each)) for each in encoded}) > 1:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.pytorch_utils import prune_linear_layer
 
 from ..files.checkpoint import (
     COMPANIONS,
@@ -35,9 +37,9 @@ from ..hub_card import CardContent, Comparison, write_card
 from ..modeling_mybert import MyBertPreTrainedModel
 from ..pipelines.batching import batches_by_length
 from .data import LABEL_ARGUMENTS
-from .network.heads import encoder_layers, set_encoder_layers
+from .network.heads import encoder_layers, keep_layers
 from .prediction.predictor import FinetunedModel, load_finetuned_model
-from .tasks.registry import FinetunedModelArguments, evaluation_names
+from .tasks.registry import MeasuredModelArguments, evaluation_names
 from .tasks.task import WINDOW_WEIGHT, Task, TaskData
 from .training.trainer import TaskLoss
 
@@ -57,7 +59,7 @@ _COPIED = (
 
 
 @dataclass
-class PruneArguments(FinetunedModelArguments):
+class PruneArguments(MeasuredModelArguments):
     """Settings of `prune`; in Python, `data` may also be in memory, as in `FinetuningArguments`.
 
     Raises:
@@ -104,26 +106,22 @@ class PruneArguments(FinetunedModelArguments):
             raise ValueError(
                 "keep_layers is set, and drop_layers lists the layers to drop; use either keep_layers or drop_layers."
             )
-        if self.keep_heads:
-            self._check_heads()
-        elif self.output_dir and self.named_layers() is None and len(self.keep_layers) != 1:
+        if self.keep_heads and not self.data:
+            raise ValueError("keep_heads is set without data; labeled data is needed to tell which heads matter.")
+        if self.keep_heads and self.dtype != "float32":
+            raise ValueError(f"dtype is {self.dtype}; heads can only be pruned from float32 weights.")
+        if self.keep_heads and self.output_dir and len(self.keep_heads) != 1:
+            raise ValueError("output_dir is set; say with keep_heads how many heads its model has, or leave it out.")
+        if not self.keep_heads and self.output_dir and self.named_layers() is None and len(self.keep_layers) != 1:
             raise ValueError("output_dir is set; say with keep_layers how many layers its model has, or leave it out.")
         if self.data:
             super().__post_init__()
         else:
             self.checkpoint.check(ask_hub=False)
-            of_data = (option for option in fields(FinetunedModelArguments) if option.name not in ("model", "use_cpu"))
+            of_data = (option for option in fields(MeasuredModelArguments) if option.name not in ("model", "use_cpu"))
             idle = [option.name for option in of_data if getattr(self, option.name) != option.default]
             if idle:
                 logger.warning("There is no data to measure on; without effect: %s.", ", ".join(idle))
-
-    def _check_heads(self) -> None:
-        if not self.data:
-            raise ValueError("keep_heads is set without data; labeled data is needed to tell which heads matter.")
-        if self.dtype != "float32":
-            raise ValueError(f"dtype is {self.dtype}; heads can only be pruned from float32 weights.")
-        if self.output_dir and len(self.keep_heads) != 1:
-            raise ValueError("output_dir is set; say with keep_heads how many heads its model has, or leave it out.")
 
     def named_layers(self) -> list[int] | None:
         """The indices of the layers to drop, if they are given."""
@@ -212,7 +210,7 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
                 choices = _choices_of_heads(found, data.values(), arguments.keep_heads, model)
                 shrink: Any = PrunableHeads(found.model).keep
             else:
-                shrink = partial(_keep_layers, found.model, encoder_layers(found.model))
+                shrink = partial(keep_layers, found.model, encoder_layers(found.model))
         rows: list[dict[str, Any]] = []
         for kept in choices:
             row: dict[str, Any] = {what: kept}
@@ -227,7 +225,10 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
         if arguments.output_dir:
             with write() as folder:
                 source = checkpoint.local_folder((*_COPIED, *_WEIGHTS, "config.json", *COMPANIONS))
-                _copy_what_goes_along(source, folder)
+                for path in chain.from_iterable(map(source.glob, _COPIED)):
+                    refuse_link_outside(path, source)
+                    shutil.copyfile(path, folder / path.name)
+                copy_companions(source, folder)
                 if arguments.keep_heads and found:
                     found.model.save_pretrained(folder)
                 else:
@@ -246,10 +247,6 @@ def _choices_of_heads(
         raise ValueError(f"keep_heads is {wrong[0]}; expected 1 to {heads - 1}, {model} has {heads} a layer.")
     parts = [head_importance(found.task, part, found.model, found.tokenizer, progress=True) for part in data]
     return [most_important(torch.stack(parts).mean(0), count) for count in (heads, *counts)]
-
-
-def _keep_layers(model: PreTrainedModel, layers: Sequence[nn.Module], kept: Sequence[int]) -> None:
-    set_encoder_layers(model, [layers[number] for number in kept])
 
 
 def _say(row: Mapping[str, Any], first: Mapping[str, Any], what: str, metric: str) -> None:
@@ -291,14 +288,6 @@ def _write_without_layers(source: Path, folder: Path, config: PreTrainedConfig, 
     settings = {name: value for name, value in read_json_object(source / "config.json").items() if name not in foreign}
     settings[config.attribute_map.get("num_hidden_layers", "num_hidden_layers")] = len(kept)
     write_json(folder / "config.json", settings, sort_keys=True)
-
-
-def _copy_what_goes_along(source: Path, folder: Path) -> None:
-    for pattern in _COPIED:
-        for path in source.glob(pattern):
-            refuse_link_outside(path, source)
-            shutil.copyfile(path, folder / path.name)
-    copy_companions(source, folder)
 
 
 def _write_card(folder: Path, name: str, model: str, rows: Sequence[Mapping[str, Any]], what: str) -> None:
@@ -387,11 +376,8 @@ class PrunableHeads:
         for layer, whole, numbers in zip(_attention_of(self._model), self._whole, heads, strict=True):
             rows = torch.cat([torch.arange(number * self._size, (number + 1) * self._size) for number in numbers])
             for name in _PROJECTIONS:
-                linear = whole[name]
-                part = _new_linear(linear.weight[rows], linear.bias[rows])
-                layer.self.add_module(name, part)
-            output = whole["output"]
-            layer.output.add_module("dense", _new_linear(output.weight[:, rows], output.bias))
+                layer.self.add_module(name, prune_linear_layer(whole[name], rows))
+            layer.output.add_module("dense", prune_linear_layer(whole["output"], rows, dim=1))
 
 
 def _attention_of(model: PreTrainedModel) -> list[Any]:
@@ -399,13 +385,6 @@ def _attention_of(model: PreTrainedModel) -> list[Any]:
     if not isinstance(model, MyBertPreTrainedModel):
         raise ValueError(f"The model is a {type(model).__name__}; only bert and mybert can have heads pruned.")
     return [layer.attention for layer in encoder_layers(model)]
-
-
-def _new_linear(weight: torch.Tensor, bias: torch.Tensor) -> nn.Linear:
-    linear = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
-    linear.weight = nn.Parameter(weight.detach().contiguous().clone())
-    linear.bias = nn.Parameter(bias.detach().clone())
-    return linear
 
 
 def most_important(importance: torch.Tensor, count: int) -> list[list[int]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer
 
 from ...files.checkpoint import Checkpoint, check_available
 from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_options, option, settings_of
@@ -26,7 +26,7 @@ from ..tasks.multiple_choice import MultipleChoiceTask
 from ..tasks.registry import TASKS, task_of_model
 from ..tasks.task import Task
 from ..training.finetuning_arguments import FinetuningArguments
-from ..training.preparation import StartingModel, TaskRun, joined, load_tokenizer, read_run, starting_model
+from ..training.preparation import StartingModel, TaskRun, joined, read_run, starting_model
 from ..training.run import Finetuning
 from ..training.trainer import TaskTrainer
 from .trainer import (
@@ -295,19 +295,14 @@ class Distillation(Finetuning):
     def read(self, task: Task) -> TaskRun:
         """Read the data, labeled and not, and check that teacher and student fit together."""
         unlabeled = [Source.of(data) for data in self.arguments.unlabeled or ()]
-        run = read_run(self.arguments, task, self._tokenizer(), unlabeled, self._labels)
+        tokenizer: Any = None  # that of the student
+        if name := self.arguments.tokenizer:
+            check_available(name, "tokenizer")
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            tokenizer.model_max_length = min(tokenizer.model_max_length, _POSITIONS)
+        run = read_run(self.arguments, task, tokenizer, unlabeled, self._labels)
         self._check_same_tokens(run)
         return run
-
-    def _tokenizer(self) -> PreTrainedTokenizerBase:
-        """The student's tokenizer."""
-        arguments = self.arguments
-        if not arguments.tokenizer:
-            return load_tokenizer(arguments.model)
-        check_available(arguments.tokenizer, "tokenizer")
-        tokenizer = AutoTokenizer.from_pretrained(arguments.tokenizer, trust_remote_code=False)
-        tokenizer.model_max_length = min(tokenizer.model_max_length, _POSITIONS)
-        return tokenizer
 
     def _labels(self, task: Task, data: Sequence[tuple[Source, Sequence[Any]]]) -> Labels | None:
         """The teacher's classes, in the student's order if it has the same; other classes in the data are an error."""
@@ -370,7 +365,9 @@ class Distillation(Finetuning):
             found = fitted.score(fitted.predict(outputs, read, teacher.found.labels), read.examples)
             self.of_teacher |= {f"{name}_{metric}" if name else metric: value for metric, value in found.items()}
         self.parameters["teacher"] = teacher.found.model.num_parameters()
-        worth = f", {metric} {self.of_teacher[metric]:.4g}" if (metric := self._metric) in self.of_teacher else ""
+        worth = (
+            f", {metric} {self.of_teacher[metric]:.4g}" if (metric := self.arguments.metric) in self.of_teacher else ""
+        )
         sizes = {name: f"{count:,}" for name, count in self.parameters.items()}
         logger.info("Teacher: %s, %s parameters%s.", self.arguments.teacher, sizes["teacher"], worth)
         logger.info("Student: %s, %s parameters.", self.arguments.student, sizes["student"])
@@ -381,10 +378,6 @@ class Distillation(Finetuning):
     def targets(self, run: TaskRun) -> Sequence[float]:
         """The teacher's numbers; a text may lack a label."""
         return np.concatenate(run.train.inputs[SOFT_TARGETS]).tolist()
-
-    @property
-    def _metric(self) -> str:
-        return str(self.arguments.metric_for_best_model).removeprefix("eval_")
 
     def start(self, run: TaskRun, arguments: FinetuningArguments, seed: int) -> StartingModel:
         """The student at the start of training."""
@@ -441,7 +434,7 @@ class Distillation(Finetuning):
         result = super().run()
         if result == {"interrupted": True}:
             return result
-        metric = self._metric
+        metric = self.arguments.metric
         student = {name: result[name] for name in self.of_teacher if name in result}
         if self.arguments.should_save:
             report = {

@@ -292,10 +292,11 @@ def encoder_layers(model: PreTrainedModel) -> list[nn.Module]:
     return list(model.base_model.get_submodule(_place_of_layers(model)).children())
 
 
-def set_encoder_layers(model: PreTrainedModel, layers: Sequence[nn.Module]) -> None:
+def keep_layers(model: PreTrainedModel, layers: Sequence[nn.Module], kept: Sequence[int]) -> None:
+    """Give a model some of `layers`, by their numbers."""
     parent, _, name = _place_of_layers(model).rpartition(".")
-    model.base_model.get_submodule(parent).add_module(name, nn.ModuleList(layers))
-    model.config.num_hidden_layers = len(layers)
+    model.base_model.get_submodule(parent).add_module(name, nn.ModuleList(layers[number] for number in kept))
+    model.config.num_hidden_layers = len(kept)
 
 
 def _place_of_layers(model: PreTrainedModel) -> str:
@@ -408,8 +409,8 @@ def learn_standardized(model: PreTrainedModel, targets: Sequence[float], has_new
 
 def fold_target_scale(model: PreTrainedModel) -> None:
     """Put mean and deviation of the targets into the output layer, if it has learned standardized numbers."""
-    scale, layer = getattr(model.config, TARGET_SCALE, None), output_layer(model)
-    if scale is None or layer is None:
+    scale = getattr(model.config, TARGET_SCALE, None)
+    if scale is None or (layer := output_layer(model)) is None:
         return
     mean, deviation = scale
     with torch.no_grad():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import shutil
 import sys
@@ -44,13 +45,8 @@ _MAY_REPLACE = "predictions-replace"
 
 
 @dataclass
-class PredictArguments(PredictorSettings):
-    """Settings of `predict_files`.
-
-    Raises:
-        ValueError: If a setting is missing, out of range, or not one of the task's.
-        OSError: If the model folder does not exist.
-    """
+class RowFiles:
+    """The rows that a command reads, and the file to which it writes them with what it adds."""
 
     group = Group.INPUT
     data: list[str] = option(
@@ -68,7 +64,17 @@ class PredictArguments(PredictorSettings):
             self.data = [self.data]
         if self.output != STDIN and Path(self.output).suffix.lower() not in OUTPUT_ENDINGS:
             raise ValueError(f"output is {self.output!r}; expected a name that ends in {', '.join(OUTPUT_ENDINGS)}.")
-        super().__post_init__()
+        super().__post_init__()  # type: ignore[misc]  # of the other base class
+
+
+@dataclass
+class PredictArguments(RowFiles, PredictorSettings):
+    """Settings of `predict_files`.
+
+    Raises:
+        ValueError: If a setting is missing, out of range, or not one of the task's.
+        OSError: If the model folder does not exist.
+    """
 
 
 def predict(model: str | Path, data: Any, output: str | Path | None = None, **settings: Any) -> Any:
@@ -112,17 +118,11 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
 
 def data_parts(data: Any) -> list[Any]:
     """The data of a call from Python: several paths, a file, or data in memory."""
-    if isinstance(data, str) and data != STDIN and not _is_there(data):
+    # Unlike os.path.exists, Path.exists raises for a text, which is too long for a file name.
+    if isinstance(data, str) and data != STDIN and not os.path.exists(file_of(data)):  # noqa: PTH110
         refuse_address(data)
         raise FileNotFoundError(f"There is no file {data[:60]!r}; a text is given in a list: [text].")
     return list(data) if isinstance(data, (list, tuple)) and data and isinstance(data[0], Path) else [data]
-
-
-def _is_there(name: str) -> bool:
-    try:
-        return Path(file_of(name)).exists()
-    except OSError:  # too long for a file name
-        return False
 
 
 def predict_files(arguments: PredictArguments) -> dict[str, Any]:
@@ -252,7 +252,7 @@ class _Prediction:
             "model": str(arguments.model),
             "data": files,
             "rows_of_a_part": ROWS_OF_A_PART,
-            **{name: value for name, value in deciding(arguments).items() if name not in TASK_OPTIONS},
+            **{name: value for name, value in deciding(arguments).items() if name not in ("task", *TASK_OPTIONS)},
             "task": task_record(type(task).__name__, task),
             "device": self.state.device.type,
         }

@@ -29,7 +29,7 @@ from ...visualization import confusion_picture
 from ..data import DataRow, Labels, check_columns, new_name
 from ..network.engine import Engine, EngineOptions, runs_in_openvino
 from ..network.features import FeatureTaggerConfig
-from ..tasks.registry import TASKS, FinetunedModelArguments, TaskArguments, fitted_to_model
+from ..tasks.registry import TASK_OPTIONS, TASKS, AnswerSettings, FinetunedModelArguments, fitted_to_model
 from ..tasks.tagging import TaggingTask, feature_task
 from ..tasks.task import Task, TaskData, network_outputs
 
@@ -187,7 +187,7 @@ ROWS_OF_A_PART = 1024
 
 
 @dataclass
-class PredictorSettings(EngineOptions, FinetunedModelArguments):
+class PredictorSettings(EngineOptions, AnswerSettings, FinetunedModelArguments):
     """Settings of a `Predictor`, in addition to those of the task."""
 
     group = Group.ANSWERS
@@ -247,7 +247,7 @@ class Predictor:
 
     def settle(self, first: DataRow) -> None:
         """Choose the columns by the first row; finds errors common to all rows before anything is loaded."""
-        given = [item.name for item in fields(TaskArguments) if getattr(self.settings, item.name) is not None]
+        given = [name for name in TASK_OPTIONS if getattr(self.settings, name, None) is not None]
         task = task_for_columns(self.task, first, given)
         check_columns([first], task.columns(labeled=False))
         if not self.settings.skip_empty or task.has_text(first):

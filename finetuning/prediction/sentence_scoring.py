@@ -6,15 +6,13 @@ import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
 
-from ...files.checkpoint import Checkpoint
-from ...files.options import Group, check_options, option
+from ...files.options import Group, option
 from ...files.output import check_not_read, check_output_files, output_to
 from ...files.processes import leave_standard_output
 from ...files.source import files_of
@@ -27,11 +25,10 @@ from ...pipelines import (
     minimal_pair_columns,
     pseudo_log_likelihoods,
 )
-from ...runs import started_on_cpus
 from ..data import TRUTH, DataRow, check_columns, label_name, rows_of
-from ..tasks.registry import LENGTH, TASKS, DataColumns, InferenceSettings, fitted_to_model
+from ..tasks.registry import LENGTH, TASKS, DataColumns, InferenceSettings, LabelColumn, fitted_to_model
 from ..tasks.task import Task, rounded
-from .prediction_run import OUTPUT_ENDINGS, check_cells, data_parts, output_row, write_rows
+from .prediction_run import RowFiles, check_cells, data_parts, output_row, write_rows
 from .predictor import load_finetuned_model, task_for_columns
 
 logger = logging.getLogger(__name__)
@@ -40,7 +37,7 @@ _FORMATS = ("classification", "cola", "sst2")  # tasks of single texts, whose fi
 
 
 @dataclass
-class ScoreArguments(DataColumns, InferenceSettings):
+class ScoreArguments(RowFiles, LabelColumn, DataColumns, InferenceSettings):
     """Settings of `score_files`; in Python, `data` may also be in memory, as in `mybert.predict`.
 
     Raises:
@@ -49,14 +46,7 @@ class ScoreArguments(DataColumns, InferenceSettings):
     """
 
     group = Group.INPUT
-    model: str = option("", "Pretrained model: a folder, or a name on the Hub.", required=True, positional=1)
-    data: list[str] = option(
-        [],
-        "Sentences: .txt (one per line), .csv, .tsv, .jsonl, .parquet, .xlsx, compressed or not; - reads standard "
-        "input.",
-        required=True,
-        positional=2,
-    )
+    model: str | None = option(None, "Pretrained model: a folder, or a name on the Hub.", required=True, positional=1)
     task: str = option("classification", f"Whose files to read as published: {', '.join(_FORMATS)}.")
     text_column: str | None = option(
         None,
@@ -76,26 +66,13 @@ class ScoreArguments(DataColumns, InferenceSettings):
     max_length: int | None = option(
         None, "Longest sequence in tokens (default: the model's maximum).", LENGTH, group=Group.SEQUENCES
     )
-    output: str = option(STDIN, f"File to write: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
-    overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
-        if isinstance(self.data, str):
-            self.data = [self.data]
-        check_options(self)
+        super().__post_init__()
         if self.task not in _FORMATS:
             raise ValueError(f"task is {self.task!r}; expected one of {', '.join(_FORMATS)}.")
-        if self.output != STDIN and Path(self.output).suffix.lower() not in OUTPUT_ENDINGS:
-            raise ValueError(f"output is {self.output!r}; expected a name that ends in {', '.join(OUTPUT_ENDINGS)}.")
         self.checkpoint.check(ask_hub=False)
-        if started_on_cpus():
-            self.use_cpu = True
-
-    @cached_property
-    def checkpoint(self) -> Checkpoint:
-        """The model, each part of which is read once."""
-        return Checkpoint(self.model)
 
 
 def score(model: str | Path, data: Any, output: str | Path | None = None, **settings: Any) -> Any:

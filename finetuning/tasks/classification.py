@@ -22,39 +22,14 @@ from transformers import (
 )
 from typing_extensions import Self
 
+from ... import metrics
 from ...files.source import Source
 from ...hub_card import PipelineCall
-from ...metrics import (
-    GLUE_METRICS,
-    HUB_LABELS,
-    ClassReport,
-    WeightedMetrics,
-    accuracy,
-    class_report,
-    count_metrics,
-    errors_of_values,
-    expected_calibration_error,
-    f1,
-    fit_temperature,
-    fit_thresholds,
-    glue_metrics,
-    held_out_labels,
-    held_out_temperatures,
-    log_loss,
-    pearson_spearman,
-    require_named_labels,
-    selective_accuracy,
-    several_labels_report,
-    weighted_mean,
-    weighted_pearson,
-    weighted_spearman,
-    with_temperature,
-)
 from ...pipelines import WindowPooling, pool_windows, window_places
 from ...pipelines.pairs import LABELS
 from ...tokenization import encode_and_truncate
 from ..data import DataRow, Labels, label_name, quoted, read_prediction_rows, with_decimal_points
-from .task import WINDOW_WEIGHT, Objective, Task, TaskData, TaskExample, check_stride, rounded
+from .task import WINDOW_WEIGHT, Objective, Task, TaskData, TaskExample, rounded
 
 
 @dataclass(frozen=True)
@@ -116,9 +91,6 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     classes: tuple[str, ...] = ()  # in the order of their ids; by default they follow from the data
     # None truncates texts longer than `max_length`; "mean" or "max" reads them in windows and pools their logits.
     window_pooling: WindowPooling | None = None
-    # Number of tokens that neighboring windows share; None for 128, or half of a text's tokens in a window if that is
-    # less.
-    doc_stride: int | None = None
     unlabeled: float | None = None  # for regression, the value that means "no label"
     glue: str | None = None  # name of the GLUE task, which determines the metrics
     # For multi-label tasks, the probability above which each label is predicted; 1/2 for labels without one. Like the
@@ -148,7 +120,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             raise ValueError("confidence_threshold is for tasks with one class per text; leave it out.")
         if self.doc_stride is not None and self.window_pooling is None:
             raise ValueError("doc_stride is set without window_pooling (mean or max); without windows, texts are cut.")
-        check_stride(self.doc_stride, self.max_length)
+        super().__post_init__()
 
     def has_label(self, row: DataRow) -> bool:
         if self.label_columns:
@@ -231,7 +203,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         if isinstance(value, (list, dict, bytes)):
             raise row.mistake(f"{str(value)[:40]!r} as {column}; expected one label (several: --task multilabel)")
         name = label_name(value)
-        if self.glue in HUB_LABELS and name in _numbers(len(self.classes)):
+        if self.glue in metrics.HUB_LABELS and name in _numbers(len(self.classes)):
             raise row.mistake(
                 f"{quoted(name)} as {column}; expected {', '.join(self.classes)}, since a number means one class in "
                 "Google's order and another in the Hub's"
@@ -272,7 +244,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         """Reject unnamed classes if published models order them differently (MNLI)."""
         names = Labels.from_config(config).names
         if names == _numbers(len(names)):  # LABEL_0 or 0
-            require_named_labels(name, self.glue, {number: f"LABEL_{number}" for number in range(len(names))})
+            metrics.require_named_labels(name, self.glue, {number: f"LABEL_{number}" for number in range(len(names))})
 
     def named(self, labels: Labels) -> Labels:
         """The benchmark's names of the classes, if the data or the model only numbers them."""
@@ -325,7 +297,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return [LabelPrediction(float(value)) for value in logits[:, 0]]
         assert labels is not None
         if self.problem == "single_label_classification":
-            probabilities = with_temperature(torch.from_numpy(logits).softmax(-1).numpy(), self.temperature)
+            probabilities = metrics.with_temperature(torch.from_numpy(logits).softmax(-1).numpy(), self.temperature)
             tables = [dict(zip(labels.names, row, strict=True)) for row in probabilities.tolist()]
             return [LabelPrediction(max(table, key=table.__getitem__), table) for table in tables]
         tables = [dict(zip(labels.names, row, strict=True)) for row in torch.from_numpy(logits).sigmoid().tolist()]
@@ -368,14 +340,14 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         """The task with the thresholds fitted to the predictions, or the temperature if it helps held-out ones."""
         if self.problem == "single_label_classification" and len(examples) > 1:
             probabilities, references = class_probabilities(predictions, examples)
-            held_out = held_out_temperatures(probabilities, references)
-            if log_loss(held_out, references) < log_loss(probabilities, references):
-                return replace(self, temperature=fit_temperature(probabilities, references))
+            held_out = metrics.held_out_temperatures(probabilities, references)
+            if metrics.log_loss(held_out, references) < metrics.log_loss(probabilities, references):
+                return replace(self, temperature=metrics.fit_temperature(probabilities, references))
             logger.info("Probabilities stay as they are: on data that did not fit it, a temperature makes them worse.")
             return self
         if self.problem != "multi_label_classification":
             return self
-        thresholds = fit_thresholds(*label_probabilities(predictions, examples))
+        thresholds = metrics.fit_thresholds(*label_probabilities(predictions, examples))
         logger.info(
             "Labels are predicted above a probability of %.3g (median; %.3g to %.3g), which gives the best F1 on the "
             "validation data; the rarer a label, the nearer to the threshold that suits all labels.",
@@ -388,40 +360,44 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         if self.problem != "multi_label_classification" or self.thresholds:
             return predictions
         names = tuple(predictions[0].probabilities)
-        pairs = zip(predictions, held_out_labels(*label_probabilities(predictions, examples)), strict=True)
+        pairs = zip(predictions, metrics.held_out_labels(*label_probabilities(predictions, examples)), strict=True)
         return [replace(prediction, label=frozenset(compress(names, row))) for prediction, row in pairs]
 
     def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         """GLUE's metrics; otherwise accuracy and F1; for regression correlations, and errors in the data's unit."""
-        predicted: list[Any] = [prediction.label for prediction in predictions]
-        wanted: list[Any] = [example.label for example in examples]
+        _, held, true = self._sides(predictions, examples)
         if self.problem == "regression":
-            return pearson_spearman(predicted, wanted) | errors_of_values(predicted, wanted)
-        if self.problem == "multi_label_classification":
-            names = sorted(frozenset().union(*predicted, *wanted)) or [""]  # if no label is true or predicted
-            held, true = (
-                np.array([[int(name in label) for name in names] for label in side]) for side in (predicted, wanted)
-            )
-            averages = {"micro_f1": f1(held, true, average="micro"), "macro_f1": f1(held, true, average="macro")}
-            return {"accuracy": accuracy(held, true)} | averages
-        _, ids = self._class_ids(predicted, wanted)
+            return metrics.pearson_spearman(held, true) | metrics.errors_of_values(held, true)
         if self.glue:
-            return glue_metrics(self.glue, *ids)
-        return {"accuracy": accuracy(*ids), "macro_f1": f1(*ids, average="macro")}
+            return metrics.glue_metrics(self.glue, held, true)
+        found = {"accuracy": metrics.accuracy(held, true)}
+        if self.problem == "multi_label_classification":
+            found["micro_f1"] = metrics.f1(held, true, average="micro")
+        return found | {"macro_f1": metrics.f1(held, true, average="macro")}
 
-    def weighted_metrics(self, predictions: Predictions, examples: Examples) -> WeightedMetrics:
+    def weighted_metrics(self, predictions: Predictions, examples: Examples) -> metrics.WeightedMetrics:
+        names, held, true = map(np.array, self._sides(predictions, examples))
+        if self.problem == "regression":
+            return partial(_value_metrics, held, true)
+        if self.problem == "multi_label_classification":
+            return partial(_label_metrics, held == 1, true == 1, ("accuracy", "micro_f1", "macro_f1"))
+        wanted, ids = metrics.GLUE_METRICS[self.glue] if self.glue else ("accuracy", "macro_f1"), np.arange(len(names))
+        return partial(_label_metrics, held[:, None] == ids, true[:, None] == ids, wanted)
+
+    def _sides(self, predictions: Predictions, examples: Examples) -> tuple[Sequence[str], Any, Any]:
+        """The classes, and the two sides: ids (examples,), 0 and 1 for each label (examples, labels), or numbers."""
         predicted: list[Any] = [prediction.label for prediction in predictions]
         wanted: list[Any] = [example.label for example in examples]
+        if self.problem == "single_label_classification":
+            labels, ids = self._class_ids(predicted, wanted)
+            return labels.names, *ids
         if self.problem == "regression":
-            return partial(_value_metrics, np.array(predicted), np.array(wanted))
-        if self.problem == "multi_label_classification":
-            names = sorted(frozenset().union(*predicted, *wanted))
-            sides = ([[name in label for name in names] for label in side] for side in (predicted, wanted))
-            held, true = map(np.array, sides)
-            return partial(_label_metrics, held, true, ("accuracy", "micro_f1", "macro_f1"))
-        labels, ids = self._class_ids(predicted, wanted)
-        held, true = (np.array(side)[:, None] == np.arange(len(labels.names)) for side in ids)
-        return partial(_label_metrics, held, true, GLUE_METRICS[self.glue] if self.glue else ("accuracy", "macro_f1"))
+            return (), predicted, wanted
+        names = sorted(frozenset().union(*predicted, *wanted)) or [""]  # if no label is true or predicted
+        held, true = (
+            np.array([[int(name in label) for name in names] for label in side]) for side in (predicted, wanted)
+        )
+        return names, held, true
 
     def _class_ids(
         self, predicted: Sequence[str], wanted: Sequence[str]
@@ -438,23 +414,22 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return {}
         probabilities, references = class_probabilities(predictions, examples)
         if fitted_to_them:
-            probabilities = held_out_temperatures(probabilities, references)
-        found = {"expected_calibration_error": expected_calibration_error(probabilities, references)}
+            probabilities = metrics.held_out_temperatures(probabilities, references)
+        found = {"expected_calibration_error": metrics.expected_calibration_error(probabilities, references)}
         if self.confidence_threshold:
-            found |= selective_accuracy(probabilities, references, self.confidence_threshold)
+            found |= metrics.selective_accuracy(probabilities, references, self.confidence_threshold)
         return found
 
-    def report_by_class(self, predictions: Predictions, examples: Examples) -> ClassReport | None:
+    def report_by_class(self, predictions: Predictions, examples: Examples) -> metrics.ClassReport | None:
         """The report by class or label; None for regression."""
-        predicted: list[Any] = [prediction.label for prediction in predictions]
-        wanted: list[Any] = [example.label for example in examples]
         if self.problem == "regression":
             return None
         if self.problem == "multi_label_classification":
-            return several_labels_report(predicted, wanted, sorted(frozenset().union(*predicted, *wanted)))
-        labels, ids = self._class_ids(predicted, wanted)
-        predicted, wanted = ([labels.names[number] for number in side] for side in ids)
-        return class_report(predicted, wanted, labels.names)
+            predicted: list[Any] = [prediction.label for prediction in predictions]
+            wanted: list[Any] = [example.label for example in examples]
+            return metrics.several_labels_report(predicted, wanted, sorted(frozenset().union(*predicted, *wanted)))
+        names, held, true = self._sides(predictions, examples)
+        return metrics.class_report([names[number] for number in held], [names[number] for number in true], names)
 
     def majority_scores(self, examples: Examples) -> dict[str, float]:
         if self.problem in ("regression", "multi_label_classification") or not examples:
@@ -536,8 +511,8 @@ def _label_metrics(
     held: np.ndarray, true: np.ndarray, names: Sequence[str], weights: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Metrics of predicted and true labels, (examples, labels); GLUE's f1 is that of class 1."""
-    found = count_metrics(np.stack([held & true, held, true]), weights)
-    exact = weighted_mean((held == true).all(1), weights)
+    found = metrics.count_metrics(np.stack([held & true, held, true]), weights)
+    exact = metrics.weighted_mean((held == true).all(1), weights)
     own = {"accuracy": exact} | ({"f1": np.nan_to_num(found["f1"][:, 1])} if "f1" in names else {})
     return {name: (found | own)[name] for name in names}
 
@@ -545,10 +520,10 @@ def _label_metrics(
 def _value_metrics(predicted: np.ndarray, wanted: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
     errors = predicted - wanted
     return {
-        "pearson": weighted_pearson(predicted, wanted, weights),
-        "spearmanr": weighted_spearman(predicted, wanted, weights),
-        "mae": weighted_mean(np.abs(errors), weights),
-        "rmse": np.sqrt(weighted_mean(errors**2, weights)),
+        "pearson": metrics.weighted_pearson(predicted, wanted, weights),
+        "spearmanr": metrics.weighted_spearman(predicted, wanted, weights),
+        "mae": metrics.weighted_mean(np.abs(errors), weights),
+        "rmse": np.sqrt(metrics.weighted_mean(errors**2, weights)),
     }
 
 

@@ -92,7 +92,7 @@ def data_warnings(task: Task, train: TaskData, validation: dict[str, TaskData]) 
     return [
         *_class_warnings(task, train.examples),
         *_text_warnings(task, train.examples),
-        *filter(None, (_leak(task, train.examples, data) for data in validation.values())),
+        *_leaks(task, train.examples, validation.values()),
     ]
 
 
@@ -158,12 +158,11 @@ def _text_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
         yield f"{which} in the training data with different labels."
 
 
-def _leak(task: Task, examples: Sequence[Any], data: TaskData) -> str:
+def _leaks(task: Task, examples: Sequence[Any], validation: Iterable[TaskData]) -> Iterable[str]:
     known = {task.texts_of(example) for example in examples}
-    both = sum(task.texts_of(example) in known for example in data.examples)
-    if not both:
-        return ""
-    return (
-        f"{both:,} of {len(data.examples):,} validation examples are in the training data as well, so scores on them "
-        "will be better than on new texts."
-    )
+    for data in validation:
+        if both := sum(task.texts_of(example) in known for example in data.examples):
+            yield (
+                f"{both:,} of {len(data.examples):,} validation examples are in the training data as well, so scores "
+                "on them will be better than on new texts."
+            )

@@ -105,7 +105,15 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         windowed = 0
         for number, (example, ids) in enumerate(zip(examples, encoded, strict=True)):
             masks = [place for place, token in enumerate(ids) if token == tokenizer.mask_token_id]
-            _check_masks(example, len(masks), tokenizer.mask_token, source)
+            where, words = f"{source}, row {example.row}", example.hidden
+            if not masks:
+                raise ValueError(
+                    f"{where}: a text without {tokenizer.mask_token}; expected at least one to be filled."
+                )
+            if words is not None and len(words) != len(masks):
+                raise ValueError(
+                    f"{where}: {len(masks)} masks and {len(words)} masked words; expected one word for each mask."
+                )
             windows = tag_windows(0, len(ids), 0, len(ids), self.max_length - 2)
             windowed += len(windows) > 1
             for window in windows:
@@ -114,7 +122,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
                 if own:
                     add_sequence(inputs, tokenizer, ids[window.start : window.end])
                     sequences.append((number, range(before, before + own)))
-            tokens = example.hidden and tuple(_as_token(word, tokenizer) for word in example.hidden)
+            tokens = words and tuple(_as_token(word, tokenizer) for word in words)
             known.append(replace(example, tokens=tokens, mask_token=tokenizer.mask_token))
         return TaskData(known, inputs, source, sequences, windowed=windowed)
 
@@ -193,8 +201,11 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
     def table(self, predictions: Predictions, examples: Examples) -> tuple[Sequence[str], list[list[str]]]:
         """The best token for each mask, separated by spaces."""
         # A token that is right is written as the data's own word, so that `read_predictions` needs no tokenizer.
-        pairs = zip(predictions, examples, strict=True)
-        return (), [[" ".join(_in_words_of_the_data(found.tokens, example))] for found, example in pairs]
+        rows = []
+        for found, example in zip(predictions, examples, strict=True):
+            known = zip(found.tokens, example.tokens or found.tokens, example.hidden or found.tokens, strict=True)
+            rows.append([" ".join(word if token == wanted else token for token, wanted, word in known)])
+        return (), rows
 
     def read_prediction(self, row: DataRow, example: MaskedText) -> FilledMasks:
         words = row.words("prediction")
@@ -211,29 +222,9 @@ def _token_pairs(predictions: Predictions, examples: Examples) -> list[list[tupl
     ]
 
 
-def _check_masks(example: MaskedText, masks: int, mask_token: str, source: Source) -> None:
-    if not masks:
-        raise ValueError(
-            f"{source}, row {example.row}: a text without {mask_token}; expected at least one to be filled."
-        )
-    if example.hidden is not None and len(example.hidden) != masks:
-        raise ValueError(
-            f"{source}, row {example.row}: {masks} masks and {len(example.hidden)} masked words; expected one word "
-            "for each mask."
-        )
-
-
 def _as_token(word: str, tokenizer: PreTrainedTokenizerBase) -> str:
     ids = tokenizer(word, add_special_tokens=False, verbose=False)["input_ids"]
     return tokenizer.decode(ids).strip() if len(ids) == 1 else word
-
-
-def _in_words_of_the_data(tokens: Sequence[str], example: MaskedText) -> list[str]:
-    """Predicted tokens, with the example's words for those that are right."""
-    if example.hidden is None or example.tokens is None:
-        return list(tokens)
-    known = zip(tokens, example.tokens, example.hidden, strict=True)
-    return [word if token == wanted else token for token, wanted, word in known]
 
 
 def _filled(example: MaskedText, tokens: Sequence[str]) -> str:

@@ -67,9 +67,6 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     id_column: str = "id"  # without it rows are numbered
     max_length: int = 384
     unanswerable: bool = False  # whether a question may have no answer
-    # Number of tokens that neighboring windows share; None for 128, or half of a text's tokens in a window if that is
-    # less.
-    doc_stride: int | None = None
     max_question_length: int = 64  # in tokens; longer ones are truncated
     max_answer_length: int = 30  # in tokens
     n_best_size: int = 20  # answers written to `nbest_predictions.json`

@@ -35,14 +35,8 @@ _GLUE_FILES = {"train": ("train.tsv",), "validation": ("dev.tsv",), "test": ("te
 
 def _glue(name: str, main_metric: str, text: str, pair: str | None = None, **fields: Any) -> ClassificationTask:
     """A GLUE task (Wang et al., 2019); with the settings of the paper (section 4.1): batches of 32, three epochs."""
-    defaults = {
-        "glue": name,
-        "main_metric": main_metric,
-        "text_column": text,
-        "text_pair_column": pair,
-        "files": _GLUE_FILES,
-    }
-    return ClassificationTask(**defaults | fields)
+    columns = {"text_column": text, "text_pair_column": pair}
+    return ClassificationTask(**{"glue": name, "main_metric": main_metric, "files": _GLUE_FILES, **columns, **fields})
 
 
 def _squad(version: str, epochs: float, **fields: Any) -> QuestionAnsweringTask:
@@ -57,46 +51,32 @@ def _squad(version: str, epochs: float, **fields: Any) -> QuestionAnsweringTask:
 TASKS: dict[str, Task] = {
     "classification": ClassificationTask(main_metric="accuracy"),
     "cola": _glue(
-        "cola",
-        "matthews_correlation",
-        "sentence",
+        *("cola", "matthews_correlation", "sentence"),
         file_columns=("source", "label", "author_mark", "sentence"),
         classes=_BINARY,
     ),
     "sst2": _glue("sst2", "accuracy", "sentence", classes=_BINARY),
     "mrpc": _glue(
-        "mrpc",
-        "f1",
-        "#1 String",
-        "#2 String",
+        *("mrpc", "f1", "#1 String", "#2 String"),
         label_column="Quality",
         classes=_BINARY,
         hub={"text_column": "sentence1", "text_pair_column": "sentence2", "label_column": "label"},
     ),
     "stsb": _glue(
-        "stsb",
-        "pearson",
-        "sentence1",
-        "sentence2",
+        *("stsb", "pearson", "sentence1", "sentence2"),
         label_column="score",
         problem="regression",
         hub={"label_column": "label", "unlabeled": -1.0},
     ),
     "qqp": _glue(
-        "qqp",
-        "f1",
-        "question1",
-        "question2",
+        *("qqp", "f1", "question1", "question2"),
         label_column="is_duplicate",
         classes=_BINARY,
         skip_broken_rows=True,
         hub={"label_column": "label"},
     ),
     "mnli": _glue(
-        "mnli",
-        "accuracy",
-        "sentence1",
-        "sentence2",
+        *("mnli", "accuracy", "sentence1", "sentence2"),
         label_column="gold_label",
         classes=("entailment", "neutral", "contradiction"),
         files={
@@ -240,7 +220,7 @@ BATCH_SIZE_HELP = "Sequences per batch (default: chosen by their lengths and the
 
 @dataclass
 class DataColumns:
-    """The columns of texts and labels; those that are not given have the task's defaults."""
+    """The columns of texts; those that are not given have the task's defaults."""
 
     group = Group.READING
     decides = True
@@ -251,10 +231,48 @@ class DataColumns:
     text_pair_column: str | None = option(
         None, "Column of the second text: of a pair, the context, or the stem shared by all choices."
     )
+    encoding: str | None = option(None, "Encoding of the data files (default: utf-8).")
+
+
+@dataclass
+class LabelColumn:
+    """The column of labels."""
+
+    group = Group.READING
+    decides = True
     label_column: str | None = option(
         None, "Column of label, tags, value or answers (default: the task's; for classification label)."
     )
-    encoding: str | None = option(None, "Encoding of the data files (default: utf-8).")
+
+
+@dataclass
+class LabelSettings(LabelColumn):
+    """How labels are read; settings that are not given have the task's defaults."""
+
+    group = Group.READING
+    decides = True
+    label_columns: list[str] | None = option(None, "Columns of 0 and 1, one per label (multilabel).")
+    label_separator: str | None = option(
+        None, "Separator of the labels of a text, multilabel (default: whichever of , ; | occurs)."
+    )
+    continuation_labels: Literal["ignore", "inside"] | None = option(
+        None, "Label of a word's further pieces: ignored, or inside the entity (I-).", group=Group.ANSWERS
+    )
+
+
+@dataclass
+class AnswerSettings:
+    """Which answers are given; settings that are not given have the task's defaults."""
+
+    group = Group.ANSWERS
+    decides = True
+    n_best_size: int | None = option(None, "Answers in nbest_predictions.json (default: 20).")
+    confidence_threshold: float | None = option(
+        None,
+        "Leave a label empty if its probability is lower (one class per text).",
+        SHARE,
+        idle_with="predictions",
+    )
 
 
 @dataclass
@@ -266,16 +284,9 @@ class TaskArguments(DataColumns):
     task: str = option(
         "classification", f"The task: {', '.join(name for name in TASKS if name != 'fill_mask')}.", group=Group.INPUT
     )
-    label_columns: list[str] | None = option(None, "Columns of 0 and 1, one per label (multilabel).")
-    label_separator: str | None = option(
-        None, "Separator of the labels of a text, multilabel (default: whichever of , ; | occurs)."
-    )
     choice_columns: list[str] | None = option(None, "Columns of the choices, or the column that holds lists of them.")
     max_length: int | None = option(
         None, "Longest sequence in tokens (default: 128, question answering 384).", LENGTH, group=Group.SEQUENCES
-    )
-    continuation_labels: Literal["ignore", "inside"] | None = option(
-        None, "Label of a word's further pieces: ignored, or inside the entity (I-).", group=Group.ANSWERS
     )
     max_document_context: bool | None = option(
         None, "Fill each sequence with the sentence's neighbors in its document, as context.", group=Group.SEQUENCES
@@ -292,16 +303,8 @@ class TaskArguments(DataColumns):
     )
     max_question_length: int | None = option(None, "Longest question in tokens (default: 64).", group=Group.SEQUENCES)
     max_answer_length: int | None = option(None, "Longest answer in tokens (default: 30).", group=Group.ANSWERS)
-    n_best_size: int | None = option(None, "Answers in nbest_predictions.json (default: 20).", group=Group.ANSWERS)
     max_context: bool | None = option(
         None, "Take answers from the window with most context around them (Google's rule).", group=Group.ANSWERS
-    )
-    confidence_threshold: float | None = option(
-        None,
-        "Leave a label empty if its probability is lower (one class per text).",
-        SHARE,
-        group=Group.ANSWERS,
-        idle_with="predictions",
     )
     null_score_threshold: float | None = option(
         None,
@@ -328,9 +331,8 @@ class TaskArguments(DataColumns):
         if name not in TASKS:
             raise ValueError(f"task is {name!r}; expected one of {', '.join(TASKS)}.")
         task, given = TASKS[name], dict[str, Any]()
-        for each in (each.name for each in fields(TaskArguments) if each.name != "task"):
-            value = getattr(self, each)
-            if value is None:
+        for each in TASK_OPTIONS:
+            if (value := getattr(self, each, None)) is None:
                 continue
             if each not in task.options:
                 raise ValueError(f"{each} is not a setting of the task {name}, which has {', '.join(task.options)}.")
@@ -345,14 +347,20 @@ class TaskArguments(DataColumns):
         return self.task, TASKS[self.task]
 
 
-TASK_OPTIONS = TaskArguments.__dataclass_fields__.keys()
+TASK_OPTIONS = [
+    each.name
+    for kind in (TaskArguments, LabelSettings, AnswerSettings)
+    for each in fields(kind)
+    if each.name != "task"
+]
 
 
 @dataclass
 class InferenceSettings:
-    """How a model is run."""
+    """A model, and how it is run."""
 
     group = Group.SEQUENCES
+    model: str | None = option(None, "Fine-tuned model, folder or Hub name.", group=Group.INPUT)
     batch_size: int | None = option(None, BATCH_SIZE_HELP, AT_LEAST_1, decides=True, idle_with="predictions")
     dtype: Literal["float32", "bfloat16", "int8"] = option(
         "float32",
@@ -362,26 +370,8 @@ class InferenceSettings:
     )
     use_cpu: bool = option(False, "Use the CPU, even if there is an accelerator.", group=Group.TRAINING)
 
-
-@dataclass
-class FinetunedModelArguments(TaskArguments, InferenceSettings):
-    """The settings of commands that use a fine-tuned model; it records what it was trained for."""
-
-    task: str | None = option(  # type: ignore[assignment]  # the model's own
-        None, f"The task: {', '.join(TASKS)} (default: what the model was fine-tuned for).", group=Group.INPUT
-    )
-    model: str | None = option(None, "Fine-tuned model, folder or Hub name.", group=Group.INPUT)
-    skip_empty: bool = option(False, SKIP_EMPTY_HELP, group=Group.READING, decides=True)
-
     def __post_init__(self) -> None:
-        """Check what can be checked without looking at data."""
         check_options(self)
-        if self.model:
-            self.checkpoint.check(ask_hub=False, needs_weights=not self.checkpoint.has_graph)
-        if self.model is None or Path(self.model).is_dir():
-            self.resolve_task()
-        elif self.task is not None:  # the task of a model on the Hub is read when it is loaded
-            self._given_settings(self.task)
         if started_on_cpus():
             self.use_cpu = True
 
@@ -391,11 +381,31 @@ class FinetunedModelArguments(TaskArguments, InferenceSettings):
         assert self.model
         return Checkpoint(self.model)
 
+
+@dataclass
+class FinetunedModelArguments(TaskArguments, InferenceSettings):
+    """The settings of commands that use a fine-tuned model; it records what it was trained for."""
+
+    task: str | None = option(  # type: ignore[assignment]  # the model's own
+        None, f"The task: {', '.join(TASKS)} (default: what the model was fine-tuned for).", group=Group.INPUT
+    )
+    skip_empty: bool = option(False, SKIP_EMPTY_HELP, group=Group.READING, decides=True)
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at data."""
+        super().__post_init__()
+        if self.model:
+            self.checkpoint.check(ask_hub=False, needs_weights=not self.checkpoint.has_graph)
+        if self.model is None or Path(self.model).is_dir():
+            self.resolve_task()
+        elif self.task is not None:  # the task of a model on the Hub is read when it is loaded
+            self._given_settings(self.task)
+
     @classmethod
     def of_training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Model and data format from the settings of its fine-tuning, as in a file for `finetune --config`."""
-        names = [*(option.name for option in fields(TaskArguments)), "use_cpu", "quiet", "skip_empty"]
-        found = {name: settings[name] for name in names if settings.get(name) is not None}
+        shared = {each.name for each in fields(cls)} & {"task", "use_cpu", "skip_empty", *TASK_OPTIONS}
+        found = {name: settings[name] for name in [*shared, "quiet"] if settings.get(name) is not None}
         return found | ({"model": settings["output_dir"]} if settings.get("output_dir") else {})
 
     @property
@@ -412,6 +422,11 @@ class FinetunedModelArguments(TaskArguments, InferenceSettings):
             return name, TASKS[name]
         check_available(self.model)
         return task_of_model(self.model, self.checkpoint.config, self.task)
+
+
+@dataclass
+class MeasuredModelArguments(LabelSettings, FinetunedModelArguments):
+    """The settings of commands that measure a fine-tuned model on labeled data."""
 
 
 def fitted_to_model(task: Task, config: PreTrainedConfig) -> Task:

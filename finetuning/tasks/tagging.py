@@ -29,29 +29,19 @@ from transformers import (
 )
 from typing_extensions import Self
 
+from ... import metrics
 from ...files.checkpoint import Checkpoint
 from ...files.output import write_lines
 from ...files.source import Source
 from ...files.tables import DOCUMENT_START, read_conll
 from ...hub_card import Example, PipelineCall, run_example
-from ...metrics import (
-    ClassReport,
-    WeightedMetrics,
-    accuracy,
-    class_report,
-    count_metrics,
-    entity_metrics,
-    entity_report,
-    entity_spans,
-    f1,
-)
 from ...modeling_mybert import IGNORE_INDEX
 from ...pipelines import own_tokens, window_starts
 from ...pipelines.windows import default_stride
 from ..data import DataRow, Labels, label_name
 from ..network.features import FEATURES, TABLE_7, FeatureTagger, FeatureTaggerConfig, hidden_states, load_encoder
 from ..network.heads import NetworkChanges, check_max_length
-from .task import Objective, Task, TaskData, TaskExample, check_stride, network_outputs, padding_at_end, rounded
+from .task import Objective, Task, TaskData, TaskExample, network_outputs, padding_at_end, rounded
 
 
 @dataclass(frozen=True)
@@ -175,9 +165,6 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     # instead of entities.
     any_tags: bool = False
     are_of_entities: bool | None = None  # whether all classes are entity tags; None until they are known
-    # Number of pieces that neighboring windows of a long sentence share; None for 128, or half of a window's pieces if
-    # that is less.
-    doc_stride: int | None = None
 
     options: ClassVar[tuple[str, ...]] = (*Task.options, "continuation_labels", "max_document_context", "doc_stride")
     auto_class: ClassVar[Any] = AutoModelForTokenClassification
@@ -188,9 +175,6 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     labels_rows: ClassVar[bool] = False
     most_listed: ClassVar[int | None] = 1
     has_probabilities: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        check_stride(self.doc_stride, self.max_length)
 
     def example(self, row: DataRow, labeled: bool) -> TaggedSentence:
         words = tuple(row.words(self.text_column))
@@ -223,7 +207,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         found = {tag for example in examples for tag in example.tags or ()}
         if not self.any_tags:
             try:
-                entity_spans(sorted(found))
+                metrics.entity_spans(sorted(found))
             except ValueError as error:
                 raise ValueError(f"{source}: {error}; for other tags use --task tagging.") from None
         of_entities = {tag for tag in found if tag[:2] in ("B-", "I-")}
@@ -272,7 +256,8 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         if self.continuation_labels == "ignore":
             ids[~pieces.is_first] = IGNORE_INDEX
         else:
-            if other := next((name for name in labels.names if not _has_prefix(name)), None):
+            # a bare B is one of an entity, too
+            if other := next((tag for tag in labels.names if tag[1:2] != "-" and not _are_of_entities([tag])), None):
                 raise ValueError(
                     f"continuation_labels is 'inside' and {source} has the tag {other[:40]!r}; expected tags of "
                     "entities such as B-PER, or continuation_labels 'ignore'."
@@ -356,39 +341,39 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         wanted = [example.tags or () for example in examples]
         if not self._counts_entities(predictions, wanted):
             words = list(chain(*predictions)), list(chain(*wanted))
-            return {"accuracy": accuracy(*words), "f1": f1(*words, average="macro")}
-        found = entity_metrics(predictions, wanted)
+            return {"accuracy": metrics.accuracy(*words), "f1": metrics.f1(*words, average="macro")}
+        found = metrics.entity_metrics(predictions, wanted)
         overall = {name: found[f"overall_{name}"] for name in ("precision", "recall", "f1", "accuracy")}
         return overall | {f"{name}_f1": scores["f1"] for name, scores in found.items() if isinstance(scores, dict)}
 
-    def weighted_metrics(self, predictions: Predictions, examples: Examples) -> WeightedMetrics:
+    def weighted_metrics(self, predictions: Predictions, examples: Examples) -> metrics.WeightedMetrics:
         wanted = [example.tags or () for example in examples]
         _, words = _item_counts(lambda tags: zip(tags, count(), strict=False), predictions, wanted)
         counts_entities = self._counts_entities(predictions, wanted)
-        types, items = _item_counts(entity_spans, predictions, wanted) if counts_entities else ([], words)
+        types, items = _item_counts(metrics.entity_spans, predictions, wanted) if counts_entities else ([], words)
 
-        def metrics(weights: np.ndarray) -> dict[str, np.ndarray]:
-            found = count_metrics(items, weights)
+        def weighted(weights: np.ndarray) -> dict[str, np.ndarray]:
+            found = metrics.count_metrics(items, weights)
             if not counts_entities:
                 return {"accuracy": found["accuracy"], "f1": found["macro_f1"]}
             overall = {"precision": found["precision"], "recall": found["recall"], "f1": found["micro_f1"]}
-            overall |= {"accuracy": count_metrics(words, weights)["accuracy"]}
+            overall |= {"accuracy": metrics.count_metrics(words, weights)["accuracy"]}
             return overall | {f"{name}_f1": found["f1"][:, number] for number, name in enumerate(types)}
 
-        return metrics
+        return weighted
 
     def _counts_entities(self, *sides: Iterable[Sequence[str]]) -> bool:
         """Whether to count entities, not words; if the classes are unknown, the given tags decide."""
         known = self.are_of_entities if self.any_tags else True
         return _are_of_entities({tag for side in sides for tags in side for tag in tags}) if known is None else known
 
-    def report_by_class(self, predictions: Predictions, examples: Examples) -> ClassReport:
+    def report_by_class(self, predictions: Predictions, examples: Examples) -> metrics.ClassReport:
         """Entities by type, with a confusion matrix of words; for other tags, a report on words."""
         wanted = [example.tags or () for example in examples]
         if self._counts_entities(predictions, wanted):
-            return entity_report(predictions, wanted)
+            return metrics.entity_report(predictions, wanted)
         words = list(chain(*predictions)), list(chain(*wanted))
-        return class_report(*words, sorted({*words[0], *words[1]}), "words")
+        return metrics.class_report(*words, sorted({*words[0], *words[1]}), "words")
 
     def gold_prediction(self, example: TaggedSentence) -> tuple[str, ...]:
         return example.tags or ()
@@ -460,7 +445,7 @@ def _entities(example: TaggedSentence, tags: Sequence[str], scores: Sequence[flo
         ends = np.cumsum([len(word) + 1 for word in example.words]) - 1
         spans = tuple((int(end) - len(word), int(end)) for word, end in zip(example.words, ends, strict=True))
     found = []
-    for label, first, last in entity_spans(list(tags)):
+    for label, first, last in metrics.entity_spans(list(tags)):
         start, end = spans[first][0], spans[last - 1][1]
         score = rounded(float(np.mean(scores[first:last])))
         found.append({"label": label, "text": text[start:end], "start": start, "end": end, "score": score})
@@ -469,15 +454,10 @@ def _entities(example: TaggedSentence, tags: Sequence[str], scores: Sequence[flo
 
 def _are_of_entities(tags: Iterable[str]) -> bool:
     try:
-        entity_spans(list(tags))
+        metrics.entity_spans(list(tags))
     except ValueError:
         return False
     return True
-
-
-def _has_prefix(tag: str) -> bool:
-    """Whether a tag is an entity tag: O, B-PER, or a bare B."""
-    return tag[1:2] == "-" or _are_of_entities([tag])
 
 
 @dataclass(frozen=True, kw_only=True)

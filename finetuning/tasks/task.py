@@ -94,15 +94,6 @@ class TaskData(Dataset, Generic[E]):
         return {name: values[index] for name, values in self.inputs.items()}
 
 
-def check_stride(doc_stride: int | None, max_length: int) -> None:
-    """Reject windows that share all of their text's tokens."""
-    if doc_stride is not None and not 0 <= doc_stride < max_length - 2:
-        raise ValueError(
-            f"doc_stride is {doc_stride}; expected 0 or more and less than {max_length - 2}, the space for text in a "
-            f"window of {max_length} tokens (max_length)."
-        )
-
-
 def padding_at_end(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     """A tokenizer that pads on the right, for tasks that index tokens in a row."""
     at_end = copy.copy(tokenizer)
@@ -127,6 +118,8 @@ class Task(ABC, Generic[E, P]):
 
     main_metric: str
     max_length: int = 128
+    # Tokens that neighboring windows of a long text share; None for 128, or half of a window's text if that is less.
+    doc_stride: int | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     encoding: str = "utf-8"
     text_column: str = "text"
@@ -158,6 +151,14 @@ class Task(ABC, Generic[E, P]):
     has_probabilities: ClassVar[bool] = True  # whether answers can include the probability of every class
     labels_rows: ClassVar[bool] = True  # whether labels are of rows, so that a summary has their fractions
     table_ending: ClassVar[str] = ".tsv"  # of the table of predictions
+
+    def __post_init__(self) -> None:
+        room = self.max_length - 2
+        if self.doc_stride is not None and not 0 <= self.doc_stride < room:
+            raise ValueError(
+                f"doc_stride is {self.doc_stride}; expected 0 or more and less than {room}, the space for text in a "
+                f"window of {self.max_length} tokens (max_length)."
+            )
 
     # From rows to examples
 
@@ -517,19 +518,17 @@ def network_outputs(
     unlabeled = {name: values for name, values in data.inputs.items() if name not in _FOR_THE_LOSS}
     rows: Any = replace(data, inputs=unlabeled)
 
+    def tokens(row: dict[str, Any]) -> int:  # over all choices
+        return sum(map(len, sequences_of(row["input_ids"] if "input_ids" in row else next(iter(row.values())))))
+
     def keep(outputs: Any, batch: Mapping[str, Any], rows: object) -> Any:
         return zip(*(values.float().cpu().numpy() for values in task.kept_outputs(outputs, batch)), strict=True)
 
     collate = task.collator(tokenizer, model)
-    found = run_sorted(model, rows, collate, keep, batch_size, _tokens, shared, progress)
+    found = run_sorted(model, rows, collate, keep, batch_size, tokens, shared, progress)
     columns = [list(column) for column in zip(*found, strict=True)]
     # A tuple of such lists for several outputs.
     return columns[0] if len(columns) == 1 else tuple(columns)
-
-
-def _tokens(row: dict[str, Any]) -> int:
-    """Number of tokens of a row, over all its choices."""
-    return sum(map(len, sequences_of(row["input_ids"] if "input_ids" in row else next(iter(row.values())))))
 
 
 def sequences_of(ids: Sequence[Any]) -> list[Any]:

@@ -9,7 +9,6 @@ from transformers import AutoModelForSequenceClassification
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
-from ...files.checkpoint import Checkpoint
 from ...files.errors import refuse_address
 from ...files.options import (
     ABOVE_0,
@@ -28,7 +27,15 @@ from ...runs import EvaluationTimes, RunArguments, check_libraries, is_sharded, 
 from ..data import source_of
 from ..network.features import classifies_mean
 from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
-from ..tasks.registry import SKIP_EMPTY_HELP, TASKS, TaskArguments, benchmark_files, evaluation_names, fitted_to_model
+from ..tasks.registry import (
+    SKIP_EMPTY_HELP,
+    TASKS,
+    AnswerSettings,
+    LabelSettings,
+    TaskArguments,
+    benchmark_files,
+    evaluation_names,
+)
 from ..tasks.task import Task
 from .parameters import rate_for_size
 
@@ -167,7 +174,10 @@ class SampleSettings:
         why="where each part is the validation data in turn, and must not choose a checkpoint",
     )
     max_train_samples: int | None = option(
-        None, "Train on only this many examples, drawn by the seed, stratified by class.", AT_LEAST_1
+        None,
+        "Train on only this many examples, drawn by the seed, stratified by class, from what validation_split leaves: "
+        "the held-out part does not depend on it.",
+        AT_LEAST_1,
     )
     skip_empty: bool = option(False, SKIP_EMPTY_HELP)
     class_weights: Literal["balanced"] | None = option(
@@ -184,7 +194,15 @@ class SampleSettings:
 
 @dataclass
 class FinetuningArguments(
-    TaskArguments, TaskFiles, FrozenFeatures, NetworkChanges, TrainedParts, SampleSettings, RunArguments
+    AnswerSettings,
+    LabelSettings,
+    TaskArguments,
+    TaskFiles,
+    FrozenFeatures,
+    NetworkChanges,
+    TrainedParts,
+    SampleSettings,
+    RunArguments,
 ):
     """Settings of `finetune`: those of its base classes, the fields below, and transformers' `TrainingArguments`.
 
@@ -322,13 +340,6 @@ class FinetuningArguments(
         if not self.train_file and not self.dataset:
             raise ValueError("train_file is not set; give training data as train_file, data_dir or dataset.")
 
-    def fitting_task(self) -> Task:
-        """The task; unless `max_length` is given, sequences are no longer than the model, which must exist, reads."""
-        task = self.resolve_task()
-        if self.max_length is not None:
-            return task
-        return fitted_to_model(task, Checkpoint(self.model).config)
-
     def choose_learning_rate(self) -> None:
         """Set the learning rate that the user has not given, and log why; the model must exist by now."""
         if self.learning_rate is None and self.approach != "linear_probe":
@@ -350,6 +361,11 @@ class FinetuningArguments(
         """Whether the command could fit a linear probe instead."""
         is_alone = self.approach == "finetune" and not self.from_scratch and type(self) is FinetuningArguments
         return is_alone and _classifies_texts(self.resolve_task())
+
+    @property
+    def metric(self) -> str:
+        """The metric that selects the best model, as evaluations call it."""
+        return str(self.metric_for_best_model).removeprefix("eval_")
 
     def _default_learning_rate(self) -> tuple[float, str]:
         """The default learning rate and the reason for it."""
@@ -376,9 +392,14 @@ class FinetuningArguments(
             raise ValueError(f"The task {self.task} has no benchmark files to look for in data_dir; use train_file.")
         for split in SPLITS:
             name = f"{split}_file"
-            if getattr(self, name):
+            if getattr(self, name) or (split == "validation" and self.folds):
                 continue
             if files := benchmark_files(folder, task, split):
+                if split == "validation" and self.validation_split:
+                    raise ValueError(
+                        f"validation_split is {self.validation_split} and {folder} has validation data "
+                        f"({Path(files[0]).name}); use either data_dir, or validation_split with a train_file."
+                    )
                 setattr(self, name, files[0] if split == "train" else files)
         if not self.train_file:
             there = ", ".join(sorted(path.name for path in folder.iterdir())[:8])

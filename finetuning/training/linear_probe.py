@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 
 from ..network.heads import output_layer
@@ -34,7 +33,12 @@ def fit_linear_probe(model: PreTrainedModel, run: TaskRun, arguments: Finetuning
     """
     data, layer = run.train, output_layer(model)
     assert layer is not None
-    vectors = _vectors(model.eval(), layer, run)
+    hook = layer.register_forward_hook(lambda module, inputs, outputs: inputs[0])  # what it reads: (n, D)
+    try:
+        found: Any = network_outputs(run.task, data, model.eval(), run.tokenizer, shared=True, progress=True)
+    finally:
+        hook.remove()
+    vectors = np.stack(found).astype(np.float64)
     mean, deviation = vectors.mean(0), vectors.std() or 1.0  # one deviation for all features keeps directions
     vectors = (vectors - mean) / deviation
     owners = range(len(vectors)) if data.layout is None else data.layout  # of windows: their text
@@ -64,16 +68,6 @@ def fit_linear_probe(model: PreTrainedModel, run: TaskRun, arguments: Finetuning
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(slopes))
         layer.bias.copy_(torch.from_numpy(offsets - slopes @ mean))
-
-
-def _vectors(model: PreTrainedModel, layer: nn.Linear, run: TaskRun) -> np.ndarray:
-    """What the output layer reads of each training sequence (n, D)."""
-    hook = layer.register_forward_hook(lambda module, inputs, outputs: inputs[0])
-    try:
-        found = network_outputs(run.task, run.train, model, run.tokenizer, shared=True, progress=True)
-    finally:
-        hook.remove()
-    return np.stack(found).astype(np.float64)
 
 
 def _estimators(is_of_values: bool, class_weight: str | None) -> Callable[[float], Any]:

@@ -76,14 +76,7 @@ class Unfreezing(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, train_dataloader: Any = None, **kwargs: Any) -> None:
         """Freeze parts; the optimizer already has all parameters that will be trained."""
         self.apply(state.epoch or 0.0)
-        self._warn_of_untrained(state.max_steps / math.ceil(len(train_dataloader) / args.gradient_accumulation_steps))
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Unfreeze the parts that are due."""
-        self.apply(state.epoch or 0.0)
-
-    def _warn_of_untrained(self, epochs: float) -> None:
-        """Warn if training ends, after so many epochs, before a part is unfrozen."""
+        epochs = state.max_steps / math.ceil(len(train_dataloader) / args.gradient_accumulation_steps)
         starts = [start for start, parameters in self._stages if parameters]
         if late := sum(start >= epochs - _TOLERANCE for start in starts):
             what = "the encoder is" if late == len(starts) else f"{late} of the encoder's {len(starts)} parts are"
@@ -92,6 +85,10 @@ class Unfreezing(TrainerCallback):
                 "--gradual_unfreezing, or train longer.",
                 *(epochs, what),
             )
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Unfreeze the parts that are due."""
+        self.apply(state.epoch or 0.0)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Restore which parameters are trainable."""

@@ -5,12 +5,10 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 from transformers import (
-    AutoConfig,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
@@ -18,6 +16,7 @@ from transformers import (
     set_seed,
 )
 
+from ...files.checkpoint import Checkpoint
 from ...files.source import Source
 from ...modeling_mybert import IGNORE_INDEX
 from ..data import LABEL_ARGUMENTS, Labels, rows_of
@@ -51,15 +50,6 @@ class TaskRun:
         object.__setattr__(self, "task", self.task.with_classes(self.labels))
 
 
-def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model, with the model's maximum length."""
-    tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    longest = longest_sequence(AutoConfig.from_pretrained(name, trust_remote_code=False))
-    if longest is not None:  # pipelines truncate to it; a tokenizer may not have it
-        tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
-    return tokenizer
-
-
 def read_run(
     arguments: FinetuningArguments,
     task: Task,
@@ -71,7 +61,11 @@ def read_run(
 
     The classes are those of the training data, or what `labels_for` returns, given the examples of each source.
     """
-    tokenizer = tokenizer or load_tokenizer(arguments.model)
+    if tokenizer is None:
+        tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
+        longest = longest_sequence(Checkpoint(arguments.model).config)
+        if longest is not None:  # pipelines truncate to it; a tokenizer may not have it
+            tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     sources = arguments.sources(task)
     seed = arguments.sampling_seed
     found: dict[tuple[str, str], Sequence[Any]] = {}
@@ -100,7 +94,10 @@ def read_run(
         labels = task.in_order_of(arguments.model, labels)
     for source in unlabeled:
         source_of["unlabeled", str(source)] = source
-        found["unlabeled", str(source)] = _unlabeled_examples(source, task)
+        rows = list(rows_of(source, task, new=True))
+        if not rows:
+            raise ValueError(f"{source} holds no rows.")
+        found["unlabeled", str(source)] = task_for_columns(task, rows[0], ()).new_examples(rows)
     # The training data last: its labels are known, and a mistake in other data should show before long computations.
     encoded = {key: task.encode(found[key], labels, tokenizer, source_of[key]) for key in reversed(found)}
     data: dict[str, dict[str, TaskData]] = {}
@@ -108,14 +105,6 @@ def read_run(
         data.setdefault(split, {})[name] = encoded[split, name]
     parts = [*data.get("train", {}).values(), *data.get("unlabeled", {}).values()]
     return TaskRun(task, tokenizer, labels, joined(parts), data.get("validation", {}), data.get("test", {}), parts)
-
-
-def _unlabeled_examples(source: Source, task: Task) -> list[Any]:
-    rows = rows_of(source, task, new=True)
-    first = next(rows, None)
-    if first is None:
-        raise ValueError(f"{source} holds no rows.")
-    return task_for_columns(task, first, ()).new_examples(list(chain([first], rows)))
 
 
 def joined(parts: Sequence[TaskData]) -> TaskData:
@@ -152,25 +141,21 @@ def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:
     """Check that the validation data can be scored and has the metric that selects the best model."""
     names: set[str] = set()
     if arguments.folds:
-        names = set.intersection(*map(set, _scores_of_folds(run, arguments))) | {"loss"}
+        examples, source = run.train.examples, run.train.source
+        folds = np.array(fold_numbers(run.task, examples, arguments.folds, arguments.sampling_seed))
+        parts = [
+            [examples[place] for place in np.flatnonzero(folds == fold).tolist()] for fold in range(arguments.folds)
+        ]
+        found = [_scores_of_right(run.task, part, f"A fold of {source} with {len(part)} examples") for part in parts]
+        names = {"loss"}.union(set.intersection(*map(set, found)))
     for name, data in run.validation.items():
         scores = _scores_of_right(run.task, data.examples, str(data.source))
         names |= {f"{name}_{metric}" if name else metric for metric in ("loss", *scores)}
     for data in run.test.values():
         if not data.inputs.keys().isdisjoint(LABEL_ARGUMENTS):
             _scores_of_right(run.task, data.examples, str(data.source))
-    metric = str(arguments.metric_for_best_model).removeprefix("eval_")
-    if names and metric not in names:
-        raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(sorted(names))}.")
-
-
-def _scores_of_folds(run: TaskRun, arguments: FinetuningArguments) -> list[dict[str, float]]:
-    examples, source = run.train.examples, run.train.source
-    numbers = fold_numbers(run.task, examples, arguments.folds, arguments.sampling_seed)
-    parts: list[list[Any]] = [[] for _ in range(arguments.folds)]
-    for example, number in zip(examples, numbers, strict=True):
-        parts[number].append(example)
-    return [_scores_of_right(run.task, part, f"A fold of {source} with {len(part)} examples") for part in parts]
+    if names and arguments.metric not in names:
+        raise ValueError(f"metric_for_best_model is {arguments.metric!r}; expected one of {', '.join(sorted(names))}.")
 
 
 def _scores_of_right(task: Task, examples: Sequence[Any], what: str) -> dict[str, float]:

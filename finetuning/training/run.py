@@ -46,7 +46,7 @@ from ..data import LABEL_ARGUMENTS
 from ..network.heads import fold_target_scale, has_new_head, learn_standardized
 from ..prediction.predictor import PREDICTION_FILES, REPORT_FILES, write_reports
 from ..tasks.data_report import describe_data, few_labels_line
-from ..tasks.registry import read_task_record, task_record, write_task_record
+from ..tasks.registry import fitted_to_model, read_task_record, task_record, write_task_record
 from ..tasks.tagging import FeatureTask, feature_task
 from ..tasks.task import Task, TaskData
 from .card import task_examples, trainings_table, write_finetuning_card
@@ -182,7 +182,9 @@ class Finetuning:
         """Read the data in one process, load the model in each, and begin the run if both are valid."""
         arguments = self.arguments
         start: StartingModel | None = None
-        task = arguments.fitting_task()
+        task = arguments.resolve_task()
+        if arguments.max_length is None:
+            task = fitted_to_model(task, Checkpoint(arguments.model).config)
         if arguments.approach == "features":
             task = feature_task(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))
 
@@ -336,14 +338,25 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
         labeled = {name: data for name, data in parts.items() if not data.inputs.keys().isdisjoint(LABEL_ARGUMENTS)}
         raw = {name: run.task.predict(outputs[name], data, run.labels) for name, data in labeled.items()}
         if split == "eval" and parts:
-            _warn_of_zero(trainer)
+            key = f"eval_{trainer.args.metric}"
+            values = [entry[key] for entry in trainer.state.log_history if key in entry]
+            if values and not any(values):
+                logger.warning(
+                    "%s is 0 in every evaluation: the model has not learned the task; train longer, or with a higher "
+                    "--learning_rate.",
+                    trainer.args.metric,
+                )
             name, data = next(iter(parts.items()))
             # What the task fits to validation data (thresholds, temperature) is recorded in the model folder.
             trainer.run = replace(run, task=run.task.calibrated(raw[name], data.examples))
             if saves:
                 write_task_record(output_dir, task_record(trainer.args.task, trainer.run.task))
                 if trainer.args.folds:
-                    _save_outputs(outputs[name], output_dir / _FOLD_OUTPUTS)
+                    arrays = outputs[name] if isinstance(outputs[name], tuple) else (outputs[name],)
+                    with written_beside(output_dir / _FOLD_OUTPUTS) as path:
+                        save_file(
+                            {str(place): np.ascontiguousarray(array) for place, array in enumerate(arrays)}, path
+                        )
         task = trainer.run.task
         predictions = {
             name: raw[name] if name in raw and task == run.task else task.predict(outputs[name], data, run.labels)
@@ -373,18 +386,6 @@ def _report(
     report = write_reports(task, predictions, data, folder, suffix)
     if report is not None and len(report.classes) <= _CLASSES_SAID:
         log_or_print("\n".join(["", *report.lines()]), arguments)
-
-
-def _warn_of_zero(trainer: TaskTrainer) -> None:
-    """Warn if the metric that selects the best model was 0 in every evaluation."""
-    name = str(trainer.args.metric_for_best_model).removeprefix("eval_")
-    values = [entry[f"eval_{name}"] for entry in trainer.state.log_history if f"eval_{name}" in entry]
-    if values and not any(values):
-        logger.warning(
-            "%s is 0 in every evaluation: the model has not learned the task; train longer, or with a higher "
-            "--learning_rate.",
-            name,
-        )
 
 
 def _beside(
@@ -457,7 +458,7 @@ def better_approach(
     folds: Sequence[Training], arguments: FinetuningArguments
 ) -> tuple[list[Training], dict[str, dict[str, float]]]:
     """The folds of the approach with the better mean; mean and standard error of each approach, which are logged."""
-    metric = _main_metric(arguments)
+    metric = arguments.metric
     parts: dict[str, list[Training]] = {}
     for fold in folds:
         parts.setdefault(fold.approach, []).append(fold)
@@ -484,13 +485,6 @@ def _encoded(run: TaskRun, places: np.ndarray) -> TaskData:
     """Some of the training examples, by index, as data of their own."""
     examples = [run.train.examples[place] for place in places]
     return run.task.encode(examples, run.labels, run.tokenizer, run.train.source)
-
-
-def _save_outputs(outputs: Any, path: Path) -> None:
-    """Write the network's outputs, an array or a tuple of arrays."""
-    arrays = outputs if isinstance(outputs, tuple) else (outputs,)
-    with written_beside(path) as temporary:
-        save_file({str(number): np.ascontiguousarray(array) for number, array in enumerate(arrays)}, temporary)
 
 
 def write_out_of_fold(run: TaskRun, arguments: FinetuningArguments, folders: Sequence[Path], output_dir: Path) -> None:
@@ -529,10 +523,6 @@ def _on_all_examples(run: TaskRun, folders: Sequence[Path]) -> TaskRun:
     return replace(run, task=replace(run.task, **means))
 
 
-def _main_metric(arguments: FinetuningArguments) -> str:
-    return str(arguments.metric_for_best_model).removeprefix("eval_")
-
-
 def summarize(
     trainings: Sequence[Training], arguments: FinetuningArguments
 ) -> tuple[Training, dict[str, float], dict[str, Any]]:
@@ -549,7 +539,7 @@ def summarize(
     values = {name: np.array([training.metrics[name] for training in several]) for name in names}
     mean = {name: float(value.mean()) for name, value in values.items()}
     deviation = {name: float(value.std(ddof=1)) for name, value in values.items()}
-    metric = _main_metric(arguments)
+    metric = arguments.metric
     # The metric of an entity type missing in the data exists only if the model has predicted the type.
     if metric not in mean:
         raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(mean) or 'no metric'}.")

@@ -104,6 +104,19 @@ def test_flags_are_shown_once_and_explained(name):
         assert f"--{field.name.replace('_', '-')}" in parser._option_string_actions
 
 
+@pytest.mark.parametrize(
+    ("name", "idle"),
+    [
+        ("predict", {"label_column", "label_columns", "label_separator", "continuation_labels"}),
+        ("compare", {"n_best_size", "confidence_threshold"}),
+        ("prune", {"n_best_size", "confidence_threshold"}),
+    ],
+)
+def test_commands_lack_settings_of_tasks_without_effect(name, idle):
+    assert not {field.name for field, _ in own_fields(name)} & idle
+    assert idle < {field.name for field, _ in own_fields("evaluate")}
+
+
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_only_two_flags_say_where_to_write(name):
     for field, _ in own_fields(name):

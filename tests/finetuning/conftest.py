@@ -18,9 +18,9 @@ from mybert import (
     MyBertForSequenceClassification,
     MyBertForTokenClassification,
     MyBertTokenizer,
+    metrics,
 )
 from mybert.finetuning import TASKS, FinetuningArguments
-from mybert.finetuning.tasks import classification
 from mybert.finetuning.training import run as training_run
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
@@ -81,7 +81,7 @@ def any_temperature_helps() -> Callable[[], AbstractContextManager[None]]:
     def helps() -> Iterator[None]:
         losses = count()
         with pytest.MonkeyPatch.context() as patches:
-            patches.setattr(classification, "log_loss", lambda *_: next(losses))
+            patches.setattr(metrics, "log_loss", lambda *_: next(losses))
             yield
 
     return helps

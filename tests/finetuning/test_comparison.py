@@ -159,6 +159,8 @@ def test_compare_of_a_data_frame_is_that_of_its_file(data, models):
     frame, pair = pandas.read_csv(data["sst2"], sep="\t"), [models / "sst2"] * 2
     found, expected = (mybert.compare(*pair, each, num_resamples=5, use_cpu=True) for each in (frame, data["sst2"]))
     assert found["metrics"] == expected["metrics"] and found["rows"] == len(frame)
+    frame.loc[len(frame)] = [None] * frame.shape[1]
+    assert mybert.compare(*pair, frame, num_resamples=5, use_cpu=True, skip_empty=True)["rows"] == expected["rows"]
 
 
 def test_compare_of_a_model_and_its_prediction_file_finds_no_difference(tmp_path, data, models):

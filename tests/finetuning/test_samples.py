@@ -64,6 +64,25 @@ def test_samples_keep_the_proportions():
     assert sample(CLASSIFICATION, EXAMPLES, 100, seed=3) == EXAMPLES
 
 
+def test_max_train_samples_does_not_change_the_held_out_part(arguments):
+    runs = [
+        read_run(run, run.resolve_task())
+        for run in (arguments(validation_split=0.2, max_train_samples=count) for count in (None, 8, 20))
+    ]
+    assert [len(run.train.examples) for run in runs] == [32, 8, 20]
+    assert len({tuple(run.validation[""].examples) for run in runs}) == 1
+
+
+def test_validation_data_of_a_folder_is_not_mixed_with_a_held_out_part(short_run, tmp_path):
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / name).write_text("sentence\tlabel\na cat\t1\na dog\t0\n")
+    settings = {"task": "sst2", "data_dir": str(tmp_path)}
+    with pytest.raises(ValueError, match=r"0\.5 and .* has validation data \(dev\.tsv\); use either data_dir, or"):
+        short_run(**settings, validation_split=0.5)
+    assert short_run(**settings, folds=2).validation_file is None
+    assert short_run(**settings).validation_file == [str(tmp_path / "dev.tsv")]
+
+
 def test_balanced_weights_and_their_loss_are_the_reference():
     labels = [0, 0, 0, 1, 0, 2, 0]
     weights = balanced_weights(TaskData([], {"labels": labels}, ""), 3)
