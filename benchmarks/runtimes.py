@@ -114,15 +114,14 @@ def products(model: torch.nn.Module) -> Callable[[Batch], None]:
 def pytorch_encoders(
     settings: Mapping[str, int], threads: int, folder: Path, compiled: bool = False
 ) -> dict[str, Any]:
-    """PyTorch: transformers' BERT and mybert (also prepacked, bfloat16, int8, compiled), and the products alone."""
+    """PyTorch: transformers' BERT and mybert (also prepacked, bfloat16, compiled), and the products alone."""
     torch.set_num_threads(threads)
     theirs, ours = matched_encoders(settings).values()
     models = {PEER: theirs, "mybert": ours}
     if torch.backends.mkldnn.is_available():
         models["mybert, prepacked"] = copy.deepcopy(ours).prepack_weights()
         if torch.ops.mkldnn._is_mkldnn_bf16_supported():
-            models["mybert bfloat16"] = copy.deepcopy(ours).quantize_weights("bfloat16")
-        models["mybert int8"] = copy.deepcopy(ours).quantize_weights("int8")
+            models["mybert bfloat16"] = copy.deepcopy(ours).bfloat16().prepack_weights()
     if compiled:
         models["transformers, compiled"] = torch.compile(theirs, dynamic=True)
         models["mybert, compiled"] = torch.compile(ours, dynamic=True)

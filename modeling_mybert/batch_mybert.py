@@ -107,8 +107,9 @@ class Batch:
         pooled_tokens = numbers = cu_seqlens = None
         if lengths is not None:
             offsets = F.pad(lengths.cumsum(0), (1, 0))
-            places = torch.arange(shape[0] * shape[1], device=words.device)
-            numbers = torch.bucketize(places, offsets[1:], right=True).view(shape)
+            if attention_mask is None or len(attention_mask.shape) == 2:  # a prepared one keeps sequences apart
+                places = torch.arange(shape[0] * shape[1], device=words.device)
+                numbers = torch.bucketize(places, offsets[1:], right=True).view(shape)
             pooled_tokens, cu_seqlens = (offsets[1:] - 1 if is_causal else offsets[:-1]), offsets.int()
             if kernel == "flash":
                 max_seqlen = max_seqlen or (shape[1] if is_graph else int(lengths.max()))

@@ -20,10 +20,7 @@ from transformers.utils import TransformersKwargs
 
 from .batch_mybert import Batch, eager_attention_forward, prefers_eager
 from .configuration_mybert import MyBertConfig
-from .hooks_mybert import is_changed
-from .linear_mybert import MyBertInt8Linear, can_be_quantized, linear, product_of_each
-
-_ROWS_AT_ONCE = 512  # in a feed-forward network with int8 weights
+from .linear_mybert import linear, product_of_each
 
 
 class MyBertEmbeddings(nn.Module):
@@ -181,24 +178,12 @@ class MyBertLayer(GradientCheckpointingLayer):
         if self.chunk_size_feed_forward:
             parts = hidden_states.split(self.chunk_size_feed_forward, dim=1)
             return torch.cat([self.feed_forward_chunk(part) for part in parts], dim=1)
-        if self._exceeds_caches(hidden_states):
-            parts = hidden_states.flatten(0, -2).split(_ROWS_AT_ONCE)
-            return torch.cat([self.feed_forward_chunk(part) for part in parts]).view(hidden_states.shape)
         return self.feed_forward_chunk(hidden_states)
 
     def feed_forward_chunk(self, attention_output: torch.Tensor) -> torch.Tensor:
         """Feed-forward network with its residual connection, (B, L, D) to (B, L, D)."""
         states: torch.Tensor = self.output(self.intermediate(attention_output), attention_output)
         return states
-
-    def _exceeds_caches(self, hidden_states: torch.Tensor) -> bool:
-        """Whether int8 weights multiply more rows than keep their wide states in the CPU's caches."""
-        return (
-            hidden_states.numel() > _ROWS_AT_ONCE * hidden_states.shape[-1]
-            and type(getattr(self.intermediate, "dense", None)) is MyBertInt8Linear
-            and can_be_quantized(hidden_states)
-            and not is_changed(self.intermediate, self.output)
-        )
 
 
 class MyBertEncoder(nn.Module):

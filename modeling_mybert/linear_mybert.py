@@ -1,12 +1,8 @@
-"""Linear layers on a CPU: which kernel multiplies, prepacked weights, few rows, fused GELU, and int8 weights.
+"""Linear layers on a CPU: which kernel multiplies, prepacked weights, few rows, and fused GELU.
 
 PyTorch's default kernel for float32 is usually MKL; it also ships oneDNN. On AMD processors MKL uses only its AVX2
 kernels. On those with AVX-512, oneDNN is faster: up to 1.4 times on Zen 4, which executes AVX-512 in two halves, and
 2.3 times on Zen 5. `mybert bench --workloads kernels` measures both.
-
-Int8 weights are symmetric, with a scale for each output. Each token's hidden states become uint8 with their own scale
-and offset, so a result does not depend on the rest of the batch, and no calibration data is needed. The saved model
-holds the int8 weights; `quantization_config` in its `config.json` names the method, which is registered below.
 """
 
 import functools
@@ -22,22 +18,13 @@ from torch import nn
 from torch.autograd.forward_ad import unpack_dual
 from torch.multiprocessing.reductions import StorageWeakRef
 from transformers.activations import ACT2FN
-from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
-from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
-from transformers.utils import logging
-from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from .hooks_mybert import has_hooks
 
-logger = logging.get_logger(__name__)
-
 KERNELS = ("auto", "mkl", "onednn")
-QUANT_METHOD = "mybert_int8"
 FEW_ROWS = 64  # up to here W x^T is faster than x W^T on CPUs (mybert bench --workloads query)
-STEPS = 254  # between the smallest and largest value of a token's states
 _FULL_WIDTH_FAMILY = 26  # AMD's CPU family with full-width AVX-512: Zen 5
 _NARROW = 512  # up to this size a weight gradient is faster without copying its operands to contiguous memory
-_SMALLEST_RANGE = 1e-30  # used where a token's states, or an output's weights, are all equal
 _SAME_STATES = ("query", "key", "value")  # attention layers with the same input
 # Activations fused into the product: GELU, with oneDNN's name for each form.
 _GELU = {type(ACT2FN["gelu"]): "none", type(ACT2FN["gelu_pytorch_tanh"]): "tanh", type(ACT2FN["gelu_new"]): "tanh"}
@@ -268,23 +255,17 @@ class _Product(torch.autograd.Function):
 
 
 def product_of_each(layers: Sequence[Any], hidden_states: torch.Tensor) -> Sequence[torch.Tensor] | None:
-    """Multiply the same states (..., I) by each layer, in one product; None if weights are not int8 or packed."""
-    if type(layers[0]) is MyBertInt8Linear:
-        is_int8 = all(type(layer) is MyBertInt8Linear and not has_hooks(layer) for layer in layers)
-        if not is_int8 or not can_be_quantized(hidden_states):
-            return None
-        product = _packed_int8(layers).multiply(hidden_states)
-    else:
-        packed_weight = getattr(layers[0], "packed_weight", None)
-        if (
-            packed_weight is None
-            or torch.is_grad_enabled()
-            or not all(is_plain(layer, hidden_states) and not layer.training for layer in layers)
-            or hidden_states.dtype != layers[0].weight.dtype
-            or not packed_weight.is_of(*(layer.weight for layer in layers))
-        ):
-            return None
-        product = packed_weight.multiply(hidden_states, torch.cat([layer.bias for layer in layers]))
+    """Multiply the same states (..., I) by each layer, in one product; None if the weights are not packed."""
+    packed_weight = getattr(layers[0], "packed_weight", None)
+    if (
+        packed_weight is None
+        or torch.is_grad_enabled()
+        or not all(is_plain(layer, hidden_states) and not layer.training for layer in layers)
+        or hidden_states.dtype != layers[0].weight.dtype
+        or not packed_weight.is_of(*(layer.weight for layer in layers))
+    ):
+        return None
+    product = packed_weight.multiply(hidden_states, torch.cat([layer.bias for layer in layers]))
     parts: Sequence[torch.Tensor] = product.split([layer.out_features for layer in layers], -1)
     return parts
 
@@ -292,37 +273,30 @@ def product_of_each(layers: Sequence[Any], hidden_states: torch.Tensor) -> Seque
 # Prepacked weights
 
 
-class PackedTensors:
-    """Data computed from a layer's tensors, in the memory layout of oneDNN's kernels.
+class PackedWeight:
+    """Weights (O, I) of linear layers, float32 or bfloat16, concatenated in the memory layout of oneDNN's kernels.
 
-    `is_of` recognizes the tensors by their memory, as long as it is alive, and by PyTorch's version counter. Addresses
+    `is_of` recognizes the weights by their memory, as long as it is alive, and by PyTorch's version counter. Addresses
     alone are not enough, because freed memory is reused, for example when a model is cast to another dtype and back.
     """
 
-    def __init__(self, *tensors: torch.Tensor) -> None:
-        self._storages = [StorageWeakRef(tensor.untyped_storage()) for tensor in tensors]
-        self._states = self._states_of(tensors)
+    def __init__(self, *weights: torch.Tensor) -> None:
+        self._storages = [StorageWeakRef(weight.untyped_storage()) for weight in weights]
+        self._states = self._states_of(weights)
+        weight = weights[0].detach() if len(weights) == 1 else torch.cat([weight.detach() for weight in weights])
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles become None: tensors in this layout cannot be copied."""
         return type(None), ()
 
     @staticmethod
-    def _states_of(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
-        return [(tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
+    def _states_of(weights: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+        return [(weight.data_ptr(), -1 if weight.is_inference() else weight._version) for weight in weights]
 
-    def is_of(self, *tensors: torch.Tensor) -> bool:
-        """Whether these are the packed tensors, unchanged since."""
-        return self._states == self._states_of(tensors) and not any(storage.expired() for storage in self._storages)
-
-
-class PackedWeight(PackedTensors):
-    """Weights (O, I) of linear layers, float32 or bfloat16, concatenated."""
-
-    def __init__(self, *weights: torch.Tensor) -> None:
-        super().__init__(*weights)
-        weight = weights[0].detach() if len(weights) == 1 else torch.cat([weight.detach() for weight in weights])
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight)
+    def is_of(self, *weights: torch.Tensor) -> bool:
+        """Whether these are the packed weights, unchanged since."""
+        return self._states == self._states_of(weights) and not any(storage.expired() for storage in self._storages)
 
     def multiply(self, hidden_states: torch.Tensor, bias: torch.Tensor, gelu: str | None = None) -> torch.Tensor:
         """Multiply states (..., I) by the weight and add the bias: (..., O); then GELU, "none" (erf) or "tanh"."""
@@ -348,187 +322,3 @@ def pack_weights(model: nn.Module) -> None:
             packed_weight = PackedWeight(*(layer.weight for layer in layers))
             for layer in layers:
                 layer.packed_weight = packed_weight  # type: ignore[assignment]
-
-
-# Int8 weights
-
-
-@functools.cache
-def has_exact_int8_kernel() -> bool:
-    """Whether oneDNN multiplies uint8 by int8 exactly here; x86 CPUs without VNNI overflow in 16 bits."""
-    largest, weight = torch.full((16, 64), 255, dtype=torch.uint8), torch.full((64, 64), 127, dtype=torch.int8)
-    try:
-        packed = torch.ops.onednn.qlinear_prepack(weight, None)
-        product = _multiply_int8(largest, packed, torch.ones(64), torch.zeros(1, dtype=torch.int32))
-    except (AttributeError, NotImplementedError, RuntimeError):  # a build without oneDNN, or without these products
-        return False
-    return bool((product == 64 * 127 * 127).all())
-
-
-def _multiply_int8(rows: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, zeros: torch.Tensor) -> torch.Tensor:
-    """Multiply uint8 rows (N, I), less 128, by packed int8 weights (O, I) and their scale (O,): float32 (N, O)."""
-    product: torch.Tensor = torch.ops.onednn.qlinear_pointwise(
-        rows, 1.0, 128, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
-    )
-    return product
-
-
-def quantize_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Quantize each row (N, I) in 254 equal steps: integers from 1 to 255 (N, I), its range and its middle (N, 1)."""
-    lowest, highest = rows.amin(-1, keepdim=True), rows.amax(-1, keepdim=True)
-    middle, extent = lowest.lerp(highest, 0.5), highest.sub_(lowest).clamp_min_(_SMALLEST_RANGE)
-    # Via int8, to which PyTorch converts much faster than to uint8.
-    integers = rows.sub(middle).mul_(STEPS / extent).round_().to(torch.int8)
-    return integers.view(torch.uint8).bitwise_xor_(128), extent, middle
-
-
-class MyBertInt8Linear(nn.Module):
-    """A linear layer with int8 weights. It multiplies integers for float32 on a CPU, otherwise floats."""
-
-    def __init__(self, in_features: int, out_features: int) -> None:
-        super().__init__()
-        self.in_features, self.out_features = in_features, out_features
-        weight = torch.empty(out_features, in_features, dtype=torch.int8)
-        # Not called `weight`, so that code that does not know of the scale fails instead of using the integers.
-        self.int8_weight = nn.Parameter(weight, requires_grad=False)
-        self.weight_scale = nn.Parameter(torch.empty(out_features), requires_grad=False)
-        self.bias = nn.Parameter(torch.empty(out_features), requires_grad=False)
-        self._packed: _PackedInt8Weights | None = None
-
-    @classmethod
-    def from_float(cls, layer: nn.Linear) -> "MyBertInt8Linear":
-        """Quantize a layer: each output's weights are divided by their largest magnitude / 127 and rounded."""
-        quantized = cls(layer.in_features, layer.out_features)
-        weight = layer.weight.detach()
-        scale = weight.abs().amax(1).clamp_min(_SMALLEST_RANGE).div(127)
-        quantized.int8_weight.data = weight.div(scale[:, None]).round_().to(torch.int8)
-        quantized.weight_scale.data = scale
-        quantized.bias.data = layer.bias.detach().clone()
-        return quantized.train(layer.training)
-
-    def extra_repr(self) -> str:
-        """As `nn.Linear`'s."""
-        return f"in_features={self.in_features}, out_features={self.out_features}"
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Hidden states (..., I) to (..., O)."""
-        if not can_be_quantized(hidden_states):
-            weight = self.int8_weight.to(self.weight_scale.dtype) * self.weight_scale[:, None]
-            return F.linear(hidden_states, weight, self.bias)
-        return _packed_int8((self,)).multiply(hidden_states)
-
-
-def can_be_quantized(hidden_states: torch.Tensor) -> bool:
-    """Whether these states can be multiplied as integers: eager mode, float32, on a CPU, without gradients."""
-    return not (
-        torch.compiler.is_compiling()
-        or torch.jit.is_tracing()
-        or type(hidden_states) is not torch.Tensor  # subclasses may count or record operations
-        or hidden_states.device.type != "cpu"
-        or hidden_states.dtype != torch.float32
-        or (hidden_states.requires_grad and torch.is_grad_enabled())
-        or not hidden_states.numel()
-        or not has_exact_int8_kernel()
-    )
-
-
-class _PackedInt8Weights(PackedTensors):
-    """Concatenated int8 weights of layers: weight (O, I), scale and bias (O,) of each layer in turn."""
-
-    def __init__(self, *tensors: torch.Tensor) -> None:
-        super().__init__(*tensors)
-        weight, scale, bias = (torch.cat([tensor.detach() for tensor in tensors[kind::3]]) for kind in range(3))
-        self.packed, self.scale, self.bias = torch.ops.onednn.qlinear_prepack(weight, None), scale / STEPS, bias
-        self.zeros = torch.zeros(1, dtype=torch.int32)
-        self.sums = weight.sum(1, dtype=torch.int32) * scale  # the rows' middles are multiplied by these sums
-
-    def multiply(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Multiply states (..., I), which are quantized row by row, to float32 (..., O), with bias."""
-        integers, extent, middle = quantize_rows(hidden_states.reshape(-1, hidden_states.shape[-1]))
-        product = _multiply_int8(integers, self.packed, self.scale, self.zeros)
-        product = product.mul_(extent).addcmul_(middle, self.sums).add_(self.bias)
-        return product.view(*hidden_states.shape[:-1], product.shape[-1])
-
-
-def _packed_int8(layers: Sequence[MyBertInt8Linear]) -> _PackedInt8Weights:
-    """The packed weights of layers, which the first layer stores until a weight changes."""
-    tensors = [tensor for layer in layers for tensor in (layer.int8_weight, layer.weight_scale, layer.bias)]
-    packed = layers[0]._packed
-    if packed is None or not packed.is_of(*tensors):
-        packed = layers[0]._packed = _PackedInt8Weights(*tensors)
-    return packed
-
-
-def _layers_to_quantize(model: Any) -> list[tuple[nn.Module, str]]:
-    """Parent and name of the linear layers of all layers, including those that an adapter has replaced."""
-    places = []
-    for layer in model.base_model.encoder.layer.children():
-        places += [(layer.attention.self, name) for name in _SAME_STATES]
-        places += [(part, "dense") for part in (layer.attention.output, layer.intermediate, layer.output)]
-    return places
-
-
-def quantize_layers(model: Any) -> None:
-    """Give all linear layers of a model's layers int8 weights (or raise a ValueError), and freeze the model."""
-    places = _layers_to_quantize(model)
-    for parent, name in places:
-        layer = getattr(parent, name)
-        if type(layer) is not nn.Linear or has_hooks(layer):
-            raise ValueError(
-                f"A layer's {name} is a {type(layer).__module__}.{type(layer).__name__}, or has hooks; expected a "
-                "plain linear layer to quantize (merge an adapter first, with merge_and_unload)."
-            )
-    for parent, name in places:
-        setattr(parent, name, MyBertInt8Linear.from_float(getattr(parent, name)))
-    if not has_exact_int8_kernel():
-        logger.warning_once(
-            "This CPU has no exact int8 products (VNNI): int8 weights are multiplied in float32, which is slower."
-        )
-    quantizer = MyBertInt8Quantizer(MyBertInt8Config(), pre_quantized=True)
-    model.hf_quantizer, model.is_quantized, model.quantization_method = quantizer, True, QUANT_METHOD
-    quantizer.postprocess_model(model)  # as `from_pretrained` does
-
-
-class MyBertInt8Config(QuantizationConfigMixin):
-    """The `quantization_config` of a model with int8 weights: the name of the method."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        self.quant_method = QUANT_METHOD
-
-
-class MyBertInt8Quantizer(HfQuantizer):
-    """Called by `from_pretrained` for saved int8 weights, or to quantize with a `MyBertInt8Config`."""
-
-    is_trainable = False
-    pre_quantized: bool
-
-    def is_serializable(self, *args: Any, **kwargs: Any) -> bool:
-        """True: `save_pretrained` can write such a model."""
-        return True
-
-    def update_dtype(self, dtype: Any) -> torch.dtype:
-        """The dtype of everything but the int8 weights: float32; a ValueError if another is requested."""
-        if dtype not in (None, torch.float32):
-            raise ValueError(f"dtype is {dtype}; a model with int8 weights has float32 for the rest.")
-        return torch.float32
-
-    def _process_model_before_weight_loading(self, model: Any, **kwargs: Any) -> None:
-        if not hasattr(model, "quantize_weights"):
-            raise ValueError(
-                f"These int8 weights are MyBERT's; expected one of its classes, not {type(model).__name__}."
-            )
-        if self.pre_quantized:
-            for parent, name in _layers_to_quantize(model):
-                layer = getattr(parent, name)
-                setattr(parent, name, MyBertInt8Linear(layer.in_features, layer.out_features))
-
-    def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
-        if not self.pre_quantized:
-            self.pre_quantized = True
-            quantize_layers(model)
-        return model.requires_grad_(False)
-
-
-if QUANT_METHOD not in AUTO_QUANTIZER_MAPPING:  # a copy from the Hub may have done this
-    register_quantization_config(QUANT_METHOD)(MyBertInt8Config)
-    register_quantizer(QUANT_METHOD)(MyBertInt8Quantizer)

@@ -37,7 +37,7 @@ from .batch_mybert import (
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import has_foreign_hooks, hooks_of, is_changed, is_known_class, runs_known_forward
 from .layers_mybert import MyBertEmbeddings, MyBertEncoder, MyBertPooler, MyBertSelfAttention
-from .linear_mybert import QUANT_METHOD, filled_up, pack_weights, quantize_layers
+from .linear_mybert import filled_up, pack_weights
 from .losses_mybert import cross_entropy
 
 _MANY = 1000  # a longer list in a user's module holds data, not models
@@ -88,42 +88,8 @@ class MyBertPreTrainedModel(PreTrainedModel):
         pack_weights(self)
         return self
 
-    def quantize_weights(self: _Model, precision: str) -> _Model:
-        """Speed up inference on a CPU further, at a small cost in accuracy, which docs/speed.md measures.
-
-        A model with int8 weights is for inference only. `save_pretrained` writes int8 weights, and `from_pretrained`
-        loads them as such.
-
-        Args:
-            precision: "int8": the layers get int8 weights with a scale for each output, and activations are quantized
-                dynamically, token by token; embeddings, normalizations, pooler and head stay float32. "bfloat16": the
-                whole model is cast, with prepacked weights.
-
-        Returns:
-            The model, in eval mode.
-
-        Raises:
-            ValueError: If `precision` is unknown, the model is not in float32 on a CPU, a linear layer has been
-                replaced (by an adapter) or has hooks, or the CPU has no bfloat16 kernels for "bfloat16".
-        """
-        if precision not in ("int8", "bfloat16"):
-            raise ValueError(f"precision is {precision!r}; expected 'int8' or 'bfloat16'.")
-        if self.device.type != "cpu" or self.dtype != torch.float32:
-            raise ValueError(f"The model is {self.dtype} on {self.device}; quantizing expects float32 on a CPU.")
-        if precision == "int8":
-            quantize_layers(self.eval())
-        else:
-            self.eval().bfloat16().prepack_weights()
-        return self
-
     def train(self: _Model, mode: bool = True) -> _Model:
-        """As in torch; `train()` drops the copies of `prepack_weights`, which would go out of date.
-
-        Raises:
-            ValueError: If the weights are int8.
-        """
-        if mode and getattr(self, "quantization_method", None) == QUANT_METHOD:
-            raise ValueError("The model has int8 weights, which cannot be trained; expected one in float32.")
+        """As in torch; `train()` drops the copies of `prepack_weights`, which would go out of date."""
         if mode:
             for module in self.modules():
                 module.__dict__.pop("packed_weight", None)

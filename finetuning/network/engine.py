@@ -33,23 +33,28 @@ class EngineOptions:
     )
 
     def __post_init__(self) -> None:
-        """Reject an engine that the model in a folder cannot use."""
+        """Reject an engine that the model in a folder cannot use, and int8 in PyTorch."""
         super().__post_init__()  # type: ignore[misc]  # of the other base class
         model = getattr(self, "model", None)
         if model and Path(model).is_dir():
-            runs_in_openvino(Checkpoint(model), self.engine)
+            runs_in_openvino(Checkpoint(model), self.engine, getattr(self, "dtype", None))
 
 
-def runs_in_openvino(checkpoint: Checkpoint, engine: Engine) -> bool:
+def runs_in_openvino(checkpoint: Checkpoint, engine: Engine, dtype: str | None = None) -> bool:
     """Whether OpenVINO computes a model; a ValueError or ImportError if it has to, but cannot."""
-    if engine == "torch" or not (checkpoint.has_graph or engine == "openvino"):
-        return False
-    if not checkpoint.has_graph:
+    name = checkpoint.name
+    if engine == "openvino" and not checkpoint.has_graph:
         raise ValueError(
-            f"engine is openvino, and {checkpoint.name} has no {OPENVINO_FILE}; `mybert convert openvino "
-            f"{checkpoint.name} OUTPUT` writes a folder that has."
+            f"engine is openvino, and {name} has no {OPENVINO_FILE}; `mybert convert openvino {name} OUTPUT` writes a "
+            "folder that has."
         )
-    if engine == "auto" and checkpoint.has_weights and find_spec("openvino") is None:
+    in_torch = engine == "torch" or not checkpoint.has_graph
+    if in_torch or (engine == "auto" and checkpoint.has_weights and find_spec("openvino") is None):
+        if dtype == "int8":
+            raise ValueError(
+                f"dtype is int8, which PyTorch does not compute; `mybert convert openvino {name} OUTPUT --dtype int8 "
+                "--data TEXTS` writes a folder that OpenVINO computes in int8."
+            )
         return False
     import_openvino()
     return True

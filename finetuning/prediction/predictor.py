@@ -75,11 +75,10 @@ def load_finetuned_model(
     threads: int | None = None,
 ) -> FinetunedModel:
     """Load a model with a head for the task, and complete the task by the model's classes."""
-    # dtype: "float32", "bfloat16", or "int8" for a MyBERT on a CPU.
     if threads is not None:
         torch.set_num_threads(threads)
     config, encoder = checkpoint.config, checkpoint
-    if runs_in_openvino(checkpoint, engine):
+    if runs_in_openvino(checkpoint, engine, dtype):
         model, labels = task.load_finetuned(checkpoint, partial(OpenVinoModel, dtype=dtype))
         logger.info("OpenVINO computes the model, since %s has %s.", checkpoint.name, OPENVINO_FILE)
         tokenizer = AutoTokenizer.from_pretrained(checkpoint.name, config=config, trust_remote_code=False)
@@ -90,17 +89,9 @@ def load_finetuned_model(
         encoder = Checkpoint(config.encoder).check()
         task = feature_task(task, config.features, encoder.name, config.lstm_size, str(device))
     model, labels = task.load_finetuned(checkpoint)
-    is_int8 = dtype == "int8"
-    model = model.to(device=device, dtype=torch.float32 if is_int8 else getattr(torch, dtype)).eval()
-    is_own = isinstance(model, MyBertPreTrainedModel) and model.device.type == "cpu"
-    if is_int8 and not is_own:
-        what = f"a {type(model).__name__} on {model.device}"
-        raise ValueError(
-            f"dtype is int8 and {checkpoint.name} is {what}; expected a MyBERT or bert model on a CPU (--use_cpu)."
-        )
-    if is_int8:
-        model.quantize_weights("int8")
-    elif is_own and torch.backends.mkldnn.is_available():
+    model = model.to(device=device, dtype=getattr(torch, dtype)).eval()
+    is_on_cpu = model.device.type == "cpu" and torch.backends.mkldnn.is_available()
+    if isinstance(model, MyBertPreTrainedModel) and is_on_cpu:
         model.prepack_weights()
     tokenizer = AutoTokenizer.from_pretrained(encoder.name, config=encoder.config, trust_remote_code=False)
     return FinetunedModel(task.with_classes(labels), model, labels, tokenizer)

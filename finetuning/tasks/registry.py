@@ -362,11 +362,8 @@ class InferenceSettings:
     group = Group.SEQUENCES
     model: str | None = option(None, "Fine-tuned model, folder or Hub name.", group=Group.INPUT)
     batch_size: int | None = option(None, BATCH_SIZE_HELP, AT_LEAST_1, decides=True, idle_with="predictions")
-    dtype: Literal["float32", "bfloat16", "int8"] = option(
-        "float32",
-        "Type of the weights, and of the computation; int8 is for CPUs.",
-        decides=True,
-        idle_with="predictions",
+    dtype: Literal["float32", "bfloat16"] = option(
+        "float32", "Type of the weights, and of the computation.", decides=True
     )
     use_cpu: bool = option(False, "Use the CPU, even if there is an accelerator.", group=Group.TRAINING)
 
@@ -388,6 +385,13 @@ class FinetunedModelArguments(TaskArguments, InferenceSettings):
 
     task: str | None = option(  # type: ignore[assignment]  # the model's own
         None, f"The task: {', '.join(TASKS)} (default: what the model was fine-tuned for).", group=Group.INPUT
+    )
+    dtype: Literal["float32", "bfloat16", "int8"] = option(  # type: ignore[assignment]
+        "float32",
+        "Type of the computation; int8 is for folders that `mybert convert openvino --dtype int8` wrote.",
+        group=Group.SEQUENCES,
+        decides=True,
+        idle_with="predictions",
     )
     skip_empty: bool = option(False, SKIP_EMPTY_HELP, group=Group.READING, decides=True)
 

@@ -44,9 +44,6 @@ REPLACED = {
         "_forward _sanitize_parameters _load_feature_extractor _load_image_processor _load_processor _load_tokenizer "
         "_load_video_processor"
     ),
-    "transformers' documented methods of a quantizer": (
-        "_process_model_after_weight_loading _process_model_before_weight_loading"
-    ),
     "all ways to call or load a tokenizer go through them": "_encode_plus _from_pretrained _save_pretrained",
     "evaluate's documented methods of a module": "_compute _info",
     "argparse's and HfArgumentParser's flags, choices and help have no other hooks": (

@@ -167,7 +167,7 @@ def test_each_runtime_has_a_process_and_what_is_not_installed_is_said(small, mon
     assert in_this_process == ["PyTorch", "Fast Runtime"]
     assert "Without OpenVINO: No module named 'openvino'." in caplog.text
     rows = [line.split(" | ")[0] for line in report.splitlines() if "largest difference" in line or "alone" in line]
-    assert rows[0] == "| transformers SDPA" and "| mybert int8" in rows
+    assert rows[0] == "| transformers SDPA" and "| mybert, prepacked" in rows
     assert rows[-3:] == ["| Fast", "| Fast, sorted", "| (linear layers' products alone)"]
 
 

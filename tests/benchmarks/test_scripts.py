@@ -1,7 +1,6 @@
 """The scripts of `benchmarks/scripts/` run at a tiny size, and do not repeat finished runs."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -95,11 +94,6 @@ def test_checkpoints(run, monkeypatch, tmp_path):
         ("prediction_speed --model TOKENIZER --data t.tsv", "t.tsv has the columns a, label; expected sentence."),
         ("pretraining_data building nowhere --vocab nowhere", "There is no file or folder nowhere."),
         ("pretraining_data speed nowhere --vocab nowhere", "There is no file or folder nowhere."),
-        ("quantization_accuracy ./nowhere --data t.tsv", "nowhere"),
-        ("quantization_accuracy MODEL --data nowhere.tsv", "nowhere.tsv: No such file or directory."),
-        ("quantization_accuracy MODEL --data t.tsv", "t.tsv has no column 'text'; its columns are"),
-        ("quantization_accuracy MODEL --data v.tsv --repeats 0", "--repeats: found 0; expected at least 1"),
-        ("quantization_accuracy MODEL --data u.tsv", "u.tsv has the label '7'"),
         ("time_to_quality t.tsv --validation_file nowhere --ours r.yaml", "There is no file or folder nowhere."),
         ("time_to_quality t.tsv --validation_file t.tsv --ours nowhere", "nowhere: No such file or directory."),
         (
@@ -153,23 +147,6 @@ def test_speed_of_predictions(run, tmp_path, tiny_model):
 def model(tmp_path_factory, tiny_model):
     labels = {"id2label": {0: "0", 1: "1"}, "label2id": {"0": 0, "1": 1}}
     return tiny_model(tmp_path_factory.mktemp("model"), MyBertForSequenceClassification, **labels)
-
-
-@pytest.mark.slow
-def test_cost_of_quantized_weights(run, model, tmp_path):
-    (tmp_path / "dev.tsv").write_text("text\tlabel\na a\t0\na b a\t1\n")
-    (tmp_path / "test.tsv").write_text("text\tlabel\na\t0\n")
-    student = shutil.copytree(model, tmp_path / "student")
-    files = tmp_path / "dev.tsv", tmp_path / "test.tsv"
-    shown = run("quantization_accuracy", model, student, "--data", *files, "--repeats", 1)
-    assert "dev.tsv, 2 examples" in shown and "test.tsv, 1 examples" in shown
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line.startswith("|")]
-    rows = [row for row in rows if row[0].endswith(("32", "16", "8"))]
-    dtypes = ("float32", "bfloat16", "int8")
-    assert [row[0] for row in rows] == [f"{name}, {dtype}" for name in (model.name, "student") for dtype in dtypes] * 2
-    assert rows[0][1] in ("0.00", "50.00", "100.00") and rows[0][2] == rows[3][2] == "100.00" and rows[0][5] == "1.00"
-    assert [row[1] for row in rows[:3]] == [row[1] for row in rows[3:6]]
-    assert float(rows[1][3]) == pytest.approx(float(rows[0][3]) / 2, abs=0.1)
 
 
 @pytest.mark.slow

@@ -145,6 +145,21 @@ def test_engine_of_a_folder_without_graph_is_one_sentence(models, tmp_path, caps
             kind(model=model, engine="openvino", **({"data": ["x"]} if kind is EvaluateArguments else {}))
 
 
+def test_dtype_int8_in_pytorch_names_the_conversion(models, tmp_path, capsys):
+    (tmp_path / "texts.tsv").write_text("sentence\tlabel\nthe cat\t1\n")
+    model, data = str(models / "sst2"), str(tmp_path / "texts.tsv")
+    for command in (
+        ["predict", model, data],
+        ["evaluate", data, "--model", model],
+        ["predict", model, data, "--engine", "torch"],
+    ):
+        assert main([*command, "--dtype", "int8"]) == 2
+        error = capsys.readouterr().err
+        assert f"`mybert convert openvino {model} OUTPUT --dtype int8 --data TEXTS` writes a folder" in error
+    with pytest.raises(ValueError, match="dtype is int8, which PyTorch does not compute"):
+        mybert.predict(model, ["the cat"], dtype="int8")
+
+
 def test_engine_torch_needs_weights(graph):
     with pytest.raises(FileNotFoundError, match=r"holds only openvino_model\.xml; this needs model\.safetensors"):
         mybert.predict(graph("sst2"), ["the cat"], engine="torch")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from transformers import DistilBertModel, RobertaModel
 
-from mybert import MyBertForPreTraining
 from mybert.cli import main
 from mybert.files.source import HubSplit
 from mybert.finetuning import (
@@ -272,10 +271,11 @@ def test_a_model_folder_that_is_not_there(tmp_path, short_run, table):
 
 
 @pytest.mark.parametrize("from_scratch", [False, True])
-def test_int8_weights_are_not_trained(tmp_path, pretrained, short_run, table, from_scratch):
-    model = shutil.copytree(pretrained, tmp_path / "int8")
-    MyBertForPreTraining.from_pretrained(model).quantize_weights("int8").save_pretrained(model)
-    with pytest.raises(ValueError, match=r"int8: its weights are quantized \('mybert_int8'\)"):
+def test_finetune_quantized_model_is_rejected(tmp_path, pretrained, short_run, table, from_scratch):
+    model = shutil.copytree(pretrained, tmp_path / "int4")
+    config = json.loads((model / "config.json").read_text()) | {"quantization_config": {"quant_method": "gptq"}}
+    (model / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"int4: its weights are quantized \('gptq'\)"):
         finetune(short_run(model=str(model), train_file=table, from_scratch=from_scratch))
     assert not (tmp_path / "out").exists()
 

@@ -640,9 +640,8 @@ def test_predict_model_without_a_task_is_an_error(pretrained):
         mybert.predict(pretrained, ["a"])
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
-def test_predict_other_types_of_weights(models, texts, expected, dtype):
-    found = mybert.predict(models / "sst2", texts, dtype=dtype)
+def test_predict_bfloat16_labels_are_mostly_those_of_float32(models, texts, expected):
+    found = mybert.predict(models / "sst2", texts, dtype="bfloat16")
     assert [row["score"] for row in found] != [round(score, 6) for _, score in expected]
     assert np.mean([row["label"] == label for row, (label, _) in zip(found, expected, strict=True)]) > 0.9
 

@@ -277,7 +277,6 @@ def test_fewer_heads_compute_what_zeros_in_place_of_the_others_compute(tmp_path,
         stored = load_file(place / "model.safetensors").values()
         assert row["parameters"] == sum(tensor.numel() for tensor in stored)
     assert "with 3 of the 4 attention heads of each layer" in (output / "README.md").read_text()
-    assert evaluate(output, data, dtype="int8", use_cpu=True).keys() >= {"accuracy"}
     again = {"model": str(output), "data": [data], "keep_heads": [1], "output_dir": str(tmp_path / "one")}
     assert len(prune(PruneArguments(**again))["rows"][1]["heads"][1]) == 1
     fewer = {"model": str(output), "keep_layers": [1], "output_dir": str(tmp_path / "layer")}

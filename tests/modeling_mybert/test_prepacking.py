@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import mybert
-from mybert.modeling_mybert.linear_mybert import PackedTensors, PackedWeight
+from mybert.modeling_mybert.linear_mybert import PackedWeight
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch is built without oneDNN")
 
@@ -63,10 +63,11 @@ def test_changed_weights_are_not_the_prepacked_ones(heads):
         assert outputs.last_hidden_state.abs().max() > 0
 
 
+@needs_onednn
 def test_other_weights_at_the_same_place_in_memory_are_others():
     memory = np.zeros((4, 4), dtype=np.float32)
     weight = torch.from_numpy(memory)
-    packed, place = PackedTensors(weight), (weight.data_ptr(), weight._version)
+    packed, place = PackedWeight(weight), (weight.data_ptr(), weight._version)
     assert packed.is_of(weight.detach())
     del weight
     other = torch.from_numpy(memory)

@@ -176,13 +176,13 @@ def test_a_model_in_half_precision_learns_in_float32(tmp_path, arguments, tokeni
     assert MyBertForPreTraining.from_pretrained(tmp_path / "more").dtype == torch.float32
 
 
-def test_a_model_with_int8_weights_is_refused_before_the_text_is_read(tmp_path, arguments, tokenizer, make_model):
-    make_model().quantize_weights("int8").save_pretrained(tmp_path / "int8")
-    tokenizer.save_pretrained(tmp_path / "int8")
-    with pytest.raises(
-        ValueError, match=r"int8: its weights are quantized \('mybert_int8'\); expected floating-point"
-    ):
-        pretrain(arguments("more", model=str(tmp_path / "int8")))
+def test_pretrain_quantized_model_is_rejected_before_the_text_is_read(tmp_path, arguments, tokenizer, make_model):
+    model = make_model()
+    model.config.quantization_config = {"quant_method": "gptq"}
+    model.save_pretrained(tmp_path / "int4")
+    tokenizer.save_pretrained(tmp_path / "int4")
+    with pytest.raises(ValueError, match=r"int4: its weights are quantized \('gptq'\); expected floating-point"):
+        pretrain(arguments("more", model=str(tmp_path / "int4")))
     assert not (tmp_path / "more").exists()
 
 
