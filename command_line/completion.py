@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..files.options import Group, Settings, option
-from .command_table import COMMANDS, Command
+from .command_table import COMMANDS
 
 
 @dataclass
@@ -32,6 +32,8 @@ def print_completion(arguments: CompletionArguments) -> str:
 
 def _all_commands(files: Any) -> ArgumentParser:
     """Return one parser with a subparser for each command; `convert google` is one of `convert`'s."""
+    from .flags import CommandParser
+
     root = ArgumentParser(prog=__package__.partition(".")[0])
     root.add_argument("-V", "--version", action="store_true", help="The version.")
     branches: dict[str, Any] = {"": root.add_subparsers()}
@@ -39,21 +41,15 @@ def _all_commands(files: Any) -> ArgumentParser:
         group, _, last = name.rpartition(" ")
         if group not in branches:
             branches[group] = branches[""].add_parser(group, help=f"{group} checkpoints").add_subparsers()
-        _add(branches[group], last, name, command, files)
+        flags = CommandParser(name)
+        parser = branches[group].add_parser(last, parents=[flags], add_help=False, help=command.summary)
+        shown: list[Any] = list(flags.flags)
+        for value, takes_list in flags.positional.items():  # without it the shell would offer nothing, not even files
+            named = next(action for action in flags.flags if action.dest == value)
+            nargs = "*" if takes_list else "?"
+            shown.append(parser.add_argument(named.dest, nargs=nargs, choices=named.choices, help=named.help))
+        for action in shown:
+            action.help = (action.help or "").partition(". ")[0]
+            if action.choices is None and action.nargs != 0 and action.type in (None, str):  # most texts are paths
+                action.complete = files
     return root
-
-
-def _add(branches: Any, last: str, name: str, command: Command, files: Any) -> None:
-    from .flags import CommandParser
-
-    flags = CommandParser(name)
-    parser = branches.add_parser(last, parents=[flags], add_help=False, help=command.summary)
-    shown: list[Any] = list(flags.flags)
-    for value, takes_list in flags.positional.items():  # without it the shell would offer nothing, not even files
-        named = next(action for action in flags.flags if action.dest == value)
-        nargs = "*" if takes_list else "?"
-        shown.append(parser.add_argument(named.dest, nargs=nargs, choices=named.choices, help=named.help))
-    for action in shown:
-        action.help = (action.help or "").partition(". ")[0]
-        if action.choices is None and action.nargs != 0 and action.type in (None, str):  # most texts are paths
-            action.complete = files

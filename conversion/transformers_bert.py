@@ -70,24 +70,9 @@ def from_transformers_bert(
             contains other files.
     """
     settings = ConvertBertArguments(model=os.fspath(model_dir), output_dir=os.fspath(output_dir), head=head, **options)
-    folder = ModelFolder(_local(model_dir), find_head(head) if head else None)
+    check_available(model_dir)
+    folder = ModelFolder(Checkpoint(model_dir).local_folder(_HUB_FILES), find_head(head) if head else None)
     return _convert(folder, "mybert", settings)
-
-
-def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """Return the folder itself, or the cached copy of a model on the Hub."""
-    if Path(model).exists():
-        return model
-    try:
-        check_available(model, ask_hub=False)
-    except FileNotFoundError:  # not a valid name on the Hub
-        return model
-    check_available(model)
-    try:
-        return Checkpoint(model).local_folder(_HUB_FILES)
-    except OSError as error:
-        cause = " ".join(str(error).split())[:200]
-        raise ValueError(f"{model}: not a model folder, and not available from the Hub: {cause}") from error
 
 
 def _convert(

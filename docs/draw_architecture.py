@@ -60,8 +60,13 @@ def purpose(name: str) -> str:
     return docstring.splitlines()[0].rstrip(".").split(" (`")[0].split(", as one command")[0].replace("`", "")
 
 
+def arrows(name: str) -> list[str]:
+    """The subpackages that arrows lead to: those that one imports from, but not those needed by others of them."""
+    return sorted(other for other in imports(name) if not any(other in below(between) for between in imports(name)))
+
+
 def draw() -> str:
-    """The picture, as SVG: a box for each subpackage, arrows to those that it imports from, without redundant ones."""
+    """The picture, as SVG: a box for each subpackage, and its arrows."""
     names = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
     placed = {name: number for number, row in enumerate(ORDER) for name in row if name}
     assert placed == {name: level(name) for name in names}, f"change ORDER: {placed.keys() ^ set(names) or 'levels'}"
@@ -89,9 +94,7 @@ def draw() -> str:
             name: (WIDTH * (column + 0.5) / len(row), y + LEVEL_HEIGHT / 2) for column, name in enumerate(row) if name
         }
     for name in names:
-        for other in sorted(imports(name)):
-            if any(other in below(between) for between in imports(name)):
-                continue
+        for other in arrows(name):
             (x0, y0), (x1, y1) = where[name], where[other]
             y0, y1 = y0 + BOX_HEIGHT / 2, y1 - BOX_HEIGHT / 2 - 2
             middle = (y0 + y1) / 2  # of a Bezier curve with vertical ends

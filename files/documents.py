@@ -305,7 +305,15 @@ class Corpus:
         if document_end == "auto" and settings.heading_pattern is not None:
             document_end = "file"
         layout = guess_layout(sample, settings.join_lines, document_end, in_rows)
-        self._say_layout(name, layout)
+        key = (layout.joined, layout.document_end)
+        if layout.joined and key not in self._said:
+            self._said.add(key)
+            logger.info(
+                "%s: %s into paragraphs and split into sentences; %s (--join_lines, --document_end).",
+                name,
+                f"lines look wrapped at {layout.width} columns; joined" if layout.width else "lines are joined",
+                _ENDS[layout.document_end],
+            )
         parts = marked_documents(chain(sample, rest), layout.document_end, settings.heading())
         if layout.joined:
             parts = sentences_of_lines(parts, layout.width)
@@ -331,18 +339,6 @@ class Corpus:
             else:
                 found = f"{source.where(number)}: {column!r} is {type(text).__name__}"
                 raise ValueError(f"{found}; expected text or a list of texts.")
-
-    def _say_layout(self, source: str, layout: LineLayout) -> None:
-        key = (layout.joined, layout.document_end)
-        if not layout.joined or key in self._said:
-            return
-        self._said.add(key)
-        logger.info(
-            "%s: %s into paragraphs and split into sentences; %s (--join_lines, --document_end).",
-            source,
-            f"lines look wrapped at {layout.width} columns; joined" if layout.width else "lines are joined",
-            _ENDS[layout.document_end],
-        )
 
     def _shown(self, source: str, lines: Iterator[str]) -> Iterator[str]:
         """Pass on lines, and log the beginning of the text once."""

@@ -379,14 +379,7 @@ def _trainer(
     rates = MaskingRates(**settings_of(MaskingRates, arguments))
     collator = make_collator(rates=rates, objective=phase.objective, changing_rate=changing_rate)
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
-    dropout = model.config.attention_probs_dropout_prob
-    if arguments.pack and arguments.device.type == "cuda" and dropout:
-        logger.info(
-            "Attention has a dropout of %s, which the flash kernel for packed rows lacks: each layer attends to rows "
-            "as a whole, with a mask. --dropout 0 (in a model's configuration attention_probs_dropout_prob) is "
-            "faster.",
-            dropout,
-        )
+    _advise_no_dropout(arguments, model.config)
     logger.info("A training example:\n  %s", run.tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
     logger.info("Below are loss and, in brackets, accuracy for %s.", OBJECTIVES[phase.objective].predicted)
     arguments = copy.copy(arguments)
@@ -434,6 +427,17 @@ def _datasets(run: PreparedRun, arguments: PretrainingArguments, phase: Phase) -
     held_out = examples(run.validation, pack=False, objective=arguments.objective)
     # Without `set_epoch`, which persistent workers would call: every evaluation uses the examples of epoch 0.
     return training, Subset(held_out, range(len(held_out)))
+
+
+def _advise_no_dropout(arguments: PretrainingArguments, config: MyBertConfig) -> None:
+    """Advise against dropout if it prevents the flash kernel for packed rows."""
+    if arguments.pack and arguments.device.type == "cuda" and config.attention_probs_dropout_prob:
+        logger.info(
+            "Attention has a dropout of %s, which the flash kernel for packed rows lacks: each layer attends to rows "
+            "as a whole, with a mask. --dropout 0 (in a model's configuration attention_probs_dropout_prob) is "
+            "faster.",
+            config.attention_probs_dropout_prob,
+        )
 
 
 def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> Model:
