@@ -118,12 +118,12 @@ class PruneArguments(TargetSettings, MeasuredModelArguments):
             super().__post_init__()
         else:
             self.checkpoint.check(ask_hub=False)
-            of_data = (
-                option
-                for option in (*fields(TargetSettings), *fields(MeasuredModelArguments))
-                if option.name not in ("model", "use_cpu")
-            )
-            idle = [option.name for option in of_data if getattr(self, option.name) != option.default]
+            of_data = {each.name: each for kind in (MeasuredModelArguments, TargetSettings) for each in fields(kind)}
+            idle = [
+                name
+                for name, each in of_data.items()
+                if name not in ("model", "use_cpu") and getattr(self, name) != each.default
+            ]
             if idle:
                 logger.warning("There is no data to measure on; without effect: %s.", ", ".join(idle))
 
