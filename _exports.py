@@ -50,6 +50,7 @@ def register() -> None:
     from . import modeling_mybert
     from .modeling_mybert import MyBertConfig
     from .pipelines import register_pipelines
+    from .pipelines.openvino_model import OpenVinoConfig, OpenVinoModel
     from .tokenization import MyBertTokenizer
 
     transformers.AutoConfig.register(MyBertConfig.model_type, MyBertConfig, exist_ok=True)
@@ -58,4 +59,5 @@ def register() -> None:
         if auto_class != "AutoConfig":
             model_class = getattr(modeling_mybert, source.rpartition(".")[2])
             getattr(transformers, auto_class).register(MyBertConfig, model_class, exist_ok=True)
+            getattr(transformers, auto_class).register(OpenVinoConfig, OpenVinoModel, exist_ok=True)
     register_pipelines()

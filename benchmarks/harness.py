@@ -140,6 +140,11 @@ def random_batch(lengths: tuple[int, ...], vocab_size: int = 30522) -> Batch:
     return {"input_ids": input_ids, "attention_mask": mask}
 
 
+def evenly(rows: Sequence[Any], number: int) -> Sequence[Any]:
+    """At most so many rows, from all parts of the data."""
+    return rows[:: max(1, len(rows) // number)][:number]
+
+
 def timed(function: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> tuple[float, Any]:
     """Return the seconds of a call, including its work on a GPU, and its result."""
     # With `time.process_time` as the clock, other load on the machine matters least.

@@ -3,6 +3,7 @@
 mybert bench                             all but the workloads on sentences; BERT-base with random weights
 mybert bench --workloads sentences query --model_size mini
 mybert bench --sst2 SST-2 --output results.md       every workload
+mybert bench --model my-sst2 --data texts.txt       a model of your own on texts of your own
 """
 
 import logging
@@ -20,6 +21,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from ..files.checkpoint import Checkpoint
 from ..files.errors import refuse_address
 from ..files.machine import bfloat16_features
 from ..files.options import AT_LEAST_1, Group, check_options, option
@@ -37,6 +39,7 @@ from .harness import (
     Batch,
     check_agreement,
     describe_setting,
+    evenly,
     heading,
     in_turns,
     matched_models,
@@ -46,7 +49,8 @@ from .harness import (
     speed_table,
     take_turns,
 )
-from .runtimes import PRODUCTS, RUNTIMES, RuntimeEncoders, matched_encoders, pytorch_encoders
+from .own_model import compare_engines
+from .runtimes import PACKED, PRODUCTS, RUNTIMES, RuntimeEncoders, matched_encoders, pytorch_encoders
 
 logger = logging.getLogger(__name__)
 
@@ -84,24 +88,40 @@ class BenchArguments:
     training_sizes: list[str] = option(list(TRAINING), "Sizes for the training workloads.")
     repeats: int = option(
         7,
-        "Timed calls of each; the medians are reported. Pipeline and embeddings: at most 3, finetuning: 1.",
+        "Timed calls of each; the medians are reported. Pipeline, embeddings and --model: at most 3, finetuning: 1.",
         AT_LEAST_1,
     )
     threads: int | None = option(None, "Threads on a CPU, of PyTorch and other runtimes.", AT_LEAST_1)
     sst2: str | None = option(None, f"Folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}.")
-    num_sentences: int = option(640, f"How many for {', '.join(ON_SENTENCES)}.", AT_LEAST_1)
+    num_sentences: int = option(640, f"How many for {', '.join(ON_SENTENCES)}, or rows of --data.", AT_LEAST_1)
     compiled: bool = option(False, "Also compiled models (compiling takes minutes).")
+    model: str | None = option(
+        None,
+        "Measure this fine-tuned model, a folder, on --data instead: with every engine and type that is installed.",
+        group=Group.MODEL,
+        needs="data",
+        excludes="workloads model_size training_sizes sst2 compiled",
+    )
+    data: list[str] = option([], "Texts for --model, as predict reads them.", group=Group.INPUT, needs="model")
+    task: str | None = option(
+        None, "The task (default: what the model was fine-tuned for).", group=Group.INPUT, needs="model"
+    )
+    text_column: str | None = option(None, "Column of the text (default: as in predict).", needs="model")
+    text_pair_column: str | None = option(None, "Column of the second text.", needs="model")
     output: str | None = option(None, "Markdown file for the tables.", group=Group.INPUT, comes_last=True)
     overwrite: bool = option(False, "Replace the file that --output names.", group=Group.INPUT, comes_last=True)
 
     def __post_init__(self) -> None:
         """Check the settings before hours of measuring."""
-        if self.workloads is None:
+        check_options(self)
+        if self.model is not None:
+            Checkpoint(self.model).check_folder()
+        elif self.workloads is None:
             self.workloads = [name for name in WORKLOADS if self.sst2 is not None or name not in ON_SENTENCES]
             if self.sst2 is None:
                 logger.info("Without %s: these need --sst2, the folder of SST-2's files.", ", ".join(ON_SENTENCES))
         for name, given, known in (
-            ("workloads", self.workloads, WORKLOADS),
+            ("workloads", self.workloads or [], WORKLOADS),
             ("model_size", [self.model_size], tuple(MODEL_SIZES)),
             ("training_sizes", self.training_sizes, tuple(MODEL_SIZES)),
         ):
@@ -110,15 +130,14 @@ class BenchArguments:
                     raise ValueError(f"{name} has {value!r}; expected {', '.join(known)}.")
         if self.sst2 is not None:
             refuse_address(self.sst2)
-        check_options(self)
-        if self.sst2 is None and set(ON_SENTENCES) & set(self.workloads):
+        if self.sst2 is None and set(ON_SENTENCES) & set(self.workloads or ()):
             raise ValueError(
                 f"sst2 is not set; the workloads {', '.join(ON_SENTENCES)} need the folder of SST-2's files."
             )
         if self.sst2 is not None and not Path(self.sst2, "train.tsv").is_file():
             raise ValueError(f"sst2 is {self.sst2}; expected a folder with SST-2's train.tsv.")
         if self.output is not None:
-            check_not_read(self.output, [Path(self.sst2, "train.tsv")] if self.sst2 is not None else [])
+            check_not_read(self.output, self.data if self.sst2 is None else [Path(self.sst2, "train.tsv")])
             check_output_files([self.output], self.overwrite)
             if not Path(self.output).parent.is_dir():
                 raise ValueError(f"output is {self.output}; expected a file in a folder that is there.")
@@ -130,6 +149,11 @@ def run_benchmarks(arguments: BenchArguments) -> str:
         torch.set_num_threads(arguments.threads)
     parts = [f"Machine: {describe_setting()} In turns; medians of {arguments.repeats} unless said."]
     logger.info(parts[0])
+    if arguments.model is not None:
+        columns = {name: getattr(arguments, name) for name in ("task", "text_column", "text_pair_column")}
+        given = {name: value for name, value in columns.items() if value is not None}
+        sizes = arguments.num_sentences, min(arguments.repeats, 3)
+        parts += _section(*compare_engines(arguments.model, arguments.data, *sizes, given))
     workloads = arguments.workloads or ()
     if inference := [name for name in INFERENCE if name in workloads]:
         parts += _inference(inference, arguments)
@@ -181,7 +205,7 @@ def _inference_section(
     sides: dict[str, Callable[[str], Any]] = {}
     for is_sorted in (False, True)[: 1 + (fill < 1)]:  # sorted: the best case with padding
         for runtime, (ask, names) in encoders.items():
-            for name in names if runtime != _PYTORCH or not is_sorted else ():
+            for name in names if not is_sorted or runtime not in (_PYTORCH, PACKED) else ():
                 sides[f"{name}, sorted" if is_sorted else name] = _side(ask, name, lengths, is_sorted)
     sides[PRODUCTS] = sides.pop(PRODUCTS)  # the last row
     notes = differences({name: side("states") for name, side in sides.items()}, is_token)
@@ -345,8 +369,7 @@ def _sst2(arguments: BenchArguments) -> tuple[list[tuple[str, int]], Any]:
     assert arguments.sst2 is not None, "checked with the arguments"
     rows = [(row["sentence"], int(row["label"])) for row in read_rows(Path(arguments.sst2) / "train.tsv")]
     tokenizer = train_wordpiece((sentence for sentence, _ in rows), 8000, vocab_layout="compact", show_progress=False)
-    every = max(1, len(rows) // arguments.num_sentences)
-    return rows[::every][: arguments.num_sentences], tokenizer
+    return list(evenly(rows, arguments.num_sentences)), tokenizer
 
 
 def _finetuning(arguments: BenchArguments) -> list[str]:

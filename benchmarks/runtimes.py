@@ -19,11 +19,15 @@ import numpy as np
 import torch
 from transformers import BertModel
 
+from ..conversion import export_openvino
+from ..files.checkpoint import OPENVINO_FILE
+from ..files.machine import bfloat16_features
 from ..files.processes import no_warnings
-from ..pipelines.openvino_model import import_openvino, openvino_core
+from ..pipelines.openvino_model import OpenVinoModel, import_openvino, openvino_core
 from .harness import PEER, Batch, matched_models, random_batch, timed
 
 GROUP = 8  # rows of a group of `sorted_by_length`
+PACKED = "mybert, OpenVINO"
 PRODUCTS = "(linear layers' products alone)"
 REST = 0.1  # seconds; ONNX Runtime's threads wait actively for 0.05, PyTorch's for 0.01
 _TURN = 0.5  # seconds of consecutive short calls
@@ -171,24 +175,49 @@ def _onnx_encoder(path: Path, threads: int) -> Encoder:
 def openvino_encoders(settings: Mapping[str, int], threads: int, folder: Path) -> dict[str, Encoder]:
     """OpenVINO in float32, bfloat16 and int8 (NNCF, calibrated)."""
     openvino = import_openvino()
-    import nncf
-
     model = matched_encoders(settings)[PEER]
-    batches = [random_batch(lengths, model.config.vocab_size) for lengths in _EXAMPLES]
     hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
     with torch.no_grad(), no_warnings():
-        converted = openvino.convert_model(_StatesOnly(model), example_input=batches[0])
-        data = nncf.Dataset([{name: tensor.numpy() for name, tensor in batch.items()} for batch in batches])
-        quantized = nncf.quantize(copy.deepcopy(converted), data, model_type=nncf.ModelType.TRANSFORMER)
+        example = random_batch(_EXAMPLES[0], model.config.vocab_size)
+        converted = openvino.convert_model(_StatesOnly(model), example_input=example)
     encoders: dict[str, Encoder] = {}
     for name, converted_model, precision in (
         ("OpenVINO", converted, {"INFERENCE_PRECISION_HINT": "f32"}),
         ("OpenVINO bfloat16", converted, {"INFERENCE_PRECISION_HINT": "bf16"}),
-        ("OpenVINO int8", quantized, {}),
+        ("OpenVINO int8", _quantized(copy.deepcopy(converted), model.config.vocab_size), {}),
     ):
         compiled = openvino_core().compile_model(converted_model, "CPU", {**hints, **precision})
         encoders[name] = partial(_openvino_states, compiled.create_infer_request())
     return encoders
+
+
+def packed_encoders(settings: Mapping[str, int], threads: int, folder: Path) -> dict[str, Encoder]:
+    """What `mybert convert openvino` writes, in float32, bfloat16 and int8; sequences share rows."""
+    openvino = import_openvino()
+    model = matched_encoders(settings)["mybert"]
+    model.save_pretrained(folder / "model")
+    export_openvino(folder / "model", folder / "packed")
+    quantized = _quantized(openvino_core().read_model(folder / "packed" / OPENVINO_FILE), model.config.vocab_size)
+    openvino.save_model(quantized, folder / "packed_int8" / OPENVINO_FILE, compress_to_fp16=False)
+    torch.set_num_threads(threads)
+    encoders = {PACKED: OpenVinoModel(folder / "packed")}
+    if bfloat16_features():
+        encoders[f"{PACKED} bfloat16"] = OpenVinoModel(folder / "packed", dtype="bfloat16")
+    encoders[f"{PACKED} int8"] = OpenVinoModel(folder / "packed_int8", model.config)
+    return {name: encoder_of(encoder) for name, encoder in encoders.items()}
+
+
+def _quantized(graph: Any, vocab_size: int) -> Any:
+    """An OpenVINO graph in int8, calibrated with random tokens."""
+    import nncf
+
+    names = [entry.get_any_name() for entry in graph.inputs]
+    samples = []
+    for batch in (random_batch(lengths, vocab_size) for lengths in _EXAMPLES):
+        segments = torch.zeros_like(batch["input_ids"])
+        samples.append({name: batch.get(name, segments).numpy() for name in names})
+    with no_warnings():
+        return nncf.quantize(graph, nncf.Dataset(samples), model_type=nncf.ModelType.TRANSFORMER)
 
 
 class _StatesOnly(torch.nn.Module):
@@ -241,6 +270,7 @@ def _ctranslate2_states(encoder: Any, batch: Batch) -> torch.Tensor:
 
 RUNTIMES: dict[str, Callable[..., dict[str, Any]]] = {
     "ONNX Runtime": onnx_encoders,
+    PACKED: packed_encoders,
     "OpenVINO": openvino_encoders,
     "CTranslate2": ctranslate2_encoders,
 }

@@ -250,7 +250,7 @@ COMMANDS = {
         closing=Closing("{result}"),
     ),
     "curves": Command(
-        "draw the training curves of a run's folder, or of several runs over each other",
+        "draw the training curves of a run's folder, or of several runs over each other; scores by number of examples",
         ".visualization.commands",
         "draw_run",
         "pretrained",

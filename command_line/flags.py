@@ -336,7 +336,7 @@ def _read_settings(path: str, parser: CommandParser) -> tuple[dict[str, Any], di
         nullable = nullable - others.keys() | may_be_none(other.arguments_class)
     unknown = sorted(nodes.keys() - own.keys() - others.keys())
     if unknown and _config_file(path).parent == _RECIPES:
-        command = "ablation" if path.startswith("ablation") else "pretrain"
+        command = next((name for name in ("ablation", "glue") if path.startswith(name)), "pretrain")
         raise ValueError(f"{path} is a recipe of mybert {command}; {parser.prog} has no recipes.")
     if unknown:
         guess = did_you_mean(unknown[0], [*own, *others])

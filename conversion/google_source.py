@@ -29,7 +29,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from ..files.errors import refuse_address
-from .key_map import GROUPS, HEADS, IGNORED, UNUSED_BY_HEAD, WeightRow, sizes_of, trunk_rows
+from .key_map import GROUPS, HEADS, IGNORED, UNUSED_BY_HEAD, WeightRow, encoder_rows, sizes_of
 from .tensorflow import (
     GRAPH_KEY,
     SUFFIX,
@@ -314,7 +314,7 @@ class GoogleVariables:
             problem = "no bert_config.json next to the checkpoint or in the folder above"
             raise FileNotFoundError(f"{path}: {problem}; pass config_file (--config_file).")
         sizes: dict[str, int] = {"num_hidden_layers": self.num_layers}
-        for row in trunk_rows(1):
+        for row in encoder_rows(1):
             fields = row.keras_shape or (row.shape[::-1] if row.keras.endswith("kernel") else row.shape)
             shape = self._shape(row.keras)
             if len(shape) != len(fields):
@@ -355,7 +355,7 @@ def plan_conversion(variables: GoogleVariables, config: Any, head: str, ignore: 
         raise ValueError(
             f"{path}: the checkpoint has {found} layers, num_hidden_layers of the configuration is {wanted}."
         )
-    rows = trunk_rows(config.num_hidden_layers)
+    rows = encoder_rows(config.num_hidden_layers)
     initialized: list[WeightRow] = []
     for group in groups:
         # a pooler of the next sentence head replaces the encoder's

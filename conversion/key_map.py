@@ -237,14 +237,14 @@ def head_of_class(name: str) -> str | None:
     return next((key for key, head in HEADS.items() if head.class_suffix == suffix), None)
 
 
-def trunk_rows(num_layers: int) -> list[WeightRow]:
+def encoder_rows(num_layers: int) -> list[WeightRow]:
     """Return the rows of embeddings and layers, which every model has."""
     return [*EMBEDDINGS, *(row.numbered(layer) for layer in range(num_layers) for row in LAYER)]
 
 
 def model_rows(head: str, num_layers: int) -> list[WeightRow]:
     """Return the rows of all parameters of a model, without tied ones."""
-    return [*trunk_rows(num_layers), *(row for group in HEADS[head].groups for row in GROUPS[group])]
+    return [*encoder_rows(num_layers), *(row for group in HEADS[head].groups for row in GROUPS[group])]
 
 
 def name_in_model(parameter: str, head: str) -> str:

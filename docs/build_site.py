@@ -84,12 +84,12 @@ def flags_page() -> str:
         "`mybert COMMAND --help` shows the same. Every command also has `--config`, `--quiet`, `--debug`, `--help` "
         "and `--help_all`. Those that train have the other flags of transformers' `TrainingArguments`, too. In "
         "Python, flags are keywords.",
-        "<style>.md-typeset td code { white-space: nowrap }</style>",
+        "<style>@media (min-width: 45em) { .md-typeset td code { white-space: nowrap } }</style>",
     ]
     for name, command in COMMANDS.items():
         parser = CommandParser(name)
         page += [f"## mybert {name}", parser.description or "", f"    mybert {name} {command.example}"]
-        rows = ["| flag | |", "|---|---|"]
+        rows = ["| flag | meaning |", "|---|---|"]
         for group, actions in parser.flags_by_group().items():
             for number, action in enumerate(actions if group is not Group.COMMON else ()):
                 text = re.sub(r"([\\|*])", r"\\\1", formatter._expand_help(action))

@@ -151,7 +151,8 @@ def check_options(settings: Any) -> None:
         if getattr(each, "required", None) and not value:
             raise ValueError(f"{each.name} is not set; expected: {each.metadata['help']}")
         if (limits := getattr(each, "range", None)) is not None:
-            check_number(each.name, value, limits)
+            for number in value if get_origin(kinds[each.name]) is list else [value]:
+                check_number(each.name, number, limits)
         parts = (kinds[each.name], *get_args(kinds[each.name]))
         words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
         if words and value not in (*words, each.default):

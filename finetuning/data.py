@@ -241,12 +241,6 @@ def new_name(name: str, others: Collection[str]) -> str:
     return name
 
 
-def prediction_columns(classes: Sequence[str]) -> list[str]:
-    """The columns of a prediction table and their names in the file: `index`, `prediction`, and each class."""
-    own = ["index", "prediction"]
-    return own + [new_name(name, {*own, *classes}) if name in own else name for name in classes]
-
-
 def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
     """Read `count` predictions in the order of the examples: by the column `index`, from 0, else in file order."""
     rows = [DataRow(row, str(path), number) for number, row in enumerate(FileSource(path).rows(), start=1)]

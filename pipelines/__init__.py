@@ -7,6 +7,7 @@ from transformers import (
     pipelines,
 )
 
+from .openvino_model import OpenVinoModel
 from .pairs import MultipleChoicePipeline, NextSentencePredictionPipeline, QuestionAnsweringPipeline
 from .sentence_scores import (
     ScoringMethod,
@@ -30,6 +31,7 @@ __all__ = [
     "Answer",
     "MultipleChoicePipeline",
     "NextSentencePredictionPipeline",
+    "OpenVinoModel",
     "QuestionAnsweringPipeline",
     "QuestionError",
     "ScoringMethod",

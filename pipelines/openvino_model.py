@@ -20,7 +20,7 @@ import torch
 from transformers import PreTrainedConfig
 from transformers.utils import ModelOutput
 
-from ..files.checkpoint import OPENVINO_FILE
+from ..files.checkpoint import OPENVINO_FILE, Checkpoint
 from ..modeling_mybert.batch_mybert import unmask_empty_rows
 
 logger = logging.getLogger(__name__)
@@ -49,15 +49,19 @@ def openvino_core() -> Any:
     return import_openvino().Core()
 
 
-class OpenVinoModel:
-    """The network in a folder that `mybert convert openvino` wrote.
+class OpenVinoConfig(PreTrainedConfig):
+    """The key under which Auto classes list `OpenVinoModel`, so that transformers' pipelines know it."""
+
+
+class OpenVinoModel(torch.nn.Module):
+    """The network in a folder that `mybert convert openvino` wrote; `pipeline(..., model=OpenVinoModel(folder))`.
 
     Sequences are packed: a row of the graph is as long as the longest sequence of the batch, and shorter ones share
     rows. A single sequence, or sequences of equal length, are run as they are.
 
     Args:
         folder: The folder.
-        config: Its configuration.
+        config: Its configuration, by default read from the folder.
         dtype: Type of the computation, "float32" or "bfloat16"; products of int8 weights are in int8 in any case.
             "int8": float32, and the weights must be int8.
         logits: Name of the only output that is needed, which is returned as `logits`.
@@ -70,10 +74,15 @@ class OpenVinoModel:
     device = torch.device("cpu")
 
     def __init__(
-        self, folder: str | os.PathLike[str], config: PreTrainedConfig, dtype: str = "float32", logits: str = ""
+        self,
+        folder: str | os.PathLike[str],
+        config: PreTrainedConfig | None = None,
+        dtype: str = "float32",
+        logits: str = "",
     ) -> None:
+        super().__init__()
         core, path = openvino_core(), Path(folder, OPENVINO_FILE)
-        self.config, self._logits = config, logits
+        self.config, self._logits = config or Checkpoint(folder).config, logits
         if dtype == "bfloat16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
             raise ValueError("dtype is bfloat16, and this processor has no instructions for it; expected float32.")
         try:
@@ -99,10 +108,6 @@ class OpenVinoModel:
             for output in graph.outputs
         }
 
-    def eval(self) -> "OpenVinoModel":
-        """The model itself, which is for inference only."""
-        return self
-
     @property
     def outputs(self) -> list[str]:
         return list(self._of_tokens)
@@ -114,6 +119,7 @@ class OpenVinoModel:
         token_type_ids: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         unpad_inputs: bool = True,
+        return_dict: bool = True,
     ) -> ModelOutput:
         """Run a batch.
 
@@ -121,7 +127,7 @@ class OpenVinoModel:
             input_ids: Token ids (B, L), for multiple choice (B, C, L).
             attention_mask: 1 at tokens, 0 at padding, of the same shape. None: no padding.
             token_type_ids: Segments, of the same shape. None: all 0.
-            labels, unpad_inputs: Ignored; there is no loss.
+            labels, unpad_inputs, return_dict: Ignored; there is no loss.
 
         Returns:
             The outputs that the PyTorch model has, with zeros at padding.
@@ -131,9 +137,9 @@ class OpenVinoModel:
         """
         shape = input_ids.shape
         given = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        mask: np.ndarray = unmask_empty_rows(given.flatten(0, -2)).numpy()
+        mask: np.ndarray = unmask_empty_rows(given.flatten(0, -2)).cpu().numpy()
         ids, segments = (
-            np.zeros_like(mask) if values is None else values.flatten(0, -2).numpy()
+            np.zeros_like(mask) if values is None else values.flatten(0, -2).cpu().numpy()
             for values in (input_ids, token_type_ids)
         )
         lengths = mask.sum(1)
@@ -152,12 +158,11 @@ class OpenVinoModel:
             outputs = {name: values.reshape(shape[:-1]) for name, values in outputs.items()}
         return ModelOutput({name: torch.from_numpy(values) for name, values in outputs.items()})
 
-    __call__ = forward
-
     def _run_packed(self, ids: np.ndarray, segments: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarray]:
         """Run sequences of these lengths (N,), each with padding at its end, without the padding."""
-        rows = shared_rows(lengths)
-        numbers = np.zeros((len(rows), lengths.max()), dtype=np.int64)
+        longest = min(row_length(lengths), self.config.max_position_embeddings)
+        rows = shared_rows(lengths, longest)
+        numbers = np.zeros((len(rows), longest), dtype=np.int64)
         places = []  # of the tokens of the packed rows in the flattened batch
         for row, sequences in zip(numbers, rows, strict=True):
             start = 0
@@ -191,13 +196,20 @@ class OpenVinoModel:
         return {name: values[0] for name, values in found.items()} if self._has_choices else found
 
 
-def shared_rows(lengths: Sequence[int] | np.ndarray) -> list[list[int]]:
-    """Put sequences into rows as long as the longest: the indices of the sequences in each row.
+def row_length(lengths: np.ndarray) -> int:
+    """The length of rows for sequences of these lengths: the longest, of several sequences rounded up."""
+    # OpenVINO compiles kernels for each shape, and keeps them. Eight lengths in each octave keep their number small.
+    longest = int(lengths.max())
+    step = 1 if len(lengths) == 1 else max(1, 2 ** (longest.bit_length() - 1) // 8)
+    return -(-longest // step) * step
+
+
+def shared_rows(lengths: Sequence[int] | np.ndarray, longest: int) -> list[list[int]]:
+    """Put sequences into rows of this length: the indices of the sequences in each row.
 
     The longest sequence that is left begins a row, and the shortest ones fill it up.
     """
     left = sorted(range(len(lengths)), key=lambda place: -lengths[place])
-    longest = lengths[left[0]]
     first, last, rows = 0, len(left) - 1, []
     while first <= last:
         row, room = [left[first]], longest - lengths[left[first]]

@@ -4,19 +4,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
-from transformers.training_args import OptimizerNames
 
 from ..files.checkpoint import FIELDS_OF_A_HEAD, without_foreign_code
-from ..files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, Group, deciding, option, settings_of
+from ..files.options import ABOVE_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, Group, deciding, option, settings_of
 from ..files.source import sources_of
 from ..modeling_mybert import MODEL_SIZES, MyBertConfig
 from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..runs import TICKS, RunArguments, started_on_cpus
 from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
 from .settings import CorpusSettings, ExampleSettings, MaskingRates, NewPiecesSettings, Objective
-from .trainer import OPTIMIZERS
 
 
 @dataclass(frozen=True)
@@ -180,17 +177,7 @@ class PretrainingArguments(
         decides=True,
         replaces="max_steps num_train_epochs",
     )
-    optim: str = option(
-        "google",
-        "Optimizer: google (the paper's: Adam without bias correction), adamw (with it), muon (for the layers' "
-        "matrices, adamw for the rest), lamb (for batches of thousands), or one of transformers'.",
-    )
-    muon_learning_rate: float = option(
-        0.02,
-        "Peak learning rate of muon; --learning_rate is that of adamw for the other parameters.",
-        AT_LEAST_0,
-        decides=True,
-    )
+    optim: str = option("google")
     learning_rate: float = option(1e-4, "Peak learning rate.")
     warmup_steps: float = option(0.01, "Steps of warm-up; below 1, a fraction of all steps.")
     per_device_train_batch_size: int = option(32, "Sequences per batch and device.")
@@ -211,17 +198,10 @@ class PretrainingArguments(
             VocabularySettings(**settings_of(VocabularyBasics, self))  # checks the settings, like the following
         for phase in self.phases():
             self.example_settings(phase)
-        optim = self.optim
-        if optim not in (*OPTIMIZERS, *(known.value for known in OptimizerNames)):
-            raise ValueError(f"optim is {optim!r}; expected one of {', '.join(OPTIMIZERS)}, or one of transformers'.")
-        if optim in OPTIMIZERS:  # transformers accepts only its own names
-            self.optim = TrainingArguments.optim
         if started_on_cpus():
             self.use_cpu = True
         self._check_best_model()
         RunArguments.__post_init__(self)
-        if optim in OPTIMIZERS:
-            self.optim = optim
         if self.do_eval and not self.validation_split and self.eval_strategy == IntervalStrategy.NO:
             raise ValueError("do_eval is set and validation_split is 0; an evaluation needs held-out documents.")
         if self.save_only_model:

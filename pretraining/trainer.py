@@ -10,13 +10,10 @@ from torch.utils.data import DataLoader, Subset
 from transformers.trainer_utils import EvalLoopOutput, has_length
 
 from ..modeling_mybert import IGNORE_INDEX, flat_indices
-from ..runs import Lamb, MuonWithAdamW, MyBertAdamW, ResumableTrainer, linear_schedule, matrix_groups, parameter_groups
+from ..runs import OPTIMIZERS, ResumableTrainer, linear_schedule, parameter_groups
 from ..runs.trainer import temporarily
 
 _SUMS = "mlm_loss mlm_correct mlm_count nsp_loss nsp_correct nsp_count nsp_random tokens mlm_tokens".split()
-# Names for `optim` in addition to transformers': Google's Adam, Adam with bias correction, Muon, LAMB.
-OPTIMIZERS = ("google", "adamw", "muon", "lamb")
-_OF_WHOLE_PARAMETERS = ("muon", "lamb")
 # Inputs whose length varies from batch to batch; a compiled graph must treat it as dynamic.
 _OF_ANY_LENGTH = {"prediction_indices", "cu_seq_lens_q", "cu_seq_lens_k", "next_sentence_label"}
 
@@ -95,23 +92,9 @@ class PretrainingTrainer(ResumableTrainer):
         if name not in OPTIMIZERS and name == type(self.args).optim:  # transformers' default, not the user's choice
             name = "google"
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None and name in OPTIMIZERS:
-            if self.has_fsdp_1 and name in _OF_WHOLE_PARAMETERS:
-                raise ValueError(f"optim is {name!r}, which needs whole parameters; use FSDP version 2, or DDP.")
             network = self.model if model is None else model
             groups = parameter_groups(network, self.args.weight_decay)
-            settings: dict[str, Any] = {
-                "lr": self.args.learning_rate,
-                "betas": (self.args.adam_beta1, self.args.adam_beta2),
-                "eps": self.args.adam_epsilon,
-            }
-            if name == "lamb":
-                self.optimizer = Lamb(groups, **settings)
-            elif name == "muon":
-                split = matrix_groups(network, self.args.weight_decay)
-                rate = getattr(self.args, "muon_learning_rate", 0.02)
-                self.optimizer = MuonWithAdamW(*split, muon_lr=rate, fused=True, **settings)
-            else:
-                self.optimizer = MyBertAdamW(groups, **settings, correct_bias=name == "adamw", fused=True)
+            self.optimizer = self.own_optimizer(name, network, lambda rate: groups)
         return super().create_optimizer(model)
 
     def schedule(self, num_training_steps: int, optimizer: torch.optim.Optimizer) -> LRScheduler | None:

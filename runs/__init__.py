@@ -1,7 +1,7 @@
 """What makes a run safe and fast to interrupt; optimizers and schedules."""
 
 from .callbacks import TICKS, StopOnInterrupt, TimeBudget, log_or_print
-from .optimizers import Lamb, MuonWithAdamW, MyBertAdamW, linear_schedule, matrix_groups, parameter_groups
+from .optimizers import OPTIMIZERS, Lamb, MuonWithAdamW, MyBertAdamW, linear_schedule, matrix_groups, parameter_groups
 from .run_arguments import EvaluationTimes, RunArguments, arguments_by_name, check_libraries, suggest_bfloat16
 from .run_folder import (
     RUN_FOLDER,
@@ -15,6 +15,7 @@ from .run_folder import (
 from .trainer import DivergedError, ResumableTrainer, last_complete_checkpoint
 
 __all__ = [
+    "OPTIMIZERS",
     "RUN_FOLDER",
     "TICKS",
     "DivergedError",

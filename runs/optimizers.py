@@ -21,6 +21,9 @@ from ..files.machine import bfloat16_features
 # Adam's bias corrections are 1 - beta ** step: after this many steps they are 1, for every beta up to 0.999999. With a
 # step count that starts here, torch's own (fused) kernels compute Adam without bias correction.
 UNCORRECTED_STEP = 2**23
+# Names for `optim` in addition to transformers': Google's Adam, Adam with bias correction, Muon, LAMB.
+OPTIMIZERS = ("google", "adamw", "muon", "lamb")
+OF_WHOLE_PARAMETERS = ("muon", "lamb")
 _MOMENTUM = "momentum"  # key that only Muon's groups have
 # Jordan's polynomial a x + b x^3 + c x^5: applied five times, it moves singular values to between 0.7 and 1.2.
 _A, _B, _C = 3.4445, -4.7750, 2.0315
@@ -306,12 +309,14 @@ class MuonWithAdamW(torch.optim.Optimizer):
         return loss
 
 
-def matrix_groups(model: nn.Module, weight_decay: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Split the trainable parameters into matrices of the encoder's layers and all others.
+def matrix_groups(
+    model: nn.Module, groups: Iterable[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Split parameter groups into matrices of the encoder's layers and all other parameters.
 
     Args:
         model: A model like BERT, whose layers are in `encoder`.
-        weight_decay: Weight decay of all parameters except layer normalizations and biases.
+        groups: Its parameter groups (`parameter_groups`).
 
     Returns:
         Groups for Muon and groups for Adam.
@@ -322,10 +327,10 @@ def matrix_groups(model: nn.Module, weight_decay: float) -> tuple[list[dict[str,
     of_muon = {id(each) for name, each in model.named_parameters() if each.ndim == 2 and "encoder." in name}
     matrices: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
-    for group in parameter_groups(model, weight_decay):
-        for groups, wanted in ((matrices, True), (others, False)):
+    for group in groups:
+        for part, wanted in ((matrices, True), (others, False)):
             if chosen := [each for each in group["params"] if (id(each) in of_muon) == wanted]:
-                groups.append({**group, "params": chosen})
+                part.append({**group, "params": chosen})
     if not matrices:
         raise ValueError(f"{type(model).__name__} has no matrices in encoder layers for Muon to optimize.")
     return matrices, others

@@ -33,6 +33,7 @@ from ..files.options import (
     option,
 )
 from ..files.source import InMemoryData
+from .optimizers import OPTIMIZERS
 
 logger = logging.getLogger(__name__)
 
@@ -164,7 +165,17 @@ class RunArguments(RecordArguments):
         "linear", "Learning-rate schedule after the warm-up.", decides=True
     )
     lr_scheduler_kwargs: dict[str, Any] | str | None = option(group=Group.FURTHER, decides=True)
-    optim: OptimizerNames | str = option(decides=True)
+    optim: str = option(
+        help="Optimizer: google (the paper's: Adam without bias correction), adamw (with it), muon (for the layers' "
+        "matrices, adamw for the rest), lamb (for batches of thousands), or one of transformers'.",
+        decides=True,
+    )
+    muon_learning_rate: float = option(
+        0.02,
+        "Peak learning rate of muon; --learning_rate is that of adamw for the other parameters.",
+        AT_LEAST_0,
+        decides=True,
+    )
     weight_decay: float = option(0.01, "Weight decay; biases and LayerNorm are not decayed.", AT_LEAST_0, decides=True)
     adam_beta1: float = option(range=SHARE_BELOW_1, group=Group.FURTHER, decides=True)
     adam_beta2: float = option(range=SHARE_BELOW_1, group=Group.FURTHER, decides=True)
@@ -221,7 +232,14 @@ class RunArguments(RecordArguments):
             self.accelerator_config = {"non_blocking": True}  # pinned batches are copied while the GPU computes
         # Trainer's own check accepts only numbers; the default depends on the number of steps, known in training.
         fits_the_run, self.logging_steps = self.logging_steps is None, self.logging_steps or LOGGED_EVERY
+        optim = getattr(self.optim, "value", self.optim)
+        if optim not in (*OPTIMIZERS, *(known.value for known in OptimizerNames)):
+            raise ValueError(f"optim is {optim!r}; expected one of {', '.join(OPTIMIZERS)}, or one of transformers'.")
+        if optim in OPTIMIZERS:  # transformers accepts only its own names
+            self.optim = TrainingArguments.optim
         super().__post_init__()
+        if optim in OPTIMIZERS:
+            self.optim = optim
         if fits_the_run:
             self.logging_steps = None
         # The precision of `accelerate launch` counts as a flag: a run records it, and resumes with it.
@@ -361,7 +379,7 @@ def _fits(otherwise: str) -> Iterator[None]:
 
 
 def _check_optimizer(arguments: TrainingArguments) -> None:
-    given, name = arguments.optim_args, OptimizerNames(arguments.optim).value
+    given, name = arguments.optim_args, getattr(arguments.optim, "value", arguments.optim)
     parts = given.split(",") if given else []
     if any(part.count("=") != 1 for part in parts):
         raise ValueError(f"optim_args is {given!r}; expected name=value, several separated by commas.")
@@ -376,9 +394,12 @@ def _check_optimizer(arguments: TrainingArguments) -> None:
         with suppress(ValueError):  # the model is not loaded yet
             Trainer.get_optimizer_cls_and_kwargs(arguments)
         return
-    with _fits(f"optim is {name!r}{f' with optim_args {given!r}' if given else ''}, which does not fit"):
-        Trainer.get_optimizer_cls_and_kwargs(arguments)
-    if unread := [key for key in (part.partition("=")[0].strip() for part in parts) if not _reads(arguments, key)]:
+    is_own = name in OPTIMIZERS
+    if not is_own:
+        with _fits(f"optim is {name!r}{f' with optim_args {given!r}' if given else ''}, which does not fit"):
+            Trainer.get_optimizer_cls_and_kwargs(arguments)
+    keys = [part.partition("=")[0].strip() for part in parts]
+    if unread := [key for key in keys if is_own or not _reads(arguments, key)]:
         raise ValueError(f"optim_args has {', '.join(unread)}, which the optimizer does not read; leave it out.")
 
 

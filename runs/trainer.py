@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
@@ -26,6 +26,7 @@ from transformers.trainer_utils import EvalLoopOutput, TrainOutput, rotate_check
 
 from ..files.output import readable_disk_errors, write_json
 from .callbacks import ReadableProgress, SaveAfterEvaluation, TimeBudget
+from .optimizers import OF_WHOLE_PARAMETERS, Lamb, MuonWithAdamW, MyBertAdamW, matrix_groups
 from .run_folder import is_sharded
 
 logger = logging.getLogger(__name__)
@@ -183,6 +184,31 @@ class ResumableTrainer(Trainer):
         """The number of labels under one name, without ignored ones; None if there is no such name."""
         batches = [{**batch, "labels": batch[name]} for batch in batches if batch.get(name) is not None]
         return super().get_batch_samples(iter(batches), len(batches), device)[1]
+
+    def own_optimizer(
+        self, name: str, model: nn.Module, groups: Callable[[float], list[dict[str, Any]]]
+    ) -> torch.optim.Optimizer:
+        """The optimizer of a name in `OPTIMIZERS`, given parameter groups by learning rate.
+
+        Raises:
+            ValueError: If it is LAMB or Muon, which need whole parameters, with FSDP 1, which splits them.
+        """
+        if name in OF_WHOLE_PARAMETERS and self.has_fsdp_1:
+            raise ValueError(f"optim is {name!r}, which needs whole parameters; use FSDP version 2, or DDP.")
+        args: Any = self.args
+        others = groups(args.learning_rate)
+        settings: dict[str, Any] = {
+            "lr": args.learning_rate,
+            "betas": (args.adam_beta1, args.adam_beta2),
+            "eps": args.adam_epsilon,
+        }
+        if name == "lamb":
+            return Lamb(others, **settings)
+        if name == "muon":
+            rate = getattr(args, "muon_learning_rate", 0.02)  # transformers' arguments have none
+            split = matrix_groups(model, groups(rate))[0], matrix_groups(model, others)[1]
+            return MuonWithAdamW(*split, muon_lr=rate, fused=True, **settings)
+        return MyBertAdamW(others, **settings, correct_bias=name == "adamw", fused=True)
 
     def schedule(self, num_training_steps: int, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
         """A learning-rate schedule instead of transformers' own; None for transformers'."""

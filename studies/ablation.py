@@ -26,10 +26,10 @@ from .suite import (
     markdown_table,
     merged,
     metric_of_best,
-    names_a_folder,
     percent,
     write_report,
 )
+from .suite_file import names_a_folder
 
 logger = logging.getLogger(__name__)
 

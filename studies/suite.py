@@ -2,11 +2,10 @@
 
 import json
 import logging
-import re
 import zipfile
 from argparse import ArgumentError
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,14 +13,14 @@ from typing import Any, TypeVar
 from transformers import HfArgumentParser
 
 from ..files.errors import refuse_address
-from ..files.options import Group, check_options, contradicting, may_be_none, option
+from ..files.options import AT_LEAST_1, Group, check_options, contradicting, may_be_none, option
 from ..files.output import write_json, write_text, written_beside
 from ..files.source import files_of
 from ..files.text import file_of
-from ..files.yaml_files import read_yaml
 from ..finetuning import FEATURES, TASKS, FinetuningArguments, finetune
 from ..finetuning.tasks.registry import evaluation_names
 from ..finetuning.training.trainer import loss_in
+from .suite_file import OWN_KEYS, PATHS, Suite, as_list, read_suite
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +31,6 @@ HELD_OUT = 0.1  # of the training data, on which settings of a grid are compared
 
 MAJORITY = "Always the most frequent answer"  # a row of tables
 FROM_SCRATCH = "Random weights"  # the same
-
-_FOLDER_NAME = re.compile(r"[^./\\\0\n][^/\\\0\n]*")
 
 
 @dataclass
@@ -63,10 +60,6 @@ class StudySettings:
 
     def map_of(self, name: str) -> dict[str, Any]:
         return getattr(self, name)
-
-
-def names_a_folder(name: Any) -> bool:
-    return isinstance(name, str) and _FOLDER_NAME.fullmatch(name) is not None
 
 
 def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any) -> Arguments:
@@ -105,7 +98,8 @@ def finetuning_settings(
     task: str, study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any
 ) -> FinetuningArguments:
     """Return the settings of a fine-tuning that gives a table one score; find errors before hours of training."""
-    found = merged(FinetuningArguments, study, settings, **own)
+    # The model after the last step counts: the best epoch would be chosen on the data that it is measured on.
+    found = merged(FinetuningArguments, study, settings, eval_strategy="no", **own)
     validation = found.validation_file or ()
     if not (validation or found.dataset or found.validation_split or found.folds):
         raise ValueError(
@@ -170,70 +164,6 @@ def markdown_table(rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (heading, rule, *others)) + "\n"
 
 
-# A suite of tasks.
-
-_SUITES = Path(__file__).with_name("suites")
-_OWN = ("title", "submission")  # keys of a task in a suite; all others are settings of `mybert finetune`
-_PATHS = ("data_dir", "train_file", "validation_file", "test_file")
-
-
-@dataclass(frozen=True)
-class Suite:
-    """Tasks that are evaluated together."""
-
-    title: str
-    # Settings of `mybert finetune` by name, with `title` and, for a benchmark with a server, `submission`: its file
-    # names, one for each test set.
-    tasks: dict[str, dict[str, Any]]
-    # Scores out of 100 of other models by task (a list if there are several data sets), for comparison.
-    published: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-
-def read_suite(name: str) -> Suite:
-    """Read a suite of the package, or one from a YAML file: `title`, `tasks` and `published`."""
-    path = Path(name) if name.endswith((".yaml", ".yml")) else _SUITES / f"{name}.yaml"
-    if not path.is_file():
-        refuse_address(name)
-        known = ", ".join(sorted(suite.stem for suite in _SUITES.glob("*.yaml")))
-        raise FileNotFoundError(f"There is no suite {name}; expected {known}, or a YAML file.")
-    found = read_yaml(path)
-    known_keys = Suite.__dataclass_fields__
-    tasks = found.get("tasks") if isinstance(found, dict) else None
-    if not tasks or not isinstance(tasks, dict) or set(found) - set(known_keys):
-        raise ValueError(f"{path} is not a suite; expected the keys {', '.join(known_keys)}, with a map of tasks.")
-    for task, settings in tasks.items():
-        _check_task(path, task, settings)
-    published = found.get("published") or {}
-    if not isinstance(published, dict):
-        raise ValueError(f"{path} has {published!r} as published; expected a map of models.")
-    for model, scores in published.items():
-        if not isinstance(scores, dict) or not all(map(_are_numbers, scores.values())):
-            raise ValueError(f"{path} has {scores!r} as published {model}; expected a map of tasks and their scores.")
-        if unknown := [task for task in scores if task not in tasks]:
-            raise ValueError(f"{path} has a score of {model} for {unknown[0]!r}, which is not one of its tasks.")
-    return Suite(str(found.get("title", path.stem)), tasks, published)
-
-
-def _check_task(path: Path, task: Any, settings: Any) -> None:
-    if not names_a_folder(task):
-        raise ValueError(
-            f"{path} has a task {task!r}; expected a name that a folder can have, in quotes where YAML takes it for "
-            "something else."
-        )
-    if not isinstance(settings, dict):
-        raise ValueError(f"{path} has {settings!r} as the task {task}; expected a map of settings.")
-    for name in {*_PATHS, "submission"} & settings.keys():
-        names = _listed(settings[name])
-        if not names or not all(isinstance(part, str) and part for part in names):
-            raise ValueError(f"{path} has {settings[name]!r} as {name} of {task}; expected a name, or a list of some.")
-
-
-def _are_numbers(value: Any) -> bool:
-    """Tell whether a value is a score, or a list of scores."""
-    parts = _listed(value)
-    return bool(parts) and all(isinstance(part, (int, float)) and not isinstance(part, bool) for part in parts)
-
-
 @dataclass
 class SuiteArguments(StudySettings):
     """Settings of `run_suite`."""
@@ -252,6 +182,12 @@ class SuiteArguments(StudySettings):
         "(runs of minutes, to compare settings), or a YAML file of your own (docs/suites.md).",
     )
     only: list[str] = option([], "Some of the suite's tasks (default: all).")
+    train_sizes: list[int] = option(
+        [],
+        "Learning curves: measure each task with these numbers of training examples, drawn by the seed, e.g. 100 300 "
+        "1000 (mybert curves draws them).",
+        AT_LEAST_1,
+    )
     num_seeds: int = option(1, "Number of runs, each with another seed; the best is kept.", group=Group.TRAINING)
     # Maps; on the command line they are JSON.
     grid: str = option(
@@ -270,12 +206,17 @@ class SuiteArguments(StudySettings):
         for name, values in self.map_of("grid").items():
             if not isinstance(values, list) or not values or any("/" in str(value) for value in values):
                 raise ValueError(f"grid has {values!r} as {name}; expected a list of values that name folders.")
-        self.tasks = read_suite(self.suite).tasks
-        if taken := {"tuning", "from_scratch"} & self.tasks.keys():
+        self.read = read_suite(self.suite)
+        known = self.read.tasks
+        if taken := {"tuning", "from_scratch"} & known.keys():
             raise ValueError(f"{self.suite} has a task {min(taken)!r}, a name of a folder for other models.")
-        if unknown := [name for name in self.only if name not in self.tasks]:
-            raise ValueError(f"There is no task {unknown[0]!r} in {self.suite}; it has {', '.join(self.tasks)}.")
-        self.only = self.only or list(self.tasks)
+        if unknown := [name for name in self.only if name not in known]:
+            raise ValueError(f"There is no task {unknown[0]!r} in {self.suite}; it has {', '.join(known)}.")
+        names = self.only or list(known)
+        self.sizes = {f"{name}-{size}": (name, size) for name in names for size in self.train_sizes}
+        if self.sizes:
+            self.read = self.read.by_size(self.sizes)
+        self.tasks = {name: self.read.tasks[name] for name in self.sizes or names}
 
     def combinations(self) -> list[dict[str, Any]]:
         """Every combination of the grid; without a grid, a single empty one."""
@@ -284,8 +225,8 @@ class SuiteArguments(StudySettings):
 
     def finetuning_of(self, task: str, chosen: Mapping[str, Any], from_scratch: bool = False) -> FinetuningArguments:
         """Return the settings of one run; `chosen` is one of `combinations`."""
-        settings = {name: value for name, value in self.tasks[task].items() if name not in _OWN}
-        settings |= {name: self._found(task, name, settings[name]) for name in _PATHS if name in settings}
+        settings = {name: value for name, value in self.tasks[task].items() if name not in OWN_KEYS}
+        settings |= {name: self._found(task, name, settings[name]) for name in PATHS if name in settings}
         settings |= {name: [settings[name]] for name in ("validation_file", "test_file") if name in settings}
         return self._settings(
             task,
@@ -304,7 +245,7 @@ class SuiteArguments(StudySettings):
                 f"grid is set and {task} has no validation_file; expected one, since settings are chosen on a part of "
                 "the training data and measured on other data."
             )
-        settings = {name: value for name, value in self.tasks[task].items() if name not in (*_OWN, *_PATHS)}
+        settings = {name: value for name, value in self.tasks[task].items() if name not in (*OWN_KEYS, *PATHS)}
         held_out = {"train_file": final.train_file, "validation_split": HELD_OUT}
         values = ",".join(f"{name}={value}" for name, value in chosen.items())
         return self._settings(
@@ -328,12 +269,12 @@ class SuiteArguments(StudySettings):
         folder: Path,
         num_seeds: int,
     ) -> FinetuningArguments:
-        # With a grid the model after the last step counts: the best epoch would be chosen on what it is measured on.
-        last_step: dict[str, Any] = {"eval_strategy": "no"} if self.map_of("grid") else {}
+        samples = {"max_train_samples": self.sizes[task][1]} if self.sizes else {}
         return finetuning_settings(
             task,
             "the suite",
-            {**maps, "grid": last_step | dict(chosen) | ({"from_scratch": True} if from_scratch else {})},
+            {**maps, "grid": dict(chosen) | ({"from_scratch": True} if from_scratch else {})},
+            **samples,
             model=self.model,
             output_dir=str(folder),
             num_seeds=num_seeds,
@@ -345,7 +286,7 @@ class SuiteArguments(StudySettings):
         if not Path(self.data_dir).is_dir():
             refuse_address(self.data_dir)
             raise FileNotFoundError(f"data_dir is {self.data_dir!r}, which is not a folder.")
-        names = _listed(names)
+        names = as_list(names)
         for name in names:
             for place in (Path(self.data_dir, name), Path(self.data_dir, f"{name}.gz")):
                 if place.exists():
@@ -370,13 +311,23 @@ class TaskOutcome:
     folder: Path  # of the model
     metrics: dict[str, Any]  # of the model
 
+    @property
+    def score(self) -> float:
+        """The mean over the task's data sets."""
+        return sum(value for value, _ in self.scores) / len(self.scores)
+
+    @property
+    def standard_error(self) -> float | None:
+        """Over seeds, the largest of the task's data sets; None for one seed."""
+        return max((error for _, error in self.scores if error is not None), default=None)
+
 
 def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
     """Fine-tune a model on every task of a suite, and print one table.
 
     With a grid, the settings of each task are chosen on a tenth of its training data, held out by the seed; then the
-    model is trained with them on all of the training data, with each seed, and measured once, after the last step. The
-    same call resumes an interrupted one. The output folder contains a model folder with a card for each task,
+    model is trained with them on all of the training data, with each seed. It is measured once, after the last step.
+    The same call resumes an interrupted one. The output folder contains a model folder with a card for each task,
     `tuning/<task>/<settings>` for each combination of a grid, the same for random weights in `from_scratch`,
     `suite.json`, `suite.md` (the table, with published scores and the chosen settings) and, if there is test data for
     every task of a benchmark with a server, `submission.zip`.
@@ -388,14 +339,15 @@ def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
         `average`, the mean of the tasks' scores as fractions (each the mean over its data sets), and `tasks`: for each
         name score, `standard_error` (over seeds, the largest of its data sets; None for one seed), `chosen`, `tried`
         (settings and held-out score) and `metrics`; with `compare_from_scratch` the same of random weights as
-        `from_scratch`; or only `interrupted`, if Ctrl-C ended it early.
+        `from_scratch`; with `train_sizes` also `learning_curves`: for each task and row of the table, a list of number
+        of training examples, score and standard error; or only `interrupted`, if Ctrl-C ended it early.
 
     Raises:
         ValueError: If a setting is wrong, a file does not fit its task, or training diverges.
         OSError: If a file cannot be read or written.
     """
     _check_plan(arguments)
-    suite = read_suite(arguments.suite)
+    suite = arguments.read
     rows = {Path(arguments.model).name or arguments.model: False}
     rows |= {FROM_SCRATCH: True} if arguments.compare_from_scratch else {}
     outcomes: dict[str, dict[str, TaskOutcome]] = {}
@@ -407,6 +359,8 @@ def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
     (report, average), *others = (_report(found) for found in outcomes.values())
     if others:
         report["from_scratch"] = others[0][0]
+    if arguments.sizes:
+        report["learning_curves"] = _learning_curves(arguments, outcomes)
     averages = [average, *(other for _, other in others)]
     output_dir = Path(arguments.output_dir)
     write_report(output_dir, "suite", report, _table(suite, arguments, outcomes, averages))
@@ -418,21 +372,21 @@ def _outcomes(
     arguments: SuiteArguments, suite: Suite, title: str, from_scratch: bool
 ) -> dict[str, TaskOutcome] | None:
     """Choose the settings of each task, and measure them; None if Ctrl-C ended it early."""
-    chosen: dict[str, dict[str, Any]] = {task: {} for task in arguments.only}
-    tried: dict[str, list[dict[str, Any]]] = {task: [] for task in arguments.only}
-    for task in arguments.only if arguments.map_of("grid") else ():
+    chosen: dict[str, dict[str, Any]] = {task: {} for task in arguments.tasks}
+    tried: dict[str, list[dict[str, Any]]] = {task: [] for task in arguments.tasks}
+    for task in arguments.tasks if arguments.map_of("grid") else ():
         ranks = []
         for settings in arguments.combinations():
             trial = arguments.trial_of(task, settings, from_scratch)
             values = ", ".join(f"{name} {value}" for name, value in settings.items())
-            if (metrics := finetune_all({task: (f"{title}, {_title(suite, task)}: {values}", trial)})) is None:
+            if (metrics := finetune_all({task: (f"{title}, {suite.title_of(task)}: {values}", trial)})) is None:
                 return None
             score, _ = main_score(metrics[task], trial)
             ranks.append((-score if trial.greater_is_better else score, loss_in(metrics[task])))
             tried[task].append({"settings": settings, "score": score})
         chosen[task] = tried[task][ranks.index(min(ranks))]["settings"]
-    runs = {task: arguments.finetuning_of(task, chosen[task], from_scratch) for task in arguments.only}
-    tuned = finetune_all({task: (f"{title}, {_title(suite, task)}", run) for task, run in runs.items()})
+    runs = {task: arguments.finetuning_of(task, chosen[task], from_scratch) for task in arguments.tasks}
+    tuned = finetune_all({task: (f"{title}, {suite.title_of(task)}", run) for task, run in runs.items()})
     if tuned is None:
         return None
     return {task: _outcome(run, chosen[task], tried[task], tuned[task]) for task, run in runs.items()}
@@ -442,7 +396,7 @@ def _check_plan(arguments: SuiteArguments) -> None:
     """Find errors in the settings and files of all runs before hours of training."""
     complete: list[str] = []
     mistakes: list[Exception] = []
-    for task in arguments.only:
+    for task in arguments.tasks:
         try:
             for chosen in arguments.combinations():
                 make = arguments.trial_of if chosen else arguments.finetuning_of
@@ -462,13 +416,12 @@ def _check_plan(arguments: SuiteArguments) -> None:
 
 def _report(outcomes: Mapping[str, TaskOutcome]) -> tuple[dict[str, Any], float]:
     """The entries of `suite.json` for a row of the table, and its average."""
-    average = sum(_mean(outcome.scores) for outcome in outcomes.values()) / len(outcomes)
+    average = sum(outcome.score for outcome in outcomes.values()) / len(outcomes)
     tasks = {}
     for task, outcome in outcomes.items():
-        errors = [error for _, error in outcome.scores if error is not None]
         tasks[task] = {
-            "score": _mean(outcome.scores),
-            "standard_error": max(errors, default=None),
+            "score": outcome.score,
+            "standard_error": outcome.standard_error,
             "chosen": outcome.chosen,
             "tried": outcome.tried,
             "metrics": outcome.metrics,
@@ -476,8 +429,14 @@ def _report(outcomes: Mapping[str, TaskOutcome]) -> tuple[dict[str, Any], float]
     return {"average": average, "tasks": tasks}, average
 
 
-def _title(suite: Suite, task: str) -> str:
-    return str(suite.tasks[task].get("title", task))
+def _learning_curves(arguments: SuiteArguments, rows: Mapping[str, Mapping[str, TaskOutcome]]) -> dict[str, Any]:
+    """Of each task, for each row of the table, the numbers of training examples with score and standard error."""
+    curves: dict[str, Any] = {}
+    for name, (task, size) in arguments.sizes.items():
+        for row, outcomes in rows.items():
+            points = curves.setdefault(task, {}).setdefault(row, [])
+            points.append([size, outcomes[name].score, outcomes[name].standard_error])
+    return curves
 
 
 def _outcome(
@@ -497,10 +456,6 @@ def _outcome(
     return TaskOutcome(metric, scores, majority, chosen, tried, Path(str(finetuning.output_dir)), metrics)
 
 
-def _mean(scores: Sequence[Score]) -> float:
-    return sum(value for value, _ in scores) / len(scores)
-
-
 def _table(
     suite: Suite,
     arguments: SuiteArguments,
@@ -509,7 +464,7 @@ def _table(
 ) -> str:
     """Return the table: the model's rows and published ones, with each task's main score; and the chosen settings."""
     outcomes = next(iter(rows_of_outcomes.values()))
-    heading = ["", *(_title(suite, task) for task in outcomes)]
+    heading = ["", *(suite.title_of(task) for task in outcomes)]
     rows = [[*heading, "average"]]
     for (name, found), average in zip(rows_of_outcomes.items(), averages, strict=True):
         scores = [[percent(*score) for score in each.scores] for each in found.values()]
@@ -522,19 +477,20 @@ def _table(
         rows.append([MAJORITY, *majority, ""])
     for name, values in suite.published.items():
         given = [values.get(task) for task in outcomes]
-        lists = [_listed(value) for value in given if value is not None]
-        cells = ["" if value is None else " / ".join(f"{part:.1f}" for part in _listed(value)) for value in given]
+        lists = [as_list(value) for value in given if value is not None]
+        cells = ["" if value is None else " / ".join(f"{part:.1f}" for part in as_list(value)) for value in given]
         whole = len(lists) == len(outcomes)
         rows.append([name, *cells, f"{sum(sum(v) / len(v) for v in lists) / len(lists):.1f}" if whole else ""])
-    metrics = ", ".join(f"{_title(suite, task)} {outcome.metric}" for task, outcome in outcomes.items())
+    metrics = ", ".join(f"{suite.title_of(task)} {outcome.metric}" for task, outcome in outcomes.items())
     note = f"{suite.title}, validation data: {metrics}."
     if suite.published:
         note += " Published scores are of the test data, each in its own settings."
     if arguments.num_seeds > 1:
         note += f" ± is the standard error of the mean over {arguments.num_seeds} seeds."
+    note += " The model after the last step is measured."
     if not arguments.map_of("grid"):
         return f"{markdown_table(rows)}\n{note}\n"
-    note += f" Settings were chosen on {HELD_OUT:.0%} of the training data; the model after the last step is measured."
+    note += f" Settings were chosen on {HELD_OUT:.0%} of the training data."
     settings = [
         [name, *(", ".join(f"{key} {value}" for key, value in each.chosen.items()) for each in found.values())]
         for name, found in rows_of_outcomes.items()
@@ -542,15 +498,11 @@ def _table(
     return f"{markdown_table(rows)}\n{note}\n\n{markdown_table([['Chosen', *heading[1:]], *settings])}"
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
 def _write_submission(
     suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskOutcome], output_dir: Path
 ) -> None:
     """Write the zip file for the benchmark's server, if all of its tasks were run and have test data."""
-    wanted = {task: _listed(own["submission"]) for task, own in suite.tasks.items() if "submission" in own}
+    wanted = {task: as_list(own["submission"]) for task, own in suite.tasks.items() if "submission" in own}
     if not wanted.keys() <= outcomes.keys():
         if not wanted.keys().isdisjoint(outcomes):
             logger.info(
@@ -563,7 +515,7 @@ def _write_submission(
         settings = arguments.finetuning_of(task, outcomes[task].chosen)
         tests = evaluation_names(TASKS[settings.task], settings.test_file or ())
         if len(tests) != len(names):
-            missing.append(_title(suite, task))
+            missing.append(suite.title_of(task))
             continue
         files = [outcomes[task].folder / f"predictions{f'_{test}' if test else ''}.tsv" for test in tests]
         parts |= dict(zip(names, files, strict=True))

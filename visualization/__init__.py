@@ -3,6 +3,7 @@
 from .attention import AttentionMap, attention_map, attention_rollout
 from .curves import plot_run, training_curves
 from .input_and_confusion import InputPicture, confusion_picture, input_picture
+from .score_curves import learning_curves
 
 __all__ = [
     "AttentionMap",
@@ -11,6 +12,7 @@ __all__ = [
     "attention_rollout",
     "confusion_picture",
     "input_picture",
+    "learning_curves",
     "plot_run",
     "training_curves",
 ]

@@ -205,11 +205,11 @@ def attention_map(
     limit = getattr(model.config, "max_position_embeddings", count)
     if count > limit:
         raise ValueError(f"The text has {count} tokens with the special ones; the model takes {limit} at most.")
-    trunk = model.base_model
+    encoder = model.base_model
     with _eager(model), torch.no_grad():
-        attentions = trunk(**inputs.to(model.device), output_attentions=True, return_dict=True).attentions
+        attentions = encoder(**inputs.to(model.device), output_attentions=True, return_dict=True).attentions
     if not attentions or attentions[0] is None:
-        raise ValueError(f"{type(trunk).__name__} gives no attention weights, not even with eager attention.")
+        raise ValueError(f"{type(encoder).__name__} gives no attention weights, not even with eager attention.")
     name = model.name_or_path
     segments = inputs["token_type_ids"][0].tolist() if "token_type_ids" in inputs else [0] * count
     return AttentionMap(

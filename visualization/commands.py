@@ -14,6 +14,7 @@ from .attention import attention_map
 from .curves import plot_run
 from .input_and_confusion import input_picture
 from .pictures import picture_path
+from .score_curves import SUITE_FILE, learning_curves
 
 
 @dataclass
@@ -74,16 +75,22 @@ class CurvesArguments:
 
     group = Group.INPUT
     run_dirs: list[str] = option(
-        help="Output folder of a training run, also of one that is still running, or of several.", positional=1
+        help="Output folder of a training run, also of one that is still running, or of several; or of suites that "
+        "mybert glue measured with --train_sizes.",
+        positional=1,
     )
     output: str | None = option(
-        None, "PNG file to write (default: training_curves.png of a single run, redrawn).", comes_last=True
+        None,
+        "PNG file to write (default: training_curves.png of one run, redrawn, or learning_curves.png of one suite).",
+        comes_last=True,
     )
     overwrite: bool = option(False, "Replace the file that --output names.", comes_last=True)
 
 
 def draw_run(arguments: CurvesArguments) -> Path:
-    """Draw the training curves of a run, or of several in one picture."""
+    """Draw the training curves of a run, or of several in one picture; of suites, the learning curves."""
     if arguments.output:
         check_output_files([arguments.output], arguments.overwrite)
+    if all(Path(folder, SUITE_FILE).is_file() for folder in arguments.run_dirs):
+        return learning_curves(arguments.run_dirs, arguments.output)
     return plot_run(arguments.run_dirs, arguments.output)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _TRAINING_COLOUR, _EVALUATION_COLOUR = BLUE, VERMILION
 # Of several runs, each with one of Okabe and Ito's colors.
-_RUN_COLOURS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+RUN_COLOURS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _TICK_STEPS = [1, 2, 2.5, 5, 10]
 _TITLE_SIZE = 13
 _PANEL_WIDTH, _PANEL_HEIGHT, _TITLE_HEIGHT, _KEY_HEIGHT = 3.6, 2.5, 0.3, 0.3  # inches
@@ -145,7 +145,7 @@ def _handles(names: Sequence[str]) -> list[Any]:
     """The keys of several runs: their colors, and how training and evaluation are drawn."""
     from matplotlib.lines import Line2D
 
-    colors = [Line2D([], [], color=color, label=name) for name, color in zip(names, _RUN_COLOURS, strict=False)]
+    colors = [Line2D([], [], color=color, label=name) for name, color in zip(names, RUN_COLOURS, strict=False)]
     kinds = {_KEYS[0]: _THIN, _KEYS[1]: _LINE | {"marker": "o"}}
     return [*colors, *(Line2D([], [], color=QUIET_COLOUR, label=key, **looks) for key, looks in kinds.items())]
 
@@ -165,8 +165,8 @@ def plot_run(run_dir: str | Path | Sequence[str | Path], output_path: str | Path
             not end in `.png`, or several runs have none; or if there are more than seven.
     """
     folders = [run_dir] if isinstance(run_dir, (str, Path)) else list(run_dir)
-    if not 1 <= len(folders) <= len(_RUN_COLOURS):
-        raise ValueError(f"There are {len(folders)} runs; expected one to {len(_RUN_COLOURS)}, each with a color.")
+    if not 1 <= len(folders) <= len(RUN_COLOURS):
+        raise ValueError(f"There are {len(folders)} runs; expected one to {len(RUN_COLOURS)}, each with a color.")
     if output_path is None and len(folders) > 1:
         raise ValueError("output is not set; expected a PNG file for the curves of several runs.")
     names = distinct_names(folders)
@@ -261,7 +261,7 @@ def _draw_panel(ax: Axes, panel: _Panel, runs: Sequence[_Curves], last_step: int
 
     labels = []  # (height, text, color) at the right edge
     number = ".1%" if panel.is_share else ".3g"
-    for curves, color in zip(runs, _RUN_COLOURS, strict=False):
+    for curves, color in zip(runs, RUN_COLOURS, strict=False):
         training, evaluation = curves.get(panel.key), curves.get(f"eval_{panel.key}")
         if training is not None:
             steps, values = training

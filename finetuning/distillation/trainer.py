@@ -15,8 +15,8 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -308,27 +308,19 @@ class DistillationLoss(TaskLoss):
         return each * self.temperature**2
 
 
+@dataclass(eq=False)
 class LayerLosses:
     """Losses, in float32, on hidden states and on relations of the last layers."""
 
     # The student's hidden state i of M (0 is the embeddings) learns from the teacher's hidden state i N / M of N,
     # through a linear map that is trained with it and then discarded.
-    # `autocast` makes the context of mixed precision in which both models run.
-    autocast: Callable[[], AbstractContextManager[Any]] = staticmethod(nullcontext)
-
-    def __init__(
-        self,
-        teacher: PreTrainedModel,  # in eval mode, on the student's device
-        hidden_state_weight: float,  # of the mean squared error, at least 0
-        relation_weight: float,  # of the divergence, summed over relations, at least 0
-        relation_heads: int | None = None,  # see `relation_heads`
-        relations: Sequence[str] = RELATIONS,  # "qk" is attention, head by head, and needs equal numbers of heads
-    ) -> None:
-        self.teacher = teacher
-        self.hidden_state_weight = hidden_state_weight
-        self.relation_weight = relation_weight
-        self.relation_heads = relation_heads
-        self.relations = relations
+    teacher: PreTrainedModel  # in eval mode, on the student's device
+    hidden_state_weight: float  # of the mean squared error, at least 0
+    relation_weight: float  # of the divergence, summed over relations, at least 0
+    relation_heads: int | None = None  # see `relation_heads`
+    relations: Sequence[str] = RELATIONS  # "qk" is attention, head by head, and needs equal numbers of heads
+    # Makes the context of mixed precision in which both models run.
+    autocast: Callable[[], AbstractContextManager[Any]] = field(default=nullcontext, init=False)
 
     def check(self, student: PreTrainedModel) -> None:
         """Check that the relations of student and teacher can be computed."""
@@ -446,19 +438,13 @@ def _mean_of_tokens(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return values.masked_fill(~mask, 0.0).sum(-1) / mask.sum(-1)
 
 
-def collate_soft_targets(
-    collate: Callable[[list[dict[str, Any]]], Mapping[str, Any]],
-) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-    """Extend a collator by soft targets: (B, K), or (B, L, K) with NaN at padding."""
-
-    def batch_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
-        batch = dict(collate([{name: row[name] for name in row if name != SOFT_TARGETS} for row in rows]))
-        if SOFT_TARGETS in rows[0]:
-            targets = [torch.as_tensor(row[SOFT_TARGETS], dtype=torch.float32) for row in rows]
-            batch[SOFT_TARGETS] = pad_sequence(targets, batch_first=True, padding_value=torch.nan)
-        return batch
-
-    return batch_of
+def collate_soft_targets(collate: Callable[[list[Any]], Mapping[str, Any]], rows: list[Any]) -> dict[str, Any]:
+    """A collator's batch with soft targets: (B, K), or (B, L, K) with NaN at padding."""
+    batch = dict(collate([{name: row[name] for name in row if name != SOFT_TARGETS} for row in rows]))
+    if SOFT_TARGETS in rows[0]:
+        targets = [torch.as_tensor(row[SOFT_TARGETS], dtype=torch.float32) for row in rows]
+        batch[SOFT_TARGETS] = pad_sequence(targets, batch_first=True, padding_value=torch.nan)
+    return batch
 
 
 class DistillationTrainer(TaskTrainer):
@@ -482,7 +468,7 @@ class DistillationTrainer(TaskTrainer):
         super().__init__(run, args, compute_loss_func=loss, **kwargs)
         if layers is not None:
             layers.autocast = self.accelerator.autocast  # its hook runs after the student's own
-        self.data_collator = collate_soft_targets(self.data_collator)
+        self.data_collator = partial(collate_soft_targets, self.data_collator)
 
     def with_all_for_the_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """The model inputs of a batch, hidden states requested if a loss is on them; the loss's inputs as `labels`."""

@@ -42,7 +42,7 @@ from ..data import (
     Labels,
     check_columns,
     listed,
-    prediction_columns,
+    new_name,
     read_prediction_rows,
     rows_of,
 )
@@ -468,9 +468,10 @@ class Task(ABC, Generic[E, P]):
         By default a table: index, prediction and scores, see `table`.
         """
         classes, rows = self.table(predictions, examples)
+        names = ["index", "prediction"]
+        names += [new_name(name, {*names, *classes}) if name in names else name for name in classes]
         numbered = [[str(index), *row] for index, row in enumerate(rows)]
-        path = folder / f"predictions{suffix}{self.table_ending}"
-        write_separated(path, [prediction_columns(classes), *numbered])
+        write_separated(folder / f"predictions{suffix}{self.table_ending}", [names, *numbered])
 
     def table(self, predictions: Sequence[P], examples: Sequence[E]) -> tuple[Sequence[str], list[list[str]]]:
         """The classes that have a score, and each prediction followed by their scores, as text."""

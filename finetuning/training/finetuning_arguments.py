@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 
 from transformers import AutoModelForSequenceClassification
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
-from transformers.training_args import OptimizerNames
 
 from ...files.errors import refuse_address
 from ...files.options import (
@@ -42,7 +41,6 @@ from .parameters import rate_for_size
 logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "validation", "test")
-_ADAMW = ("adamw_torch", "adamw_torch_fused")  # which can run without bias correction
 _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _LEARNING_RATE = 5e-5  # of BERT base
 _FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
@@ -224,9 +222,6 @@ class FinetuningArguments(
         decides=True,
         idle_with="approach=linear_probe",
     )
-    correct_bias: bool = option(
-        True, "Adam with bias correction; False gives the optimizer of Google's BERT.", decides=True
-    )
     learning_rate: float | None = option(  # type: ignore[assignment]  # the task's, as those below
         None,
         "Peak learning rate (default: 5e-5 x 768 / hidden size, SWAG 2e-5 x the same, adapters 5e-4, tagger on "
@@ -255,11 +250,6 @@ class FinetuningArguments(
             setattr(self, name, sources_of(getattr(self, name), name) or None)
         check_options(self)
         self.model, self.output_dir = str(self.model), str(self.output_dir)
-        if not self.correct_bias and self.optim not in _ADAMW:
-            raise ValueError(
-                f"correct_bias is False and optim is {OptimizerNames(self.optim).value!r}; without bias correction "
-                f"expected {' or '.join(_ADAMW)}."
-            )
         task = self.resolve_task()
         is_of_classes = task.objective == "classes"
         if self.class_weights and (self.approach == "features" or not (is_of_classes and task.has_classes)):

@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import EvalLoopOutput, EvalPrediction
 
 from ...modeling_mybert import IGNORE_INDEX, flat_indices, mean_of
-from ...runs import MyBertAdamW, ResumableTrainer
+from ...runs import OPTIMIZERS, ResumableTrainer
 from ..data import LABEL_ARGUMENTS
 from ..tasks.task import WINDOW_WEIGHT, Objective, TaskData
 from .finetuning_arguments import FinetuningArguments
@@ -246,14 +246,18 @@ class TaskTrainer(ResumableTrainer):
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """The optimizer of the arguments, by default AdamW with bias correction, with parameter groups by layer."""
-        if self.optimizer is None:
-            args: Any = self.args
-            rates = (args.learning_rate, args.layer_decay, args.weight_decay, args.embedding_learning_rate)
-            groups = layerwise_groups(self.model, *rates)
+        args: Any = self.args
+
+        def groups(rate: float) -> list[dict[str, Any]]:
+            return layerwise_groups(
+                self.model, rate, args.layer_decay, args.weight_decay, args.embedding_learning_rate
+            )
+
+        if self.optimizer is None and args.optim in OPTIMIZERS:
+            self.optimizer = self.own_optimizer(args.optim, self.model, groups)
+        elif self.optimizer is None:
             optimizer_class, options = self.get_optimizer_cls_and_kwargs(args, self.model)
-            if not args.correct_bias:
-                optimizer_class, options = MyBertAdamW, options | {"correct_bias": False}
-            self.optimizer = optimizer_class(groups, **options)
+            self.optimizer = optimizer_class(groups(args.learning_rate), **options)
         return super().create_optimizer(model)
 
     def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:

@@ -1,7 +1,11 @@
 import importlib
 import sys
+from contextlib import contextmanager
 
 import pytest
+import torch
+
+from mybert.benchmarks import model_speed, own_model
 
 
 @pytest.fixture
@@ -15,3 +19,20 @@ def run(monkeypatch, capsys):
         return capsys.readouterr().out
 
     return run_script
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Run separate processes' work in this process; returns the names of what would have started."""
+    threads, started = torch.get_num_threads(), []
+
+    @contextmanager
+    def here(what, make, *arguments):
+        held = make(*arguments)
+        started.append(what)
+        yield lambda method, *arguments: getattr(held, method)(*arguments)
+
+    for module in (model_speed, own_model):
+        monkeypatch.setattr(module, "own_process", here)
+    yield started
+    torch.set_num_threads(threads)

@@ -1,7 +1,5 @@
 """`mybert bench`: every workload runs at a tiny size, and disagreeing sides are an error."""
 
-from contextlib import contextmanager
-
 import pytest
 import torch
 
@@ -15,7 +13,7 @@ from mybert.benchmarks.model_speed import (
     BenchArguments,
     run_benchmarks,
 )
-from mybert.benchmarks.runtimes import GROUP, PEER, REST, RUNTIMES, RuntimeEncoders, sorted_by_length
+from mybert.benchmarks.runtimes import GROUP, PACKED, PEER, REST, RUNTIMES, RuntimeEncoders, sorted_by_length
 from mybert.cli import main
 from mybert.modeling_mybert import linear_kernels
 
@@ -25,22 +23,6 @@ def small(monkeypatch):
     """Short batches and few repetitions."""
     monkeypatch.setattr(model_speed, "TRAINING", {"tiny": 2})
     monkeypatch.setattr(model_speed, "INFERENCE", {name: (what, (7, 3)) for name, (what, _) in INFERENCE.items()})
-
-
-@pytest.fixture
-def in_this_process(monkeypatch):
-    """Run separate processes' work in this process; returns the names of what would have started."""
-    threads, started = torch.get_num_threads(), []
-
-    @contextmanager
-    def here(what, make, *arguments):
-        held = make(*arguments)
-        started.append(what)
-        yield lambda method, *arguments: getattr(held, method)(*arguments)
-
-    monkeypatch.setattr(model_speed, "own_process", here)
-    yield started
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -187,7 +169,8 @@ def test_batches_in_groups_of_equal_length():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("runtime", "packages"), [("OpenVINO", ("openvino", "nncf")), ("CTranslate2", ("ctranslate2",))]
+    ("runtime", "packages"),
+    [(PACKED, ("openvino", "nncf")), ("OpenVINO", ("openvino", "nncf")), ("CTranslate2", ("ctranslate2",))],
 )
 def test_other_runtimes_agree(runtime, packages, tmp_path):
     for package in packages:
@@ -239,6 +222,11 @@ def test_by_default_all_that_can_run_does(small, sst2, monkeypatch, capsys, tmp_
         (["--workloads", "query", "pipeline"], "sst2 is not set; the workloads finetuning, pipeline, embeddings need"),
         (["--sst2", "nowhere"], "sst2 is nowhere; expected a folder with SST-2's train.tsv."),
         (["--output", "nowhere/results.md"], "output is nowhere/results.md; expected a file in a folder"),
+        (["--model", "MODEL"], "model is 'MODEL' without data, so it has no effect; give both or neither."),
+        (["--data", "t.txt"], "data is ['t.txt'] without model, so it has no effect; give both or neither."),
+        (["--text_column", "a"], "text_column is 'a' without model, so it has no effect"),
+        (["--model", "nowhere", "--data", "t.txt"], "There is no folder nowhere; expected a model folder."),
+        (["--model", "m", "--data", "t.txt", "--workloads", "query"], "use either --model or --workloads."),
         (["--output", "."], ". is a link or folder, so it is not overwritten; name another place."),
     ],
 )

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mybert import MyBertForSequenceClassification, MyBertModel
-from mybert.conversion import export_openvino
+from mybert import MyBertForSequenceClassification
 from mybert.pretraining import build_token_store
 
 SCRIPTS = {path.stem for path in (Path(__file__).parents[2] / "benchmarks" / "scripts").glob("[a-z]*.py")}
@@ -46,26 +45,17 @@ RUNS = [
     pytest.param(
         "pretraining_data building TEXT --vocab VOCAB --megabytes 0.05", ["| 1 |", "| 2 |", "peak MiB"], marks=slow
     ),
-    pytest.param(
-        "openvino_rows --model GRAPH --repeats 1 --requests 3 --longest 8",
-        ["- 18 texts in one row: ", "- after 1: ", "- after 3: "],
-        marks=slow,
-    ),
     pytest.param("pretraining_data drawing --tokens 1e5", ["| epoch 1, example 0 |"], marks=slow),
 ]
 
 
 @pytest.mark.parametrize(("command", "expected"), RUNS)
-def test_scripts_print_their_tables(command, expected, run, text_file, tokenizer, tmp_path, tiny_model):
+def test_scripts_print_their_tables(command, expected, run, text_file, tokenizer, tmp_path):
     folder, store = tmp_path / "tokenizer", tmp_path / "store.safetensors"
     tokenizer.save_pretrained(folder)
     places = {"TEXT": text_file, "VOCAB": folder / "vocab.txt", "TOKENIZER": folder, "STORE": store}
     if "STORE" in command:
         build_token_store(text_file, tokenizer, store, show_progress=False)
-    if "GRAPH" in command:
-        pytest.importorskip("openvino", reason="needs the extra 'openvino'")
-        export_openvino(tiny_model(tmp_path / "model", MyBertModel, max_position_embeddings=400), tmp_path / "graph")
-        places["GRAPH"] = tmp_path / "graph"
     shown = run(*(places.get(word, word) for word in command.split()))
     assert "torch " in shown.partition("\n")[0]  # the machine
     for part in expected:
@@ -90,8 +80,6 @@ def test_checkpoints(run, monkeypatch, tmp_path):
         ("conversion_speed --folder nowhere", "nowhere"),
         ("gpu_report --sizes tiny --sections training --tests nowhere.xml", "nowhere.xml: No such file"),
         ("many_ranks nowhere --tokenizer TOKENIZER", "There is no token store nowhere."),
-        ("prediction_speed --model TOKENIZER --data nowhere.tsv", "nowhere.tsv: No such file or directory."),
-        ("prediction_speed --model TOKENIZER --data t.tsv", "t.tsv has the columns a, label; expected sentence."),
         ("pretraining_data building nowhere --vocab nowhere", "There is no file or folder nowhere."),
         ("pretraining_data speed nowhere --vocab nowhere", "There is no file or folder nowhere."),
         ("time_to_quality t.tsv --validation_file nowhere --ours r.yaml", "There is no file or folder nowhere."),
@@ -125,22 +113,6 @@ def test_every_script_is_run_somewhere():
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))
     assert SCRIPTS
     assert not {name for name in SCRIPTS if f'"{name} ' not in tests and f'"{name}"' not in tests}
-
-
-@pytest.mark.slow
-def test_speed_of_predictions(run, tmp_path, tiny_model):
-    tiny_model(tmp_path / "model", MyBertForSequenceClassification)
-    (tmp_path / "dev.tsv").write_text("sentence\tlabel\n" + "the cat sat\t1\na dog\t0\n" * 9)
-    graphs = tmp_path / "graph", tmp_path / "int8"
-    export_openvino(tmp_path / "model", graphs[0])
-    export_openvino(tmp_path / "model", graphs[1], dtype="int8", data=[tmp_path / "dev.tsv"], text_column="sentence")
-    flags = ["--model", tmp_path / "model", "--data", tmp_path / "dev.tsv", "--rows", 12]
-    shown = run("prediction_speed", *flags, "--folders", *graphs)
-    assert "12 rows of " in shown
-    assert [shown.count(f"- pipeline, batch size {size}") for size in ("1:", "8:", "8, sorted:", "32, sorted:")] == [
-        4
-    ] * 4
-    assert float(shown.partition("scores differ by ")[2].split()[0]) < 1e-5
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ def test_the_table_names_exactly_the_parameters_of_every_model(head):
 def test_the_table_is_read_backwards():
     sizes = key_map.sizes_of(tiny_config())
     rng = np.random.default_rng(0)
-    for row in [*key_map.trunk_rows(1), *(row for group in key_map.GROUPS.values() for row in group)]:
+    for row in [*key_map.encoder_rows(1), *(row for group in key_map.GROUPS.values() for row in group)]:
         parameter = rng.normal(size=row.parameter_shape(sizes)).astype(np.float32)
         if row.google:
             variable = row.to_google(parameter)

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from transformers import AutoTokenizer, pipelines
 
 import mybert
 from mybert.cli import main
 from mybert.conversion import export_openvino
 from mybert.files.checkpoint import Checkpoint
+from mybert.finetuning import TASKS
 from mybert.finetuning.commands import EvaluateArguments, FeaturesArguments, extract_features
 from mybert.finetuning.prediction.predictor import PredictorSettings
 from mybert.pipelines import openvino_model
@@ -61,7 +63,7 @@ def assert_close(found, expected):
         assert len(found) == len(expected)
         for one, other in zip(found, expected, strict=True):
             assert_close(one, other)
-    elif isinstance(expected, float):
+    elif isinstance(expected, (float, np.floating)):
         assert found == pytest.approx(expected, abs=1e-5)
     else:
         assert found == expected
@@ -101,6 +103,34 @@ def test_predict_with_openvino_chooses_the_head_of_a_pretrained_model(pretrained
     export_openvino(pretrained, tmp_path / "graph")
     expected = mybert.predict(pretrained, data, task=task, use_cpu=True)
     assert_close(mybert.predict(tmp_path / "graph", data, task=task), expected)
+
+
+@pytest.mark.parametrize(
+    ("task", "data"),
+    [("sst2", None), *(pytest.param(*case, marks=pytest.mark.slow) for case in (("ner", None), ("squad", QUESTIONS)))],
+)
+def test_pipeline_with_a_graph_answers_as_pytorch_from_packed_rows(models, graph, texts, monkeypatch, task, data):
+    rows, run = [], OpenVinoModel._run
+    monkeypatch.setattr(OpenVinoModel, "_run", lambda self, *inputs: rows.append(len(inputs[0])) or run(self, *inputs))
+    monkeypatch.setattr(pipelines.base.logger, "error", pytest.fail)  # "The model ... is not supported"
+    tokenizer = AutoTokenizer.from_pretrained(models / task)
+    found, expected = (
+        pipelines.pipeline(TASKS[task].pipeline, model=model, tokenizer=tokenizer)(data or texts, batch_size=10)
+        for model in (OpenVinoModel(graph(task)), str(models / task))
+    )
+    assert_close(found, expected)
+    assert task == "squad" or (len(rows) == 3 and sum(rows) < 30)
+
+
+def test_sentence_transformers_with_a_graph_encodes_as_pytorch(tmp_path, tiny_model, texts):
+    library = pytest.importorskip("sentence_transformers")
+    model = tiny_model(tmp_path / "model", mybert.MyBertModel, initializer_range=0.5)
+    export_openvino(model, tmp_path / "graph")
+    encoder = library.SentenceTransformer(str(model), device="cpu")
+    expected = encoder.encode(texts)
+    encoder[0].model = OpenVinoModel(tmp_path / "graph")
+    np.testing.assert_allclose(encoder.encode(texts), expected, atol=1e-5)
+    assert expected.std() > 0.1
 
 
 def test_evaluate_with_openvino_gives_the_same_metrics(models, graph, texts):

@@ -69,7 +69,7 @@ def test_a_schedule_that_does_not_fit_the_default_rate_is_refused(arguments):
         finetune(arguments(**settings))
 
 
-@pytest.mark.parametrize("settings", [{}, {"correct_bias": False}, {"optim": "adafactor"}])
+@pytest.mark.parametrize("settings", [{}, {"optim": "google"}, {"optim": "muon"}, {"optim": "adafactor"}])
 def test_finetune_moves_word_embeddings_by_their_own_rate(arguments, pretrained, tmp_path, settings):
     """The first step of Adam moves each weight by about its learning rate."""
     moved = []

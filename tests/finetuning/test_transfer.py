@@ -303,8 +303,10 @@ def test_a_left_to_right_model_with_bilstm_is_loaded_again(arguments, tmp_path, 
     assert again["accuracy"] > 0.9
 
 
-@pytest.mark.parametrize("correct_bias", [True, False])
-def test_bias_correction(arguments, monkeypatch, correct_bias):
+@pytest.mark.parametrize(
+    ("optim", "corrects_bias"), [("adamw_torch", None), ("google", False), ("adamw", True), ("muon", True)]
+)
+def test_finetune_has_the_named_optimizer_with_rates_by_layer(arguments, monkeypatch, optim, corrects_bias):
     seen = []
 
     class Look(TrainerCallback):
@@ -312,10 +314,14 @@ def test_bias_correction(arguments, monkeypatch, correct_bias):
             seen.append(optimizer)
 
     monkeypatch.setattr(training_run, "StopOnInterrupt", lambda: _interruptible(Look()))
-    finetune(arguments(max_steps=1, correct_bias=correct_bias, layer_decay=0.9))
+    rates = {"learning_rate": 1e-3, "muon_learning_rate": 1e-2}
+    finetune(arguments(max_steps=1, optim=optim, layer_decay=0.9, **rates))
     optimizer = getattr(seen[0], "optimizer", seen[0])
-    assert (optimizer.param_groups[0].get("correct_bias") is False) is not correct_bias
-    assert len({group["initial_lr"] for group in optimizer.param_groups}) == 5
+    assert optimizer.param_groups[0].get("correct_bias") is corrects_bias
+    of_muon = [group["initial_lr"] for group in optimizer.param_groups if "momentum" in group]
+    assert of_muon == ([pytest.approx(1e-2 * 0.9**depth) for depth in (1, 2, 3)] if optim == "muon" else [])
+    of_adam = {group["initial_lr"] for group in optimizer.param_groups if "momentum" not in group}
+    assert sorted(of_adam) == [pytest.approx(1e-3 * 0.9**depth) for depth in (4, 3, 2, 1, 0)]
 
 
 def _interruptible(callback):

@@ -86,7 +86,7 @@ def test_optimizers_step_as_on_a_cpu(device, kind, matched_models):
     for place in ("cpu", device):
         model, _ = matched_models("ForMaskedLM", place)
         if kind == "muon":
-            optimizer = MuonWithAdamW(*matrix_groups(model, 0.01), lr=1e-3, fused=True)
+            optimizer = MuonWithAdamW(*matrix_groups(model, parameter_groups(model, 0.01)), lr=1e-3, fused=True)
         elif kind == "lamb":
             optimizer = Lamb(parameter_groups(model), lr=1e-2)
         else:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mybert.pipelines.openvino_model import shared_rows
+from mybert.pipelines.openvino_model import row_length, shared_rows
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,14 @@ from mybert.pipelines.openvino_model import shared_rows
     ],
 )
 def test_shared_rows_are_filled_and_hold_every_sequence_once(lengths, rows):
-    found = shared_rows(np.array(lengths))
+    found = shared_rows(np.array(lengths), max(lengths))
     assert len(found) == rows
     assert sorted(sequence for row in found for sequence in row) == list(range(len(lengths)))
     assert max(sum(lengths[sequence] for sequence in row) for row in found) == max(lengths)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "length"), [([21], 21), ([15, 3], 15), ([21, 3], 22), ([9, 33], 36), ([120, 60], 120), ([121, 2], 128)]
+)
+def test_row_length_of_several_sequences_is_rounded_up(lengths, length):
+    assert row_length(np.array(lengths)) == length

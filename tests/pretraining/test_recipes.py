@@ -10,7 +10,7 @@ from mybert.pretraining import MODEL_SIZES, PretrainingArguments, PretrainingTra
 from mybert.runs import TICKS
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "pretraining" / "recipes").glob("*.yaml"))
-PRETRAINING = [path for path in RECIPES if not path.stem.startswith("ablation")]
+PRETRAINING = [path for path in RECIPES if not path.stem.startswith(("ablation", "glue"))]
 
 
 def load(path, *flags) -> PretrainingArguments:
@@ -21,8 +21,20 @@ def load(path, *flags) -> PretrainingArguments:
 def test_the_recipes_are_there():
     assert {path.stem for path in RECIPES} >= {
         *("base", "budget_24h", "two_phase", "laptop_10_minutes", "laptop_1_hour", "gpu_1_hour"),
-        *("ablation", "ablation_small", "ablation_sizes", "ablation_short_runs"),
+        *("ablation", "ablation_small", "ablation_sizes", "ablation_short_runs", "glue_grid"),
     }
+
+
+def test_the_grid_of_the_recipe_has_settings_of_fine_tuning(tmp_path):
+    (tmp_path / "SST-2").mkdir()
+    for name in ("train.tsv", "dev.tsv"):
+        (tmp_path / "SST-2" / name).touch()
+    flags = f"m --config glue_grid --suite laptop --only sst2 --data_dir {tmp_path} --output_dir out"
+    arguments = parse_flags("glue", flags.split())
+    trials = [arguments.trial_of("sst2", chosen) for chosen in arguments.combinations()]
+    assert len({(t.learning_rate, t.embedding_learning_rate, t.dropout, t.num_train_epochs) for t in trials}) == 16
+    with pytest.raises(ValueError, match="glue_grid is a recipe of mybert glue; mybert finetune has no recipes"):
+        parse_flags("finetune", ["--config", "glue_grid"])
 
 
 @pytest.mark.parametrize("path", PRETRAINING, ids=lambda path: path.stem)

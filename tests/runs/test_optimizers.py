@@ -191,7 +191,7 @@ def take_steps(model, optimizers, schedules, steps):
 
 
 def test_layers_matrices_are_muons_and_all_else_is_adams(model):
-    matrices, others = matrix_groups(model, 0.1)
+    matrices, others = matrix_groups(model, parameter_groups(model, 0.1))
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     muons = {names[id(p)] for group in matrices for p in group["params"]}
     adams = {names[id(p)] for group in others for p in group["params"]}
@@ -247,8 +247,10 @@ def test_orthogonal_in_what_the_processor_multiplies_fast(monkeypatch, features,
 def test_steps_are_those_of_two_optimizers(monkeypatch, model, fused):
     monkeypatch.setattr(optimizers, "bfloat16_features", lambda: ("AMX",))  # like torch's own
     twin = copy.deepcopy(model)
-    optimizer = MuonWithAdamW(*matrix_groups(model, 0.1), lr=1e-2, muon_lr=0.05, betas=(0.9, 0.98), fused=fused)
-    matrices, others = matrix_groups(twin, 0.1)
+    optimizer = MuonWithAdamW(
+        *matrix_groups(model, parameter_groups(model, 0.1)), lr=1e-2, muon_lr=0.05, betas=(0.9, 0.98), fused=fused
+    )
+    matrices, others = matrix_groups(twin, parameter_groups(twin, 0.1))
     pair = [
         torch.optim.Muon(matrices, lr=0.05, momentum=0.95),
         MyBertAdamW(others, lr=1e-2, betas=(0.9, 0.98), eps=1e-6, correct_bias=True, fused=fused),
@@ -265,7 +267,7 @@ def test_steps_are_those_of_two_optimizers(monkeypatch, model, fused):
     ("schedule", "settings"), [("polynomial", {"lr_end": 1e-4}), ("cosine_with_min_lr", {"min_lr": 1e-4})]
 )
 def test_schedules_that_end_above_0(model, schedule, settings):
-    optimizer = MuonWithAdamW(*matrix_groups(model, 0.01), lr=1e-3, muon_lr=0.02)
+    optimizer = MuonWithAdamW(*matrix_groups(model, parameter_groups(model, 0.01)), lr=1e-3, muon_lr=0.02)
     scheduler = get_scheduler(schedule, optimizer, 0, 4, scheduler_specific_kwargs=settings)
     for _ in range(4):
         optimizer.step()
@@ -278,7 +280,7 @@ def test_schedules_that_end_above_0(model, schedule, settings):
     [
         lambda model: MyBertAdamW(parameter_groups(model, 0.1), lr=1e-2),
         lambda model: Lamb(parameter_groups(model, 0.1), lr=1e-2),
-        lambda model: MuonWithAdamW(*matrix_groups(model, 0.1), fused=True),
+        lambda model: MuonWithAdamW(*matrix_groups(model, parameter_groups(model, 0.1)), fused=True),
     ],
     ids=["adam", "lamb", "muon"],
 )
@@ -300,11 +302,11 @@ def test_a_saved_state_goes_on_to_the_last_bit(model, tmp_path, make):
 def test_frozen_and_missing_parts(model):
     for name, parameter in model.named_parameters():
         parameter.requires_grad = "encoder" in name and parameter.ndim == 2
-    matrices, others = matrix_groups(model, 0.1)
+    matrices, others = matrix_groups(model, parameter_groups(model, 0.1))
     assert not others
     take_steps(model, [MuonWithAdamW(matrices, others)], [], range(1))
     with pytest.raises(ValueError, match="Linear has no matrices in encoder layers for Muon"):
-        matrix_groups(torch.nn.Linear(2, 2), 0.1)
+        matrix_groups(torch.nn.Linear(2, 2), [])
     with pytest.raises(ValueError, match=r"momentum is 1\.0; expected a value in"):
         MuonWithAdamW(matrices, others, momentum=1.0)
     with pytest.raises(ValueError, match=r"muon_lr is -1; expected at least 0"):
@@ -325,7 +327,7 @@ size = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "int
 mesh = init_device_mesh("cpu", (2,))
 ids = torch.randint(1, 20, (4, 8), generator=torch.Generator().manual_seed(1))
 for make in (
-    lambda model: optimizers.MuonWithAdamW(*optimizers.matrix_groups(model, 0.1)),
+    lambda model: optimizers.MuonWithAdamW(*optimizers.matrix_groups(model, optimizers.parameter_groups(model, 0.1))),
     lambda model: optimizers.Lamb(optimizers.parameter_groups(model, 0.1), lr=0.01),
 ):
     torch.manual_seed(0)

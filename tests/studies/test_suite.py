@@ -139,6 +139,42 @@ def test_run_suite_with_a_grid_chooses_on_held_out_training_data_and_measures_on
     assert "Step 1" not in caplog.text
 
 
+def test_run_suite_measures_the_last_step_without_a_grid(settings):
+    assert settings().finetuning_of("animals", {}).load_best_model_at_end is False
+    with pytest.raises(ValueError, match="finetuning sets eval_strategy, which the suite decides"):
+        run_suite(settings(finetuning={"eval_strategy": "epoch"}, only=["animals"]))
+
+
+def test_run_suite_with_train_sizes_measures_each_task_with_each_number(tmp_path, settings, monkeypatch):
+    samples = []
+
+    def finetune(arguments):
+        samples.append((arguments.max_train_samples, arguments.validation_split, arguments.from_scratch))
+        found = {
+            "accuracy": arguments.max_train_samples / 10,
+            "majority_accuracy": 0.5,
+            "loss": arguments.learning_rate,
+        }
+        return {"mean": found, "deviation": {"accuracy": 0.2}, **found, "interrupted": False}
+
+    monkeypatch.setattr(suite, "finetune", finetune)
+    sizes = {"only": ["animals"], "train_sizes": [2, 4], "num_seeds": 4, "compare_from_scratch": True}
+    report = run_suite(settings(**sizes, grid={"learning_rate": [0.1, 0.2]}))
+    trials = [(2, 0.1), (2, 0.1), (4, 0.1), (4, 0.1), (2, 0), (4, 0)]
+    assert samples == [(*each, from_scratch) for from_scratch in (False, True) for each in trials]
+    curve = [[2, 0.2, 0.1], [4, 0.4, 0.1]]
+    assert report["learning_curves"] == {"animals": {"model": curve, "Random weights": curve}}
+    assert json.loads((tmp_path / "out" / "suite.json").read_text()) == report
+    table = (tmp_path / "out" / "suite.md").read_text().splitlines()
+    assert table[:3] == [
+        "|  | animals, 2 | animals, 4 | average |",
+        "| --- | ---: | ---: | ---: |",
+        "| model | 20.0 ± 10.0 | 40.0 ± 10.0 | 30.0 |",
+    ]
+    with pytest.raises(ValueError, match="finetuning sets max_train_samples, which the suite decides"):
+        run_suite(settings(**sizes, finetuning={"max_train_samples": 3}))
+
+
 @pytest.mark.parametrize(("metric", "best"), [("accuracy", 0.2), ("macro_f1", 0.1), ("loss", 0.1), ("tied", 0.1)])
 def test_what_counts_is_what_tells_the_best_model(tmp_path, settings, data, monkeypatch, metric, best):
     def finetune(arguments):
@@ -163,6 +199,7 @@ def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
         ({"only": ["dogs"]}, "There is no task 'dogs' in .*mine.yaml; it has same, animals, split"),
         ({"grid": {"learning_rate": 1e-3}}, "grid has 0.001 as learning_rate; expected a list of values"),
         ({"finetuning": "["}, "finetuning is not JSON"),
+        ({"train_sizes": [100, 0]}, "train_sizes is 0; expected at least 1"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             settings(**change)
@@ -269,7 +306,7 @@ def test_texts_mean_what_they_would_on_the_command_line(tmp_path, settings, data
 
 
 def test_the_suite_of_the_page_is_one(tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "finetuning.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "suites.md").read_text()
     (text,) = re.findall(r"```yaml\n(title: .*?)```", page, re.DOTALL)
     (tmp_path / "s.yaml").write_text(text)
     assert list(read_suite(str(tmp_path / "s.yaml")).tasks) == ["topic", "urgency"]

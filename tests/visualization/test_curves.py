@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from mybert.visualization import curves as drawing
-from mybert.visualization import plot_run, training_curves
+from mybert.visualization import learning_curves, plot_run, training_curves
+from mybert.visualization.commands import CurvesArguments, draw_run
 
 matplotlib = pytest.importorskip("matplotlib", reason="training curves need matplotlib")
 
@@ -231,6 +232,34 @@ def test_plot_run_of_several_runs_says_what_it_lacks(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"none holds no trainer_state.json"):
         plot_run([run, tmp_path / "none"], tmp_path / "a.png")
     assert not (tmp_path / "a.png").exists()
+
+
+def test_learning_curves_join_rows_of_the_same_name_and_show_standard_errors(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(
+        "mybert.visualization.score_curves.write_figure", lambda figure, path: figures.append(figure) or path
+    )
+    curves = (
+        {"mine": [[300, 0.7, 0.02], [100, 0.6, None]]},
+        {"mine": [[1000, 0.8, 0.01]], "other": [[100, 0.9, None]]},
+    )
+    for name, rows in zip("ab", curves, strict=True):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "suite.json").write_text(json.dumps({"learning_curves": {"sst2": rows}}))
+    folders = [tmp_path / "a", tmp_path / "b"]
+    assert draw_run(CurvesArguments([str(folders[0])])) == tmp_path / "a" / "learning_curves.png"
+    assert draw_run(CurvesArguments(list(map(str, folders)), str(tmp_path / "both.png"))) == tmp_path / "both.png"
+    (ax,) = figures[1].axes
+    (mine, _, (bars,)), (other, _, _) = ax.containers
+    assert (list(mine.get_xdata()), list(mine.get_ydata())) == ([100, 300, 1000], [0.6, 0.7, 0.8])
+    assert bars.get_segments()[1][:, 1].tolist() == pytest.approx([0.68, 0.72])
+    assert list(other.get_ydata()) == [0.9]
+    assert [text.get_text() for text in figures[1].legends[0].get_texts()] == ["mine", "other"]
+    with pytest.raises(ValueError, match="output is not set; expected a PNG file for the curves of several suites"):
+        learning_curves(folders)
+    (tmp_path / "a" / "suite.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"suite\.json has no learning curves; measure the suite with train_sizes"):
+        learning_curves(folders[0])
 
 
 def test_a_long_name_is_broken_and_not_cut(tmp_path, figures):

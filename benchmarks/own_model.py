@@ -1,0 +1,224 @@
+"""`mybert bench --model FOLDER --data FILES`: a fine-tuned model with every engine and type, next to `pipeline`."""
+
+import logging
+import math
+import shlex
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+from transformers import AutoTokenizer, pipeline
+
+from ..conversion import export_openvino
+from ..conversion.key_map import head_of_class
+from ..conversion.model_folder import ModelFolder
+from ..files.machine import bfloat16_features
+from ..files.processes import no_warnings, own_process
+from ..files.progress import without_loading_bars
+from ..files.text import PAIR_SEPARATOR
+from ..finetuning.data import DataRow, rows_of
+from ..finetuning.prediction.predictor import ROWS_OF_A_PART, Predictor
+from ..finetuning.tasks.task import Task
+from .harness import evenly, heading, in_turns, memory, ratio, row, timed
+from .runtimes import REST
+
+logger = logging.getLogger(__name__)
+
+_BATCH = 32  # of the pipeline
+_PIPELINE = f"transformers' pipeline, batches of {_BATCH}"
+_PYTORCH = "PyTorch"
+_ENOUGH = 0.99  # equal answers that an engine needs in order to be recommended
+_SAME = 0.05  # difference of values of regression
+_GRAPHS = {"OpenVINO": "openvino", "OpenVINO int8": "openvino-int8"}  # ends of folders' names
+_TRUNCATED: dict[str, dict[str, Any]] = {
+    "text-classification": {"truncation": True},
+    "fill-mask": {"tokenizer_kwargs": {"truncation": True}},
+}  # other pipelines truncate, or read windows
+
+
+class AnsweringSides:
+    """Ways to answer the same rows, which `make` creates, in the process that measures them."""
+
+    def __init__(self, make: Callable[..., dict[str, Callable[[], list[Any]]]], *arguments: Any) -> None:
+        with no_warnings(), without_loading_bars():
+            self._sides = make(*arguments)
+
+    def names(self) -> list[str]:
+        return list(self._sides)
+
+    def answers(self, name: str) -> list[Any]:
+        return self._sides[name]()
+
+    def seconds(self, name: str) -> float:
+        time.sleep(REST)
+        return timed(self._sides[name])[0]
+
+    def peak(self) -> float:
+        """MB, including the libraries; not a number where the system does not tell."""
+        return memory("VmHWM") * 2**20 / 1e6 if Path("/proc/self/status").exists() else math.nan
+
+
+def by_pipeline(folder: str, task: Task, inputs: Sequence[Any], threads: int) -> dict[str, Callable[[], list[Any]]]:
+    """The BERT of transformers in a pipeline, as most people run it: rows as they come, and sorted by length."""
+    torch.set_num_threads(threads)
+    source = ModelFolder(folder, head_of_class(task.auto_class.__name__.replace("AutoModel", "Bert")))
+    source.require_plain_bert()
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, model_max_length=task.max_length)
+    run = pipeline(task.pipeline, model=source.load("bert")[0], tokenizer=tokenizer, device="cpu")
+    options = _TRUNCATED.get(task.pipeline, {})
+
+    def answers(order: Sequence[int]) -> list[Any]:
+        found = run([inputs[place] for place in order], batch_size=_BATCH, **options)
+        return [answer for _, answer in sorted(zip(order, found, strict=True), key=lambda pair: pair[0])]
+
+    places = range(len(inputs))
+    by_length = sorted(places, key=lambda place: len(str(inputs[place])))
+    return {_PIPELINE: partial(answers, places), f"{_PIPELINE}, sorted": partial(answers, by_length)}
+
+
+def by_predictor(
+    name: str, model: str, settings: Mapping[str, Any], rows: Sequence[DataRow]
+) -> dict[str, Callable[[], Any]]:
+    """What `mybert predict` does between reading and writing."""
+    predictor = Predictor(model, **settings)
+    predictor.settle(rows[0])
+    predictor.load()
+    parts = [rows[start : start + ROWS_OF_A_PART] for start in range(0, len(rows), ROWS_OF_A_PART)]
+    return {name: lambda: [answer for part in parts for answer in predictor.answers(part)]}
+
+
+def compare_engines(
+    model: str, data: Sequence[str], number: int, repeats: int, columns: Mapping[str, str]
+) -> tuple[str, str]:
+    """Title and table; `columns` are the task and its columns, as flags of `predict` by name."""
+    settings = {"use_cpu": True, "threads": torch.get_num_threads(), **columns}
+    predictor = Predictor(model, **settings)
+    given = chain.from_iterable(rows_of(file, predictor.task, new=True) for file in data)
+    rows = evenly(list(given), number)
+    if len(rows) < 2:
+        raise ValueError(
+            f"{', '.join(data)} has {len(rows)} rows; expected at least 2, since one half calibrates int8."
+        )
+    predictor.settle(rows[0])
+    task = predictor.task
+    texts = [task.texts_of(example) for example in task.new_examples(rows)]
+    sides: dict[str, Callable[..., Any]] = {}  # the processes of the sides, by name
+    with ExitStack() as stack:
+        temporary = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folders = {_PYTORCH: model} | _converted(model, texts[::2], temporary)
+        inputs = [_pipeline_input(task.pipeline, *parts) for parts in texts]
+        made: dict[str, tuple[Any, ...]] = {_PIPELINE: (by_pipeline, model, task, inputs, torch.get_num_threads())}
+        for engine, folder in folders.items():
+            for dtype in ("float32", "bfloat16")[: 1 + bool(bfloat16_features())]:
+                name = engine if dtype == "float32" else f"{engine} {dtype}"
+                made[name] = by_predictor, name, str(folder), settings | {"dtype": dtype}, rows
+        for name, arguments in tqdm(made.items(), "preparing", leave=False):
+            try:
+                ask = stack.enter_context(own_process(name, AnsweringSides, *arguments))
+            except ValueError as error:  # of transformers' BERT, which lacks something that MyBERT has
+                if name != _PIPELINE:
+                    raise
+                logger.warning("Without %s: %s.", name, str(error).removesuffix("."))
+            else:
+                sides |= dict.fromkeys(ask("names"), ask)
+        answers = {name: ask("answers", name) for name, ask in tqdm(sides.items(), "answering", leave=False)}
+        seconds = in_turns({name: partial(ask, "seconds", name) for name, ask in sides.items()}, repeats)
+        peaks = {name: ask("peak") for name, ask in sides.items()}
+    lines = [heading("", "rows a second", "times as fast", "peak memory, MB", "equal answers", "largest difference")]
+    best, peer = _PYTORCH, next(iter(sides))
+    for name, found in answers.items():
+        equal, difference = agreement(found[1::2], answers[_PYTORCH][1::2])
+        shares = ("", "") if equal is None else (f"{equal:.1%}", f"{difference:.0e}")
+        rate, faster = len(rows) / statistics.median(seconds[name]), ratio(seconds[peer], seconds[name])
+        lines.append(row(name, f"{rate:,.1f}", f"{faster:.2f}", f"{peaks[name]:,.0f}", *shares))
+        if name in made and name != _PIPELINE and (equal or 0) >= _ENOUGH:
+            best = min(best, name, key=lambda side: statistics.median(seconds[side]))
+    lines += ["", f"{best} is the fastest whose answers are those of PyTorch in {_ENOUGH:.0%} of the rows:", ""]
+    lines += [f"    {line}" for line in _commands(best, model, data, columns, task)]
+    return f"{model}: {len(rows)} rows of {', '.join(data)}, medians of {repeats}", "\n".join(lines)
+
+
+def _converted(model: str, texts: Sequence[Sequence[str]], temporary: Path) -> dict[str, Path]:
+    """Folders of the model for OpenVINO, by engine; int8 is calibrated with texts."""
+    lines = temporary / "calibration.txt"
+    pairs = (PAIR_SEPARATOR.join((first, other)) for first, *others in texts for other in others)
+    alone = (first for first, *others in texts if not others)
+    lines.write_text("\n".join(" ".join(text.split()) for text in chain(alone, pairs)), encoding="utf-8")
+    folders, int8 = {}, {"dtype": "int8", "data": [str(lines)]}
+    for engine, options in (("OpenVINO", dict[str, Any]()), ("OpenVINO int8", int8)):
+        logger.info("converting to %s", engine)
+        try:
+            export_openvino(model, temporary / engine, **options)
+        except (ImportError, RuntimeError) as error:  # OpenVINO's own errors are of the second class
+            logger.warning("Without %s: %s", engine, str(error).strip().splitlines()[-1])
+        else:
+            folders[engine] = temporary / engine
+    return folders
+
+
+def _pipeline_input(kind: str, first: str, *others: str) -> Any:
+    """What a pipeline reads for the texts of an example."""
+    match kind:
+        case "question-answering":
+            return {"question": first, "context": others[0]}
+        case "multiple-choice":
+            return {"prompt": first, "choices": list(others)}
+        case _:
+            return {"text": first, "text_pair": others[0]} if others else first
+
+
+def agreement(found: Sequence[Any], expected: Sequence[Any]) -> tuple[float | None, float]:
+    """The fraction of answers equal but for their numbers, and the largest difference of these numbers in them.
+
+    Of answers that are a number alone, those count that differ by at most `_SAME`. None if the answers have other
+    fields, as those of some pipelines.
+    """
+    kinds = [
+        isinstance(side[0], dict) and {name: type(side[0][name]) for name in sorted(side[0])}
+        for side in (found, expected)
+    ]
+    if not kinds[0] or kinds[0] != kinds[1]:
+        return None, 0.0
+    equal, largest = 0, 0.0
+    for one, other in zip(found, expected, strict=True):
+        sides = [list(_values({name: answer[name] for name in expected[0]})) for answer in (one, other)]
+        words, numbers = ([[v for v in side if isinstance(v, float) == wanted] for side in sides] for wanted in (0, 1))
+        if words[0] == words[1]:
+            difference = max((abs(a - b) for a, b in zip(*numbers, strict=True)), default=0.0)
+            equal += bool(words[0]) or difference <= _SAME
+            largest = max(largest, difference)
+    return equal / len(found), largest
+
+
+def _values(answer: Any) -> Iterator[Any]:
+    parts = answer.values() if isinstance(answer, dict) else answer
+    if isinstance(parts, (str, int, float, type(None))):
+        yield parts
+    else:
+        for part in parts:
+            yield from _values(part)
+
+
+def _commands(best: str, model: str, data: Sequence[str], columns: Mapping[str, str], task: Task) -> Iterator[str]:
+    """The commands that use an engine and type."""
+    folder = model
+    engine, _, _ = best.partition(" bfloat16")
+    if engine in _GRAPHS:
+        folder = f"{model.rstrip('/')}-{_GRAPHS[engine]}"
+        texts: list[str] = []
+        if engine.endswith("int8"):
+            is_plain = len(task.text_columns) == 1 and not task.reads_conll
+            texts = ["--dtype", "int8", "--data", *(data if is_plain else ["texts.txt"])]
+            texts += ["--text_column", task.text_column] if is_plain and task.text_column != "text" else []
+        yield shlex.join(["mybert", "convert", "openvino", model, folder, *texts])
+    dtype = ["--dtype", "bfloat16"] if best.endswith("bfloat16") else []
+    given = chain.from_iterable((f"--{name}", value) for name, value in columns.items())
+    yield shlex.join(["mybert", "predict", folder, *data, *given, *dtype, "--output", "predictions.csv"])

@@ -1,0 +1,113 @@
+"""`mybert bench --model`: engines and types on a model of one's own."""
+
+from pathlib import Path
+
+import pytest
+
+from mybert import MyBertForQuestionAnswering, MyBertForSequenceClassification
+from mybert.benchmarks import own_model
+from mybert.benchmarks.own_model import agreement
+from mybert.cli import main
+
+TEXTS = ["the cat sat", "a dog ran under the tree", "it was very happy", "the cat slept on a mat today", "a dog"] * 4
+
+
+@pytest.fixture
+def bench(tmp_path, capsys, in_this_process):
+    """Run `mybert bench --model`; the cells of each row by its name, and all that is displayed."""
+
+    def run(model, data, *flags):
+        assert main(["bench", "--model", str(model), "--data", str(data), "--repeats", "1", *flags]) == 0
+        shown = capsys.readouterr().out
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line[:2] == "| "]
+        return {name: cells for name, *cells in rows if name}, shown
+
+    return run
+
+
+@pytest.fixture
+def classifier(tmp_path, tiny_model):
+    """A classifier that gives both labels, and its data."""
+    (tmp_path / "texts.tsv").write_text("sentence\n" + "\n".join(TEXTS) + "\n")
+    names = {"labels": ["0", "1"], "task": "sst2", "initializer_range": 0.5}
+    return tiny_model(tmp_path / "model", MyBertForSequenceClassification, **names), tmp_path / "texts.tsv"
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "result"),
+    [
+        ([{"label": "a", "score": 0.5}], [{"label": "a", "score": 0.75}], (1.0, 0.25)),
+        ([{"label": "b", "score": 0.5}], [{"label": "a", "score": 0.75}], (0.0, 0.0)),
+        ([{"score": 0.5}] * 2, [{"score": 0.5}, {"score": 1.5}], (0.5, 1.0)),
+        ([{"label": "a", "score": 0.5}], [{"label": ["a"], "score": [0.5]}], (None, 0.0)),
+        ([{"label": ["O", "B"], "score": [0.5, 0.5]}], [{"label": ["O", "O"], "score": [0.5, 0.5]}], (0.0, 0.0)),
+        ([{"score": 0.25, "answer": "x"}], [{"answer": "x", "score": 0.5}], (1.0, 0.25)),
+        ([{"word": "x"}], [{"label": "x"}], (None, 0.0)),
+        ([[{"word": "x"}]], [{"label": "x"}], (None, 0.0)),
+    ],
+)
+def test_agreement_counts_equal_words_and_measures_their_numbers(found, expected, result):
+    assert agreement(found, expected) == result
+
+
+@pytest.mark.parametrize("kind", [ImportError, RuntimeError])
+def test_own_model_without_openvino_is_measured_in_pytorch(bench, classifier, monkeypatch, in_this_process, kind):
+    def not_installed(*_, **options):
+        raise kind("OpenVINO is not installed; install it.")
+
+    monkeypatch.setattr(own_model, "export_openvino", not_installed)
+    monkeypatch.setattr(own_model, "bfloat16_features", lambda: ())
+    rows, shown = bench(*classifier, "--num_sentences", "10", "--threads", "1")
+    pipeline = "transformers' pipeline, batches of 32"
+    assert in_this_process == [pipeline, "PyTorch"]
+    assert list(rows) == [pipeline, f"{pipeline}, sorted", "PyTorch"]
+    assert rows[pipeline][1] == "1.00"
+    for _, _, peak, equal, difference in rows.values():
+        assert float(peak.replace(",", "")) > 0 and equal == "100.0%" and float(difference) < 1e-5
+    assert "model: 10 rows of" in shown and "Without OpenVINO: OpenVINO is not installed; install it." in shown
+    assert shown.splitlines()[-1] == f"    mybert predict {' '.join(map(str, classifier))} --output predictions.csv"
+
+
+@pytest.mark.slow
+def test_own_model_in_openvino_gets_the_commands_of_the_fastest(bench, classifier, monkeypatch):
+    pytest.importorskip("nncf", reason="needs the extra 'openvino'")
+    monkeypatch.setattr(own_model, "bfloat16_features", lambda: ())
+    monkeypatch.setattr(own_model, "_ENOUGH", 0)
+    monkeypatch.setattr(own_model.AnsweringSides, "seconds", lambda self, name: 1.0 + ("int8" not in name))
+    rows, shown = bench(*classifier)
+    assert list(rows)[2:] == ["PyTorch", "OpenVINO", "OpenVINO int8"]
+    assert rows["OpenVINO int8"][:2] == ["20.0", "2.00"] and rows["OpenVINO"][3] == "100.0%"
+    model, data = classifier
+    assert shown.splitlines()[-2:] == [
+        f"    mybert convert openvino {model} {model}-openvino-int8 --dtype int8 --data {data} --text_column sentence",
+        f"    mybert predict {model}-openvino-int8 {data} --output predictions.csv",
+    ]
+
+
+@pytest.mark.slow
+def test_own_model_that_reads_pairs_is_calibrated_with_pairs(bench, tmp_path, tiny_model, monkeypatch):
+    pytest.importorskip("nncf", reason="needs the extra 'openvino'")
+    calibrated, export = [], own_model.export_openvino
+
+    def noted(*places, **options):
+        calibrated.extend(Path(file).read_text() for file in options.get("data", ()))
+        return export(*places, **options)
+
+    monkeypatch.setattr(own_model, "export_openvino", noted)
+    data = tmp_path / "questions.jsonl"
+    data.write_text(
+        "".join(f'{{"question": "who sat", "context": "{text} {row}"}}\n' for row, text in enumerate(TEXTS))
+    )
+    model = tiny_model(tmp_path / "model", MyBertForQuestionAnswering, task="squad", initializer_range=0.5)
+    rows, _ = bench(model, data)
+    assert rows["OpenVINO"][3] == "100.0%"
+    assert calibrated[0].splitlines() == [f"who sat ||| {TEXTS[row]} {row}" for row in range(0, 20, 2)]
+
+
+def test_own_model_on_a_single_row_is_one_sentence(classifier, tmp_path, capsys):
+    (tmp_path / "one.txt").write_text("the cat\n")
+    assert main(["bench", "--model", str(classifier[0]), "--data", str(tmp_path / "one.txt")]) == 2
+    said = capsys.readouterr().err
+    assert (
+        said == f"mybert bench: {tmp_path}/one.txt has 1 rows; expected at least 2, since one half calibrates int8.\n"
+    )
