@@ -1,4 +1,4 @@
-"""`mybert bench --model FOLDER --data FILES`: a fine-tuned model with every engine and type, beside `pipeline`."""
+"""`mybert bench --model FOLDER --data FILES`: a fine-tuned model with every engine and type, next to `pipeline`."""
 
 import logging
 import math
