@@ -39,7 +39,7 @@ from ..pipelines.batching import batches_by_length
 from .data import LABEL_ARGUMENTS
 from .network.heads import encoder_layers, keep_layers
 from .prediction.predictor import FinetunedModel, load_finetuned_model
-from .tasks.registry import MeasuredModelArguments, evaluation_names
+from .tasks.registry import MeasuredModelArguments, TargetSettings, evaluation_names
 from .tasks.task import WINDOW_WEIGHT, Task, TaskData
 from .training.trainer import TaskLoss
 
@@ -59,7 +59,7 @@ _COPIED = (
 
 
 @dataclass
-class PruneArguments(MeasuredModelArguments):
+class PruneArguments(TargetSettings, MeasuredModelArguments):
     """Settings of `prune`; in Python, `data` may also be in memory, as in `FinetuningArguments`.
 
     Raises:
@@ -118,8 +118,12 @@ class PruneArguments(MeasuredModelArguments):
             super().__post_init__()
         else:
             self.checkpoint.check(ask_hub=False)
-            of_data = (option for option in fields(MeasuredModelArguments) if option.name not in ("model", "use_cpu"))
-            idle = [option.name for option in of_data if getattr(self, option.name) != option.default]
+            of_data = {each.name: each for kind in (MeasuredModelArguments, TargetSettings) for each in fields(kind)}
+            idle = [
+                name
+                for name, each in of_data.items()
+                if name not in ("model", "use_cpu") and getattr(self, name) != each.default
+            ]
             if idle:
                 logger.warning("There is no data to measure on; without effect: %s.", ", ".join(idle))
 

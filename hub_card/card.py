@@ -265,8 +265,8 @@ def write_card(model_dir: str | Path, content: CardContent) -> Path:
     return path
 
 
-def read_card(path: Path) -> str:
-    """Read a card; one that is not UTF-8 text is an error."""
+def read_utf8(path: Path) -> str:
+    """Read a text; one that is not UTF-8 is an error."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:

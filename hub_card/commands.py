@@ -13,8 +13,7 @@ from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata
 from ..files.options import Group, option, settings_of
 from ..files.output import locked, written_beside
 from ..files.tables import parse_json
-from ..files.text import open_text
-from .card import CardContent, HubMetadata, TrainingDescription, describe_model, read_card, write_card
+from .card import CardContent, HubMetadata, TrainingDescription, describe_model, read_utf8, write_card
 from .examples import head_examples
 from .publish import UploadOptions, check_benchmark_results, publish, write_benchmark_results, write_publishable
 
@@ -96,7 +95,7 @@ def _add_metadata(card: Path, arguments: CardArguments) -> bool:
         raise ValueError(
             f"{card} already exists; --overwrite replaces it (not needed for license, tags and the like)."
         )
-    read_card(card)
+    read_utf8(card)
     try:
         metadata = metadata_load(card) or {}
     except (yaml.YAMLError, RecursionError) as error:
@@ -113,7 +112,7 @@ def _add_metadata(card: Path, arguments: CardArguments) -> bool:
 
 
 def _read_results(path: str, kind: type[R]) -> list[R]:
-    rows = parse_json(path, 1, "\n".join(open_text(path)))
+    rows = parse_json(path, 1, read_utf8(Path(path)))
     known = {item.name for item in fields(kind)}
     if not isinstance(rows, list) or not all(isinstance(row, dict) and set(row) <= known for row in rows):
         raise ValueError(f"{path} does not hold a list of objects with fields of {kind.__name__}.")

@@ -37,7 +37,7 @@ from ..files.checkpoint import COMPANIONS, Checkpoint, companion_files, read_jso
 from ..files.options import Group, option
 from ..files.output import MODEL_FOLDER, check_output_files, output_to, write_text
 from ..modeling_mybert import MyBertConfig, auto_map
-from .card import CardContent, ModelDescription, describe_model, is_finite_number, read_card, render_card
+from .card import CardContent, ModelDescription, describe_model, is_finite_number, read_utf8, render_card
 
 logger = logging.getLogger(__name__)
 
@@ -245,7 +245,7 @@ def _card(model_dir: Path, description: ModelDescription, repo_id: str, companio
     path = model_dir / _CARD
     if not path.is_file():
         return render_card(CardContent(name=repo_id.split("/")[-1], model=description))
-    text = _load_from_repository(read_card(path), model_dir, repo_id)
+    text = _load_from_repository(read_utf8(path), model_dir, repo_id)
     try:
         card = ModelCard(text)  # reads the model-index as well
         data: Any = card.data

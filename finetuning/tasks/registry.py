@@ -255,8 +255,17 @@ class LabelSettings(LabelColumn):
     label_separator: str | None = option(
         None, "Separator of the labels of a text, multilabel (default: whichever of , ; | occurs)."
     )
+
+
+@dataclass
+class TargetSettings(LabelSettings):
+    """How labels are read, and what a network learns of them."""
+
     continuation_labels: Literal["ignore", "inside"] | None = option(
-        None, "Label of a word's further pieces: ignored, or inside the entity (I-).", group=Group.ANSWERS
+        None,
+        "Label of a word's further pieces: ignored, or inside the entity (I-).",
+        group=Group.ANSWERS,
+        decides=True,
     )
 
 
@@ -349,7 +358,7 @@ class TaskArguments(DataColumns):
 
 TASK_OPTIONS = [
     each.name
-    for kind in (TaskArguments, LabelSettings, AnswerSettings)
+    for kind in (TaskArguments, TargetSettings, AnswerSettings)
     for each in fields(kind)
     if each.name != "task"
 ]

@@ -16,6 +16,7 @@ from ...files.source import Source
 from ...files.tables import USUAL, read_table
 from ...hub_card import CardContent, Comparison, Example, TrainingDescription, plain_text, write_card
 from ...metrics.reports import shortened
+from ...runs import OPTIMIZERS
 from ..tasks.task import PLACE_COLUMNS, Task
 from .finetuning_arguments import FinetuningArguments
 from .preparation import TaskRun
@@ -146,6 +147,8 @@ def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, An
         "gradual unfreezing, epochs a layer": arguments.gradual_unfreezing or None,
         "reinitialized top layers": arguments.reinitialize_layers or None,
         "dropout": arguments.dropout,
+        "optimizer": arguments.optim if arguments.optim in OPTIMIZERS else None,
+        "learning rate of Muon": arguments.muon_learning_rate if arguments.optim == "muon" else None,
         "learning rate from layer to layer": arguments.layer_decay if arguments.layer_decay != 1 else None,
         "learning rate of word embeddings": (
             f"x {arguments.embedding_learning_rate:g}" if arguments.embedding_learning_rate != 1 else None

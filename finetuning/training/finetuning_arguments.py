@@ -30,7 +30,7 @@ from ..tasks.registry import (
     SKIP_EMPTY_HELP,
     TASKS,
     AnswerSettings,
-    LabelSettings,
+    TargetSettings,
     TaskArguments,
     benchmark_files,
     evaluation_names,
@@ -193,7 +193,7 @@ class SampleSettings:
 @dataclass
 class FinetuningArguments(
     AnswerSettings,
-    LabelSettings,
+    TargetSettings,
     TaskArguments,
     TaskFiles,
     FrozenFeatures,

@@ -82,4 +82,10 @@ def test_finetune_moves_word_embeddings_by_their_own_rate(arguments, pretrained,
         moved.append([(weights[each] - start[each]).abs().max().item() for each in names])
     assert moved[1][0] == pytest.approx(10 * moved[0][0], rel=0.05)
     assert moved[1][1] == pytest.approx(moved[0][1], rel=0.05)
-    assert "| learning rate of word embeddings | x 10 |" in (tmp_path / "faster" / "README.md").read_text()
+    card = (tmp_path / "faster" / "README.md").read_text()
+    assert "| learning rate of word embeddings | x 10 |" in card
+    assert (
+        ("| optimizer | muon |" in card)
+        == ("| learning rate of Muon | 0.02 |" in card)
+        == ("muon" in settings.values())
+    )
