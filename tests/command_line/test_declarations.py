@@ -20,6 +20,8 @@ BASES = {
     "data": {"text": ["t.txt"], "tokenizer": "t", "output": "store"},
     "pretrain": {"text": ["t.txt"], "max_steps": 100, **RUN},
     "adapt": {"text": ["t.txt"], "model": "m", "new_pieces": 0, "max_steps": 100, **RUN},
+    "bench": {},
+    "glue": {"model": "m", "data_dir": "d", "output_dir": "o"},
     "finetune": {"model": "m", "train_file": "t.tsv", **RUN},
     "distill": {"teacher": "TEACHER", "student": "tiny", "train_file": "t.tsv", **RUN},
     "evaluate": {"model": "owner/name", "data": ["t.tsv"]},
@@ -95,7 +97,7 @@ def out_of_range():
 def test_values_out_of_range_are_refused(name, option, value, expected, teacher):
     found = f"^{option} is {re.escape(repr(value))}"
     with pytest.raises(ValueError, match=f"{found}(; expected .*{re.escape(expected)}| {REFUSED})"):
-        made(name, teacher, **{option: value})
+        made(name, teacher, **{option: [value] if "list" in str(KINDS[name].__annotations__.get(option)) else value})
 
 
 def rules(*kinds):
