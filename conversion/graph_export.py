@@ -128,7 +128,8 @@ def _export(
         source.parameters()  # raises an error if one is missing
         model, _ = source.load("mybert")
         tokenizer, rows = _tokenized(source, model, settings) if settings.data else (None, [])
-        calibrating = min(_CALIBRATING, (len(rows) + 1) // 2) if settings.dtype == "int8" else 0
+        calibrates = write is _write_openvino and settings.dtype == "int8"  # ONNX's int8 needs no ranges
+        calibrating = min(_CALIBRATING, (len(rows) + 1) // 2) if calibrates else 0
         logger.info(f"exporting {source.path}")
         graphs = write(model, source, folder, settings, rows[:calibrating])
         logger.info("comparing with PyTorch")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from accelerate import PartialState
 
-from ..files.checkpoint import Checkpoint, distinct_names
+from ..files.checkpoint import OPENVINO_FILE, Checkpoint, distinct_names
 from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..files.output import output_to, write_json, write_lines
 from ..files.processes import leave_standard_output
@@ -20,7 +20,9 @@ from ..files.progress import without_loading_bars
 from ..files.source import Source, files_of
 from ..files.tables import separated_line
 from ..metrics import mcnemar, paired_bootstrap
+from ..pipelines.openvino_model import OpenVinoModel
 from .data import listed, source_of
+from .network.engine import EngineOptions, runs_in_openvino
 from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .tasks.classification import ClassificationTask
 from .tasks.multiple_choice import MultipleChoiceTask
@@ -34,7 +36,7 @@ _WEIGHTS = ("model*.safetensors", "model.safetensors.index.json")
 
 
 @dataclass
-class CompareArguments(MeasuredModelArguments):
+class CompareArguments(EngineOptions, MeasuredModelArguments):
     """Settings of `compare_files`; in Python, `data` may also be in memory, as in `FinetuningArguments`.
 
     Raises:
@@ -75,6 +77,9 @@ class CompareArguments(MeasuredModelArguments):
         sides = [None if Path(name).is_file() else self._of(name, self.task) for name in self.models]
         task = next((side.task_name for side in sides if side), self.task) if None in sides else None
         self.sides = [side or self._of(None, task) for side in sides]
+        for side in self.sides:
+            if side.model and side.checkpoint.path.is_dir():
+                runs_in_openvino(side.checkpoint, self.engine, self.dtype)
 
     def _of(self, model: str | None, task: str | None) -> MeasuredModelArguments:
         given = {each.name: getattr(self, each.name) for each in fields(MeasuredModelArguments)}
@@ -97,8 +102,8 @@ def compare(first: str | Path, second: str | Path, data: Any, **settings: Any) -
         `names` of the two, called a and b; `rows`, their number, and `differing_rows`; `resamples`; `metrics`, each
         with `a`, `b` and `difference` (b minus a), which have a `value` and the `low` and `high` end of its 95 %
         interval, and the `p` of the difference, see `mybert.metrics.paired_bootstrap`; if each text has one class,
-        `mcnemar`, see `mybert.metrics.mcnemar`; and `models`, with `parameters`, `bytes` of the weights' files and
-        `texts_per_second` of those of the two that are models.
+        `mcnemar`, see `mybert.metrics.mcnemar`; and `models`, with `parameters` (None in OpenVINO), `bytes` of the
+        weights' files and `texts_per_second` of those of the two that are models.
 
     Raises:
         ValueError, OSError: As `compare_files`.
@@ -178,7 +183,9 @@ def _load(arguments: CompareArguments, device: torch.device) -> list[FinetunedMo
             f"{first} is for {kinds[0]} and {second} for {kinds[1]}; expected two models of the same task."
         )
     models = [
-        load_finetuned_model(task, side.checkpoint, device, arguments.dtype) if side.model else None
+        load_finetuned_model(task, side.checkpoint, device, arguments.dtype, arguments.engine, arguments.threads)
+        if side.model
+        else None
         for task, side in zip(tasks, arguments.sides, strict=True)
     ]
     classes = [found.labels.names for found in models if found and found.task.has_classes]
@@ -230,7 +237,7 @@ def _report(
 
 def _costs(
     arguments: CompareArguments, models: Sequence[FinetunedModel | None], examples: Sequence[Any], source: Source
-) -> dict[str, dict[str, float]]:
+) -> dict[str, dict[str, float | None]]:
     """Size and speed, tokenizing included, of each model: they take turns, and the fastest turn counts."""
     rows = examples[:: -(-len(examples) // _TIMED_ROWS)]
     loaded = {place: found for place, found in enumerate(models) if found}
@@ -246,9 +253,11 @@ def _costs(
     costs = {}
     for place, found in loaded.items():
         folder = Checkpoint(arguments.sides[place].checkpoint.local_folder(_WEIGHTS))
+        is_converted = isinstance(found.model, OpenVinoModel)
+        files = [folder.path.joinpath(OPENVINO_FILE).with_suffix(".bin")] if is_converted else folder.weight_files
         costs["ab"[place]] = {
-            "parameters": found.model.num_parameters(),
-            "bytes": sum(file.stat().st_size for file in folder.weight_files),
+            "parameters": None if is_converted else found.model.num_parameters(),
+            "bytes": sum(file.stat().st_size for file in files),
             "texts_per_second": len(rows) / min(turn[place] for turn in seconds),
         }
     return costs
@@ -260,10 +269,8 @@ def _lines(report: dict[str, Any]) -> list[str]:
     for side, name in report["names"].items():
         lines.append(f"{side}: {name}")
         if cost := report["models"].get(side):
-            lines[-1] += (
-                f" ({cost['parameters']:,} parameters, {cost['bytes'] / 1e6:,.1f} MB, "
-                f"{cost['texts_per_second']:,.0f} texts a second)"
-            )
+            size = "OpenVINO" if cost["parameters"] is None else f"{cost['parameters']:,} parameters"
+            lines[-1] += f" ({size}, {cost['bytes'] / 1e6:,.1f} MB, {cost['texts_per_second']:,.0f} texts a second)"
     cells = [["", "a", "b", "b - a", "p"]]
     for name, found in report["metrics"].items():
         row = [name]

@@ -244,6 +244,23 @@ def test_threads_are_those_of_both_engines(models, graph, monkeypatch):
     assert compiled[0]["INFERENCE_NUM_THREADS"] == 3
 
 
+def test_compare_of_a_model_and_its_conversion_finds_no_difference(models, graph, tmp_path, capsys):
+    data = tmp_path / "dev.tsv"
+    data.write_text("sentence\tlabel\nthe cat sat\t1\na dog ran under the tree\t0\nthe tree\t1\n")
+    names = str(models / "sst2"), str(graph("sst2"))
+    assert (
+        main(["compare", *names, "--data", str(data), "--report", str(tmp_path / "report.json"), "--threads", "2"])
+        == 0
+    )
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["differing_rows"] == 0 and report["metrics"]["accuracy"]["difference"]["value"] == 0
+    assert report["models"]["a"]["parameters"] > 0 and report["models"]["b"]["parameters"] is None
+    assert report["models"]["b"]["bytes"] == (graph("sst2") / "openvino_model.bin").stat().st_size
+    assert "(OpenVINO, " in capsys.readouterr().out
+    assert main(["compare", *names, "--data", str(data), "--engine", "openvino"]) == 2
+    assert "has no openvino_model.xml" in capsys.readouterr().err
+
+
 def test_signals_are_heard_after_models_are_released_in_the_order_of_their_creation(graph):
     checkpoint = Checkpoint(graph("sst2"))
     held = [OpenVinoModel(checkpoint.path, checkpoint.config) for _ in range(2)]
