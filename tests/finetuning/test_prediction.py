@@ -598,7 +598,7 @@ def test_predict_never_replaces_silently(tmp_path, models, texts):
         ("sst2", {"train": []}, {}, r"data is a dict of 'train'; expected a file"),
         ("sst2", 3, {}, r"data is 3; expected a file"),
         ("sst2", [{"a": "b", "c": "d"}], {}, r"no column 'sentence'; .* 'a', 'c'; .* text_column='NAME'"),
-        ("mrpc", ["a"], {}, r"no column '#1 String' and '#2 String'; .* text_pair_column='NAME'"),
+        ("mrpc", ["a"], {}, r"no columns '#1 String' and '#2 String'; .* text_pair_column='NAME'"),
         ("sst2", ["a"], {"text_column": "b"}, r"no column 'b'; its columns are 'text'"),
         ("sst2", ["a"], {"keep_columns": ["id"]}, r"no column 'id' in row 1"),
         ("ner", ["a"], {"top_k": 2}, r"top_k is 2; .* at most 1"),
