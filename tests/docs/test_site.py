@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from mybert.cli import COMMANDS
+from mybert.command_line.flags import is_as_transformers_has_it
+from mybert.files.options import Group, contradicting
 
 for needed in ("mkdocs", "material", "mkdocstrings", "nbconvert"):
     pytest.importorskip(needed, reason="the site needs mybert[docs]")
@@ -65,9 +67,18 @@ def test_the_reference_has_flags_and_recipes(entries):
     """From the declarations of options, and the files of recipes."""
     texts = {entry["location"]: entry["text"] for entry in entries}
     for name, command in COMMANDS.items():
-        text = texts[f"docs/reference/flags/#mybert-{name.replace(' ', '-')}"]
-        own = [each for each in fields(command.load()[0]) if getattr(each, "group", None) and each.init]
-        assert own and all(f"--{each.name}" in text or not each.metadata.get("help") for each in own), name
+        text, kind = texts[f"docs/reference/flags/#mybert-{name.replace(' ', '-')}"], command.load()[0]
+        ruled_out = contradicting(
+            kind, {each.name: "given" for each in fields(kind) if getattr(each, "required", None)}
+        )
+        own = {
+            each.name
+            for each in fields(kind)
+            if each.metadata.get("help")
+            and not is_as_transformers_has_it(each)
+            and getattr(each, "group", None) not in (None, Group.COMMON, Group.FURTHER)
+        }
+        assert own and all(f"--{option}" in text for option in own - ruled_out), name
     assert "max_hours: 0.1667" in texts["docs/reference/recipes/#laptop_10_minutes"]
 
 
