@@ -74,7 +74,8 @@ def test_the_reference_has_flags_and_recipes(entries):
         own = {
             each.name
             for each in fields(kind)
-            if each.metadata.get("help")
+            if each.init
+            and each.metadata.get("help")
             and not is_as_transformers_has_it(each)
             and getattr(each, "group", None) not in (None, Group.COMMON, Group.FURTHER)
         }
