@@ -17,6 +17,7 @@ import torch
 from tqdm import tqdm
 from transformers import AutoTokenizer, pipeline
 
+from .._exports import register
 from ..conversion import export_openvino
 from ..conversion.key_map import head_of_class
 from ..conversion.model_folder import ModelFolder
@@ -48,6 +49,7 @@ class AnsweringSides:
     """Ways to answer the same rows, which `make` creates, in the process that measures them."""
 
     def __init__(self, make: Callable[..., dict[str, Callable[[], list[Any]]]], *arguments: Any) -> None:
+        register()  # with transformers, as a command has done in its own process
         with no_warnings(), without_loading_bars():
             self._sides = make(*arguments)
 
@@ -201,7 +203,7 @@ def agreement(found: Sequence[Any], expected: Sequence[Any]) -> tuple[float | No
 def _values(answer: Any) -> Iterator[Any]:
     parts = answer.values() if isinstance(answer, dict) else answer
     if isinstance(parts, (str, int, float, type(None))):
-        yield parts
+        yield parts.removeprefix("LABEL_") if isinstance(parts, str) else parts  # of classes without names
     else:
         for part in parts:
             yield from _values(part)

@@ -1,15 +1,22 @@
 """`mybert bench --model`: engines and types on a model of one's own."""
 
+import sys
 from pathlib import Path
 
 import pytest
+from transformers import AutoConfig
 
 from mybert import MyBertForQuestionAnswering, MyBertForSequenceClassification
 from mybert.benchmarks import own_model
 from mybert.benchmarks.own_model import agreement
 from mybert.cli import main
+from mybert.files.processes import own_process
 
 TEXTS = ["the cat sat", "a dog ran under the tree", "it was very happy", "the cat slept on a mat today", "a dog"] * 4
+
+
+def answers_of(folder):
+    return {"type": lambda: [AutoConfig.from_pretrained(folder).model_type]}
 
 
 @pytest.fixture
@@ -38,6 +45,7 @@ def classifier(tmp_path, tiny_model):
     [
         ([{"label": "a", "score": 0.5}], [{"label": "a", "score": 0.75}], (1.0, 0.25)),
         ([{"label": "b", "score": 0.5}], [{"label": "a", "score": 0.75}], (0.0, 0.0)),
+        ([{"label": "LABEL_1", "score": 0.5}], [{"label": "1", "score": 0.5}], (1.0, 0.0)),
         ([{"score": 0.5}] * 2, [{"score": 0.5}, {"score": 1.5}], (0.5, 1.0)),
         ([{"label": "a", "score": 0.5}], [{"label": ["a"], "score": [0.5]}], (None, 0.0)),
         ([{"label": ["O", "B"], "score": [0.5, 0.5]}], [{"label": ["O", "O"], "score": [0.5, 0.5]}], (0.0, 0.0)),
@@ -66,6 +74,13 @@ def test_own_model_without_openvino_is_measured_in_pytorch(bench, classifier, mo
         assert float(peak.replace(",", "")) > 0 and equal == "100.0%" and float(difference) < 1e-5
     assert "model: 10 rows of" in shown and "Without OpenVINO: OpenVINO is not installed; install it." in shown
     assert shown.splitlines()[-1] == f"    mybert predict {' '.join(map(str, classifier))} --output predictions.csv"
+
+
+def test_answering_sides_in_a_process_of_a_command_read_mybert(classifier, monkeypatch):
+    """`import mybert` registers nothing there, as in the command `mybert` itself."""
+    monkeypatch.setattr(sys, "argv", ["mybert"])
+    with own_process("folder", own_model.AnsweringSides, answers_of, str(classifier[0])) as ask:
+        assert ask("answers", "type") == ["mybert"]
 
 
 @pytest.mark.slow
