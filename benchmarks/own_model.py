@@ -17,7 +17,6 @@ import torch
 from tqdm import tqdm
 from transformers import AutoTokenizer, pipeline
 
-from .._exports import register
 from ..conversion import export_openvino
 from ..conversion.key_map import head_of_class
 from ..conversion.model_folder import ModelFolder
@@ -28,6 +27,7 @@ from ..files.text import PAIR_SEPARATOR
 from ..finetuning.data import DataRow, rows_of
 from ..finetuning.prediction.predictor import ROWS_OF_A_PART, Predictor
 from ..finetuning.tasks.task import Task
+from . import register
 from .harness import evenly, heading, in_turns, memory, ratio, row, timed
 from .runtimes import REST
 

@@ -56,8 +56,8 @@ class OpenVinoConfig(PreTrainedConfig):
 class OpenVinoModel(torch.nn.Module):
     """The network in a folder that `mybert convert openvino` wrote; `pipeline(..., model=OpenVinoModel(folder))`.
 
-    Sequences are packed: a row of the graph is as long as the longest sequence of the batch, and shorter ones share
-    rows. A single sequence, or sequences of equal length, are run as they are.
+    Sequences are packed: a row of the graph is as long as the longest sequence of the batch, rounded up, and shorter
+    ones share rows. A single sequence is run as it is.
 
     Args:
         folder: The folder.
