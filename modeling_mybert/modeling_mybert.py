@@ -350,7 +350,7 @@ class MyBertModel(MyBertPreTrainedModel):
         words = getattr(self.embeddings, "word_embeddings", None)  # they run before packing
         return is_changed(self.embeddings, self.encoder, self.pooler, leave_out=words) or (
             # PyTorch's modules treat all tokens alike, but a pooler chooses one.
-            type(self.pooler).__module__.startswith("torch.nn.modules.")
+            self.pooler is not None and type(self.pooler).__module__.startswith("torch.nn.modules.")
         )
 
     def _computes_all_tokens(self, batch: Batch) -> bool:

@@ -172,7 +172,7 @@ class PretrainingArguments(
     max_hours: float | None = option(
         None,
         "Hours to train, instead of --max_steps: the schedule and all fractions of --max_steps refer to this time, "
-        "however fast the machine is. Time between interrupted calls does not count.",
+        "however fast the machine is. A call's first step, which may compile, and time between calls do not count.",
         ABOVE_0,
         decides=True,
         replaces="max_steps num_train_epochs",

@@ -38,7 +38,8 @@ _UNSAID = ("runtime", "samples_per_second", "steps_per_second", "model_preparati
 class TimeBudget(TrainerCallback, ExportableState):
     """Tracks how much of a run's time is used, and ends training when it is used up (Izsak et al., 2021).
 
-    The clock runs during training, including evaluation and checkpoints; it continues from the time in a checkpoint.
+    The clock runs during training, including evaluation and checkpoints, from the end of a call's first step, which
+    may compile the model for longer than the warm-up takes. It continues from the time in a checkpoint.
     All processes of a run use the clock of the first one.
 
     Args:
@@ -88,14 +89,14 @@ class TimeBudget(TrainerCallback, ExportableState):
         self.position.fill_(min(round(used / self.seconds * TICKS), TICKS))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Start the clock; if the time is already up, stop before the first step."""
-        if self._since is None:
-            self._since = time.monotonic()
+        """If the time is already up, stop before the first step."""
         if self.is_over:
             state.max_steps = state.global_step
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Read the clock; end training once the time is up."""
+        """Read the clock, which the first step starts; end training once the time is up."""
+        if self._since is None:
+            self._since = time.monotonic()
         self._move(broadcast_value(self._seconds_used(), args))
         if self.is_over:
             state.max_steps = state.global_step

@@ -126,6 +126,15 @@ class NoValueRead(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.fixture(autouse=True)
+def precision_of_products() -> Iterator[None]:
+    """Arguments with torch_compile turn TF32 on for the whole process, where there is a GPU."""
+    before = getattr(torch.backends, "fp32_precision", None)  # PyTorch 2.9
+    yield
+    if getattr(torch.backends, "fp32_precision", None) != before:
+        torch.backends.fp32_precision = before
+
+
 @pytest.fixture(scope="session")
 def no_value_read() -> type[NoValueRead]:
     """A context in which nothing on `meta` may be read."""

@@ -57,7 +57,7 @@ def entered_by(command: list[str]) -> Counter[str]:
     ("command", "functions", "files", "configs"),
     [
         ("predict MODEL DATA --output OUT.csv --use_cpu", 266, 36, 2),
-        (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 495, 55, 2),
+        (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 496, 55, 2),
     ],
     ids=lambda value: value.split()[0] if isinstance(value, str) else None,
 )

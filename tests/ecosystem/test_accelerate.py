@@ -23,11 +23,11 @@ def accelerator():
 
 @pytest.mark.parametrize("head", HEADS)
 def test_device_map_auto(head, load, outputs_of):
-    model, expected = load(head, device_map="auto"), outputs_of(head, load(head))
+    model = load(head, device_map="auto")
     assert not any(parameter.is_meta for parameter in model.parameters())
-    outputs = outputs_of(head, model)
+    outputs, expected = outputs_of(head, model), outputs_of(head, load(head).to(model.device))
     for name, tensor in expected.items():
-        torch.testing.assert_close(outputs[name].cpu(), tensor, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(outputs[name], tensor, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("head", HEADS)

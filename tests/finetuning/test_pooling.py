@@ -69,7 +69,7 @@ def test_a_classifier_of_the_mean_is_the_same_in_other_tools(tune, rows, tmp_pat
             assert each["score"] == pytest.approx(answer[f"probability_{each['label']}"], abs=1e-5)
     vectors = sentence_transformers.SentenceTransformer(str(out), device="cpu").encode(texts)
     with torch.no_grad():
-        logits = model.classifier(torch.from_numpy(vectors))
+        logits = model.cpu().classifier(torch.from_numpy(vectors))
         expected = model.eval()(**tokenizer(texts, padding=True, return_tensors="pt")).logits
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
 

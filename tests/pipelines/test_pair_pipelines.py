@@ -32,7 +32,9 @@ def test_next_sentence_labels_and_scores(follows):
     expected = []
     for pair in PAIRS:
         with torch.no_grad():
-            probabilities = follows.model(**follows.tokenizer(*pair, return_tensors="pt")).logits[0].softmax(0)
+            probabilities = (
+                follows.model(**follows.tokenizer(*pair, return_tensors="pt").to(follows.device)).logits[0].softmax(0)
+            )
         label = ("is_next", "not_next")[probabilities.argmax()]
         expected.append({"label": label, "score": pytest.approx(probabilities.max().item(), abs=1e-5)})
     assert {found["label"] for found in expected} == {"is_next", "not_next"}
@@ -62,7 +64,7 @@ def test_multiple_choice_scores(choose):
     expected = []
     for example in examples:
         prompts = [example["prompt"]] * len(example["choices"])
-        encoded = choose.tokenizer(prompts, example["choices"], padding=True, return_tensors="pt")
+        encoded = choose.tokenizer(prompts, example["choices"], padding=True, return_tensors="pt").to(choose.device)
         with torch.no_grad():
             logits = choose.model(**{name: values.unsqueeze(0) for name, values in encoded.items()}).logits[0]
         scores = logits.softmax(0).tolist()

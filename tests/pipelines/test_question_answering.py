@@ -35,10 +35,10 @@ def plain_loop(model, tokenizer, question, context, max_seq_len, doc_stride, max
     (windowed,) = make_windows(tokenizer, [question], [context], max_seq_len, doc_stride)
     with torch.no_grad():
         outputs = [
-            model(**{name: torch.tensor(values)[None] for name, values in window.inputs.items()})
+            model(**{name: torch.tensor([values], device=model.device) for name, values in window.inputs.items()})
             for window in windowed.windows
         ]
-    starts, ends = ([output[name][0].numpy() for output in outputs] for name in ("start_logits", "end_logits"))
+    starts, ends = ([output[name][0].cpu().numpy() for output in outputs] for name in ("start_logits", "end_logits"))
     answers, no_answer = best_answers(windowed, starts, ends, 100_000, max_answer_len)
     ranked = sorted([*answers, *([no_answer] if null else [])], key=lambda answer: -answer.score)
     return [
@@ -66,7 +66,7 @@ def test_equals_the_plain_loop(answerer, max_seq_len, doc_stride, null):
 
 def test_short_context_scores_are_those_of_transformers_4(answerer):
     """Softmax over context and [CLS] of one window, product of start and end."""
-    encoded = answerer.tokenizer("who?", "the dog sat", return_tensors="pt")
+    encoded = answerer.tokenizer("who?", "the dog sat", return_tensors="pt").to(answerer.device)
     with torch.no_grad():
         output = answerer.model(**encoded)
     kept = [0, 4, 5, 6]

@@ -132,6 +132,19 @@ def test_bfloat16_is_suggested_where_it_pays(features, settings, says, monkeypat
     assert (says in caplog.text) if says else not caplog.text
 
 
+@pytest.mark.parametrize(
+    ("has_bfloat16", "settings", "says"), [(True, {}, True), (True, {"bf16": True}, False), (False, {}, False)]
+)
+def test_suggest_bfloat16_on_a_gpu_names_the_flags(has_bfloat16, settings, says, monkeypatch, caplog):
+    arguments = pretraining(use_cpu=True, **settings)
+    monkeypatch.setattr(type(arguments), "device", torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bfloat16)
+    with caplog.at_level("INFO", run_arguments.__name__):
+        suggest_bfloat16(arguments)
+    assert ("This GPU multiplies in bfloat16: with --bf16" in caplog.text) is says
+
+
 @pytest.mark.parametrize(("setting", "value", "package"), [
     ("optim", "adamw_bnb_8bit", "bitsandbytes"), ("report_to", "clearml", "clearml"),
 ])  # fmt: skip
