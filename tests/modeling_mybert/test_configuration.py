@@ -12,11 +12,11 @@ import mybert
 
 
 def test_fields_and_defaults_are_those_of_transformers():
-    ours, theirs = mybert.MyBertConfig().to_dict(), transformers.BertConfig().to_dict()
-    assert {name: value for name, value in theirs.items() if ours.get(name, value) != value} == {"model_type": "bert"}
-    # The fields that only theirs has belong to text generation.
-    assert theirs.keys() - ours.keys() <= {"add_cross_attention", "use_cache", "bos_token_id", "eos_token_id"}
-    assert ours.keys() - theirs.keys() == {"sparse_prediction", "unpad_inputs"}
+    my_bert, bert = mybert.MyBertConfig().to_dict(), transformers.BertConfig().to_dict()
+    assert {name: value for name, value in bert.items() if my_bert.get(name, value) != value} == {"model_type": "bert"}
+    # The fields that only BERT's has belong to text generation.
+    assert bert.keys() - my_bert.keys() <= {"add_cross_attention", "use_cache", "bos_token_id", "eos_token_id"}
+    assert my_bert.keys() - bert.keys() == {"sparse_prediction", "unpad_inputs"}
 
 
 def test_round_trip(tmp_path):
@@ -34,8 +34,8 @@ def test_round_trip(tmp_path):
 
 
 def test_fields_of_a_bert_configuration_are_taken_over(no_complaints):
-    theirs = transformers.BertConfig(hidden_size=24, num_hidden_layers=1)
-    for config in (mybert.MyBertConfig(**theirs.to_dict()), mybert.MyBertConfig.from_dict(theirs.to_dict())):
+    bert = transformers.BertConfig(hidden_size=24, num_hidden_layers=1)
+    for config in (mybert.MyBertConfig(**bert.to_dict()), mybert.MyBertConfig.from_dict(bert.to_dict())):
         assert config.model_type == "mybert"
         assert (config.hidden_size, config.num_hidden_layers) == (24, 1)
 

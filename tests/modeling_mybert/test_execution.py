@@ -205,7 +205,7 @@ def test_traced(heads):
 def test_fake_tensors(head):
     """Tools that plan memory run a model on tensors without values."""
     with FakeTensorMode():
-        model = head.ours(mybert.MyBertConfig(**head.settings())).eval()
+        model = head.my_bert_class(mybert.MyBertConfig(**head.settings())).eval()
         batch = {name: torch.ones(tensor.shape, dtype=torch.long) for name, tensor in head.batch(None).items()}
         assert isinstance(model(**batch)[0], FakeTensor)
 

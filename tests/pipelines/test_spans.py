@@ -91,7 +91,7 @@ def test_windows_are_those_of_the_tokenizer(tokenizer, side, max_seq_len, doc_st
 
 def test_words_at_the_border_of_a_window_stay_whole(tokenizer):
     (question,) = make_windows(tokenizer, ["who"], ["the zebra"], max_seq_len=8, doc_stride=1)
-    # "zebra" is five pieces and the window has room for four tokens of context: the, z, ##e, ##b
+    # "zebra" is five pieces and the window has space for four tokens of context: the, z, ##e, ##b
     assert [window.context_length for window in question.windows] == [4, 3]
     starts, ends = one_hot(question, [(6, 6), (0, 0)])
     (answer,), _ = best_answers(question, starts, ends)
@@ -218,7 +218,7 @@ def test_training_targets(tokenizer):
 
 def test_default_overlap_leaves_room_for_progress(tokenizer):
     (question,) = make_windows(tokenizer, ["who is the cat?"], ["the " * 40], max_seq_len=10)
-    assert [window.first_token for window in question.windows[:3]] == [0, 1, 2]  # two tokens of room, one shared
+    assert [window.first_token for window in question.windows[:3]] == [0, 1, 2]  # space for two tokens, one shared
     assert question.windows[-1].first_token + question.windows[-1].context_length == 40
 
 

@@ -1,4 +1,4 @@
-"""`--torch_compile`: one graph for trunk and sparse head, whatever number of labels and sequences a batch has."""
+"""`--torch_compile`: one graph for encoder and sparse head, whatever number of labels and sequences a batch has."""
 
 import pytest
 import torch

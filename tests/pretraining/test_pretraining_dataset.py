@@ -312,7 +312,7 @@ def test_packed_rows(store):
 
 
 def test_packing_is_best_fit_decreasing():
-    """Rows are as full as with the plain algorithm: the longest sequence first, into the fullest row with room."""
+    """Rows are as full as with the plain algorithm: the longest sequence first, into the fullest row with space."""
     generator = np.random.default_rng(1)
     for _ in range(200):
         row_length = int(generator.integers(30, 60))

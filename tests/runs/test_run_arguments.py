@@ -19,7 +19,7 @@ _READ_BY_ITSELF = {"tf32", "use_cpu", "log_level", "log_level_replica", "log_on_
 _READ_BY_ITSELF |= {"ddp_timeout", "per_device_eval_batch_size", "gradient_checkpointing"}
 _READ_BY_ITSELF |= {"gradient_checkpointing_kwargs"}
 UNSUPPORTED = RunArguments.unsupported_arguments
-# Settings for scripts: ours reject them if they behave differently.
+# Settings for scripts: those of mybert reject them if they behave differently.
 _FOR_SCRIPTS = {"do_train", "do_eval", "do_predict"}
 
 
