@@ -295,8 +295,8 @@ class SuiteArguments(StudySettings):
                 if found := sorted(root.glob(str(place.relative_to(root)))):
                     return str(found[0])
         raise FileNotFoundError(
-            f"{self.data_dir} has no {' or '.join(names)}, the {setting} of {task}; put it there, or name the tasks "
-            "to measure with only."
+            f"{self.data_dir} has no {' or '.join(names)}, the {setting} of {task}; put it there, or name the "
+            "tasks to measure with --only."
         )
 
 

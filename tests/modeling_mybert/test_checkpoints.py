@@ -182,7 +182,7 @@ def test_our_folder_is_transformers_after_its_type_is_changed(head, tmp_path, ag
     agree(my_bert, bert, head.batch())
 
 
-def test_round_trip(head, tmp_path, no_complaints):
+def test_save_pretrained_round_trip_is_equal(head, tmp_path, no_complaints):
     model = head.model(classifier_dropout=0.25, layer_norm_eps=1e-6, sparse_prediction=True)
     model.save_pretrained(tmp_path)
     again = head.my_bert_class.from_pretrained(tmp_path)

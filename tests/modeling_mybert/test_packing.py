@@ -532,7 +532,7 @@ def test_kernel_for_sequences_of_any_length(heads, sequences, monkeypatch):
         torch.testing.assert_close(output.pooler_output, reference.pooler_output, rtol=0, atol=1e-5)
 
 
-def test_what_the_kernel_takes(monkeypatch):
+def test_packing_passes_int32_boundaries_to_the_kernel(monkeypatch):
     def takes(device="cuda", dtype=torch.bfloat16, head_size=64, dropout=0.0, capability=(8, 0), cuda="12.8"):
         monkeypatch.setattr(torch.version, "cuda", cuda)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)

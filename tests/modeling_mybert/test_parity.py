@@ -54,12 +54,12 @@ def test_segments_and_positions(head, agree, rows, name):
     agree(*head.matched_models(), {**batch, name: ids[:1] if rows == "one for all" and ids.dim() == 2 else ids})
 
 
-def test_no_positions(heads, agree):
+def test_model_with_equal_positions_agrees_with_bert(heads, agree):
     batch = heads("Model").batch(None)
     agree(*heads("Model").matched_models(), batch | {"position_ids": torch.zeros_like(batch["input_ids"])})
 
 
-def test_input_embeddings(head, agree):
+def test_model_with_inputs_embeds_agrees_with_bert(head, agree):
     batch = head.batch()
     shape = (*batch.pop("input_ids").shape, 32)
     batch["inputs_embeds"] = torch.randn(shape, generator=torch.Generator().manual_seed(1))
@@ -129,7 +129,7 @@ def test_left_to_right(heads, agree, padding, attn_implementation):
         *(("ForMaskedLM", {"hidden_act": act}) for act in ("gelu", "gelu_pytorch_tanh", "relu", "gelu_new")),
     ],
 )
-def test_settings(heads, agree, name, settings):
+def test_model_of_unusual_settings_agrees_with_bert(heads, agree, name, settings):
     agree(*heads(name).matched_models(**settings), heads(name).batch(labels=True))
 
 
@@ -157,7 +157,7 @@ def test_padding_token_gets_no_gradient(heads, agree):
         (None, 1, torch.tensor([0.5, -1.0, 2.0, 0.25])),
     ],
 )
-def test_problem_types(heads, agree, problem_type, num_labels, labels, training):
+def test_classifier_of_each_problem_type_agrees_with_bert(heads, agree, problem_type, num_labels, labels, training):
     head = heads("ForSequenceClassification")
     my_bert, bert = head.matched_models(num_labels=num_labels, problem_type=problem_type, dropout=0.0)
     agree(my_bert.train(training), bert.train(training), {**head.batch(), "labels": labels})
@@ -191,6 +191,6 @@ def test_layers_that_share_their_weights(heads, agree):
     agree(my_bert, bert, head.batch())
 
 
-def test_double_precision(head, agree):
+def test_model_in_double_precision_agrees_with_bert(head, agree):
     my_bert, bert = head.matched_models()
     agree(my_bert.double(), bert.double(), head.batch(), tolerance=1e-12)

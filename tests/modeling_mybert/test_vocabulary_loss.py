@@ -120,7 +120,7 @@ def test_under_autocast(rounded, passes):
         assert (one - other).norm() < 0.01 * other.norm()
 
 
-def test_what_is_not_plain_takes_the_long_way(passes):
+def test_linear_cross_entropy_of_special_inputs_is_computed_plainly(passes):
     layer, states, labels = example()
     with torch.no_grad():
         assert_equal(linear_cross_entropy(layer, states, labels), plain(layer, states, labels))

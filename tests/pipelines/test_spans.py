@@ -205,7 +205,7 @@ def test_null_score_is_the_smallest_of_all_windows(tokenizer):
     assert (null.start_logit, null.end_logit, null.score) == (2.0, 3.0, 5.0)
 
 
-def test_training_targets(tokenizer):
+def test_answer_positions_in_each_window(tokenizer):
     context = "the cat sat in the house"
     (question,) = make_windows(tokenizer, ["who"], [context], max_seq_len=8, doc_stride=1)
     start = context.index("in the")
@@ -294,7 +294,7 @@ def test_real_answers_survive_the_way_to_tokens_and_back(name):
         ({"questions": ["who", "where"]}, "found 2 questions and 1 contexts"),
     ],
 )
-def test_mistakes_get_one_sentence(tokenizer, options, message):
+def test_make_windows_wrong_options_are_errors(tokenizer, options, message):
     arguments = {"questions": [QUESTION], "contexts": [CONTEXT], **options}
     with pytest.raises(ValueError, match=message):
         make_windows(tokenizer, **arguments)

@@ -78,7 +78,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-def test_what_nobody_heeds_is_refused(tmp_path, name):
+def test_run_arguments_unsupported_is_an_error(tmp_path, name):
     for make in (pretraining, lambda **settings: finetuning(tmp_path, **settings)):
         with pytest.raises(ValueError, match=rf"^{name} is .*; {re.escape(UNSUPPORTED[name])}") as error:
             make(**{name: VALUES[name]})
@@ -92,7 +92,7 @@ def test_every_process_makes_its_own_batches(tmp_path):
         make(accelerator_config={"even_batches": True})
 
 
-def test_what_is_done_in_any_case_may_be_asked_for(tmp_path):
+def test_run_arguments_do_train_and_the_like_are_accepted(tmp_path):
     file = tmp_path / "dev.tsv"
     file.write_text("text\tlabel\na\t1\n")
     finetuning(
