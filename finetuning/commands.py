@@ -23,11 +23,10 @@ from ..files.progress import without_loading_bars
 from ..files.source import Source, files_of, sources_of
 from ..files.tables import json_line
 from ..files.text import PAIR_SEPARATOR
-from ..pipelines.openvino_model import OpenVinoModel
+from ..pipelines.openvino_model import EngineOptions, OpenVinoModel, runs_in_openvino
 from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
-from .network.engine import EngineOptions, runs_in_openvino
-from .network.features import (
+from .features import (
     FEATURES,
     Features,
     SentenceSettings,
@@ -40,7 +39,7 @@ from .network.features import (
     token_features,
     token_tensors,
 )
-from .network.heads import check_max_length, longest_sequence
+from .heads import check_max_length, longest_sequence
 from .prediction.predictor import PREDICTION_FILES, REPORT_FILES, load_finetuned_model, write_reports
 from .tasks.registry import (
     BATCH_SIZE_HELP,
