@@ -321,8 +321,8 @@ def _conclude(output_dir: Path, report: dict[str, Any], words: Sequence[HiddenWo
 
 
 # English text from every Python installation: the documentation of Python and of installed packages. Nothing is
-# imported or executed: triple-quoted strings are found by a regular expression. Of their paragraphs those are kept that
-# are whole sentences, which leaves out code, tables, headings and most descriptions of parameters.
+# imported or executed: triple-quoted strings are found by a regular expression. Kept are paragraphs of whole
+# sentences, which leaves out code, tables, headings and most descriptions of parameters.
 _SITE_FOLDERS = {"site-packages", "dist-packages"}
 # Tests, and copies of other projects: their text would carry the wrong library's name; and mybert itself.
 _SKIPPED = _SITE_FOLDERS | {

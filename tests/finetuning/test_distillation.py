@@ -27,8 +27,8 @@ from mybert import (
     MyBertTokenizer,
 )
 from mybert.finetuning import DistillationArguments, distill
+from mybert.finetuning import distillation_trainer as teacher_module
 from mybert.finetuning.distillation import Distillation
-from mybert.finetuning.distillation import trainer as teacher_module
 from mybert.finetuning.distillation_trainer import (
     LAYER_LOSSES,
     PROJECTIONS,
