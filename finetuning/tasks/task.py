@@ -552,7 +552,7 @@ def label_count_line(task: Task, counts: Counter[str], rows: int) -> str:
 def long_text_lines(task: Task, examples: int, cut: int, windowed: int) -> list[str]:
     """Messages about texts longer than the model's input, of which so many were truncated or read in windows."""
     advice = " (--window_pooling mean reads them whole)" if "window_pooling" in task.options else ""
-    counts = {f"cut{advice}": cut, "read in windows": windowed}
+    counts = {f"truncated{advice}": cut, "read in windows": windowed}
     longer = f"longer than {task.max_length} tokens"
     return [
         f"{count:,} of {examples:,} texts {'is' if count == 1 else 'are'} {longer}: {done}."

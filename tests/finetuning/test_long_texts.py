@@ -210,7 +210,7 @@ def test_truncated_texts_are_counted_with_the_flag_that_reads_them(tmp_path, arg
     caplog.set_level("INFO", "mybert")
     finetune(arguments(max_steps=1))
     mybert.evaluate(tmp_path / "out", tmp_path / "train.json", use_cpu=True)
-    said = "24 of 24 texts are longer than 16 tokens: cut (--window_pooling mean"
+    said = "24 of 24 texts are longer than 16 tokens: truncated (--window_pooling mean"
     assert caplog.text.count(said) == 3 and f"train.json: {said}" in caplog.text
 
 
