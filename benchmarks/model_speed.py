@@ -25,7 +25,7 @@ from ..files.checkpoint import Checkpoint
 from ..files.errors import refuse_address
 from ..files.machine import bfloat16_features
 from ..files.options import AT_LEAST_1, Group, check_options, option
-from ..files.output import check_not_read, check_output_files, write_text
+from ..files.output import check_output_files, write_text
 from ..files.processes import own_process
 from ..files.source import read_rows
 from ..modeling_mybert import IGNORE_INDEX, linear_kernels, set_linear_kernel
@@ -137,8 +137,8 @@ class BenchArguments:
         if self.sst2 is not None and not Path(self.sst2, "train.tsv").is_file():
             raise ValueError(f"sst2 is {self.sst2}; expected a folder with SST-2's train.tsv.")
         if self.output is not None:
-            check_not_read(self.output, self.data if self.sst2 is None else [Path(self.sst2, "train.tsv")])
-            check_output_files([self.output], self.overwrite)
+            read = self.data if self.sst2 is None else [Path(self.sst2, "train.tsv")]
+            check_output_files([self.output], self.overwrite, read)
             if not Path(self.output).parent.is_dir():
                 raise ValueError(f"output is {self.output}; expected a file in a folder that is there.")
 

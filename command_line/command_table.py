@@ -265,7 +265,7 @@ COMMANDS = {
     ),
     "completion": Command(
         "print a script that completes commands and flags in your shell",
-        ".command_line.completion",
+        ".command_line.flags",
         "print_completion",
         "bash > ~/.local/share/bash-completion/completions/mybert",
     ),

@@ -4,7 +4,7 @@ Shapes are given in fields of the configuration, as in PyTorch. A TensorFlow var
 (input, output) and is transposed; every other variable is stored as in PyTorch. Keras keeps the heads of an attention
 kernel separate, (hidden, heads, head size), where PyTorch and Google's own code join them.
 
-Keras names are paths in the object graph of a TF2 checkpoint (see `object_graph`); `encoder` is the node of
+Keras names are paths in the object graph of a TF2 checkpoint (see `ObjectGraph`); `encoder` is the node of
 the encoder, `pretrainer` the one around it.
 
 Sources: google-research/bert `modeling.py`, `run_pretraining.py`, `run_classifier.py`, `run_squad.py`,

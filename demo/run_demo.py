@@ -1,10 +1,14 @@
 """The demo: vocabulary, pretraining, fine-tuning, pipelines, model folder and card, in one command (`mybert demo`)."""
 
+import inspect
 import json
 import logging
+import re
+import sys
+import sysconfig
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from glob import escape
 from itertools import pairwise
@@ -12,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from ..files.checkpoint import read_json_object
 from ..files.options import ABOVE_0, AT_LEAST_1, Group, check_options, option
@@ -21,7 +26,6 @@ from ..files.text import expand_paths
 from ..finetuning import FinetuningArguments, finetune
 from ..pretraining import PretrainingArguments, pretrain, read_documents, split_sentences
 from ..runs import RUN_FOLDER
-from .documentation import collect_documentation
 from .result_picture import HiddenWord, draw_result, guess_hidden_words
 
 logger = logging.getLogger(__name__)
@@ -313,4 +317,98 @@ def _conclude(output_dir: Path, report: dict[str, Any], words: Sequence[HiddenWo
         "  model = AutoModel.from_pretrained(%r)\n"
         "  classify = pipeline('text-classification', model=%r)",
         *(str(output_dir / name) for name in ("pretrained", "pretrained", "classifier")),
+    )
+
+
+# English text from every Python installation: the documentation of Python and of installed packages. Nothing is
+# imported or executed: triple-quoted strings are found by a regular expression. Kept are paragraphs of whole
+# sentences, which leaves out code, tables, headings and most descriptions of parameters.
+_SITE_FOLDERS = {"site-packages", "dist-packages"}
+# Tests, and copies of other projects: their text would carry the wrong library's name; and mybert itself.
+_SKIPPED = _SITE_FOLDERS | {
+    *("__pycache__", "_distutils_hack", "_external", "_vendor", "_vendored", "ensurepip", "extern", "externals"),
+    *("idlelib", "pip", "pkg_resources", "setuptools", "test", "tests", "third_party", "vendor", "vendored", "wheel"),
+    __package__.partition(".")[0],
+}
+_SKIPPED_FILE = re.compile(r"test_.*|.*_test\.py|conftest\.py|.*_pb2\.py|__editable__.*")
+_STRING = re.compile(r'''(?<![A-Za-z"'])[ruRU]?(?:"""(.*?)"""|\'\'\'(.*?)\'\'\')''', re.DOTALL)
+# Markup of reStructuredText and Markdown: pattern, what remains.
+_MARKUP = [
+    (re.compile(r"^[ \t]*```.*?(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE), ""),  # code
+    (re.compile(r"^.*\n[ \t]*[-=~^]{3,}$", re.MULTILINE), ""),  # a heading
+    (re.compile(r"(?::[\w:+-]+:)?`+[~.!]*([^`<]+?)(?:\s*<[^`>]*>)?`+_*"), r"\1"),  # :func:`name <target>`, ``name``
+    (re.compile(r"(?<![\w*])\*{1,2}(?=\S)([^*\n]+?)(?<=\S)\*{1,2}(?![\w*])"), r"\1"),  # *emphasis*
+]
+_LINES = re.compile(r"^([ \t]*)\S.*(?:\n\1\S.*)*", re.MULTILINE)  # one below another, with the same indentation
+_SENTENCES = re.compile(r"[A-Z\d'\"][^\\${}]*[.!?:][\"')]?")  # not formulas and templates
+_WORD = re.compile(r"[A-Za-z][a-z']*(?=[\s,.;:!?)]|$)")
+_FUNCTION_WORD = re.compile(
+    r"\b(?:a|all|an|and|any|are|as|at|be|by|can|for|from|has|have|if|in|into|is|it|its|may|must|no|not|of|on|or"
+    r"|should|such|that|the|their|then|there|these|this|to|use|used|using|was|when|where|which|will|with|you|your)\b"
+)
+_NOT_PROSE = re.compile("://| : ")  # addresses, entries of lists of functions
+_SYMBOL = re.compile(r"[^A-Za-z ,.'()\-]")
+_LEAST_WORDS, _MOST_SYMBOLS = 5, 0.08  # symbols per character
+
+
+def collect_documentation(
+    roots: Sequence[Path] | None = None, show_progress: bool = True
+) -> dict[str, list[list[str]]]:
+    """Collect the documentation of Python and installed packages, or of `roots`: paragraphs, by library and file.
+
+    A paragraph is English, has no line breaks, and is kept once. Python's own library has the name "python".
+    """
+    standard_library = Path(sysconfig.get_path("stdlib")).resolve()
+    if roots is None:
+        packages = [Path(entry).resolve() for entry in sys.path if Path(entry).name in _SITE_FOLDERS]
+        roots = [root for root in dict.fromkeys([standard_library, *packages]) if root.is_dir()]
+    found: dict[str, list[list[str]]] = {}
+    seen: set[str] = set()
+    unreadable = 0
+    files = [(root, path) for root in roots for path in sorted(root.rglob("*.py")) if _is_source(path, root)]
+    for root, path in tqdm(files, desc="Reading documentation", unit=" files", disable=not show_progress, leave=False):
+        try:
+            source = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            unreadable += 1
+            continue
+        if paragraphs := [each for each in dict.fromkeys(_paragraphs(source)) if each not in seen]:
+            seen.update(paragraphs)
+            package = path.relative_to(root).parts[0].removesuffix(".py").lstrip("_")
+            found.setdefault("python" if root == standard_library else package, []).append(paragraphs)
+    if unreadable:
+        logger.warning("%d of %d source files could not be read as UTF-8 and were skipped.", unreadable, len(files))
+    if not found:
+        raise ValueError(
+            f"No documentation was found in {', '.join(map(str, roots))}: expected Python packages with their sources."
+        )
+    return dict(sorted(found.items()))
+
+
+def _is_source(path: Path, root: Path) -> bool:
+    *folders, file = path.relative_to(root).parts
+    names = (*folders, file.removesuffix(".py"))
+    return not _SKIPPED_FILE.fullmatch(file) and all(name.isidentifier() and name not in _SKIPPED for name in names)
+
+
+def _paragraphs(source: str) -> Iterator[str]:
+    """Yield the paragraphs of English sentences in the triple-quoted strings of a Python source."""
+    for string in _STRING.finditer(source):
+        text = inspect.cleandoc((string[1] or string[2] or "").replace("\\\n", ""))
+        for pattern, kept in _MARKUP:
+            text = pattern.sub(kept, text)
+        for lines in _LINES.finditer(text):
+            paragraph = " ".join(lines[0].split())
+            if _is_prose(paragraph):
+                yield paragraph
+
+
+def _is_prose(paragraph: str) -> bool:
+    """Tell whether a paragraph reads as English sentences, not as code, a signature or an address."""
+    return (
+        _SENTENCES.fullmatch(paragraph) is not None
+        and not _NOT_PROSE.search(paragraph)
+        and len(_WORD.findall(paragraph)) >= _LEAST_WORDS
+        and _FUNCTION_WORD.search(paragraph) is not None
+        and len(_SYMBOL.findall(paragraph)) <= _MOST_SYMBOLS * len(paragraph)
     )

@@ -110,7 +110,13 @@ class Checkpoint:
                     raise ValueError(
                         f"{file} has no model and added_tokens; expected a file of the tokenizers library."
                     )
-        _check_fields(path, fields)
+        for name, (fits, expected) in _FIELDS.items():  # where a wrong type would raise unclear errors in transformers
+            value = fields.get(name)
+            if value is not None and not fits(value):
+                raise ValueError(f"{path}: {name} is {_shown(value)}; expected {expected}.")
+        numbers = fields.get("id2label") or {}
+        if set(numbers) != set(map(str, range(len(numbers)))):
+            raise ValueError(f"{path}: id2label is {_shown(numbers)}; expected 0, 1, 2, ... as names, without gaps.")
         if fields.get("auto_map"):
             from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # this import takes seconds
 
@@ -290,17 +296,6 @@ def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds a JSON {type(content).__name__}; expected an object.")
     return content
-
-
-def _check_fields(path: Path, config: dict[str, Any]) -> None:
-    """Check fields that transformers reads for every model, where a wrong type would raise unclear errors."""
-    for name, (fits, expected) in _FIELDS.items():
-        value = config.get(name)
-        if value is not None and not fits(value):
-            raise ValueError(f"{path}: {name} is {_shown(value)}; expected {expected}.")
-    numbers = config.get("id2label") or {}
-    if set(numbers) != set(map(str, range(len(numbers)))):
-        raise ValueError(f"{path}: id2label is {_shown(numbers)}; expected 0, 1, 2, ... as names, without gaps.")
 
 
 def _holds_labels(value: Any) -> bool:

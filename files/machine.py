@@ -86,26 +86,23 @@ def bfloat16_features() -> tuple[str, ...]:
 
 
 def describe_environment() -> Environment:
-    """Describe the machine for a model card."""
+    """Describe the machine for a model card: the GPUs, or the cores with the processor's name and features."""
+    import torch  # takes a second to import, and nothing else here needs it
+
     versions = {"Python": platform.python_version()}
     for package in _PACKAGES:
         try:
             versions[package] = version(package)
         except PackageNotFoundError:  # run from a checkout that is not installed
             continue
-    return {"hardware": describe_hardware(), "versions": versions}
-
-
-def describe_hardware() -> str:
-    """The GPUs, or, without any, the cores with the processor's name and features."""
-    import torch  # takes a second to import, and nothing else here needs it
-
     if torch.cuda.is_available():
-        return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
-    match = re.search(r"model name\s*:\s*(.+)", _read(_CPU_INFO))
-    processor = match[1].strip() if match else platform.processor() or platform.machine()
-    details = ", ".join(filter(None, (processor, *cpu_features())))
-    return f"{usable_cores()} CPU cores" + (f" ({details})" if details else "")
+        hardware = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
+    else:
+        match = re.search(r"model name\s*:\s*(.+)", _read(_CPU_INFO))
+        processor = match[1].strip() if match else platform.processor() or platform.machine()
+        details = ", ".join(filter(None, (processor, *cpu_features())))
+        hardware = f"{usable_cores()} CPU cores" + (f" ({details})" if details else "")
+    return {"hardware": hardware, "versions": versions}
 
 
 def _read(path: Path) -> str:

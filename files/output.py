@@ -12,7 +12,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
@@ -135,9 +135,12 @@ def check_not_read(path: str | Path, read: Iterable[str | Path]) -> None:
             raise ValueError(f"{what} be both read and written; name another place.")
 
 
-def check_output_files(paths: Iterable[str | Path], overwrite: bool = False) -> None:
-    """Reject output files that exist, unless `overwrite` is set; links and folders are never replaced."""
+def check_output_files(
+    paths: Iterable[str | Path], overwrite: bool = False, read: Collection[str | Path] = ()
+) -> None:
+    """Reject output files that are read, or exist unless `overwrite` is set; links and folders are never replaced."""
     for path in map(place_to_write, paths):
+        check_not_read(path, read)
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise ValueError(f"{path} is a link or folder, so it is not overwritten; name another place.")
         if path.exists() and not overwrite:
@@ -396,7 +399,7 @@ def reserved(
     owned: Sequence[str] | None = None,
     files: Sequence[str] | None = None,
     overwrite: bool = False,
-    read: Iterable[str | Path] = (),
+    read: Collection[str | Path] = (),
 ) -> Iterator[Callable[[], AbstractContextManager[Path]]]:
     """Check and lock an output, before work that takes long; yields what `output_to` does, to write it later.
 
@@ -420,12 +423,11 @@ def reserved(
 
     def check() -> None:
         if owned is None:
-            check_output_files(paths, overwrite)
+            check_output_files(paths, overwrite, read)
         else:
+            check_not_read(path, read)
             check_output_folder(path, owned, overwrite)
 
-    for place in paths if owned is None else [path]:
-        check_not_read(place, read)
     check()
     stays = files is not None if owned is None else stays_in_place(path)
 
@@ -451,7 +453,7 @@ def output_to(
     owned: Sequence[str] | None = None,
     files: Sequence[str] | None = None,
     overwrite: bool = False,
-    read: Iterable[str | Path] = (),
+    read: Collection[str | Path] = (),
 ) -> Iterator[Path]:
     """Write a file, a folder or files of a folder completely or not at all; for arguments see `reserved`."""
     with reserved(path, owned, files, overwrite, read) as write, write() as temporary:

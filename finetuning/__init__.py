@@ -2,8 +2,8 @@
 
 from .commands import EvaluateArguments, FeaturesArguments, evaluate, evaluate_model, extract_features
 from .comparison import CompareArguments, compare, compare_files
-from .distillation.run import DistillationArguments, distill
-from .network.features import FEATURES, TABLE_7, FeatureTagger
+from .distillation import DistillationArguments, distill
+from .features import FEATURES, TABLE_7, FeatureTagger
 from .prediction.prediction_run import PredictArguments, predict, predict_files
 from .prediction.predictor import Predictor, tag_words
 from .prediction.sentence_scoring import ScoreArguments, score, score_files

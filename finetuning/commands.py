@@ -17,17 +17,16 @@ from transformers import AutoTokenizer
 from ..files.checkpoint import COMPANIONS, Checkpoint, check_available
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.options import AT_LEAST_1, Group, Range, check_number, option
-from ..files.output import check_can_be_folder, check_not_read, check_output_files, output_to, write_json
+from ..files.output import check_can_be_folder, check_output_files, output_to, write_json
 from ..files.processes import leave_standard_output
 from ..files.progress import without_loading_bars
 from ..files.source import Source, files_of, sources_of
 from ..files.tables import json_line
 from ..files.text import PAIR_SEPARATOR
-from ..pipelines.openvino_model import OpenVinoModel
+from ..pipelines.openvino_model import EngineOptions, OpenVinoModel, runs_in_openvino
 from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
-from .network.engine import EngineOptions, runs_in_openvino
-from .network.features import (
+from .features import (
     FEATURES,
     Features,
     SentenceSettings,
@@ -40,7 +39,7 @@ from .network.features import (
     token_features,
     token_tensors,
 )
-from .network.heads import check_max_length, longest_sequence
+from .heads import check_max_length, longest_sequence
 from .prediction.predictor import PREDICTION_FILES, REPORT_FILES, load_finetuned_model, write_reports
 from .tasks.registry import (
     BATCH_SIZE_HELP,
@@ -154,13 +153,13 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
     """The metrics; also writes the requested files, all or none."""
     task = arguments.resolve_task()
     writes = arguments.output != STANDARD_OUTPUT
-    read = [*arguments.data, *([arguments.predictions] if arguments.predictions else [])]
-    _check_outputs([arguments.output] if writes else [], read, arguments.overwrite)
+    read = files_of([*arguments.data, *([arguments.predictions] if arguments.predictions else [])])
+    check_output_files([arguments.output] if writes else [], arguments.overwrite, read)
     for written, patterns in ((arguments.predictions_dir, PREDICTION_FILES), (arguments.report_dir, REPORT_FILES)):
         if written:
             check_can_be_folder(written)
             there = [file for pattern in patterns for file in Path(written).glob(pattern)]
-            _check_outputs(there, read, arguments.overwrite)
+            check_output_files(there, arguments.overwrite, read)
     state = PartialState(cpu=arguments.use_cpu)
     predictions: dict[str, Sequence[Any]]  # by the name of the data
     if arguments.predictions:
@@ -195,13 +194,6 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
             if writes:
                 write_json(arguments.output, metrics)
     return metrics
-
-
-def _check_outputs(paths: Sequence[str | Path], read: Sequence[Any], overwrite: bool) -> None:
-    """Reject existing outputs unless `overwrite` is set, and outputs that are also inputs."""
-    for path in paths:
-        check_not_read(path, files_of(read))
-    check_output_files(paths, overwrite)
 
 
 @dataclass
@@ -301,7 +293,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         ValueError: If there is no text, the number of weights is not that of the layers, or the output exists.
         OSError: If a file cannot be read or written.
     """
-    _check_outputs([arguments.output], arguments.text, arguments.overwrite)
+    check_output_files([arguments.output], arguments.overwrite, files_of(arguments.text))
     reading = DocumentSettings(encoding=arguments.encoding, text_column=arguments.text_column)
     check_available(arguments.model)
     chosen = _chosen_features(arguments)

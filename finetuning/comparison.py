@@ -20,9 +20,8 @@ from ..files.progress import without_loading_bars
 from ..files.source import Source, files_of
 from ..files.tables import separated_line
 from ..metrics import mcnemar, paired_bootstrap
-from ..pipelines.openvino_model import OpenVinoModel
+from ..pipelines.openvino_model import EngineOptions, OpenVinoModel, runs_in_openvino
 from .data import listed, source_of
-from .network.engine import EngineOptions, runs_in_openvino
 from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .tasks.classification import ClassificationTask
 from .tasks.multiple_choice import MultipleChoiceTask

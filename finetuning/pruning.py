@@ -37,7 +37,7 @@ from ..hub_card import CardContent, Comparison, write_card
 from ..modeling_mybert import MyBertPreTrainedModel
 from ..pipelines.batching import batches_by_length
 from .data import LABEL_ARGUMENTS
-from .network.heads import encoder_layers, keep_layers
+from .heads import encoder_layers, keep_layers
 from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .tasks.registry import MeasuredModelArguments, TargetSettings, evaluation_names
 from .tasks.task import WINDOW_WEIGHT, Task, TaskData

@@ -140,7 +140,20 @@ class MyBertConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         """Accept fields that are not declared here, then check all values."""
         kwargs.pop("model_type", None)  # present when the fields come from a `bert` configuration
-        self._check_what_transformers_reads(kwargs)
+        # Fields that `PreTrainedConfig` reads itself, where wrong values would raise unclear errors.
+        for name, value in (("dtype", self.dtype), ("torch_dtype", kwargs.get("torch_dtype"))):
+            named = getattr(torch, value, None) if isinstance(value, str) else value
+            if value is not None and not isinstance(named, torch.dtype):
+                raise ValueError(f"{name} is {value!r:.100}; expected the name of a PyTorch dtype, such as 'float32'.")
+        count = kwargs.get("num_labels")
+        if count is not None and not _is_in(count, 0, _MAX_LABELS):
+            raise ValueError(f"num_labels is {count!r:.100}; expected an integer from 0 to {_MAX_LABELS}.")
+        for name in ("id2label", "label2id"):
+            if getattr(self, name) is not None and not isinstance(getattr(self, name), dict):
+                raise ValueError(f"{name} is {getattr(self, name)!r:.100}; expected a dictionary.")
+        for label in self.id2label or ():
+            if not (_is_in(label) or (isinstance(label, str) and label.isdecimal() and len(label) < 10)):
+                raise ValueError(f"id2label has the key {label!r:.100}; expected label numbers.")
         known = list(self.__dataclass_fields__)
         for name in kwargs:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
@@ -150,22 +163,6 @@ class MyBertConfig(PreTrainedConfig):
                 )
         super().__post_init__(**kwargs)
         self.check()
-
-    def _check_what_transformers_reads(self, others: dict[str, Any]) -> None:
-        """Check the fields that `PreTrainedConfig` reads itself, where wrong values would raise unclear errors."""
-        for name, value in (("dtype", self.dtype), ("torch_dtype", others.get("torch_dtype"))):
-            named = getattr(torch, value, None) if isinstance(value, str) else value
-            if value is not None and not isinstance(named, torch.dtype):
-                raise ValueError(f"{name} is {value!r:.100}; expected the name of a PyTorch dtype, such as 'float32'.")
-        count = others.get("num_labels")
-        if count is not None and not _is_in(count, 0, _MAX_LABELS):
-            raise ValueError(f"num_labels is {count!r:.100}; expected an integer from 0 to {_MAX_LABELS}.")
-        for name in ("id2label", "label2id"):
-            if getattr(self, name) is not None and not isinstance(getattr(self, name), dict):
-                raise ValueError(f"{name} is {getattr(self, name)!r:.100}; expected a dictionary.")
-        for label in self.id2label or ():
-            if not (_is_in(label) or (isinstance(label, str) and label.isdecimal() and len(label) < 10)):
-                raise ValueError(f"id2label has the key {label!r:.100}; expected label numbers.")
 
     def check(self) -> None:
         """Check the values; models call this again, because fields can be changed after construction.

@@ -175,15 +175,10 @@ class MyBertLayer(GradientCheckpointingLayer):
         follows attention is computed token by token.
         """
         hidden_states, _ = self.attention(hidden_states, attention_mask, **kwargs)
-        if self.chunk_size_feed_forward:
-            parts = hidden_states.split(self.chunk_size_feed_forward, dim=1)
-            return torch.cat([self.feed_forward_chunk(part) for part in parts], dim=1)
-        return self.feed_forward_chunk(hidden_states)
-
-    def feed_forward_chunk(self, attention_output: torch.Tensor) -> torch.Tensor:
-        """Feed-forward network with its residual connection, (B, L, D) to (B, L, D)."""
-        states: torch.Tensor = self.output(self.intermediate(attention_output), attention_output)
-        return states
+        chunk = self.chunk_size_feed_forward
+        parts = hidden_states.split(chunk, dim=1) if chunk else (hidden_states,)
+        outputs: list[torch.Tensor] = [self.output(self.intermediate(part), part) for part in parts]
+        return torch.cat(outputs, dim=1) if chunk else outputs[0]
 
 
 class MyBertEncoder(nn.Module):

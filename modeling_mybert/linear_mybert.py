@@ -189,7 +189,7 @@ def linear(layer: nn.Module, hidden_states: torch.Tensor, activation: nn.Module 
             and hidden_states.dtype == layer.weight.dtype
         ):
             gelu = _gelu_of(activation)
-            product = packed_weight.multiply(hidden_states, layer.bias, gelu)
+            product = multiply_by_onednn(hidden_states, packed_weight.packed, layer.bias, gelu)
         elif by_large_onednn and not few_rows:
             gelu = _gelu_of(activation)
             product = multiply_by_onednn(hidden_states.contiguous(), layer.weight, layer.bias, gelu)
@@ -265,7 +265,8 @@ def product_of_each(layers: Sequence[Any], hidden_states: torch.Tensor) -> Seque
         or not packed_weight.is_of(*(layer.weight for layer in layers))
     ):
         return None
-    product = packed_weight.multiply(hidden_states, torch.cat([layer.bias for layer in layers]))
+    biases = torch.cat([layer.bias for layer in layers])
+    product = multiply_by_onednn(hidden_states, packed_weight.packed, biases)
     parts: Sequence[torch.Tensor] = product.split([layer.out_features for layer in layers], -1)
     return parts
 
@@ -297,10 +298,6 @@ class PackedWeight:
     def is_of(self, *weights: torch.Tensor) -> bool:
         """Whether these are the packed weights, unchanged since."""
         return self._states == self._states_of(weights) and not any(storage.expired() for storage in self._storages)
-
-    def multiply(self, hidden_states: torch.Tensor, bias: torch.Tensor, gelu: str | None = None) -> torch.Tensor:
-        """Multiply states (..., I) by the weight and add the bias: (..., O); then GELU, "none" (erf) or "tanh"."""
-        return multiply_by_onednn(hidden_states, self.packed, bias, gelu)
 
 
 def pack_weights(model: nn.Module) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..files.checkpoint import check_available
 from ..files.documents import expand_sources
 from ..files.options import AT_LEAST_1, Group, option, settings_of
-from ..files.output import check_not_read, check_output_files, output_to
+from ..files.output import check_output_files, output_to
 from ..files.tables import json_line
 from ..tokenization import MyBertTokenizer
 from .build_store import build_token_store, inspect_corpus
@@ -93,8 +93,7 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport | None
     assert tokenizer is not None
     output = Path(arguments.output)
     if arguments.export:
-        check_not_read(arguments.export, [*expand_sources(arguments.text), output])
-        check_output_files([arguments.export], arguments.overwrite)
+        check_output_files([arguments.export], arguments.overwrite, [*expand_sources(arguments.text), output])
     if arguments.text:
         summary = build_token_store(arguments.text, tokenizer, output, overwrite=arguments.overwrite, **settings)
         summary.log(str(output))

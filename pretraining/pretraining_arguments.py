@@ -293,7 +293,10 @@ class PretrainingArguments(
     def phases(self) -> list[Phase]:
         """The phases of the run, between the steps at which objective, maximum length or batch size change."""
         causal_steps = round(self.causal_share * self.max_steps)
-        ramp = self._ramp()
+        # The last step of each smaller batch at the start, and its number of micro-batches: 1, 2, 4 ...
+        sizes = [2**power for power in range((self.gradient_accumulation_steps - 1).bit_length())]
+        ends = [round(self.batch_ramp * self.max_steps * number / len(sizes)) for number in range(1, len(sizes) + 1)]
+        ramp = {end: size for end, size in zip(ends, sizes, strict=True) if end}
         long_from, others = None, f"max_steps {self.max_steps}"
         if self.phase2_max_length is not None:
             steps = round(self.phase2_steps if self.phase2_steps >= 1 else self.phase2_steps * self.max_steps)
@@ -327,14 +330,6 @@ class PretrainingArguments(
                 )
             )
         return phases
-
-    def _ramp(self) -> dict[int, int]:
-        """Return the last step of each smaller batch at the start with its number of micro-batches: 1, 2, 4 ..."""
-        sizes = [2**power for power in range((self.gradient_accumulation_steps - 1).bit_length())]
-        steps = self.batch_ramp * self.max_steps
-        return {
-            last: size for number, size in enumerate(sizes, start=1) if (last := round(steps * number / len(sizes)))
-        }
 
     def new_pieces_settings(self) -> NewPiecesSettings | None:
         """These settings if they extend the vocabulary of the initial model; None to keep it."""

@@ -45,15 +45,10 @@ class StoreSummary:
     unknown_tokens: int
     size: int
 
-    @property
-    def unknown_share(self) -> float:
-        """Fraction of the tokens that are [UNK], 0 to 1."""
-        return self.unknown_tokens / max(self.tokens, 1)
-
     def __str__(self) -> str:
         return (
             f"{self.documents:,} documents, {self.sentences:,} sentences, {self.tokens:,} tokens "
-            f"({self.unknown_share:.3%} unknown), {self.size / 1e6:,.1f} MB"
+            f"({self.unknown_tokens / max(self.tokens, 1):.3%} unknown), {self.size / 1e6:,.1f} MB"
         )
 
     def log(self, name: str) -> None:

@@ -135,13 +135,14 @@ class PretrainingTrainer(ResumableTrainer):
         if self.args.torch_compile:
             for name in _OF_ANY_LENGTH & inputs.keys():
                 torch._dynamo.maybe_mark_dynamic(inputs[name], 0)
-        if num_items_in_batch is not None and _has_nsp(inputs):
+        has_pairs = inputs.get("next_sentence_label") is not None
+        if num_items_in_batch is not None and has_pairs:
             model_inputs = {**inputs, "num_sequences_in_batch": self._num_sequences_in_batch}
         loss, outputs = super().compute_loss(
             model, model_inputs, return_outputs=True, num_items_in_batch=num_items_in_batch
         )
         self._add_to_sums(inputs, outputs, num_items_in_batch)
-        if model.training and "seq_relationship_logits" in outputs and not _has_nsp(inputs):
+        if model.training and "seq_relationship_logits" in outputs and not has_pairs:
             # Pooler and NSP head are not trained yet, but DDP waits for their gradients, and FSDP for their states.
             loss = loss + 0 * outputs["seq_relationship_logits"].sum()
         return (loss, outputs) if return_outputs else loss
@@ -167,8 +168,8 @@ class PretrainingTrainer(ResumableTrainer):
             logits = logits.flatten(0, 1).index_select(0, indices)
         predicted = labels.flatten().index_select(0, indices)
         tasks = {"mlm": (loss, labels, num_items_in_batch, logits, predicted)}
-        if _has_nsp(inputs):
-            labels, logits = inputs["next_sentence_label"], outputs["seq_relationship_logits"]
+        if (labels := inputs.get("next_sentence_label")) is not None:
+            logits = outputs["seq_relationship_logits"]
             items = None if num_items_in_batch is None else self._num_sequences_in_batch
             tasks["nsp"] = (outputs["nsp_loss"], labels, items, logits, labels)
             sums["nsp_random"] += (labels == 1).sum()
@@ -261,7 +262,3 @@ class PretrainingTrainer(ResumableTrainer):
             means["perplexity"] = float(torch.tensor(means["mlm_loss"]).exp())
         output.metrics.update({f"{prefix}_{name}": value for name, value in means.items()})
         return output
-
-
-def _has_nsp(batch: dict[str, Any]) -> bool:
-    return batch.get("next_sentence_label") is not None

@@ -86,7 +86,7 @@ class MyBertAdamW(torch.optim.AdamW):
                     on_device = group["fused"] or group["capturable"]
                     step = torch.tensor(float(UNCORRECTED_STEP), device=parameter.device if on_device else "cpu")
                     means = ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else []))
-                    self.state[parameter] = {"step": step, **_zeros(parameter, means)}
+                    self.state[parameter] = {"step": step} | {name: torch.zeros_like(parameter) for name in means}
         super().step()
         return loss
 
@@ -155,8 +155,8 @@ class Lamb(torch.optim.Optimizer):
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             for parameter in parameters:
                 if not self.state[parameter]:
-                    step = torch.tensor(0.0)  # on the CPU
-                    self.state[parameter] = {"step": step, **_zeros(parameter, ("exp_avg", "exp_avg_sq"))}
+                    zeros = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+                    self.state[parameter] = {"step": torch.tensor(0.0)} | zeros  # the step on the CPU
             steps, means, squares = (
                 [self.state[parameter][name] for parameter in parameters] for name in ("step", "exp_avg", "exp_avg_sq")
             )
@@ -172,10 +172,6 @@ class Lamb(torch.optim.Optimizer):
                     update.mul_(torch.where((norms[0] > 0) & (norms[1] > 0), norms[0] / norms[1], 1.0))
                 parameter.add_(update, alpha=group["lr"])
         return loss
-
-
-def _zeros(parameter: torch.Tensor, names: Iterable[str]) -> dict[str, torch.Tensor]:
-    return {name: torch.zeros_like(parameter, memory_format=torch.preserve_format) for name in names}
 
 
 def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[str, Any]]:

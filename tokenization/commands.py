@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..files.documents import expand_sources
 from ..files.options import Group, option
-from ..files.output import check_not_read, check_output_files, reserved, write_json
+from ..files.output import check_output_files, reserved, write_json
 from .learning import VocabularySettings, read_files
 from .tokenization_mybert import MyBertTokenizer, learn_tokenizer
 
@@ -52,8 +52,7 @@ def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
         owned = (*owned, report.name)
     blocks = read_files(arguments.text, arguments)
     if report is not None:
-        check_not_read(report, expand_sources(arguments.text))
-        check_output_files([report], arguments.overwrite)
+        check_output_files([report], arguments.overwrite, expand_sources(arguments.text))
     with reserved(folder, owned, overwrite=arguments.overwrite) as write:
         tokenizer = learn_tokenizer(blocks, arguments, show_progress=not arguments.quiet)
         assert tokenizer.training_report is not None

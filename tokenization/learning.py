@@ -221,7 +221,10 @@ def learn_vocabulary(
         raise ValueError(f"The text ({counts.characters} characters) holds no word to learn from.")
     counted = time.perf_counter()
 
-    characters = count_characters(counts.words)
+    characters = Counter[str]()
+    for word, count in counts.words.items():
+        for character in word:
+            characters[character] += count
     alphabet = choose_alphabet(characters, settings.character_coverage)
     reserved = reserved_tokens(settings.vocab_layout)
     pieces = [*reserved, *alphabet, *(CONTINUATION_PREFIX + character for character in alphabet)]
@@ -261,14 +264,6 @@ def learn_vocabulary(
         counting_seconds=round(counted - start, 3),
         learning_seconds=round(done - counted, 3),
     )
-
-
-def count_characters(words: Counter[str]) -> Counter[str]:
-    characters: Counter[str] = Counter()
-    for word, count in words.items():
-        for character in word:
-            characters[character] += count
-    return characters
 
 
 def choose_alphabet(characters: Counter[str], coverage: float) -> list[str]:

@@ -35,8 +35,8 @@ def learn_pieces(
 ) -> Iterator[str]:
     """Yield new pieces, best first, until no pair occurs `min_frequency` times; `alphabet` holds every character."""
     table = _PairTable(words, alphabet, by_likelihood=algorithm == "wordpiece", min_frequency=max(1, min_frequency))
-    while (slot := table.best()) is not None:
-        piece = table.merge(slot)
+    while (slots := table.scores.best()) is not None:
+        piece = table.merge(slots)
         # A merge may produce a piece that is already there (`##a` with `##bc` after `##ab` with `##c`).
         if piece is not None:
             yield piece
@@ -78,17 +78,14 @@ class _PairTable:
         self._positions: list[list[np.ndarray]] = []  # of left pieces; some may be out of date
         self._pair = np.zeros(0, np.int64)
         self._count = np.zeros(0, np.int64)
-        self._scores = _Tournament()
+        self.scores = _Tournament()
 
         lefts = np.flatnonzero(self._next >= 0)
         self._score(self._add(lefts, self._weight[lefts]))
 
-    def best(self) -> int | None:
-        slots = self._scores.best()
-        return None if slots is None else int(slots[np.argmin(self._pair[slots])])
-
-    def merge(self, slot: int) -> str | None:
-        """Merge a pair everywhere; return the new piece, or None if the vocabulary already has it."""
+    def merge(self, slots: np.ndarray) -> str | None:
+        """Merge the oldest of some pairs everywhere; return the new piece, or None if the vocabulary has it."""
+        slot = int(slots[np.argmin(self._pair[slots])])
         left, right = int(self._pair[slot]) >> _SHIFT, int(self._pair[slot]) & _RIGHT
         name = self._pieces[left] + self._pieces[right].removeprefix(CONTINUATION_PREFIX)
         merged = self._ids.setdefault(name, len(self._pieces))
@@ -201,7 +198,7 @@ class _PairTable:
             with np.errstate(divide="ignore", invalid="ignore"):
                 scores /= self._piece_count[pairs >> _SHIFT].astype(np.float64) * self._piece_count[pairs & _RIGHT]
         scores[counts < self._min_frequency] = _OUT
-        self._scores.update(which, scores)
+        self.scores.update(which, scores)
 
 
 class _Tournament:

@@ -1,5 +1,6 @@
 """A cache of token ids by string, so that encoding a corpus is mostly look-ups."""
 
+from array import array
 from collections.abc import Callable
 
 import numpy as np
@@ -14,48 +15,24 @@ _KEY_MASKS = (
 _FREE = np.int32(np.iinfo(np.int32).min)
 
 
-class _GrowingArray:
-    """A one-dimensional array that is extended often."""
-
-    def __init__(self, dtype: np.dtype) -> None:
-        self._buffer = np.empty(1 << 12, dtype)
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
-
-    @property
-    def values(self) -> np.ndarray:
-        return self._buffer[: self._size]
-
-    def extend(self, values: np.ndarray) -> None:
-        size = self._size + len(values)
-        if size > len(self._buffer):
-            self._buffer = np.concatenate((self.values, np.empty(2 * size - self._size, self._buffer.dtype)))
-        self._buffer[self._size : size] = values
-        self._size = size
-
-
 class IdRows:
     """Rows of ids of different lengths, concatenated."""
 
     def __init__(self, dtype: np.dtype) -> None:
-        self._ids = _GrowingArray(dtype)
-        self._starts = _GrowingArray(np.dtype(np.int64))
-        self._lengths = _GrowingArray(np.dtype(np.int64))
+        self._ids, self._starts, self._lengths = array(dtype.char), array("q"), array("q")
 
     def append(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Add rows and return their indices."""
         first = len(self._lengths)
-        self._starts.extend(len(self._ids) + np.cumsum(lengths) - lengths)
-        self._lengths.extend(lengths)
-        self._ids.extend(ids)
+        self._starts.frombytes((len(self._ids) + np.cumsum(lengths) - lengths).tobytes())
+        self._lengths.frombytes(lengths.tobytes())
+        self._ids.frombytes(ids.tobytes())
         return np.arange(first, len(self._lengths))
 
     def gather(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the concatenated ids of these rows, and the number of ids of each."""
-        lengths = self._lengths.values.take(rows)
-        return self._ids.values.take(joined_ranges(self._starts.values.take(rows), lengths)), lengths
+        starts, lengths = (np.asarray(numbers).take(rows) for numbers in (self._starts, self._lengths))
+        return np.asarray(self._ids).take(joined_ranges(starts, lengths)), lengths
 
 
 class StringCache:

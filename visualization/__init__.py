@@ -1,9 +1,8 @@
 """Pictures of attention, of the input, and of training."""
 
 from .attention import AttentionMap, attention_map, attention_rollout
-from .curves import plot_run, training_curves
+from .curves import learning_curves, plot_run, training_curves
 from .input_and_confusion import InputPicture, confusion_picture, input_picture
-from .score_curves import learning_curves
 
 __all__ = [
     "AttentionMap",

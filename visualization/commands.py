@@ -11,10 +11,9 @@ from ..files.options import Group, Settings, option
 from ..files.output import check_output_files, reserved
 from ..files.processes import only_errors
 from .attention import attention_map
-from .curves import plot_run
+from .curves import SUITE_FILE, learning_curves, plot_run
 from .input_and_confusion import input_picture
 from .pictures import picture_path
-from .score_curves import SUITE_FILE, learning_curves
 
 
 @dataclass

@@ -1,7 +1,9 @@
 """TensorFlow's checkpoint files and object graphs, in and out, without TensorFlow, and independent of any model."""
 
-from .object_graph import GRAPH_KEY, SUFFIX, ObjectGraph
 from .tensor_bundle import (
+    GRAPH_KEY,
+    SUFFIX,
+    ObjectGraph,
     TensorBundle,
     TensorInfo,
     bundle_files,

@@ -21,7 +21,7 @@ from accelerate.utils import gather_object
 
 from ...files.errors import refuse_address
 from ...files.options import Group, deciding, option
-from ...files.output import PARTIAL, check_not_read, check_output_files, locked, write_lines, written_beside
+from ...files.output import PARTIAL, check_output_files, locked, write_lines, written_beside
 from ...files.processes import leave_standard_output
 from ...files.progress import progress_bar
 from ...files.source import is_data_frame
@@ -244,9 +244,8 @@ class _Prediction:
             openpyxl_for(output)  # an error now, not at the end
         files = [str(source) for source in arguments.data] if self.can_resume else []
         may_replace = folder.path / _MAY_REPLACE
-        check_not_read(output, files)
         with locked(output):  # which removes what a call left that was killed after it had written the output
-            check_output_files([output], arguments.overwrite or may_replace.is_file())
+            check_output_files([output], arguments.overwrite or may_replace.is_file(), files)
         settings = {
             "command": "predict",
             "model": str(arguments.model),

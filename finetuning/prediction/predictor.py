@@ -24,11 +24,10 @@ from ...files.source import Source, rows_of_batch, with_columns
 from ...files.text import PAIR_SEPARATOR, SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX, content_suffix
 from ...metrics import ClassReport
 from ...modeling_mybert import MyBertPreTrainedModel
-from ...pipelines.openvino_model import OpenVinoModel
+from ...pipelines.openvino_model import Engine, EngineOptions, OpenVinoModel, runs_in_openvino
 from ...visualization import confusion_picture
 from ..data import DataRow, Labels, check_columns, new_name
-from ..network.engine import Engine, EngineOptions, runs_in_openvino
-from ..network.features import FeatureTaggerConfig
+from ..features import FeatureTaggerConfig
 from ..tasks.registry import TASK_OPTIONS, TASKS, AnswerSettings, FinetunedModelArguments, fitted_to_model
 from ..tasks.tagging import TaggingTask, feature_task
 from ..tasks.task import Task, TaskData, network_outputs

@@ -13,7 +13,7 @@ from typing import Any
 from accelerate import PartialState
 
 from ...files.options import Group, option
-from ...files.output import check_not_read, check_output_files, output_to
+from ...files.output import check_output_files, output_to
 from ...files.processes import leave_standard_output
 from ...files.source import files_of
 from ...files.spreadsheets import openpyxl_for
@@ -125,8 +125,7 @@ def score_files(arguments: ScoreArguments) -> dict[str, Any]:
     else:
         if Path(arguments.output).suffix.lower() == SPREADSHEET_SUFFIX:
             openpyxl_for(arguments.output)  # an error now, not at the end
-        check_not_read(arguments.output, files_of(arguments.data))
-        check_output_files([arguments.output], arguments.overwrite)
+        check_output_files([arguments.output], arguments.overwrite, files_of(arguments.data))
     rows, answers, metrics = _scored(arguments)
     if PartialState().is_main_process:
         known = set(chain.from_iterable(row.values for row in rows))

@@ -19,8 +19,8 @@ from ...files.output import write_json
 from ...files.source import HubSplit, InMemoryData, Source
 from ...files.text import PAIR_SEPARATOR
 from ...runs import started_on_cpus
-from ..network.features import FeatureTaggerConfig
-from ..network.heads import heads_of, longest_sequence
+from ..features import FeatureTaggerConfig
+from ..heads import heads_of, longest_sequence
 from .classification import ClassificationTask, NextSentenceTask
 from .fill_mask import FillMaskTask
 from .multiple_choice import MultipleChoiceTask

@@ -39,8 +39,8 @@ from ...modeling_mybert import IGNORE_INDEX
 from ...pipelines import own_tokens, window_starts
 from ...pipelines.windows import default_stride
 from ..data import DataRow, Labels, label_name
-from ..network.features import FEATURES, TABLE_7, FeatureTagger, FeatureTaggerConfig, hidden_states, load_encoder
-from ..network.heads import NetworkChanges, check_max_length
+from ..features import FEATURES, TABLE_7, FeatureTagger, FeatureTaggerConfig, hidden_states, load_encoder
+from ..heads import NetworkChanges, check_max_length
 from .task import Objective, Task, TaskData, TaskExample, network_outputs, padding_at_end, rounded
 
 

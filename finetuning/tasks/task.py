@@ -46,7 +46,7 @@ from ..data import (
     read_prediction_rows,
     rows_of,
 )
-from ..network.heads import NetworkChanges, check_head, check_max_length, keeps_head, load_finetuned, load_with_head
+from ..heads import NetworkChanges, check_head, check_max_length, keeps_head, load_finetuned, load_with_head
 
 logger = logging.getLogger(__name__)
 

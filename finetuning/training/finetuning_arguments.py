@@ -24,8 +24,8 @@ from ...files.options import (
 from ...files.source import HubSplit, InMemoryData, Source, sources_of
 from ...runs import EvaluationTimes, RunArguments, check_libraries, is_sharded, started_on_cpus
 from ..data import source_of
-from ..network.features import classifies_mean
-from ..network.heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
+from ..features import classifies_mean
+from ..heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
 from ..tasks.registry import (
     SKIP_EMPTY_HELP,
     TASKS,

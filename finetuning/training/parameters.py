@@ -24,7 +24,7 @@ from ...files.output import folder_written_beside
 from ...files.yaml_files import read_yaml
 from ...modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
 from ...runs import parameter_groups
-from ..network.heads import embeddings, encoder_layers, head_layers, output_layer
+from ..heads import embeddings, encoder_layers, head_layers, output_layer
 from ..tasks.task import WINDOW_WEIGHT, Task, TaskData
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from ...files.checkpoint import Checkpoint
 from ...files.source import Source
 from ...modeling_mybert import IGNORE_INDEX
 from ..data import LABEL_ARGUMENTS, Labels, rows_of
-from ..network.heads import encoder_layers, has_new_head, longest_sequence, reinitialize_layers
+from ..heads import encoder_layers, has_new_head, longest_sequence, reinitialize_layers
 from ..prediction.predictor import task_for_columns
 from ..tasks.task import Task, TaskData
 from .finetuning_arguments import FinetuningArguments

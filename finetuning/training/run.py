@@ -43,7 +43,7 @@ from ...runs import (
 )
 from ...tokenization import save_vocab
 from ..data import LABEL_ARGUMENTS
-from ..network.heads import fold_target_scale, has_new_head, learn_standardized
+from ..heads import fold_target_scale, has_new_head, learn_standardized
 from ..prediction.predictor import PREDICTION_FILES, REPORT_FILES, write_reports
 from ..tasks.data_report import describe_data, few_labels_line
 from ..tasks.registry import fitted_to_model, read_task_record, task_record, write_task_record
@@ -51,10 +51,9 @@ from ..tasks.tagging import FeatureTask, feature_task
 from ..tasks.task import Task, TaskData
 from .card import task_examples, trainings_table, write_finetuning_card
 from .finetuning_arguments import FinetuningArguments
-from .linear_probe import fit_linear_probe
 from .parameters import ADAPTER_FOLDER, Unfreezing, merge_adapter
 from .preparation import StartingModel, TaskRun, check_batches, check_metric, fold_numbers, read_run, starting_model
-from .trainer import LossBreaksTies, TaskTrainer, loss_in
+from .trainer import LossBreaksTies, TaskTrainer, fit_linear_probe, loss_in
 
 logger = logging.getLogger(__name__)
 

@@ -56,8 +56,8 @@ def entered_by(command: list[str]) -> Counter[str]:
 @pytest.mark.parametrize(
     ("command", "functions", "files", "configs"),
     [
-        ("predict MODEL DATA --output OUT.csv --use_cpu", 266, 36, 2),
-        (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 496, 55, 2),
+        ("predict MODEL DATA --output OUT.csv --use_cpu", 261, 36, 2),
+        (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 481, 54, 2),
     ],
     ids=lambda value: value.split()[0] if isinstance(value, str) else None,
 )

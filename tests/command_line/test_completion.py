@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from mybert.command_line.completion import CompletionArguments, print_completion
+from mybert.command_line.flags import CompletionArguments, print_completion
 
 shtab = pytest.importorskip("shtab")
 

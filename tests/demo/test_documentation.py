@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from mybert.demo import documentation
-from mybert.demo.documentation import collect_documentation
+from mybert.demo import run_demo
+from mybert.demo.run_demo import collect_documentation
 
 
 def paragraphs_of(docstring: str) -> list[str]:
-    return list(documentation._paragraphs(f'"""{textwrap.dedent(docstring)}"""'))
+    return list(run_demo._paragraphs(f'"""{textwrap.dedent(docstring)}"""'))
 
 
 def write_package(root: Path, files: dict[str, str]) -> Path:
@@ -36,7 +36,7 @@ def test_paragraphs_of_each_kind_of_string_returns_texts_only():
             ('b"""', "bytes"),
         )
     )
-    assert list(documentation._paragraphs(source)) == [text.format(word) for word in ("plain", "single", "raw")]
+    assert list(run_demo._paragraphs(source)) == [text.format(word) for word in ("plain", "single", "raw")]
 
 
 def test_paragraphs_of_a_docstring_returns_its_prose_without_markup():

@@ -9,7 +9,7 @@ import torch
 
 from mybert import MyBertModel
 from mybert.finetuning import FeaturesArguments, extract_features
-from mybert.finetuning.network.features import SentenceSettings, sentence_settings
+from mybert.finetuning.features import SentenceSettings, sentence_settings
 from mybert.tokenization import MyBertTokenizer
 
 sentence_transformers = pytest.importorskip("sentence_transformers")

@@ -27,9 +27,9 @@ from mybert import (
     MyBertTokenizer,
 )
 from mybert.finetuning import DistillationArguments, distill
-from mybert.finetuning.distillation import trainer as teacher_module
-from mybert.finetuning.distillation.run import Distillation
-from mybert.finetuning.distillation.trainer import (
+from mybert.finetuning import distillation_trainer as teacher_module
+from mybert.finetuning.distillation import Distillation
+from mybert.finetuning.distillation_trainer import (
     LAYER_LOSSES,
     PROJECTIONS,
     SOFT_TARGETS,

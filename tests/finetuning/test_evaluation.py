@@ -16,7 +16,7 @@ from mybert.conversion import to_transformers_bert
 from mybert.files.checkpoint import TASK_RECORD, head_name
 from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
 from mybert.finetuning.data import Labels
-from mybert.finetuning.network.heads import NetworkChanges
+from mybert.finetuning.heads import NetworkChanges
 from mybert.finetuning.tasks.registry import task_of_model
 
 PAIRS = [("the cat sat", "a cat", "entailment"), ("a dog ate", "a tree", "not_entailment")] * 6

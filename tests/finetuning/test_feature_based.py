@@ -18,11 +18,11 @@ from mybert.finetuning import (
     FeatureTagger,
     evaluate_model,
     extract_features,
+    features,
     finetune,
     predict,
     tag_words,
 )
-from mybert.finetuning.network import features
 from mybert.finetuning.prediction import prediction_run
 
 TEXTS = ["the cat sat on the mats", "a dog ||| fish and bread", "tree"]

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 from mybert import MyBertForSequenceClassification, MyBertTokenizer
 from mybert.finetuning import finetune, predict
-from mybert.finetuning.training import linear_probe
 from mybert.finetuning.training import run as training_run
+from mybert.finetuning.training import trainer
 from mybert.finetuning.training.run import Training, better_approach
 
 linear_model = pytest.importorskip("sklearn.linear_model")
@@ -82,9 +82,7 @@ def test_linear_probe_of_several_labels_learns_each(probe, rows):
 
 def test_linear_probe_counts_windows_of_a_text_as_one(probe, rows, monkeypatch):
     given = []
-    monkeypatch.setattr(
-        linear_probe, "_best", lambda *args, best=linear_probe._best: given.append(args) or best(*args)
-    )
+    monkeypatch.setattr(trainer, "_best", lambda *args, best=trainer._best: given.append(args) or best(*args))
     data = [(" ".join([text] * (5 if label == "bad" else 1)), label) for text, label in rows]
     folder, _ = probe(data, window_pooling="mean", max_length=12, doc_stride=2)
     ((_, vectors, targets, weights, _),) = given

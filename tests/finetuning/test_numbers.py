@@ -11,7 +11,7 @@ from transformers import AutoConfig, pipeline
 import mybert
 from mybert import MyBertForSequenceClassification
 from mybert.finetuning import finetune
-from mybert.finetuning.network.heads import fold_target_scale, learn_standardized
+from mybert.finetuning.heads import fold_target_scale, learn_standardized
 
 WORDS = {"happy": 3.0, "sad": -3.0, "fish": 1.0, "under": -1.0}
 ROWS = [

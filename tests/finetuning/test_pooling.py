@@ -10,7 +10,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Robe
 from mybert import MyBertModel
 from mybert.conversion import export_google_checkpoint, to_transformers_bert
 from mybert.finetuning import finetune, predict
-from mybert.finetuning.network.features import classifies_mean
+from mybert.finetuning.features import classifies_mean
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from transformers import (
 
 from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertModel
 from mybert.finetuning import finetune
-from mybert.finetuning.network.heads import reinitialize_layers
+from mybert.finetuning.heads import reinitialize_layers
 from mybert.finetuning.training import run as training_run
 from mybert.finetuning.training.parameters import Unfreezing, freeze_layers, layerwise_groups
 from mybert.finetuning.training.run import Training, summarize

@@ -119,7 +119,7 @@ def test_a_card_without_texts_has_an_invented_pair_for_a_model_of_pairs_unless_t
 
 
 def test_a_model_with_a_bilstm_has_an_example_and_is_not_published(make_model_dir, tmp_path, capsys):
-    from mybert.finetuning.network.bilstm import MyBertBiLstmForTokenClassification
+    from mybert.finetuning.heads import MyBertBiLstmForTokenClassification
 
     folder = shutil.copytree(make_model_dir("MyBertForTokenClassification"), tmp_path / "tagger")
     MyBertBiLstmForTokenClassification.from_pretrained(folder).save_pretrained(folder)

@@ -237,7 +237,7 @@ def test_plot_run_of_several_runs_says_what_it_lacks(tmp_path):
 def test_learning_curves_join_rows_of_the_same_name_and_show_standard_errors(tmp_path, monkeypatch):
     figures = []
     monkeypatch.setattr(
-        "mybert.visualization.score_curves.write_figure", lambda figure, path: figures.append(figure) or path
+        "mybert.visualization.curves.write_figure", lambda figure, path: figures.append(figure) or path
     )
     curves = (
         {"mine": [[300, 0.7, 0.02], [100, 0.6, None]]},

@@ -31,21 +31,21 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_utils import TrainOutput
 
-from ...files.checkpoint import Checkpoint
-from ...files.output import PARTIAL, written_beside
-from ...files.progress import progress_bar
-from ...files.text import new_digest
-from ...pipelines import pool_windows
-from ..data import LABEL_ARGUMENTS, Labels
-from ..network.features import FeatureTaggerConfig
-from ..network.heads import attention_projections, encoder_layers
-from ..prediction.predictor import FinetunedModel, load_finetuned_model
-from ..tasks.classification import ClassificationTask
-from ..tasks.tagging import TaggingTask
-from ..tasks.task import WINDOW_WEIGHT, Objective, Task, TaskData, network_outputs
-from ..training.finetuning_arguments import FinetuningArguments
-from ..training.preparation import TaskRun
-from ..training.trainer import TaskLoss, TaskTrainer, weighted_sum
+from ..files.checkpoint import Checkpoint
+from ..files.output import PARTIAL, written_beside
+from ..files.progress import progress_bar
+from ..files.text import new_digest
+from ..pipelines import pool_windows
+from .data import LABEL_ARGUMENTS, Labels
+from .features import FeatureTaggerConfig
+from .heads import attention_projections, encoder_layers
+from .prediction.predictor import FinetunedModel, load_finetuned_model
+from .tasks.classification import ClassificationTask
+from .tasks.tagging import TaggingTask
+from .tasks.task import WINDOW_WEIGHT, Objective, Task, TaskData, network_outputs
+from .training.finetuning_arguments import FinetuningArguments
+from .training.preparation import TaskRun
+from .training.trainer import TaskLoss, TaskTrainer, weighted_sum
 
 logger = logging.getLogger(__name__)
 

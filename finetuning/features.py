@@ -25,14 +25,13 @@ from transformers import (
 from transformers import initialization as init
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from ...files.checkpoint import COMPANIONS, Checkpoint, companion_files, head_name, read_json_object
-from ...files.progress import progress_bar
-from ...modeling_mybert import cross_entropy
-from ...pipelines.batching import EXAMPLES_AT_ONCE, run_sorted
-from ...pipelines.openvino_model import OpenVinoModel
-from ...tokenization import TruncatedTexts
-from .bilstm import run_lstm
-from .heads import has_pooling, heads_of, load_checked, read_config
+from ..files.checkpoint import COMPANIONS, Checkpoint, companion_files, head_name, read_json_object
+from ..files.progress import progress_bar
+from ..modeling_mybert import cross_entropy
+from ..pipelines.batching import EXAMPLES_AT_ONCE, run_sorted
+from ..pipelines.openvino_model import OpenVinoModel
+from ..tokenization import TruncatedTexts
+from .heads import has_pooling, heads_of, load_checked, read_config, run_lstm
 
 
 @dataclass(frozen=True)

@@ -10,26 +10,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from transformers import AutoTokenizer
 
-from ...files.checkpoint import Checkpoint, check_available
-from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_options, option, settings_of
-from ...files.output import write_json
-from ...files.source import Source, files_of, sources_of
-from ...hub_card import Comparison, plain_text
-from ...modeling_mybert import MODEL_SIZES, MyBertConfig
-from ...modeling_mybert.configuration_mybert import fields_of_size, is_size
-from ...runs import arguments_by_name, is_sharded
-from ..data import Labels
-from ..network.heads import NetworkChanges
-from ..tasks.classification import NextSentenceTask
-from ..tasks.fill_mask import FillMaskTask
-from ..tasks.multiple_choice import MultipleChoiceTask
-from ..tasks.registry import TASKS, task_of_model
-from ..tasks.task import Task
-from ..training.finetuning_arguments import FinetuningArguments
-from ..training.preparation import StartingModel, TaskRun, joined, read_run, starting_model
-from ..training.run import Finetuning
-from ..training.trainer import TaskTrainer
-from .trainer import (
+from ..files.checkpoint import Checkpoint, check_available
+from ..files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_options, option, settings_of
+from ..files.output import write_json
+from ..files.source import Source, files_of, sources_of
+from ..hub_card import Comparison, plain_text
+from ..modeling_mybert import MODEL_SIZES, MyBertConfig
+from ..modeling_mybert.configuration_mybert import fields_of_size, is_size
+from ..runs import arguments_by_name, is_sharded
+from .data import Labels
+from .distillation_trainer import (
     RELATIONS,
     SOFT_TARGETS,
     TEACHER_OUTPUTS,
@@ -41,6 +31,16 @@ from .trainer import (
     outputs_of_rows,
     with_soft_targets,
 )
+from .heads import NetworkChanges
+from .tasks.classification import NextSentenceTask
+from .tasks.fill_mask import FillMaskTask
+from .tasks.multiple_choice import MultipleChoiceTask
+from .tasks.registry import TASKS, task_of_model
+from .tasks.task import Task
+from .training.finetuning_arguments import FinetuningArguments
+from .training.preparation import StartingModel, TaskRun, joined, read_run, starting_model
+from .training.run import Finetuning
+from .training.trainer import TaskTrainer
 
 logger = logging.getLogger(__name__)
 

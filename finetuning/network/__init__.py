@@ -1,1 +1,0 @@
-"""The network of a task: encoder and head, BiLSTM, features of frozen layers, vectors of texts."""
