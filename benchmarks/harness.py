@@ -124,10 +124,10 @@ def matched_models(
     # `size` is a name or fields of a configuration; `settings` are further fields, `options` the classes' arguments.
     settings = {**(fields_of_size(size) if isinstance(size, str) else size), **settings}
     torch.manual_seed(0)
-    theirs = getattr(transformers, f"Bert{head}")(transformers.BertConfig(**settings), **options or {})
-    ours = getattr(modeling_mybert, f"MyBert{head}")(modeling_mybert.MyBertConfig(**settings), **options or {})
-    ours.load_state_dict(theirs.state_dict())
-    return {PEER: theirs.eval(), "mybert": ours.eval()}
+    bert = getattr(transformers, f"Bert{head}")(transformers.BertConfig(**settings), **options or {})
+    my_bert = getattr(modeling_mybert, f"MyBert{head}")(modeling_mybert.MyBertConfig(**settings), **options or {})
+    my_bert.load_state_dict(bert.state_dict())
+    return {PEER: bert.eval(), "mybert": my_bert.eval()}
 
 
 def random_batch(lengths: tuple[int, ...], vocab_size: int = 30522) -> Batch:
@@ -196,7 +196,7 @@ def median_seconds(run: Callable[[], Any], repeats: int, untimed: int = 0) -> fl
 
 def ratio(peer: Sequence[float], own: Sequence[float]) -> float:
     """Times as fast as the peer: the median over the turns."""
-    return statistics.median(theirs / ours for theirs, ours in zip(peer, own, strict=True))
+    return statistics.median(slow / fast for slow, fast in zip(peer, own, strict=True))
 
 
 def check_agreement(what: str, found: Any, expected: Any, tolerance: float, relative: bool = False) -> float:

@@ -148,12 +148,15 @@ def run_benchmarks(arguments: BenchArguments) -> str:
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
     parts = [f"Machine: {describe_setting()} In turns; medians of {arguments.repeats} unless said."]
-    logger.info(parts[0])
-    if arguments.model is not None:
+    if arguments.model is None:
+        logger.info(parts[0])
+    else:
         columns = {name: getattr(arguments, name) for name in ("task", "text_column", "text_pair_column")}
         given = {name: value for name, value in columns.items() if value is not None}
         sizes = arguments.num_sentences, min(arguments.repeats, 3)
-        parts += _section(*compare_engines(arguments.model, arguments.data, *sizes, given))
+        title, table = compare_engines(arguments.model, arguments.data, *sizes, given)
+        logger.info(parts[0])  # not before missing data is an error
+        parts += _section(title, table)
     workloads = arguments.workloads or ()
     if inference := [name for name in INFERENCE if name in workloads]:
         parts += _inference(inference, arguments)

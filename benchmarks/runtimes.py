@@ -120,16 +120,16 @@ def pytorch_encoders(
 ) -> dict[str, Any]:
     """PyTorch: transformers' BERT and mybert (also prepacked, bfloat16, compiled), and the products alone."""
     torch.set_num_threads(threads)
-    theirs, ours = matched_encoders(settings).values()
-    models = {PEER: theirs, "mybert": ours}
+    bert, my_bert = matched_encoders(settings).values()
+    models = {PEER: bert, "mybert": my_bert}
     if torch.backends.mkldnn.is_available():
-        models["mybert, prepacked"] = copy.deepcopy(ours).prepack_weights()
+        models["mybert, prepacked"] = copy.deepcopy(my_bert).prepack_weights()
         if torch.ops.mkldnn._is_mkldnn_bf16_supported():
-            models["mybert bfloat16"] = copy.deepcopy(ours).bfloat16().prepack_weights()
+            models["mybert bfloat16"] = copy.deepcopy(my_bert).bfloat16().prepack_weights()
     if compiled:
-        models["transformers, compiled"] = torch.compile(theirs, dynamic=True)
-        models["mybert, compiled"] = torch.compile(ours, dynamic=True)
-    return {**{name: encoder_of(model) for name, model in models.items()}, PRODUCTS: products(ours)}
+        models["transformers, compiled"] = torch.compile(bert, dynamic=True)
+        models["mybert, compiled"] = torch.compile(my_bert, dynamic=True)
+    return {**{name: encoder_of(model) for name, model in models.items()}, PRODUCTS: products(my_bert)}
 
 
 def onnx_encoders(settings: Mapping[str, int], threads: int, folder: Path) -> dict[str, Encoder]:

@@ -75,7 +75,7 @@ COMMANDS = {
         closing=Closing(
             "{output}{result.size:given}",
             "",
-            "pretrain --data {output} --tokenizer {tokenizer} --output_dir pretrained",
+            "pretrain --token_store {output} --tokenizer {tokenizer} --output_dir pretrained",
         ),
     ),
     "pretrain": Command(

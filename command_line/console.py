@@ -35,6 +35,7 @@ _COLUMN = re.compile(
     r"has no (?:columns? )?(?P<missing>'.+?')(?: in row \d+)?(?:; its columns are |, only )"
     r"(?P<known>'.+?')(?:[.;]|, [.])"
 )
+_OR_PASS = re.compile(r",? or pass --(?P<name>\w+)[^.]*(?=\.$)")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 # Warnings of torch and transformers about calls that users do not make.
 _OF_NO_USE = ("'pin_memory' argument is set as true", "`is_gradient_checkpointing` is deprecated")
@@ -156,8 +157,8 @@ def sentence_for_command(sentence: str, arguments_class: Any) -> str:
     sentence = _KEYWORD.sub(as_flag, sentence)
     for pattern in (_NAME, _EITHER):
         sentence = pattern.sub(lambda found: f"--{found[0]}" if found[0] in flags else found[0], sentence)
-    if flags and "overwrite" not in flags:
-        sentence = sentence.replace(" or pass --overwrite", "")
+    if flags:
+        sentence = _OR_PASS.sub(lambda found: found[0] if found["name"] in flags else "", sentence)
     if choice := _CHOICE.search(sentence):
         meant = did_you_mean(choice["word"], re.split(", | or ", choice["known"].replace("'", "")))
         if meant:

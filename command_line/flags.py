@@ -283,7 +283,7 @@ def _given(flags: Sequence[str]) -> set[str]:
 def parse_flags(name: str, flags: list[str]) -> Any:
     """Parse a command's flags and set up its output."""
     parser = CommandParser(name)
-    flags = name_positional(flags, parser.positional)
+    given, flags = flags, name_positional(flags, parser.positional)
     finder = ArgumentParser(add_help=False, allow_abbrev=False)
     finder.add_argument("--config", action="append", default=[])
     finder.error = parser.error  # type: ignore[method-assign]
@@ -300,6 +300,10 @@ def parse_flags(name: str, flags: list[str]) -> Any:
     known, unknown = parser.parse_known_args(flags)
     if unknown:
         parser.error(_unknown(unknown[0], parser))
+    for name in parser.positional if flags != given else ():
+        if getattr(parser.arguments_class.__dataclass_fields__[name], "required", None) and not getattr(known, name):
+            order = " ".join(parser.positional).upper()
+            parser.error(f"--{name} is not set: {given[0]!r} is read as {flags[0]}; expected {order}, or --{name}.")
     replaced = contradicting(
         parser.arguments_class, {name: getattr(known, name) for name in _given(flags) & vars(known).keys()}
     )

@@ -100,8 +100,8 @@ def _dense(
     """The rows of the weight and the bias of a dense layer, or of a LayerNorm."""
     names = zip(("weight", "bias"), ("gamma", "beta") if norm else ("kernel", "bias"), keras_shapes, strict=True)
     return tuple(
-        WeightRow(f"{parameter}.{ours}", google and f"{google}/{theirs}", f"{keras}/{theirs}", size, keras_shape)
-        for (ours, theirs, keras_shape), size in zip(names, (shape, shape[:1]), strict=True)
+        WeightRow(f"{parameter}.{name}", google and f"{google}/{of_google}", f"{keras}/{of_google}", size, keras_shape)
+        for (name, of_google, keras_shape), size in zip(names, (shape, shape[:1]), strict=True)
     )
 
 

@@ -23,6 +23,8 @@ def user_message(error: Exception) -> str:
     elif isinstance(error, OSError) and error.strerror:
         cause = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
         text = f"{error.filename}: {cause}." if error.filename else f"{cause}."
+        if error.errno == errno.ENOENT and error.filename:
+            text = f"There is no file or folder {error.filename}."
     elif not isinstance(error, ValueError | OSError | ImportError):
         return ""
     half = (LONGEST_SENTENCE - 5) // 2

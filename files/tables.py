@@ -176,7 +176,7 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
     header, row = reading.columns, [""]
     is_first, skipped = True, 0
 
-    def mistake(what: str) -> ValueError:
+    def invalid(what: str) -> ValueError:
         if is_csv and _is_unclosed(row, mark):  # only possible in a file's last row
             what = "not CSV (a quote is never closed)"
         return ValueError(f"{path}, line {number - len(row) + 1}: {what}.")
@@ -200,11 +200,11 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
             elif reading.skip_broken_rows:
                 skipped += 1
             else:
-                raise mistake(f"{len(fields)} fields; expected {len(header)} ({abbreviated(', '.join(header), 200)})")
+                raise invalid(f"{len(fields)} fields; expected {len(header)} ({abbreviated(', '.join(header), 200)})")
     except csv.Error as error:
-        raise mistake(f"not {kind[1:].upper()} ({error})") from error
+        raise invalid(f"not {kind[1:].upper()} ({error})") from error
     if is_csv and _is_unclosed(row, mark):
-        raise mistake("")
+        raise invalid("")
     if skipped:
         logger.warning("%s: %d broken rows are left out.", path, skipped)
 
@@ -413,7 +413,7 @@ def json_rows(path: str, lines: Iterable[str], column: str | None = None) -> Ite
 def parse_json(path: str | Path, number: int, text: str, refuse_halves: bool = True) -> Any:
     """Parse untrusted JSON, whose first line has a number; error messages name file and line."""
 
-    def mistake(what: str, pattern: re.Pattern[str]) -> ValueError:
+    def invalid(what: str, pattern: re.Pattern[str]) -> ValueError:
         match = pattern.search(text)
         line = number + (text.count("\n", 0, match.start()) if match else 0)
         return ValueError(f"{path}, line {line}: {what}.")
@@ -426,11 +426,11 @@ def parse_json(path: str | Path, number: int, text: str, refuse_halves: bool = T
         raise ValueError(f"{path}, line {number + error.lineno - 1}: not JSON ({error.msg}).") from error
     except UnicodeEncodeError as error:
         half = ord(error.object[error.start])
-        raise mistake(f"half of a character pair, \\u{half:x}; expected Unicode", _HALF_PAIR) from None
+        raise invalid(f"half of a character pair, \\u{half:x}; expected Unicode", _HALF_PAIR) from None
     except RecursionError:
         raise ValueError(f"{path}, line {number}: nested too deeply; expected plain objects.") from None
     except ValueError:
-        raise mistake("a number with thousands of digits", _HUGE_NUMBER) from None
+        raise invalid("a number with thousands of digits", _HUGE_NUMBER) from None
     return value
 
 

@@ -139,8 +139,8 @@ def read_blocks(
             elif data.count(b"\0") * 100 > len(data):
                 order = "le" if data.index(0) % 2 else "be"
                 raise ValueError(
-                    f"{path} looks like a binary file or UTF-16 (zero byte at offset {data.index(0)}); if it is text, "
-                    f"give its encoding (--encoding utf-16-{order})."
+                    f"{path} looks like a binary file or UTF-16 (zero byte at offset {data.index(0)}); if it is "
+                    f"text, save it as UTF-8 or pass --encoding utf-16-{order}."
                 )
         pending = decoder.getstate()[0]
         try:
@@ -149,7 +149,7 @@ def read_blocks(
             valid = _encodings_of(pending + data, encoding)
             raise ValueError(
                 f"{path} is not {encoding} text: bad byte at offset {offset - len(pending) + error.start} "
-                f"({error.reason}); if its encoding is another, give it with --encoding{valid}."
+                f"({error.reason}); save it as UTF-8 or pass --encoding{valid}."
             ) from error
         text = newlines.decode(text, final=not data)
         if start and text:

@@ -36,7 +36,7 @@ class DataRow:
             object.__setattr__(self, "values", self.values | dict.fromkeys(missing))
         for name, value in self.values.items():
             if half := _lone_surrogate(value):
-                raise self.mistake(f"half of a character pair, \\u{ord(half):x}, as {name}; expected Unicode")
+                raise self.invalid(f"half of a character pair, \\u{ord(half):x}, as {name}; expected Unicode")
 
     def __contains__(self, name: str) -> bool:
         """Whether there is such a column, see `value_at`."""
@@ -66,10 +66,10 @@ class DataRow:
         """The text of a column, which is not empty unless `may_be_empty`."""
         value = self.value(name)
         if isinstance(value, (list, dict, bytes)):
-            raise self.mistake(f"{str(value)[:40]!r} as {name}; expected a text")
+            raise self.invalid(f"{str(value)[:40]!r} as {name}; expected a text")
         text = "" if value is None else str(value)
         if not (text.strip() or may_be_empty):
-            raise self.mistake(f"an empty {name}; expected a text")
+            raise self.invalid(f"an empty {name}; expected a text")
         return text
 
     def finite_number(self, name: str) -> float:
@@ -77,7 +77,7 @@ class DataRow:
         with suppress(TypeError, ValueError):
             if math.isfinite(number := float(value)):
                 return number
-        raise self.mistake(f"{str(value)[:40]!r} as {name}; expected a number")
+        raise self.invalid(f"{str(value)[:40]!r} as {name}; expected a number")
 
     def words(self, name: str) -> list[str]:
         """The words of a column: a list, or a text with spaces between words."""
@@ -85,14 +85,14 @@ class DataRow:
         value = self.value(name)
         words = value.split() if isinstance(value, str) else value
         if not isinstance(words, (list, tuple)) or not words or any(word is None for word in words):
-            raise self.mistake(f"{str(value)[:40]!r} as {name}; expected a list of words")
+            raise self.invalid(f"{str(value)[:40]!r} as {name}; expected a list of words")
         return [in_one_line(str(word)) for word in words]
 
     def refuse_written_list(self, name: str) -> None:
         """Reject a Python or JSON list in a text column: its brackets and quotes would be read as words."""
         value = self.value(name)
         if isinstance(value, str) and _WRITTEN_LIST.fullmatch(value.strip()):
-            raise self.mistake(
+            raise self.invalid(
                 f"{value[:40]!r} as {name}; expected a list (.jsonl, .parquet), or text without [ and ]"
             )
 
@@ -108,7 +108,7 @@ class DataRow:
         shown = [repr(name[:_LONGEST_NAME]) for name in names[:_MAX_NAMES]]
         return ", ".join(shown) + (", ..." if len(names) > _MAX_NAMES else "")
 
-    def mistake(self, what: str) -> ValueError:
+    def invalid(self, what: str) -> ValueError:
         """An error that says where it was found: `what` follows "<source>, row <number>: "."""
         return ValueError(f"{self.source}, row {self.number}: {what}.")
 
@@ -121,11 +121,11 @@ def with_decimal_points(rows: Sequence[DataRow], column: str) -> Sequence[DataRo
         return rows
     first, shown = commas[0]
     if all(_PERHAPS_THOUSANDS.fullmatch(value) for _, value in commas):
-        raise first.mistake(f"{shown!r} as {column}, which may group thousands; expected numbers with a decimal point")
+        raise first.invalid(f"{shown!r} as {column}, which may group thousands; expected numbers with a decimal point")
     for row, value in texts:
         if "." in value:
             rule = f"expected one decimal sign in the column, and row {first.number} has {shown!r}"
-            raise row.mistake(f"{value[:40]!r} as {column}; {rule}")
+            raise row.invalid(f"{value[:40]!r} as {column}; {rule}")
     points = {row.number: value.replace(",", ".") for row, value in commas}
     return [
         replace(row, values=row.values | {column: points[row.number]}) if row.number in points else row for row in rows
@@ -255,7 +255,7 @@ def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
         place = places.get(index)
         if place is None or place in found:
             again = "" if place is None else " a second time"
-            raise row.mistake(f"{index[:40]!r} as index{again}; expected 0 to {count - 1}, each once")
+            raise row.invalid(f"{index[:40]!r} as index{again}; expected 0 to {count - 1}, each once")
         found[place] = row
     return [found[place] for place in range(count)]
 

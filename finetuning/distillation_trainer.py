@@ -159,9 +159,9 @@ def init_embeddings_from_teacher(
     both = [(own, known[piece]) for piece, own in sorted(tokenizer.get_vocab().items()) if piece in known]
     if not both:
         raise ValueError("teacher_embeddings is set, but the vocabularies of student and teacher share no piece.")
-    own, theirs = torch.tensor(both).T
+    own, of_teacher = torch.tensor(both).T
     weights = student.get_input_embeddings().weight
-    states = teacher.get_input_embeddings().weight[theirs.to(teacher.device)].double()
+    states = teacher.get_input_embeddings().weight[of_teacher.to(teacher.device)].double()
     states = states - states.mean(0)
     _, directions = torch.linalg.eigh(states.T @ states)  # the one with the largest variance is the last
     width = min(weights.shape[1], states.shape[1])

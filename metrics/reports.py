@@ -18,7 +18,7 @@ import numpy as np
 _COLUMNS = ("precision", "recall", "f1", "support")
 _WIDEST = 40  # characters of a class name in the table
 _OUTSIDE = "O"
-_MISTAKES = 10  # number of confusions that the table lists
+_MAX_LISTED = 10  # number of confusions that the table lists
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class ClassReport:
                 support = f"{values['support']:>11,}" if "support" in values else ""
                 lines.append(f"{shortened(name, width):<{width}}{shares}{support}")
             lines.append("")
-        if mistakes := self.mistakes()[:_MISTAKES]:
+        if mistakes := self.mistakes()[:_MAX_LISTED]:
             lines.append(f"Most frequent mistakes ({self.confused}):")
             digits = len(f"{mistakes[0][2]:,}")
             width = min(max(len(true) for true, _, _ in mistakes), 30)

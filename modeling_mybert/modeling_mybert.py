@@ -133,16 +133,16 @@ class MyBertPreTrainedModel(PreTrainedModel):
             **others,
             "return_dict": True,
         }
-        is_ours = type(encoder).forward is _FORWARD and runs_known_forward(encoder)
-        if is_ours and encoder.keeps_rows:
+        is_unchanged = type(encoder).forward is _FORWARD and runs_known_forward(encoder)
+        if is_unchanged and encoder.keeps_rows:
             encoder.keeps_rows = False
-        if not (is_ours or _passes_arguments_on(encoder)):
+        if not (is_unchanged or _passes_arguments_on(encoder)):
             for model in () if torch.compiler.is_compiling() else _models_in(encoder):
                 model.keeps_rows = True
             return {name: value for name, value in arguments.items() if name not in ("token_indices", "unpad_inputs")}
         if unpad_inputs is not None:
             arguments["unpad_inputs"] = unpad_inputs
-        if output_indices is not None and is_ours and not has_foreign_hooks(*hooks_of(encoder)):
+        if output_indices is not None and is_unchanged and not has_foreign_hooks(*hooks_of(encoder)):
             arguments["output_indices"] = output_indices
         return arguments
 

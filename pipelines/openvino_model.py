@@ -215,11 +215,11 @@ def shared_rows(lengths: Sequence[int] | np.ndarray, longest: int) -> list[list[
     left = sorted(range(len(lengths)), key=lambda place: -lengths[place])
     first, last, rows = 0, len(left) - 1, []
     while first <= last:
-        row, room = [left[first]], longest - lengths[left[first]]
+        row, space = [left[first]], longest - lengths[left[first]]
         first += 1
-        while first <= last and lengths[left[last]] <= room:
+        while first <= last and lengths[left[last]] <= space:
             row.append(left[last])
-            room -= lengths[left[last]]
+            space -= lengths[left[last]]
             last -= 1
         rows.append(row)
     return rows

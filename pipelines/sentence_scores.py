@@ -75,18 +75,18 @@ def pseudo_log_likelihoods(
     longest = longest_input(model, tokenizer)
     if not 3 <= (max_length or longest) <= longest:
         raise ValueError(f"max_length is {max_length}; expected 3 to {longest}, what the model reads.")
-    room = (max_length or longest) - 2
+    space = (max_length or longest) - 2
 
     def length_of(row: _Row) -> int:
-        return min(len(row[0]), room) + 2
+        return min(len(row[0]), space) + 2
 
     def collate(rows: list[_Row]) -> dict[str, torch.Tensor]:
         lengths = np.array([length_of(row) for row in rows])
         input_ids = np.full((len(rows), lengths.max()), tokenizer.pad_token_id or 0)
         labels = np.full_like(input_ids, IGNORE_INDEX)
         for number, (ids, word_ends, place) in enumerate(rows):
-            start = min(max(place - room // 2, 0), max(len(ids) - room, 0))
-            window = ids[start : start + room].copy()
+            start = min(max(place - space // 2, 0), max(len(ids) - space, 0))
+            window = ids[start : start + space].copy()
             window[place - start : word_ends[place] - start] = tokenizer.mask_token_id
             input_ids[number, : lengths[number]] = [tokenizer.cls_token_id, *window, tokenizer.sep_token_id]
             labels[number, 1 + place - start] = ids[place]

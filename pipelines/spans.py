@@ -282,26 +282,26 @@ def _cut_into_windows(
         raise QuestionError(number, f"the context {context[:40]!r} holds no token that the tokenizer knows")
     first, last = (int(place) for place in np.flatnonzero(in_context)[[0, -1]])
     tokens, context_tokens = len(in_context), last + 1 - first
-    room = max_seq_len - (tokens - context_tokens)
-    if room < 1:
+    space = max_seq_len - (tokens - context_tokens)
+    if space < 1:
         raise QuestionError(
             number,
             f"max_seq_len ({max_seq_len}) leaves no space for the context after a question and special tokens of "
             f"{tokens - context_tokens} tokens; expected a larger one, or a smaller max_question_len",
         )
-    stride = default_stride(room) if doc_stride is None else doc_stride
-    if stride >= room and context_tokens > room:
+    stride = default_stride(space) if doc_stride is None else doc_stride
+    if stride >= space and context_tokens > space:
         raise QuestionError(
             number,
-            f"doc_stride ({stride}) is not less than the space for the context in a window, {room} tokens "
+            f"doc_stride ({stride}) is not less than the space for the context in a window, {space} tokens "
             f"(max_seq_len {max_seq_len} without the question and special tokens)",
         )
 
     nulls = np.flatnonzero((np.array(encoding.ids) == null_token) & ~in_context)
     null = int(nulls[0]) if len(nulls) else 0
     windows = []
-    for start in range(0, context_tokens, room - stride if context_tokens > room else room):
-        length = min(room, context_tokens - start)
+    for start in range(0, context_tokens, space - stride if context_tokens > space else space):
+        length = min(space, context_tokens - start)
         stretch = slice(first + start, first + start + length)
         windows.append(
             Window(

@@ -26,45 +26,45 @@ WindowPooling = Literal["mean", "max"]
 _SIDES = "window_sides"  # for each token: 1 in the first text, 2 in the second, 0 for special tokens and padding
 
 
-def default_stride(room: int) -> int:
+def default_stride(space: int) -> int:
     """Tokens that neighboring windows share by default: 128, or half of a window if that is fewer."""
-    return min(128, room // 2)
+    return min(128, space // 2)
 
 
-def window_starts(tokens: int, room: int, stride: int | None = None) -> list[int]:
+def window_starts(tokens: int, space: int, stride: int | None = None) -> list[int]:
     """The index of the first token of each window of a text.
 
     Args:
         tokens: Length of the text, in tokens.
-        room: Tokens of the text in a window.
-        stride: Tokens that neighboring windows share, in [0, `room`); None for `default_stride`. The last two
+        space: Tokens of the text in a window.
+        stride: Tokens that neighboring windows share, in [0, `space`); None for `default_stride`. The last two
             windows may share more, so that all windows of a long text are full.
 
     Raises:
-        ValueError: If a window has no space for text, or `stride` is not less than `room`.
+        ValueError: If a window has no space for text, or `stride` is not less than `space`.
     """
-    if room < 1:
-        raise ValueError(f"a window has space for {room} tokens of the text; expected a larger max_length.")
-    if tokens <= room:
+    if space < 1:
+        raise ValueError(f"a window has space for {space} tokens of the text; expected a larger max_length.")
+    if tokens <= space:
         return [0]
-    stride = default_stride(room) if stride is None else stride
-    if not 0 <= stride < room:
-        raise ValueError(f"doc_stride is {stride}; expected less than {room}, what a window holds of the text.")
-    return [*range(0, tokens - room, room - stride), tokens - room]
+    stride = default_stride(space) if stride is None else stride
+    if not 0 <= stride < space:
+        raise ValueError(f"doc_stride is {stride}; expected less than {space}, what a window holds of the text.")
+    return [*range(0, tokens - space, space - stride), tokens - space]
 
 
-def own_tokens(starts: Sequence[int], room: int, tokens: int) -> list[tuple[int, int]]:
+def own_tokens(starts: Sequence[int], space: int, tokens: int) -> list[tuple[int, int]]:
     """The tokens each window decides about: those with the most context there, on their shorter side.
 
     Args:
         starts: The result of `window_starts`.
-        room: Tokens of the text in a window.
+        space: Tokens of the text in a window.
         tokens: Length of the text, in tokens.
 
     Returns:
         For each window its range of tokens, (first, end); ties go to the first window.
     """
-    borders = [(before + room + after + 1) // 2 for before, after in pairwise(starts)]
+    borders = [(before + space + after + 1) // 2 for before, after in pairwise(starts)]
     return list(pairwise([0, *borders, tokens]))
 
 
@@ -89,11 +89,11 @@ def window_places(sides: Sequence[int | None], max_length: int, stride: int | No
     kept, slid = sorted(texts, key=len)
     if len(kept) == len(slid):
         kept, slid = texts
-    room = max_length - (len(sides) - len(kept) - len(slid))
-    kept = kept[: max(room, 0) // 2]
-    room -= len(kept)
+    space = max_length - (len(sides) - len(kept) - len(slid))
+    kept = kept[: max(space, 0) // 2]
+    space -= len(kept)
     fixed = {place for place, side in enumerate(sides) if side is None} | set(kept)
-    return [sorted(fixed | set(slid[start : start + room])) for start in window_starts(len(slid), room, stride)]
+    return [sorted(fixed | set(slid[start : start + space])) for start in window_starts(len(slid), space, stride)]
 
 
 def pool_windows(logits: np.ndarray, owners: Sequence[int], pooling: WindowPooling) -> np.ndarray:
@@ -267,10 +267,10 @@ class WindowedTokenClassificationPipeline(TokenClassificationPipeline):
             length = len(there)
             inside = [number for number, place in enumerate(there) if not is_special[place]] or [0]
             first, tokens = inside[0], inside[-1] + 1 - inside[0]
-            room = max_length - (length - tokens)
-            starts = window_starts(tokens, room, stride)
-            for start, (begin, end) in zip(starts, own_tokens(starts, room, tokens), strict=True):
-                held = range(first + start, first + start + min(room, tokens))
+            space = max_length - (length - tokens)
+            starts = window_starts(tokens, space, stride)
+            for start, (begin, end) in zip(starts, own_tokens(starts, space, tokens), strict=True):
+                held = range(first + start, first + start + min(space, tokens))
                 numbers = [*range(first), *held, *range(first + tokens, length)]
                 windows.append((text, [there[number] for number in numbers]))
                 in_window = slice(first + begin - start, first + end - start)

@@ -189,7 +189,7 @@ def check_store(file: Path, fingerprint: str | None) -> StoreSummary:
     """Check that a file is a token store made with a tokenizer; return its contents in numbers."""
     metadata = store_metadata(file)
     if metadata.get("format") != FORMAT or metadata.get("version") != VERSION:
-        raise ValueError(f"{file} is not a token store of version {VERSION}.")
+        raise ValueError(f"{file} is not a token store of version {VERSION}; build it again with mybert data.")
     if metadata.get("tokenizer") != fingerprint:
         raise ValueError(f"{file} was made with another tokenizer or vocabulary; build it again.")
     counts = {name: metadata.get(name, "") for name in ("documents", "sentences", "tokens", "unknown_tokens")}

@@ -48,7 +48,7 @@ RUN_FOLDER = (
     *("embeddings/", "second_to_last/", "last/", "weighted_last_four/", "concat_last_four/", "weighted_all/"),
 )
 # Errors that would recur without a change by the user; others, such as network errors or a full disk, may not.
-_MISTAKES = (ValueError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+_USER_ERRORS = (ValueError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
 class RunFolder(ExitStack):
@@ -108,7 +108,7 @@ class RunFolder(ExitStack):
                 digests = prepare(place) or {}
             except (ValueError, OSError) as error:
                 if is_new and (
-                    isinstance(error, _MISTAKES) or [entry.name for entry in place.iterdir()] == [RUN_FILE]
+                    isinstance(error, _USER_ERRORS) or [entry.name for entry in place.iterdir()] == [RUN_FILE]
                 ):
                     shutil.rmtree(place)
                 raise

@@ -295,8 +295,8 @@ class SuiteArguments(StudySettings):
                 if found := sorted(root.glob(str(place.relative_to(root)))):
                     return str(found[0])
         raise FileNotFoundError(
-            f"{self.data_dir} has no {' or '.join(names)}, the {setting} of {task}; put it there, or name the tasks "
-            "to measure with only."
+            f"{self.data_dir} has no {' or '.join(names)}, the {setting} of {task}; put it there, or name the "
+            "tasks to measure with --only."
         )
 
 
@@ -395,7 +395,7 @@ def _outcomes(
 def _check_plan(arguments: SuiteArguments) -> None:
     """Find errors in the settings and files of all runs before hours of training."""
     complete: list[str] = []
-    mistakes: list[Exception] = []
+    errors: list[Exception] = []
     for task in arguments.tasks:
         try:
             for chosen in arguments.combinations():
@@ -405,13 +405,13 @@ def _check_plan(arguments: SuiteArguments) -> None:
                     make(task, chosen, True)
             complete.append(task)
         except (ValueError, OSError) as error:
-            mistakes.append(error)
-    if not mistakes:
+            errors.append(error)
+    if not errors:
         return
     if not complete:
-        raise mistakes[0]
+        raise errors[0]
     # also says which tasks can be measured
-    raise type(mistakes[0])(f"{mistakes[0]} Nothing is missing for {', '.join(complete)}.") from mistakes[0]
+    raise type(errors[0])(f"{errors[0]} Nothing is missing for {', '.join(complete)}.") from errors[0]
 
 
 def _report(outcomes: Mapping[str, TaskOutcome]) -> tuple[dict[str, Any], float]:

@@ -274,8 +274,8 @@ class Head:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.ours: Any = getattr(mybert, f"MyBert{name}")
-        self.theirs: Any = getattr(transformers, f"Bert{name}")
+        self.my_bert_class: Any = getattr(mybert, f"MyBert{name}")
+        self.bert_class: Any = getattr(transformers, f"Bert{name}")
 
     def settings(self, **changes: Any) -> dict[str, Any]:
         """Configuration fields: tiny, one `dropout` or that of BERT, three labels if the head has labels."""
@@ -285,19 +285,21 @@ class Head:
         return {**TINY, **labels, **dropouts, **changes}
 
     def matched_models(self, **changes: Any) -> tuple[Any, Any]:
-        """Our model and theirs, in eval mode, with the same random weights."""
+        """MyBERT and BERT, in eval mode, with the same random weights."""
         attention = changes.pop("attn_implementation", "sdpa")
-        theirs = self.theirs._from_config(
+        bert = self.bert_class._from_config(
             transformers.BertConfig(**self.settings(**changes)), attn_implementation=attention
         )
-        spread_weights(theirs)
-        ours = self.ours._from_config(mybert.MyBertConfig(**self.settings(**changes)), attn_implementation=attention)
-        ours.load_state_dict(theirs.state_dict())
-        return ours.eval(), theirs.eval()
+        spread_weights(bert)
+        my_bert = self.my_bert_class._from_config(
+            mybert.MyBertConfig(**self.settings(**changes)), attn_implementation=attention
+        )
+        my_bert.load_state_dict(bert.state_dict())
+        return my_bert.eval(), bert.eval()
 
     def model(self, **changes: Any) -> Any:
         """Our model, in eval mode."""
-        model = self.ours(mybert.MyBertConfig(**self.settings(**changes)))
+        model = self.my_bert_class(mybert.MyBertConfig(**self.settings(**changes)))
         spread_weights(model)
         return model.eval()
 

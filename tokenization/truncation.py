@@ -36,12 +36,12 @@ class TruncatedTexts(NamedTuple):
         return len(self.too_long)
 
 
-def room_for_pair(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return how many tokens of two sentences, given their lengths, remain if at most `room` may."""
-    if first + second <= room:
+def lengths_of_pair(first: int, second: int, space: int) -> tuple[int, int]:
+    """Return how many tokens of two sentences, given their lengths, remain if at most `space` may."""
+    if first + second <= space:
         return first, second
-    second = min(second, max(room // 2, room - first))
-    return room - second, second
+    second = min(second, max(space // 2, space - first))
+    return space - second, second
 
 
 def encode_and_truncate(
@@ -107,10 +107,10 @@ def _chunks(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, Sequence[Sequ
 
 def _kept_places(side: Sequence[int | None], max_length: int, from_left: bool) -> list[int]:
     places = [[place for place, value in enumerate(side) if value == number] for number in (0, 1)]
-    room = max_length - side.count(None)
-    if room < 0:
+    space = max_length - side.count(None)
+    if space < 0:
         raise ValueError(f"max_length is {max_length}; expected at least {side.count(None)}, the special tokens.")
-    counts = room_for_pair(len(places[0]), len(places[1]), room)
+    counts = lengths_of_pair(len(places[0]), len(places[1]), space)
     dropped: set[int] = set()
     for found, count in zip(places, counts, strict=True):
         dropped |= set(found[: len(found) - count] if from_left else found[count:])

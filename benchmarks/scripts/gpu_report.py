@@ -157,7 +157,7 @@ def needed_work(size: str, lengths: torch.Tensor, masked: int, vocabulary: int) 
     return 3 * 2 * (products + attention)
 
 
-def compiled_theirs(model: Any, backend: str) -> Callable[..., torch.Tensor]:
+def compiled_bert(model: Any, backend: str) -> Callable[..., torch.Tensor]:
     """The loss of transformers, as its model computes it, but compiled; inside the model it would not be."""
     for part in (*model.bert.encoder.layer, model.cls.predictions):
         part.compile(backend=backend, dynamic=False)
@@ -176,7 +176,7 @@ def compiled_theirs(model: Any, backend: str) -> Callable[..., torch.Tensor]:
     return loss
 
 
-def compiled_ours(model: Any, backend: str) -> Callable[..., torch.Tensor]:
+def compiled_my_bert(model: Any, backend: str) -> Callable[..., torch.Tensor]:
     """The loss of mybert, compiled in parts like the other side; `mybert pretrain --torch_compile` compiles all."""
     for layer in model.bert.encoder.layer:
         layer.compile(backend=backend, dynamic=False)  # one graph for all layers saves minutes
@@ -185,7 +185,7 @@ def compiled_ours(model: Any, backend: str) -> Callable[..., torch.Tensor]:
     return lambda **batch: model(**batch).loss
 
 
-SIDES = {"transformers, compiled": compiled_theirs, "mybert, packed and compiled": compiled_ours}
+SIDES = {"transformers, compiled": compiled_bert, "mybert, packed and compiled": compiled_my_bert}
 
 
 class TrainingSide:
@@ -249,8 +249,8 @@ def _training_rows(size: str, settings: Settings, rate: float) -> Section:
                 yield row(*cells, "out of memory", "", "", "")
                 continue
             expected = losses.setdefault((length, fill), found)
-            for what, ours, theirs in zip(("the losses", "the gradients' norms"), found, expected, strict=True):
-                check_agreement(what, ours, theirs, TRAINING_TOLERANCE, relative=True)
+            for what, values, others in zip(("the losses", "the gradients' norms"), found, expected, strict=True):
+                check_agreement(what, values, others, TRAINING_TOLERANCE, relative=True)
             speed = tokens / seconds
             if place == 0:
                 speeds[length, fill] = speed

@@ -125,14 +125,14 @@ def measure_speed(arguments: argparse.Namespace, files: list[str], folder: Path)
     print(f"{megabytes:.1f} MB of text\n")
     path = folder / "store.safetensors"
     rows = google_rows(arguments, lines, folder) if arguments.google else []
-    theirs, ours = "tokenizers encode_batch_fast, lines in memory", "mybert, files to token store"
+    peer, own = "tokenizers encode_batch_fast, lines in memory", "mybert, files to token store"
     runs: dict[str, Any] = {
-        theirs: partial(tokenizer.backend_tokenizer.encode_batch_fast, lines, add_special_tokens=False),
-        ours: partial(build_token_store, files, tokenizer, path, show_progress=False),
+        peer: partial(tokenizer.backend_tokenizer.encode_batch_fast, lines, add_special_tokens=False),
+        own: partial(build_token_store, files, tokenizer, path, show_progress=False),
     }
     times, results = take_turns(runs, arguments.repeats, time.process_time, untimed=0)
-    store, summary = TokenStore(path, tokenizer), results[ours]
-    ids = np.fromiter((index for encoding in results[theirs] for index in encoding.ids), np.int64, summary.tokens)
+    store, summary = TokenStore(path, tokenizer), results[own]
+    ids = np.fromiter((index for encoding in results[peer] for index in encoding.ids), np.int64, summary.tokens)
     check_agreement("tokens", np.asarray(store.tokens[:], np.int64), ids, 0)
     del ids
     results.clear()

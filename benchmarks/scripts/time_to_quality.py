@@ -74,14 +74,14 @@ class TransformersWay:
     def train(self, rate: float, steps: int, name: str) -> tuple[PreTrainedModel, float]:
         """Train for a number of steps; return the model and the training time in seconds."""
         set_seed(42)
-        ours = self._settings.model_config(self.tokenizer)
+        config = self._settings.model_config(self.tokenizer)
         model = BertForMaskedLM(
             BertConfig(
                 vocab_size=len(self.tokenizer),
-                hidden_size=ours.hidden_size,
-                num_hidden_layers=ours.num_hidden_layers,
-                num_attention_heads=ours.num_attention_heads,
-                intermediate_size=ours.intermediate_size,
+                hidden_size=config.hidden_size,
+                num_hidden_layers=config.num_hidden_layers,
+                num_attention_heads=config.num_attention_heads,
+                intermediate_size=config.intermediate_size,
                 hidden_dropout_prob=0.0,
                 attention_probs_dropout_prob=0.0,
             )
@@ -140,20 +140,20 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             steps = read_json_object(folder / "trainer_state.json")["global_step"]
             done(name, **loss, steps=steps, minutes=60 * hours, perplexity_of_a_token=metrics["eval_perplexity"])
     settings = PretrainingArguments(**recipe | {"max_hours": seconds / 3600, "output_dir": str(output_dir)})
-    theirs = TransformersWay(arguments.text, settings, output_dir / "transformers")
+    peer = TransformersWay(arguments.text, settings, output_dir / "transformers")
     names = {rate: f"transformers at {rate:g}, a tenth of the time" for rate in arguments.rates}
     for rate, name in names.items():
         if name not in results:
-            _, of_few = theirs.train(rate, TIMED_STEPS, "timing")
+            _, of_few = peer.train(rate, TIMED_STEPS, "timing")
             steps = max(1, int(seconds / 10 / of_few * TIMED_STEPS))
-            model, taken = theirs.train(rate, steps, f"rate_{rate:g}")
-            done(name, **word_loss(model, theirs.tokenizer, texts), steps=steps, minutes=taken / 60)
+            model, taken = peer.train(rate, steps, f"rate_{rate:g}")
+            done(name, **word_loss(model, peer.tokenizer, texts), steps=steps, minutes=taken / 60)
     best = min(names, key=lambda rate: results[names[rate]]["nats_per_word"])
     if (name := f"transformers, {arguments.minutes:g} minutes") not in results:
         tried = [results[name] for name in names.values()]
         steps = int(arguments.minutes * sum(run["steps"] for run in tried) / sum(run["minutes"] for run in tried))
-        model, taken = theirs.train(best, steps, "whole")
-        done(name, **word_loss(model, theirs.tokenizer, texts), steps=steps, rate=best, minutes=taken / 60)
+        model, taken = peer.train(best, steps, "whole")
+        done(name, **word_loss(model, peer.tokenizer, texts), steps=steps, rate=best, minutes=taken / 60)
     return results
 
 

@@ -52,7 +52,7 @@ from ..harness import (
 def benchmark_training(files: list[str], vocab_size: int, repeats: int) -> None:
     """Train on the same plain file, with all cores; wall-clock seconds."""
 
-    def theirs() -> int:
+    def train_peer() -> int:
         tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=False)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -61,15 +61,15 @@ def benchmark_training(files: list[str], vocab_size: int, repeats: int) -> None:
         tokenizer.train([str(text)], trainer)
         return tokenizer.get_vocab_size()
 
-    def ours(algorithm: str, min_frequency: int) -> int:
+    def train(algorithm: str, min_frequency: int) -> int:
         options: dict[str, Any] = {"algorithm": algorithm, "min_frequency": min_frequency}
         return len(train_wordpiece(text, vocab_size, vocab_layout="compact", show_progress=False, **options))
 
     peer = "tokenizers WordPieceTrainer"
     runs: dict[str, Callable[[], int]] = {
-        peer: theirs,
-        "mybert bpe": partial(ours, "bpe", 2),
-        "mybert wordpiece, min_frequency 100": partial(ours, "wordpiece", 100),
+        peer: train_peer,
+        "mybert bpe": partial(train, "bpe", 2),
+        "mybert wordpiece, min_frequency 100": partial(train, "wordpiece", 100),
     }
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "text.txt"
@@ -88,22 +88,22 @@ def benchmark_training(files: list[str], vocab_size: int, repeats: int) -> None:
 def benchmark_encoding(lines: list[str], vocab: str, repeats: int) -> None:
     """Encode line by line on one core; seconds of CPU time, which other load on the machine affects least."""
     characters = sum(map(len, lines))
-    ours = MyBertTokenizer(vocab)
-    theirs = transformers.BertTokenizer(vocab)
-    warm = BulkEncoder(ours)
+    tokenizer = MyBertTokenizer(vocab)
+    peer_tokenizer = transformers.BertTokenizer(vocab)
+    warm = BulkEncoder(tokenizer)
     warm.encode(lines)
     fast = "tokenizers encode_batch_fast, our pipeline"
     runs: dict[str, Callable[[], Any]] = {
-        fast: lambda: ours.backend_tokenizer.encode_batch_fast(lines, add_special_tokens=False),
-        "tokenizers encode_batch_fast, BertTokenizer": lambda: theirs.backend_tokenizer.encode_batch_fast(
+        fast: lambda: tokenizer.backend_tokenizer.encode_batch_fast(lines, add_special_tokens=False),
+        "tokenizers encode_batch_fast, BertTokenizer": lambda: peer_tokenizer.backend_tokenizer.encode_batch_fast(
             lines, add_special_tokens=False
         ),
-        "transformers BertTokenizer(...)": lambda: theirs(lines, add_special_tokens=False),
-        "mybert BulkEncoder, empty memo": lambda: BulkEncoder(ours).encode(lines),
+        "transformers BertTokenizer(...)": lambda: peer_tokenizer(lines, add_special_tokens=False),
+        "mybert BulkEncoder, empty memo": lambda: BulkEncoder(tokenizer).encode(lines),
         "mybert BulkEncoder, text seen before": lambda: warm.encode(lines),
     }
     seconds, results = take_turns(runs, repeats, time.process_time, untimed=0)
-    expected: list[list[int]] = ours(lines, add_special_tokens=False)["input_ids"]
+    expected: list[list[int]] = tokenizer(lines, add_special_tokens=False)["input_ids"]
     for name in (name for name in runs if "BulkEncoder" in name):
         ids, offsets = results[name]
         check_agreement(f"ids of {name}", ids, np.concatenate([np.array(row, np.int64) for row in expected]), 0)

@@ -164,7 +164,7 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
         if not singles or knows_pair:
             if row.values.keys() == {"line", "text"} and task.may_read_pairs and "choice_columns" not in task.options:
                 expected = PAIR_SEPARATOR.join(task.text_columns)
-                raise row.mistake(f"{row.values['text'][:40]!r}; expected {expected} in a line")
+                raise row.invalid(f"{row.values['text'][:40]!r}; expected {expected} in a line")
             raise row.lacks({name: option for name, option in task.columns(False).items() if name not in row})
         found = {"text_column": singles[0]}
     if row.values.keys() - {"line", "text", "text_pair"}:

@@ -165,7 +165,7 @@ def _scored(arguments: ScoreArguments) -> tuple[list[DataRow], list[dict[str, An
     answers: list[dict[str, Any]] = [{} for _ in rows]
     for place, (row, scores) in enumerate(zip([*rows, *rows], tokens, strict=False)):
         if not len(scores):
-            raise row.mistake("a text without tokens")
+            raise row.invalid("a text without tokens")
         found = {"score": rounded(scores.sum()), "num_tokens": len(scores), "score_per_token": rounded(scores.mean())}
         prefix = "" if place < len(rows) else "pair_"
         answers[place % len(rows)] |= {f"{prefix}{name}": value for name, value in found.items()}
@@ -206,5 +206,5 @@ def _labels(column: str, rows: Sequence[DataRow], is_wanted: bool) -> list[str] 
         return labels
     if is_wanted:
         row, label = next(((r, x) for r, x in zip(rows, labels, strict=True) if x not in ("0", "1")), (rows[0], ""))
-        raise row.mistake(f"{label!r} as {column}; expected 0 and 1 (acceptable), and both in the data")
+        raise row.invalid(f"{label!r} as {column}; expected 0 and 1 (acceptable), and both in the data")
     return None

@@ -139,7 +139,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         names = self.text_columns
         texts = tuple(row.text(name, may_be_empty=len(names) > 1) for name in names)
         if not any(map(str.strip, texts)):
-            raise row.mistake(f"an empty {' and an empty '.join(names)}; expected a text in one of them")
+            raise row.invalid(f"an empty {' and an empty '.join(names)}; expected a text in one of them")
         return TextExample(texts, self._label(row) if labeled else None, row=row.number)
 
     def has_text(self, row: DataRow) -> bool:
@@ -201,10 +201,10 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def _class_name(self, row: DataRow, column: str) -> str:
         value = row.value(column)
         if isinstance(value, (list, dict, bytes)):
-            raise row.mistake(f"{str(value)[:40]!r} as {column}; expected one label (several: --task multilabel)")
+            raise row.invalid(f"{str(value)[:40]!r} as {column}; expected one label (several: --task multilabel)")
         name = label_name(value)
         if self.glue in metrics.HUB_LABELS and name in _numbers(len(self.classes)):
-            raise row.mistake(
+            raise row.invalid(
                 f"{quoted(name)} as {column}; expected {', '.join(self.classes)}, since a number means one class in "
                 "Google's order and another in the Hub's"
             )
@@ -218,7 +218,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         for name, value in values.items():
             if value not in _INDICATORS:
                 found = quoted(value) if row.has(name) else "an empty value"
-                raise row.mistake(f"{found} as {name}; expected 0 or 1")
+                raise row.invalid(f"{found} as {name}; expected 0 or 1")
         return frozenset(name for name, value in values.items() if _INDICATORS[value])
 
     def labels(self, examples: Examples, source: Source) -> Labels | None:
@@ -491,7 +491,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     def read_prediction(self, row: DataRow, example: TextExample) -> LabelPrediction:
         if row.value("prediction") in (None, ""):
-            raise row.mistake("an empty prediction; expected one for each example")
+            raise row.invalid("an empty prediction; expected one for each example")
         if self.problem == "single_label_classification":
             name = self._class_name(row, "prediction")
             if self.classes:

@@ -210,7 +210,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
     def read_prediction(self, row: DataRow, example: MaskedText) -> FilledMasks:
         words = row.words("prediction")
         if len(words) != len(example.hidden or ()):
-            raise row.mistake(f"{len(words)} words; expected {len(example.hidden or ())}, one for each mask")
+            raise row.invalid(f"{len(words)} words; expected {len(example.hidden or ())}, one for each mask")
         return FilledMasks(tuple(((word, 1.0),) for word in words))
 
 

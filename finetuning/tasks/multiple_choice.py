@@ -57,7 +57,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         examples = super().examples(rows, labeled)
         for row, example in zip(rows, examples, strict=True):
             if len(example.choices) != len(examples[0].choices):
-                raise row.mistake(
+                raise row.invalid(
                     f"{len(example.choices)} choices; expected {len(examples[0].choices)} as in row {rows[0].number}"
                 )
         return examples
@@ -71,12 +71,12 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
             choices = row.value(self.choice_columns[0])
             is_list = isinstance(choices, (list, tuple))
             if not is_list or not all(isinstance(choice, (str, int, float)) for choice in choices):
-                raise row.mistake(f"{str(choices)[:40]!r} as {self.choice_columns[0]}; expected a list of texts")
+                raise row.invalid(f"{str(choices)[:40]!r} as {self.choice_columns[0]}; expected a list of texts")
             choices = [str(choice) for choice in choices]
         else:
             choices = [row.text(name, may_be_empty=True) for name in self.choice_columns]
         if len(choices) < 2:
-            raise row.mistake(f"{len(choices)} choices; expected at least two")
+            raise row.invalid(f"{len(choices)} choices; expected at least two")
         beginning = str(row.value(self.text_pair_column) or "") if self.text_pair_column else ""
         choices = [f"{beginning} {choice}".strip() for choice in choices]
         label = _choice(row, self.label_column, len(choices)) if labeled else None
@@ -173,5 +173,5 @@ def _choice(row: DataRow, column: str, count: int) -> int:
     """The index of one of so many choices in a column."""
     found = label_name(row.value(column))
     if found not in map(str, range(count)):
-        raise row.mistake(f"{quoted(found)} as {column}; expected a number from 0 to {count - 1}")
+        raise row.invalid(f"{quoted(found)} as {column}; expected a number from 0 to {count - 1}")
     return int(found)

@@ -122,7 +122,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             return QuestionExample(name, question, context, None, row=row.number)
         given = self._given_answers(row)
         if not given and not self.unanswerable:
-            raise row.mistake("a question without an answer; expected an answer, or a task such as squad_v2")
+            raise row.invalid("a question without an answer; expected an answer, or a task such as squad_v2")
         found = [(_find(context, text, start), text) for start, text in given]
         moved = any(
             start >= 0 and place >= 0 and place != start for (place, _), (start, _) in zip(found, given, strict=True)
@@ -135,8 +135,8 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         if label_name(row.get("is_impossible")) in ("1", "True", "true"):
             return []
 
-        def mistake(expected: str) -> ValueError:
-            return row.mistake(f"{str(answers)[:60]!r} as {self.label_column}; {expected}")
+        def invalid(expected: str) -> ValueError:
+            return row.invalid(f"{str(answers)[:60]!r} as {self.label_column}; {expected}")
 
         found = answers or []
         if isinstance(answers, str):
@@ -146,21 +146,21 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             if isinstance(texts := answers.get("text"), (list, tuple)):
                 starts = [None] * len(texts) if answers.get("answer_start") is None else answers["answer_start"]
                 if not isinstance(starts, (list, tuple)) or len(starts) != len(texts):
-                    raise mistake("expected an answer_start for each text")
+                    raise invalid("expected an answer_start for each text")
                 found = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
         if not isinstance(found, (list, tuple)):
-            raise mistake("expected texts, or objects with text and answer_start")
+            raise invalid("expected texts, or objects with text and answer_start")
         result = []
         for answer in found:
             text, start = answer, None
             if isinstance(answer, Mapping):
                 text, start = answer.get("text"), answer.get("answer_start")
             if not isinstance(text, str) or not text.strip():
-                raise mistake("expected texts that are not empty")
+                raise invalid("expected texts that are not empty")
             try:
                 result.append((-1 if start in (None, "") else int(start), text))
             except (TypeError, ValueError):
-                raise mistake("answer_start is not a number") from None
+                raise invalid("answer_start is not a number") from None
         return result
 
     def texts_of(self, example: QuestionExample) -> tuple[str, ...]:

@@ -78,21 +78,21 @@ def add_sequence(inputs: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBas
             inputs[name].append(values)
 
 
-def tag_windows(start: int, end: int, first: int, last: int, room: int, stride: int | None = None) -> list[TagWindow]:
-    """Windows of `room` pieces for the sentence from `start` to `end`, with context from `first` to `last`."""
-    if end - start <= room:
+def tag_windows(start: int, end: int, first: int, last: int, space: int, stride: int | None = None) -> list[TagWindow]:
+    """Windows of `space` pieces for the sentence from `start` to `end`, with context from `first` to `last`."""
+    if end - start <= space:
         # As much context as fits.
-        spare = room - (end - start)
+        spare = space - (end - start)
         before, after = start - first, last - end
         left = min(before, max(spare // 2, spare - after))
         return [TagWindow(start - left, end + min(after, spare - left), start, end)]
     # Half of the stride as context around the sentence; each piece is tagged in the window with most context for it.
-    margin = (default_stride(room) if stride is None else stride) // 2
+    margin = (default_stride(space) if stride is None else stride) // 2
     first, last = max(first, start - margin), min(last, end + margin)
-    starts = window_starts(last - first, room, stride)
+    starts = window_starts(last - first, space, stride)
     return [
-        TagWindow(first + begin, first + begin + room, max(start, first + own), min(end, first + own_end))
-        for begin, (own, own_end) in zip(starts, own_tokens(starts, room, last - first), strict=True)
+        TagWindow(first + begin, first + begin + space, max(start, first + own), min(end, first + own_end))
+        for begin, (own, own_end) in zip(starts, own_tokens(starts, space, last - first), strict=True)
     ]
 
 
@@ -183,9 +183,9 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             return TaggedSentence(words, None, document, row=row.number)
         tags = tuple(map(label_name, row.words(self.label_column)))
         if len(tags) != len(words):
-            raise row.mistake(f"{len(words)} words and {len(tags)} tags; expected one tag per word")
+            raise row.invalid(f"{len(words)} words and {len(tags)} tags; expected one tag per word")
         if not all(tags):
-            raise row.mistake("an empty tag; expected one tag per word")
+            raise row.invalid("an empty tag; expected one tag per word")
         return TaggedSentence(words, tags, document, row=row.number)
 
     def with_classes(self, labels: Labels | None) -> Self:
@@ -220,14 +220,14 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     ) -> TaskData[TaggedSentence]:
         """Tokenize sentences; `layout` has (sentence, word) of each piece of each sequence, (-1, -1) if untagged."""
         assert labels is not None
-        room = self.max_length - 2
-        if room < 1:
+        space = self.max_length - 2
+        if space < 1:
             raise ValueError(f"max_length is {self.max_length}; expected at least 3.")
         pieces = WordPieces(examples, tokenizer)
         tag_ids = None if examples[0].tags is None else self._tag_ids(examples, pieces, labels, source)
         context = pieces.document if self.max_document_context else pieces.sentence
         found = [
-            tag_windows(*pieces.sentence(number), *context(number), room, self.doc_stride)
+            tag_windows(*pieces.sentence(number), *context(number), space, self.doc_stride)
             for number, _ in enumerate(examples)
         ]
         inputs: dict[str, list[Any]] = {name: [] for name in tokenizer.model_input_names}

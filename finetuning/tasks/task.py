@@ -153,10 +153,10 @@ class Task(ABC, Generic[E, P]):
     table_ending: ClassVar[str] = ".tsv"  # of the table of predictions
 
     def __post_init__(self) -> None:
-        room = self.max_length - 2
-        if self.doc_stride is not None and not 0 <= self.doc_stride < room:
+        space = self.max_length - 2
+        if self.doc_stride is not None and not 0 <= self.doc_stride < space:
             raise ValueError(
-                f"doc_stride is {self.doc_stride}; expected 0 or more and less than {room}, the space for text in a "
+                f"doc_stride is {self.doc_stride}; expected 0 or more and less than {space}, the space for text in a "
                 f"window of {self.max_length} tokens (max_length)."
             )
 

@@ -98,7 +98,7 @@ def read_run(
         if not rows:
             raise ValueError(f"{source} holds no rows.")
         found["unlabeled", str(source)] = task_for_columns(task, rows[0], ()).new_examples(rows)
-    # The training data last: its labels are known, and a mistake in other data should show before long computations.
+    # The training data last: its labels are known, and an error in other data should show before long computations.
     encoded = {key: task.encode(found[key], labels, tokenizer, source_of[key]) for key in reversed(found)}
     data: dict[str, dict[str, TaskData]] = {}
     for split, name in found:

@@ -187,9 +187,9 @@ class TaskTrainer(ResumableTrainer):
         self.run = run
         network = self.model.get_base_model() if args.has_adapter else self.model
         self.data_collator = run.task.collator(run.tokenizer, network)
-        is_ours = getattr(getattr(network, "config", None), "model_type", None) == "mybert"
+        is_mybert = getattr(getattr(network, "config", None), "model_type", None) == "mybert"
         # Several GPUs in one process would split the indices; a compiled model also computes padding.
-        if is_ours and args.n_gpu <= 1 and not args.torch_compile:
+        if is_mybert and args.n_gpu <= 1 and not args.torch_compile:
             self.data_collator = partial(_with_token_indices, self.data_collator)
         # `Trainer` checks for **kwargs, which many models ignore: their accumulated gradients would not be divided.
         self.model_accepts_loss_kwargs = "num_items_in_batch" in inspect.signature(network.forward).parameters

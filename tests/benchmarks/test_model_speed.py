@@ -45,8 +45,8 @@ def test_batches_do_not_change_from_run_to_run():
 
 
 def test_ratio_is_the_median_of_the_turns():
-    table = speed_table({"peer": [2.0, 4.0, 9.0], "ours": [1.0, 1.0, 1.0]}, "peer", {"ours": "exact"})
-    assert "| ours | 1.0000 | 4.00 | exact |" in table
+    table = speed_table({"peer": [2.0, 4.0, 9.0], "mybert": [1.0, 1.0, 1.0]}, "peer", {"mybert": "exact"})
+    assert "| mybert | 1.0000 | 4.00 | exact |" in table
 
 
 def test_runs_take_turns():
@@ -62,8 +62,8 @@ def test_short_calls_follow_one_another_after_a_rest(monkeypatch, in_this_proces
     seen = []
     monkeypatch.setattr(runtimes.time, "sleep", lambda seconds: seen.extend(["rest"] * (seconds == REST)))
     monkeypatch.setattr(runtimes, "timed", lambda run: (run() or took[len(seen) - 2], None))
-    encoders = RuntimeEncoders(lambda *_: {"ours": lambda batch: seen.append("call")}, {}, 1, tmp_path)
-    assert encoders.seconds("ours", (7, 3), False) == seconds
+    encoders = RuntimeEncoders(lambda *_: {"mybert": lambda batch: seen.append("call")}, {}, 1, tmp_path)
+    assert encoders.seconds("mybert", (7, 3), False) == seconds
     assert seen == ["rest"] + ["call"] * len(took)
 
 
@@ -125,8 +125,8 @@ def test_sides_that_disagree_are_refused(small, monkeypatch, in_this_process):
     def unequal(settings):
         models = real(settings)
         with torch.no_grad():
-            ours = models["mybert"]
-            ours.embeddings.word_embeddings.weight.add_(0.01 * torch.randn(ours.config.hidden_size))
+            model = models["mybert"]
+            model.embeddings.word_embeddings.weight.add_(0.01 * torch.randn(model.config.hidden_size))
         return models
 
     monkeypatch.setattr(runtimes, "matched_encoders", unequal)
@@ -176,11 +176,11 @@ def test_other_runtimes_agree(runtime, packages, tmp_path):
     for package in packages:
         pytest.importorskip(package)
     settings = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128}
-    theirs = runtimes.matched_encoders(settings)[PEER]
+    bert = runtimes.matched_encoders(settings)[PEER]
     batch = random_batch((20, 5, 9, 7, 3, 12, 8, 9, 10, 11))
     tokens = batch["attention_mask"].bool()
     with torch.no_grad():
-        expected = theirs(**batch).last_hidden_state[tokens]
+        expected = bert(**batch).last_hidden_state[tokens]
     encoders = RUNTIMES[runtime](settings, 1, tmp_path)
     assert f"{runtime} int8" in encoders
     for name, encode in encoders.items():
@@ -232,4 +232,5 @@ def test_by_default_all_that_can_run_does(small, sst2, monkeypatch, capsys, tmp_
 )
 def test_mistakes(flags, sentence, capsys):
     assert main(["bench", *flags]) == 2
-    assert sentence in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert sentence in shown.err and "Machine:" not in shown.out

@@ -40,8 +40,8 @@ ERRORS = {
     19: RecursionError("maximum recursion depth exceeded"),
     20: MemoryError("Unable to allocate 2 TiB"),
     21: RuntimeError("CUDA out of memory. Tried to allocate 2 GiB."),
-    22: KeyError("a key of ours"),
-    23: RuntimeError("an invariant of ours"),
+    22: KeyError("a key of the package"),
+    23: RuntimeError("an invariant of the package"),
 }
 calls = []
 

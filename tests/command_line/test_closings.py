@@ -8,6 +8,7 @@ import pytest
 from mybert import cli
 from mybert.command_line.command_table import Closing
 from mybert.command_line.console import say_closing
+from mybert.command_line.flags import CommandParser, name_positional
 from mybert.conversion.verification import GraphReport
 from mybert.hub_card import PushArguments
 from mybert.pretraining.filtering import FilterReport
@@ -119,12 +120,15 @@ PUSH = {"repo_id": "me/x", "private": True, "commit_message": "The best of 3"}
 
 
 @pytest.mark.parametrize("name", RESULTS)
-def test_the_next_call_is_one_of_a_command(name, said):
+def test_the_next_call_has_a_command_and_its_flags(name, said):
     arguments = PushArguments(model="pre", output_dir="out", **PUSH) if name == "push" else ARGUMENTS
     shown = said(name, arguments, RESULTS[name])
     assert SAID.get(name, "") in shown and max(map(len, shown.splitlines())) <= 80
     _, _, call = shown.partition("Next:\n  mybert ")
-    assert not call or call.split()[0] in cli.COMMANDS
+    if call:
+        command, *flags = shlex.split(call.partition("\n  (")[0].replace("\\\n", ""))
+        parser = CommandParser(command)
+        assert parser.parse_known_args(name_positional(flags, parser.positional))[1] == []
 
 
 @pytest.mark.parametrize(

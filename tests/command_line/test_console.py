@@ -138,10 +138,11 @@ def test_sentences_are_in_the_words_of_the_command(said, shown):
         assert sentence_for_command(said, None) == said
 
 
-def test_overwrite_is_advised_where_there_is_such_a_flag():
-    said = "x holds a run with other settings (seed was 1, is 2); repeat the earlier ones or pass --overwrite."
+@pytest.mark.parametrize("advice", [" or pass --overwrite", " or pass --encoding cp949 or cp1252"])
+def test_sentence_for_command_leaves_out_flags_that_the_command_lacks(advice):
+    said = f"x holds a run with other settings (seed was 1, is 2); repeat the earlier ones{advice}."
     assert sentence_for_command(said, PruneArguments) == said
-    assert sentence_for_command(said, ModelArguments) == said.replace(" or pass --overwrite", "")
+    assert sentence_for_command(said, ModelArguments) == said.replace(advice, "")
 
 
 def test_a_folder_that_is_not_there_is_called_that(tmp_path, monkeypatch, capsys):

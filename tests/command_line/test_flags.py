@@ -83,6 +83,13 @@ def test_leading_values_get_names_in_order(given, expected):
         name_positional(["a", "b", "--data=c"], takes_list)
 
 
+def test_parse_flags_of_a_value_that_a_settings_file_makes_superfluous_names_its_flag(tmp_path):
+    (tmp_path / "r.yaml").write_text("model: tuned")
+    with pytest.raises(ValueError, match=r"data is not set: 't.txt' is read as --model; expected MODEL DATA"):
+        parse_flags("predict", ["t.txt", "--config", str(tmp_path / "r.yaml")])
+    assert parse_flags("predict", ["m", "t.txt", "--config", str(tmp_path / "r.yaml")]).model == "m"
+
+
 def test_a_flag_has_one_type():
     assert set(stated(kind)) == {"dtype", "pooling"}  # of which a command supports some
 

@@ -96,7 +96,7 @@ def build_test_package(source: Path, folder: Path) -> Path:
     package = folder / "common_tests"
     package.mkdir()
     for file in (source / "tests").glob("*.py"):
-        # Plain modules here: their own test classes run only through ours.
+        # Plain modules here: their own test classes run only through those of mybert.
         shutil.copy(file, package / file.name)
     for name, text in STAND_INS.items():
         (package / name).parent.mkdir(exist_ok=True)
@@ -144,10 +144,15 @@ def main() -> int:
                 print(f"  {outcome}: {name}")
     if "mybert" not in outcomes:
         return 0
-    ours = outcomes["mybert"]
-    failed = bool(ours["failed"] or ours["error"] or ours["subtests failed"] or not ours["passed"])
+    outcome_of_mybert = outcomes["mybert"]
+    failed = bool(
+        outcome_of_mybert["failed"]
+        or outcome_of_mybert["error"]
+        or outcome_of_mybert["subtests failed"]
+        or not outcome_of_mybert["passed"]
+    )
     fewer = "bert" in outcomes and any(
-        len(ours[outcome]) < sum(not name.endswith(OF_BERT_ALONE) for name in outcomes["bert"][outcome])
+        len(outcome_of_mybert[outcome]) < sum(not name.endswith(OF_BERT_ALONE) for name in outcomes["bert"][outcome])
         for outcome in ("passed", "subtests passed")
     )
     return int(failed or fewer)

@@ -40,10 +40,10 @@ def test_the_whole_round(tmp_path, write_vocab, caplog):
     (tmp_path / "google").mkdir()
     to_google = ["--model", tmp_path / "back", "--output", tmp_path / "google"]
     commands.convert_to_google(parse(commands.ConvertToGoogleArguments, *to_google))
-    ours, googles = (
+    exported, googles = (
         read_tensor_bundle(folder / "bert_model.ckpt") for folder in (tmp_path / "google", TF1 / "squad_adam")
     )
-    assert ours["cls/squad/output_weights"].tobytes() == googles["cls/squad/output_weights"].tobytes()
+    assert exported["cls/squad/output_weights"].tobytes() == googles["cls/squad/output_weights"].tobytes()
     a, b = (load_file(tmp_path / name / "model.safetensors") for name in ("model", "back"))
     assert all(torch.equal(a[name], b[name]) for name in a)
 
@@ -103,7 +103,7 @@ def test_the_card_of_a_bert_folder_describes_that_folder(tmp_path, save_model):
         "![Training curves](training_curves.png)\n\n", ""
     )
     card = tmp_path / "plain" / "README.md"
-    own = CARD_OF_BERT.format(path=plain).replace("from tr", "import mybert\nfrom tr")  # a pipeline of ours
+    own = CARD_OF_BERT.format(path=plain).replace("from tr", "import mybert\nfrom tr")  # one of mybert's pipelines
     card.write_text(own + "\n    BertModel.from_pretrained('bert-base-uncased')  # its owner's\n")
     commands.convert_bert(
         parse(commands.ConvertBertArguments, "--model", plain, "--output_dir", str(tmp_path / "again"))

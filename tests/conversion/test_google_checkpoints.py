@@ -84,18 +84,18 @@ def compare(model, reference, names, **inputs):
             **inputs,
         )
     assert names
-    for ours, theirs in names.items():
-        found = output[ours]
-        expected = torch.from_numpy(reference[theirs]) if isinstance(theirs, str) else torch.from_numpy(theirs)
+    for name, expected in names.items():
+        found = output[name]
+        expected = torch.from_numpy(reference[expected] if isinstance(expected, str) else expected)
         if isinstance(found, tuple):
             found = torch.stack(found[-len(expected) :])
-        assert found.shape == expected.shape, (ours, found.shape, expected.shape)
+        assert found.shape == expected.shape, (name, found.shape, expected.shape)
         difference = (found - expected).abs()
         if mask.shape == expected.shape[-3:-1]:
             difference = difference * mask[..., None]
         elif mask.shape == expected.shape:
             difference = difference * mask
-        assert difference.max() < 1e-5, (ours, difference.max())
+        assert difference.max() < 1e-5, (name, difference.max())
     return output
 
 
@@ -151,9 +151,9 @@ def test_tensorflow_2(tmp_path, encoder, kind):
         assert (picked - torch.from_numpy(reference["mlm_logits"])).abs().max() < 1e-5
         # The encoder inside the pretrainer keeps its own pooler.
         convert_google_checkpoint(TF2 / encoder / kind, tmp_path / "encoder", "encoder")
-        trunk = mybert.MyBertModel.from_pretrained(tmp_path / "encoder")
-        compare(trunk, reference, {"pooler_output": "pooled_output"})
-        assert not torch.equal(trunk.pooler.dense.weight, model.bert.pooler.dense.weight)
+        inner = mybert.MyBertModel.from_pretrained(tmp_path / "encoder")
+        compare(inner, reference, {"pooler_output": "pooled_output"})
+        assert not torch.equal(inner.pooler.dense.weight, model.bert.pooler.dense.weight)
 
 
 @pytest.mark.parametrize("source", ["saved_model", "saved_model/variables/variables", "saved_model/variables"])
@@ -710,11 +710,11 @@ def test_verification_finds_a_single_changed_weight(tmp_path, name, converted):
 
 def test_the_card_names_the_folder_wherever_one_stands(tmp_path, monkeypatch, copy_checkpoint, converted):
     copy_checkpoint(TF1 / "pretrain", tmp_path / "googles")
-    (tmp_path / "ours").mkdir()
-    monkeypatch.chdir(tmp_path / "ours")
+    (tmp_path / "own").mkdir()
+    monkeypatch.chdir(tmp_path / "own")
     convert_google_checkpoint("../googles", ".")
-    card = (tmp_path / "ours" / "README.md").read_text()
-    assert card.startswith("---\n") and "\n# ours\n" in card and "to be trained" not in card
+    card = (tmp_path / "own" / "README.md").read_text()
+    assert card.startswith("---\n") and "\n# own\n" in card and "to be trained" not in card
     monkeypatch.chdir(tmp_path / "googles")
     convert_google_checkpoint(".", "../model", head="sequence-classification")
     card = (tmp_path / "model" / "README.md").read_text()

@@ -51,16 +51,16 @@ def test_import_of_the_export_is_bit_identical(tmp_path, head, save_model):
 @pytest.mark.parametrize("name", ["pretrain", "classifier", "squad_adam"])
 def test_export_of_the_import_has_googles_bytes(tmp_path, name, converted):
     export_google_checkpoint(converted(name)[0], tmp_path / "out" / "bert_model.ckpt")
-    ours = read_tensor_bundle(tmp_path / "out" / "bert_model.ckpt")
+    exported = read_tensor_bundle(tmp_path / "out" / "bert_model.ckpt")
     googles = read_tensor_bundle(TF1 / name / "bert_model.ckpt")
     filled = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"} if name == "squad_adam" else set()
-    for variable in ours:
-        assert ours.info[variable].shape == googles.info[variable].shape
+    for variable in exported:
+        assert exported.info[variable].shape == googles.info[variable].shape
         if variable in filled:
-            assert not ours[variable].any()
+            assert not exported[variable].any()
         else:
-            assert ours[variable].tobytes() == googles[variable].tobytes()
-    left_out = {v for v in googles if not v.endswith(("adam_m", "adam_v")) and v != "global_step"} - set(ours)
+            assert exported[variable].tobytes() == googles[variable].tobytes()
+    left_out = {v for v in googles if not v.endswith(("adam_m", "adam_v")) and v != "global_step"} - set(exported)
     assert all(v.startswith("cls/") for v in left_out)
     config = json.loads((tmp_path / "out" / "bert_config.json").read_text())
     assert config == json.loads((TF1 / name / "bert_config.json").read_text())
@@ -118,13 +118,13 @@ def test_weights_that_the_head_does_not_use(tmp_path, save_old_bert):
 
 def test_a_pooler_that_is_not_there_is_written_as_zeros(tmp_path, save_model):
     save_model(tmp_path / "masked", "masked-lm")
-    save_model(tmp_path / "trunk", "encoder", options={"add_pooling_layer": False})
-    for name in ("masked", "trunk"):
+    save_model(tmp_path / "encoder", "encoder", options={"add_pooling_layer": False})
+    for name in ("masked", "encoder"):
         report = export_google_checkpoint(tmp_path / name, tmp_path / name / "out" / "m")
         assert report.verification.ok and any("written as zeros" in decision for decision in report.decisions)
         assert not read_tensor_bundle(tmp_path / name / "out" / "m")["bert/pooler/dense/kernel"].any()
-    assert to_transformers_bert(tmp_path / "trunk", tmp_path / "bert").verification.ok
-    a, b = (load_file(tmp_path / name / "model.safetensors") for name in ("trunk", "bert"))
+    assert to_transformers_bert(tmp_path / "encoder", tmp_path / "bert").verification.ok
+    a, b = (load_file(tmp_path / name / "model.safetensors") for name in ("encoder", "bert"))
     assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
     assert not any("pooler" in name for name in a)
 
@@ -199,7 +199,7 @@ def test_transformers_agrees_with_the_whole_journey(tmp_path, converted):
     model = transformers.BertForPreTraining.from_pretrained(tmp_path / "bert").eval()
     reference = np.load(TF1 / "pretrain" / "reference.npz")
     names = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
-    inputs = {ours: torch.from_numpy(reference[theirs]).long() for ours, theirs in names.items()}
+    inputs = {name: torch.from_numpy(reference[of_google]).long() for name, of_google in names.items()}
     with torch.no_grad():
         output = model(**inputs)
     difference = (output.prediction_logits - torch.from_numpy(reference["mlm_logits"])).abs()

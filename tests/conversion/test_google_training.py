@@ -75,16 +75,16 @@ def test_thirty_steps_arrive_at_googles_weights_and_moments(tmp_path, recipe):
     assert np.abs(np.array(losses) - expected["masked_lm_loss"] - expected["next_sentence_loss"]).max() < 1e-4
 
     final = load(tmp_path / "final", "final", optimizer_state=True)
-    theirs = make_optimizer(final, recipe)
-    assert load_optimizer_state(tmp_path / "final", final, theirs) == 30
+    of_google = make_optimizer(final, recipe)
+    assert load_optimizer_state(tmp_path / "final", final, of_google) == 30
     moved = 0.0
     initial = read_tensor_bundle(TRAINING / "initial" / "bert_model.ckpt")
     for row in key_map.model_rows("pretraining", 2):
-        ours, googles = model.get_parameter(row.parameter), final.get_parameter(row.parameter)
-        assert (ours - googles).abs().max() < 1e-4, row.parameter
+        weights, expected = model.get_parameter(row.parameter), final.get_parameter(row.parameter)
+        assert (weights - expected).abs().max() < 1e-4, row.parameter
         start = torch.from_numpy(row.to_parameter("google", initial[row.google]).copy())
-        moved = max(moved, (start - googles).abs().max().item())
-        a, b = optimizer.state[ours], theirs.state[googles]
+        moved = max(moved, (start - expected).abs().max().item())
+        a, b = optimizer.state[weights], of_google.state[expected]
         assert a["step"] == b["step"]
         for moment in ("exp_avg", "exp_avg_sq"):
             assert (a[moment] - b[moment]).abs().max() < 1e-4, (row.parameter, moment)

@@ -1,4 +1,4 @@
-"""Broken and malicious files: always an error of ours, never a wrong tensor, crash, hang or huge allocation."""
+"""Broken and malicious files: always an error message, never a wrong tensor, crash, hang or huge allocation."""
 
 import os
 import random
@@ -322,7 +322,7 @@ def mutate(rng, content):
 
 
 def check_mutant(prefix, original=None):
-    """Read a corrupted bundle: an error of ours, or tensors, which must be the originals if checksums are on."""
+    """Read a corrupted bundle: an error message, or tensors; with checksums, the original ones."""
     try:
         found = read_all(prefix)
     except (FileNotFoundError, ValueError) as error:

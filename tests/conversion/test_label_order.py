@@ -53,8 +53,8 @@ def test_classes_of_googles_classifier(converted, options, names, said):
 
 
 def test_a_classifier_goes_out_and_comes_back_by_name(tmp_path, write_classifier):
-    model = write_classifier(tmp_path / "ours", GLUES)
-    report = export_google_checkpoint(tmp_path / "ours", tmp_path / "google" / "m")
+    model = write_classifier(tmp_path / "mybert", GLUES)
+    report = export_google_checkpoint(tmp_path / "mybert", tmp_path / "google" / "m")
     assert any("contradiction, entailment, neutral, the order of Google" in line for line in report.decisions)
     assert report.verification.ok and len(report.verification.notes) == 2
     rows = [GLUES.index(name) for name in GOOGLES]
@@ -62,10 +62,10 @@ def test_a_classifier_goes_out_and_comes_back_by_name(tmp_path, write_classifier
     bundle = read_tensor_bundle(tmp_path / "google" / "m")
     assert (bundle["output_weights"] == model.classifier.weight.detach().numpy()[rows]).all()
     assert (bundle["output_bias"] == model.classifier.bias.detach().numpy()[rows]).all()
-    assert verify_conversion(tmp_path / "google", tmp_path / "ours").ok
+    assert verify_conversion(tmp_path / "google", tmp_path / "mybert").ok
 
     convert_google_checkpoint(tmp_path / "google", tmp_path / "back", task="mnli")
-    before, after = probabilities(tmp_path / "ours"), probabilities(tmp_path / "back")
+    before, after = probabilities(tmp_path / "mybert"), probabilities(tmp_path / "back")
     assert before.keys() == after.keys()
     for name, values in before.items():
         torch.testing.assert_close(after[name], values, rtol=1e-6, atol=1e-6)
@@ -76,10 +76,10 @@ def test_a_classifier_goes_out_and_comes_back_by_name(tmp_path, write_classifier
 
 
 def test_verification_takes_no_other_order(tmp_path, write_classifier, change_config):
-    write_classifier(tmp_path / "ours", GLUES)
-    export_google_checkpoint(tmp_path / "ours", tmp_path / "google" / "m")
-    change_config(tmp_path / "ours", id2label=dict(enumerate(("neutral", "entailment", "contradiction"))))
-    report = verify_conversion(tmp_path / "google", tmp_path / "ours")
+    write_classifier(tmp_path / "mybert", GLUES)
+    export_google_checkpoint(tmp_path / "mybert", tmp_path / "google" / "m")
+    change_config(tmp_path / "mybert", id2label=dict(enumerate(("neutral", "entailment", "contradiction"))))
+    report = verify_conversion(tmp_path / "google", tmp_path / "mybert")
     assert not report.ok and "classifier.weight" in report.problems[0]
 
 
@@ -95,8 +95,8 @@ def test_verification_takes_no_other_order(tmp_path, write_classifier, change_co
     ],
 )
 def test_what_is_written_is_said(tmp_path, names, said, write_classifier):
-    model = write_classifier(tmp_path / "ours", names)
-    report = export_google_checkpoint(tmp_path / "ours", tmp_path / "google" / "m")
+    model = write_classifier(tmp_path / "mybert", names)
+    report = export_google_checkpoint(tmp_path / "mybert", tmp_path / "google" / "m")
     (decision,) = [line for line in report.decisions if line.startswith("labels: ")]
     assert said in decision and report.verification.ok
     order = [names.index(name) for name in decision.removeprefix("labels: ").split(", ") if name in names]

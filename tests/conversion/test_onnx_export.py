@@ -157,8 +157,8 @@ def test_a_model_of_transformers(tmp_path, head, save_model, write_vocab):
     save_model(tmp_path / "bert", head, library=transformers, tokenizer=False)
     write_vocab(tmp_path / "bert")
     export_onnx(tmp_path / "bert", tmp_path / "onnx")
-    theirs = reload(tmp_path / "bert", head, library=transformers)
-    assert_same_as_model(session_of(tmp_path / "onnx"), theirs, head)
+    bert = reload(tmp_path / "bert", head, library=transformers)
+    assert_same_as_model(session_of(tmp_path / "onnx"), bert, head)
     assert (tmp_path / "onnx" / "tokenizer.json").is_file()
 
 

@@ -43,11 +43,11 @@ def test_there_and_back(tmp_path, head, save_model):
     assert config.model_type == "bert" and config.architectures == [f"Bert{key_map.HEADS[head].class_suffix}"]
     assert_same_bits(tmp_path / "model", tmp_path / "bert")
     bert = getattr(transformers, config.architectures[0]).from_pretrained(tmp_path / "bert")
-    bert.save_pretrained(tmp_path / "theirs")
-    report = from_transformers_bert(tmp_path / "theirs", tmp_path / "back")
+    bert.save_pretrained(tmp_path / "bert")
+    report = from_transformers_bert(tmp_path / "bert", tmp_path / "back")
     assert report.verification.ok and not report.ignored
     assert_same_bits(tmp_path / "model", tmp_path / "back")
-    assert verify_conversion(tmp_path / "theirs", tmp_path / "back").ok
+    assert verify_conversion(tmp_path / "bert", tmp_path / "back").ok
     before, after = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("model", "back"))
     assert {name: value for name, value in before.items() if after.get(name, value) != value} == {}
     assert set(before) - set(after) == {"sparse_prediction", "unpad_inputs"}
@@ -60,8 +60,8 @@ def test_a_trunk_keeps_nothing_of_the_head_that_stays_behind(tmp_path, change_co
     change_config(tmp_path / "bert", **labels)
     from_transformers_bert(tmp_path / "bert", tmp_path / "same")
     assert AutoConfig.from_pretrained(tmp_path / "same").id2label == {0: "a", 1: "b", 2: "c"}
-    from_transformers_bert(tmp_path / "bert", tmp_path / "trunk", head="encoder")
-    kept = json.loads((tmp_path / "trunk" / "config.json").read_text())
+    from_transformers_bert(tmp_path / "bert", tmp_path / "encoder", head="encoder")
+    kept = json.loads((tmp_path / "encoder" / "config.json").read_text())
     assert not kept.keys() & labels.keys()
 
 

@@ -33,8 +33,8 @@ def test_device_map_auto(head, load, outputs_of):
 @pytest.mark.parametrize("head", HEADS)
 def test_weights_that_do_not_fit_stay_on_disk(head, load, outputs_of, tmp_path):
     plain = load(head)
-    room = sum(parameter.nbytes for parameter in plain.parameters()) * 3 // 4
-    model = load(head, device_map="auto", max_memory={"cpu": room}, offload_folder=tmp_path)
+    budget = sum(parameter.nbytes for parameter in plain.parameters()) * 3 // 4
+    model = load(head, device_map="auto", max_memory={"cpu": budget}, offload_folder=tmp_path)
     assert set(model.hf_device_map.values()) == {"cpu", "disk"}
     layer = "encoder.layer.1" if head == "MyBertModel" else "bert.encoder.layer.1"
     assert not [name for name in model.hf_device_map if name.startswith(f"{layer}.")], "a layer stays whole"

@@ -48,17 +48,17 @@ def test_every_head_is_a_plain_bert(model_dir, load, make_batch, outputs_of, tok
 
     save_file(inputs, tmp_path / "inputs.safetensors")
     run_python("-c", LOAD, json.dumps(folders), "inputs.safetensors", "outputs.safetensors", cwd=tmp_path)
-    theirs = load_file(tmp_path / "outputs.safetensors")
+    served = load_file(tmp_path / "outputs.safetensors")
     assert (
-        theirs.pop("ids").tolist()
+        served.pop("ids").tolist()
         == tokenizer("the cat sat on a mat .", "dog ran", return_tensors="pt")["input_ids"].tolist()
     )
     mask = make_batch("MyBertModel")["attention_mask"]
     for head in HEADS:
-        ours = outputs_of(head, load(head))
-        for name in ours.keys() - {"mlm_loss", "nsp_loss"}:  # BERT gives their sum alone
-            tensor = ours[name]
-            other = theirs[f"{head}.{name}"]
+        expected = outputs_of(head, load(head))
+        for name in expected.keys() - {"mlm_loss", "nsp_loss"}:  # BERT gives their sum alone
+            tensor = expected[name]
+            other = served[f"{head}.{name}"]
             if tensor.dim() > 1 and tensor.shape[:2] == mask.shape:  # at padding there is nothing to compare
                 tensor, other = tensor[mask.bool()], other[mask.bool()]
             torch.testing.assert_close(tensor, other, atol=1e-5, rtol=1e-5, msg=f"{head}: {name}")

@@ -78,8 +78,8 @@ MEGABYTE = 1 << 20
         ("text".encode("utf-16-le"), r"offset 1\).*--encoding utf-16-le"),
         ("text".encode("utf-16-be"), r"offset 0\).*--encoding utf-16-be"),
         ("한국어".encode("utf-32"), "looks like a binary file"),
-        ("한국어 글".encode("cp949"), "with --encoding cp949 or cp1252"),
-        ("café crème".encode("cp1252"), "with --encoding cp1252"),
+        ("한국어 글".encode("cp949"), "save it as UTF-8 or pass --encoding cp949 or cp1252.$"),
+        ("café crème".encode("cp1252"), "pass --encoding cp1252.$"),
     ],
 )
 def test_what_is_no_text_is_an_error_with_its_offset(tmp_path, data, message):

@@ -513,9 +513,9 @@ def test_words_begin_as_the_principal_components_of_the_teachers(folders, words,
         < (99 if words == "plain" else len(own))
     )
     after = student.get_input_embeddings().weight.detach()
-    theirs = teacher.get_input_embeddings().weight.detach()[[known[piece] for piece in both]].numpy()
-    theirs = theirs - theirs.mean(0)
-    left, values, _ = np.linalg.svd(theirs, full_matrices=False)
+    of_teacher = teacher.get_input_embeddings().weight.detach()[[known[piece] for piece in both]].numpy()
+    of_teacher = of_teacher - of_teacher.mean(0)
+    left, values, _ = np.linalg.svd(of_teacher, full_matrices=False)
     expected = left[:, :width] * values[:width]  # up to signs, and a scale of three times that of new weights
     found = after[[own[piece] for piece in both]].numpy()
     scale = np.linalg.norm(found, axis=1).mean() / np.linalg.norm(expected, axis=1).mean()

@@ -51,16 +51,16 @@ def classifier(**arguments):
     return pipeline("text-classification", pipeline_class=chosen, device="cpu", **arguments)
 
 
-def by_hand(model, tokenizer, text, pair=None, room=14, stride=4):
+def by_hand(model, tokenizer, text, pair=None, space=14, stride=4):
     """The logits of a text's windows, one by one."""
     cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     other = [] if pair is None else [*tokenizer(pair, add_special_tokens=False)["input_ids"], sep]
-    room -= len(other)
-    starts = [0] if len(ids) <= room else [*range(0, len(ids) - room, room - stride), len(ids) - room]
+    space -= len(other)
+    starts = [0] if len(ids) <= space else [*range(0, len(ids) - space, space - stride), len(ids) - space]
     found = []
     for start in starts:
-        first = [cls, *ids[start : start + room], sep]
+        first = [cls, *ids[start : start + space], sep]
         types = [0] * len(first) + [1] * len(other)
         with torch.no_grad():
             found.append(

@@ -101,7 +101,7 @@ def test_score_of_wrong_input_is_one_sentence_and_writes_nothing(tmp_path, model
         ((model, "texts.txt", "--task", "mrpc"), "task is 'mrpc'; expected one of classification, cola, sst2."),
         ((model, "texts.txt", "--method", "l2r"), "--method is 'l2r'; expected one of within_word_l2r, original."),
         ((encoder, "texts.txt"), "no head for this task"),
-        ((model, "none.txt"), "none.txt: No such file"),
+        ((model, "none.txt"), f"There is no file or folder {tmp_path / 'none.txt'}"),
     ):
         data = str(tmp_path / words[1])
         assert cli.main(["score", words[0], data, *words[2:], "--output", str(output)]) == 2, words

@@ -33,9 +33,9 @@ def in_rows(heads):
 
 @pytest.mark.parametrize("is_full", [False, True], ids=["padded", "full"])
 def test_float32(device, head, is_full, matched_models, batch_for):
-    ours, theirs = matched_models(head, device)
+    my_bert, bert = matched_models(head, device)
     batch = batch_for(head, device, is_full)
-    (loss, gradient), (expected, expected_gradient) = (loss_and_gradient(model, batch) for model in (ours, theirs))
+    (loss, gradient), (expected, expected_gradient) = (loss_and_gradient(model, batch) for model in (my_bert, bert))
     assert loss == pytest.approx(expected, rel=1e-5, abs=1e-5)
     assert (gradient - expected_gradient).norm() <= 1e-5 * expected_gradient.norm()
 
@@ -43,11 +43,11 @@ def test_float32(device, head, is_full, matched_models, batch_for):
 @pytest.mark.parametrize("is_full", [False, True], ids=["padded", "full"])
 def test_bfloat16(device, head, is_full, matched_models, batch_for, kernel_calls):
     """As near to float32 as transformers in bfloat16; a padded batch runs in the flash kernel where there is one."""
-    ours, theirs = matched_models(head, device)
+    my_bert, bert = matched_models(head, device)
     batch = batch_for(head, device, is_full)
-    expected, expected_gradient = loss_and_gradient(theirs, batch)
+    expected, expected_gradient = loss_and_gradient(bert, batch)
     losses, distances = [], []
-    for model in (ours, theirs):
+    for model in (my_bert, bert):
         loss, gradient = loss_and_gradient(model, batch, torch.bfloat16)
         losses.append(abs(loss - expected))
         distances.append(float((gradient - expected_gradient).norm() / expected_gradient.norm()))
@@ -59,10 +59,10 @@ def test_bfloat16(device, head, is_full, matched_models, batch_for, kernel_calls
 
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_packed_rows_are_the_padded_batch(device, dtype, matched_models, batch_for, in_rows, kernel_calls):
-    ours, theirs = matched_models("ForPreTraining", device)
+    my_bert, bert = matched_models("ForPreTraining", device)
     batch = batch_for("ForPreTraining", device)
-    expected, expected_gradient = loss_and_gradient(theirs, batch)
-    loss, gradient = loss_and_gradient(ours, in_rows(batch), dtype)
+    expected, expected_gradient = loss_and_gradient(bert, batch)
+    loss, gradient = loss_and_gradient(my_bert, in_rows(batch), dtype)
     tolerance = 1e-5 if dtype is None else 0.05
     assert loss == pytest.approx(expected, rel=tolerance)
     assert (gradient - expected_gradient).norm() <= tolerance * expected_gradient.norm()
@@ -72,14 +72,14 @@ def test_packed_rows_are_the_padded_batch(device, dtype, matched_models, batch_f
 @pytest.mark.parametrize("attention", ["flash_attention_2", "flash_attention_3"])
 def test_flash_attention(device, attention, matched_models, batch_for, in_rows):
     """If it is installed; the CPU tests use a stand-in."""
-    ours, theirs = matched_models("ForPreTraining", device)
+    my_bert, bert = matched_models("ForPreTraining", device)
     try:
-        ours.set_attn_implementation(attention)
+        my_bert.set_attn_implementation(attention)
     except (ImportError, ValueError, OSError) as error:
         pytest.skip(f"{attention} cannot be had here: {error}")
     batch = batch_for("ForPreTraining", device)
-    expected, expected_gradient = loss_and_gradient(theirs, batch)
+    expected, expected_gradient = loss_and_gradient(bert, batch)
     for form in (batch, in_rows(batch)):
-        loss, gradient = loss_and_gradient(ours, form, torch.bfloat16)
+        loss, gradient = loss_and_gradient(my_bert, form, torch.bfloat16)
         assert loss == pytest.approx(expected, rel=0.05)
         assert (gradient - expected_gradient).norm() <= 0.05 * expected_gradient.norm()

@@ -260,7 +260,7 @@ def test_mistakes_get_one_sentence(copy_of, tmp_path, capsys):
 
     folder = copy_of("MyBertForMaskedLM")
     assert "nowhere; expected a model folder" in error_of(tmp_path / "nowhere")
-    assert "nothing.json: No such file" in error_of(folder, "--results", tmp_path / "nothing.json")
+    assert "There is no file or folder" in error_of(folder, "--results", tmp_path / "nothing.json")
     assert "The text for fill-mask is 'a cat'; expected one with [MASK]" in error_of(folder, "--texts", "a cat")
     for head, task in (
         (MyBertForSequenceClassification, None),

@@ -52,7 +52,7 @@ for head, source in sources.items():
         for name, tensor in outputs.items():
             tensors[f"{head}.{kind}.{name}"] = tensor.contiguous()
         if kind == "padded" and head == "MyBertModel":
-            assert not outputs.last_hidden_state[padding].any(), "the trunk runs without padding"
+            assert not outputs.last_hidden_state[padding].any(), "the encoder runs without padding"
     task = {
         "MyBertForPreTraining": "fill-mask", "MyBertForMaskedLM": "fill-mask", "MyBertModel": "feature-extraction",
         "MyBertForSequenceClassification": "text-classification",
@@ -138,8 +138,8 @@ def test_every_head_runs_without_this_package_and_gives_the_same_bits(
         )
         return report, (tmp_path / name).read_bytes()
 
-    ours, tensors = run(sys.executable, folders, "with_mybert")
-    assert ours["has_mybert"] and set(ours["answers"]) >= {"MyBertForMaskedLM", "MyBertModel"}
+    with_mybert, tensors = run(sys.executable, folders, "with_mybert")
+    assert with_mybert["has_mybert"] and set(with_mybert["answers"]) >= {"MyBertForMaskedLM", "MyBertModel"}
     for sources, name, variables in (
         (folders, "from_folders", {}),
         (repositories, "from_the_hub", {}),
@@ -147,7 +147,7 @@ def test_every_head_runs_without_this_package_and_gives_the_same_bits(
     ):
         bare, bare_tensors = run(bare_python, sources, name, **variables)
         assert not bare["has_mybert"]
-        assert bare["answers"] == ours["answers"], name
+        assert bare["answers"] == with_mybert["answers"], name
         assert bare_tensors == tensors, name
 
 
@@ -166,7 +166,7 @@ print(json.dumps({
     "own class": digest(mybert.MyBertForMaskedLM.from_pretrained(repo)),
     "revision": digest(AutoModelForMaskedLM.from_pretrained(repo, revision="v2")),
     "subfolder": digest(AutoModelForMaskedLM.from_pretrained(repo, subfolder="other")),
-    "trunk of the head": type(AutoModel.from_pretrained(repo)).__name__,
+    "encoder of the head": type(AutoModel.from_pretrained(repo)).__name__,
     "tokens": AutoTokenizer.from_pretrained(repo)("the cat", "dog")["token_type_ids"],
     "tokens of the subfolder": AutoTokenizer.from_pretrained(repo, subfolder="other")("the cat")["input_ids"],
 }))
@@ -188,7 +188,7 @@ def test_name_folder_revision_subfolder_and_cache(client, hub, hub_environment, 
     online = run_python(sys.executable, LOAD, model_dir, environment=hub_environment, cwd=tmp_path)
     assert online["folder"] == online["name"] == online["own class"]
     assert online["revision"] == online["subfolder"] != online["name"]
-    assert online["trunk of the head"] == "MyBertModel"
+    assert online["encoder of the head"] == "MyBertModel"
     assert online["tokens"] == [0, 0, 0, 0, 1, 1]
     assert len(online["tokens of the subfolder"]) == 4
 

@@ -66,9 +66,9 @@ def test_auto_map_names_a_class_that_exists_for_every_auto_class_that_is_registe
     }
     for auto_class, name in auto_map().items():
         module, class_name = name.split(".")
-        ours = getattr(importlib.import_module(f"mybert.modeling_mybert.{module}"), class_name)
+        published = getattr(importlib.import_module(f"mybert.modeling_mybert.{module}"), class_name)
         mapping = {"AutoConfig": None}.get(auto_class, getattr(transformers, auto_class))
-        assert mapping is None or mapping._model_mapping[mybert.MyBertConfig] is ours
+        assert mapping is None or mapping._model_mapping[mybert.MyBertConfig] is published
 
 
 def test_only_the_model_is_published_and_the_folder_stays_as_it_is(model_dir, tmp_path):

@@ -13,73 +13,73 @@ import transformers
 
 @pytest.fixture
 def agree(heads: Any) -> Callable[..., None]:
-    """Calls both on a batch, ours with padding and packed: outputs, loss and all parameters' gradients must agree.
+    """Calls both on a batch, MyBERT with padding and packed: outputs, loss and all parameters' gradients must agree.
 
     Without a loss the gradients are those of a fixed random projection of all outputs. If dropout is on, both draw
     from the same seed.
     """
 
     def compare(
-        ours: Any,
-        theirs: Any,
+        my_bert: Any,
+        bert: Any,
         batch: dict[str, Any],
         tolerance: float = 1e-5,
         gradients: bool = True,
         unpads: tuple[bool, ...] = (False, True),
     ) -> None:
-        assert ours.config.unpad_inputs
+        assert my_bert.config.unpad_inputs
         for unpad_inputs in unpads:
-            if unpad_inputs and ours.training and ours.config.hidden_dropout_prob > 0:
+            if unpad_inputs and my_bert.training and my_bert.config.hidden_dropout_prob > 0:
                 continue  # packed tokens draw their dropout in another order
-            ours.config.unpad_inputs = unpad_inputs
-            pairs = compared_outputs(heads.at_tokens, ours, theirs, batch, tolerance)
+            my_bert.config.unpad_inputs = unpad_inputs
+            pairs = compared_outputs(heads.at_tokens, my_bert, bert, batch, tolerance)
             if gradients:
-                compare_gradients(ours, theirs, *map(list, zip(*pairs, strict=True)), tolerance)
+                compare_gradients(my_bert, bert, *map(list, zip(*pairs, strict=True)), tolerance)
 
     return compare
 
 
-def compared_outputs(at_tokens: Any, ours: Any, theirs: Any, batch: dict[str, Any], tolerance: float) -> list:
+def compared_outputs(at_tokens: Any, my_bert: Any, bert: Any, batch: dict[str, Any], tolerance: float) -> list:
     """Pairs of equal outputs; a packed batch has no states at padding, so none are compared there."""
     torch.manual_seed(0)
-    our_outputs = ours(**batch)
+    outputs = my_bert(**batch)
     torch.manual_seed(0)
-    their_outputs = theirs(**batch)
-    if not isinstance(our_outputs, tuple):
-        # Theirs have an empty field for cross-attentions; ours also return both losses.
-        both = [name for name in ("mlm_loss", "nsp_loss") if name in our_outputs]
-        assert list(our_outputs) == [name for name in their_outputs if name != "cross_attentions"] + both
-        assert not both or our_outputs.loss == sum(our_outputs[name] for name in both)
-        our_outputs = [our_outputs[name] for name in our_outputs if name not in both]
+    expected_outputs = bert(**batch)
+    if not isinstance(outputs, tuple):
+        # BERT's have an empty field for cross-attentions; MyBERT's also have both losses.
+        both = [name for name in ("mlm_loss", "nsp_loss") if name in outputs]
+        assert list(outputs) == [name for name in expected_outputs if name != "cross_attentions"] + both
+        assert not both or outputs.loss == sum(outputs[name] for name in both)
+        outputs = [outputs[name] for name in outputs if name not in both]
     labels, pairs = batch.get("labels"), []
-    for our_tensor, their_tensor in zip(flat_tensors(our_outputs), flat_tensors(their_outputs), strict=True):
-        if our_tensor.dim() > 1 and our_tensor.shape[0] != their_tensor.shape[0]:
+    for tensor, expected in zip(flat_tensors(outputs), flat_tensors(expected_outputs), strict=True):
+        if tensor.dim() > 1 and tensor.shape[0] != expected.shape[0]:
             # Logits of labeled positions only, in training.
-            assert ours.training and our_tensor.shape == (int((labels != -100).sum()), ours.config.vocab_size)
-            their_tensor = their_tensor[labels != -100]
-        elif ours.config.unpad_inputs:
-            our_tensor, their_tensor = at_tokens(our_tensor, batch), at_tokens(their_tensor, batch)
-        pairs.append((our_tensor, their_tensor))
-        torch.testing.assert_close(our_tensor, their_tensor, rtol=0, atol=tolerance)
+            assert my_bert.training and tensor.shape == (int((labels != -100).sum()), my_bert.config.vocab_size)
+            expected = expected[labels != -100]
+        elif my_bert.config.unpad_inputs:
+            tensor, expected = at_tokens(tensor, batch), at_tokens(expected, batch)
+        pairs.append((tensor, expected))
+        torch.testing.assert_close(tensor, expected, rtol=0, atol=tolerance)
     return pairs
 
 
-def compare_gradients(ours: Any, theirs: Any, our_tensors: list, their_tensors: list, tolerance: float) -> None:
+def compare_gradients(my_bert: Any, bert: Any, tensors: list, expected_tensors: list, tolerance: float) -> None:
     """The gradients of both models' first scalar output, or of a projection of all outputs."""
-    for model, tensors in ((ours, our_tensors), (theirs, their_tensors)):
+    for model, outputs in ((my_bert, tensors), (bert, expected_tensors)):
         model.zero_grad()
         generator = torch.Generator().manual_seed(5)
-        if tensors[0].dim() == 0:
-            objective = tensors[0]
+        if outputs[0].dim() == 0:
+            objective = outputs[0]
         else:
-            objective = sum((tensor * torch.randn(tensor.shape, generator=generator)).mean() for tensor in tensors)
+            objective = sum((tensor * torch.randn(tensor.shape, generator=generator)).mean() for tensor in outputs)
         objective.backward()
-    their_gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
-    our_gradients = {name: parameter.grad for name, parameter in ours.named_parameters()}
-    assert our_gradients.keys() == their_gradients.keys()
-    assert any(gradient is not None and gradient.abs().max() > 1e-4 for gradient in our_gradients.values())
+    expected_gradients = {name: parameter.grad for name, parameter in bert.named_parameters()}
+    gradients = {name: parameter.grad for name, parameter in my_bert.named_parameters()}
+    assert gradients.keys() == expected_gradients.keys()
+    assert any(gradient is not None and gradient.abs().max() > 1e-4 for gradient in gradients.values())
     # A parameter without a gradient (a pooler that no loss uses) must have none in either model.
-    torch.testing.assert_close(our_gradients, their_gradients, rtol=0, atol=tolerance)
+    torch.testing.assert_close(gradients, expected_gradients, rtol=0, atol=tolerance)
 
 
 def flat_tensors(outputs: Any) -> list[torch.Tensor]:

@@ -61,8 +61,8 @@ def test_as_exact_as_the_kernel(keys):
     """Both are as far from float32 as bfloat16 is."""
     exact = context_and_gradients(kernel, torch.float32, keys)
     found = context_and_gradients(attention, torch.bfloat16, keys)
-    theirs = context_and_gradients(kernel, torch.bfloat16, keys)
-    for mine, other, right in zip(found, theirs, exact, strict=True):
+    others = context_and_gradients(kernel, torch.bfloat16, keys)
+    for mine, other, right in zip(found, others, exact, strict=True):
         assert mine.shape == right.shape
         assert 0 < (mine - right).norm() < 2 * (other - right).norm() < 0.02 * right.norm()
 
@@ -72,9 +72,9 @@ def test_dropout_of_the_kernel():
     torch.manual_seed(0)
     found = context_and_gradients(partial(attention, dropout=0.4), torch.bfloat16)
     torch.manual_seed(0)
-    theirs = context_and_gradients(partial(kernel, dropout=0.4), torch.bfloat16)
+    others = context_and_gradients(partial(kernel, dropout=0.4), torch.bfloat16)
     kept = context_and_gradients(kernel, torch.bfloat16)
-    for mine, other, without in zip(found, theirs, kept, strict=True):
+    for mine, other, without in zip(found, others, kept, strict=True):
         torch.testing.assert_close(mine, other, rtol=0.05, atol=0.05)
         assert (mine - without).abs().max() > 0.2
 
@@ -116,7 +116,7 @@ def test_few_scores_and_long_sequences_stay_with_the_kernel(monkeypatch, kernel_
 @pytest.mark.parametrize("padding", ["right", "left", None])
 def test_gradients_of_a_model_under_autocast(head_with_loss, padding):
     """As near to float32's as with transformers' attention."""
-    ours, theirs = head_with_loss.matched_models()
+    my_bert, bert = head_with_loss.matched_models()
     batch = head_with_loss.batch(padding, labels=True)
 
     def gradient(model, is_cast: bool) -> torch.Tensor:
@@ -125,6 +125,6 @@ def test_gradients_of_a_model_under_autocast(head_with_loss, padding):
             model(**batch).loss.backward()
         return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
-    exact = gradient(ours, is_cast=False)
-    error = (gradient(ours, is_cast=True) - exact).norm()
-    assert 0 < error < 1.5 * (gradient(theirs, is_cast=True) - exact).norm() + 1e-4 * exact.norm()
+    exact = gradient(my_bert, is_cast=False)
+    error = (gradient(my_bert, is_cast=True) - exact).norm()
+    assert 0 < error < 1.5 * (gradient(bert, is_cast=True) - exact).norm() + 1e-4 * exact.norm()

@@ -140,22 +140,22 @@ def test_a_changed_module_does_what_it_does_in_bert(heads, agree, monkeypatch, p
         pytest.skip("transformers has two classes where MyBERT has one")
     names = heads_with(place, heads)
     head = heads(names[(PLACES.index(place) + WAYS.index(way)) % len(names)])
-    ours, theirs = head.matched_models(dropout=0.0)
-    for model in (ours, theirs):
+    my_bert, bert = head.matched_models(dropout=0.0)
+    for model in (my_bert, bert):
         way(*parent_of(model, place), monkeypatch)
     for padding, training in (("right", True), ("right", False), (None, False)):
         batch = head.batch(padding, labels=training)
-        agree(ours.train(training), theirs.train(training), batch, tolerance=3e-5, unpads=(True,))
+        agree(my_bert.train(training), bert.train(training), batch, tolerance=3e-5, unpads=(True,))
 
 
 @pytest.mark.parametrize("way", WAYS[:-1])
 def test_a_changed_encoder_computes_all_tokens(head_with_loss, agree, monkeypatch, way):
     """Without padding, whose hidden states are zeros if a `MyBertModel` is called."""
-    ours, theirs = head_with_loss.matched_models(dropout=0.0)
-    for model in (ours, theirs):
+    my_bert, bert = head_with_loss.matched_models(dropout=0.0)
+    for model in (my_bert, bert):
         way(*parent_of(model, "bert"), monkeypatch)
     for training in (False, True):
-        agree(ours.train(training), theirs.train(training), head_with_loss.batch(None, labels=True))
+        agree(my_bert.train(training), bert.train(training), head_with_loss.batch(None, labels=True))
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -163,10 +163,10 @@ def test_a_replaced_module_in_every_head(heads, agree, place):
     names = heads_with(place, heads)
     assert names
     for head in map(heads, names):
-        ours, theirs = head.matched_models(dropout=0.0, attn_implementation="eager")
-        for model in (ours, theirs):
+        my_bert, bert = head.matched_models(dropout=0.0, attn_implementation="eager")
+        for model in (my_bert, bert):
             replace(*parent_of(model, place), None)
-        agree(ours, theirs, head.batch("left", labels=True), tolerance=3e-5, unpads=(True,))
+        agree(my_bert, bert, head.batch("left", labels=True), tolerance=3e-5, unpads=(True,))
 
 
 @pytest.mark.parametrize(
@@ -174,12 +174,12 @@ def test_a_replaced_module_in_every_head(heads, agree, place):
 )
 @pytest.mark.parametrize("name", ["ForPreTraining", "ForSequenceClassification"])
 def test_modules_of_transformers_keep_sequences_apart(heads, agree, name, place):
-    ours, theirs = heads(name).matched_models(dropout=0.0)
-    parent, child, _ = parent_of(ours, place)
-    setattr(parent, child, copy.deepcopy(theirs.base_model.get_submodule(place)))
-    ours.tie_weights()
+    my_bert, bert = heads(name).matched_models(dropout=0.0)
+    parent, child, _ = parent_of(my_bert, place)
+    setattr(parent, child, copy.deepcopy(bert.base_model.get_submodule(place)))
+    my_bert.tie_weights()
     for training in (False, True):
-        agree(ours.train(training), theirs.train(training), heads(name).batch("right", labels=training))
+        agree(my_bert.train(training), bert.train(training), heads(name).batch("right", labels=training))
 
 
 class Wrapper(nn.Module):
@@ -219,33 +219,33 @@ HIDDEN = {"module": lambda one: one, "list": lambda one: [one], "dictionary": la
 )
 @pytest.mark.parametrize("training", [False, True])
 def test_a_wrapped_encoder_gets_berts_arguments(head_with_loss, agree, training, padding, hide):
-    ours, theirs = head_with_loss.matched_models(dropout=0.0)
+    my_bert, bert = head_with_loss.matched_models(dropout=0.0)
     batch = head_with_loss.batch(padding, labels=True)
-    inner, others = ours.bert.train(training), theirs.bert.train(training)
-    ours.bert, theirs.bert = Wrapper(inner, HIDDEN[hide]), Wrapper(others, HIDDEN[hide])
-    agree(ours.train(training), theirs.train(training), batch)
-    agree(ours, theirs, head_with_loss.batch(padding))
+    inner, others = my_bert.bert.train(training), bert.bert.train(training)
+    my_bert.bert, bert.bert = Wrapper(inner, HIDDEN[hide]), Wrapper(others, HIDDEN[hide])
+    agree(my_bert.train(training), bert.train(training), batch)
+    agree(my_bert, bert, head_with_loss.batch(padding))
     assert inner.keeps_rows
-    ours.bert, theirs.bert = inner, others
-    agree(ours, theirs, batch)
+    my_bert.bert, bert.bert = inner, others
+    agree(my_bert, bert, batch)
     assert not inner.keeps_rows
 
 
 def test_an_encoder_of_transformers(head_with_loss, agree):
-    ours, theirs = head_with_loss.matched_models(dropout=0.0)
-    ours.bert = copy.deepcopy(theirs.bert)
-    ours.tie_weights()
-    agree(ours, theirs, head_with_loss.batch("right", labels=True))
+    my_bert, bert = head_with_loss.matched_models(dropout=0.0)
+    my_bert.bert = copy.deepcopy(bert.bert)
+    my_bert.tie_weights()
+    agree(my_bert, bert, head_with_loss.batch("right", labels=True))
 
 
 @pytest.mark.parametrize(
     "pooler", [nn.Identity(), nn.Flatten(), nn.AdaptiveAvgPool1d(5)], ids=lambda pooler: str(pooler)
 )
 def test_a_pooler_of_pytorch_gets_all_tokens(heads, agree, pooler):
-    ours, theirs = heads("Model").matched_models()
-    ours.pooler = theirs.pooler = pooler
+    my_bert, bert = heads("Model").matched_models()
+    my_bert.pooler = bert.pooler = pooler
     for padding in ("right", None):
-        agree(ours, theirs, heads("Model").batch(padding), gradients=False)
+        agree(my_bert, bert, heads("Model").batch(padding), gradients=False)
 
 
 class SumPooler(nn.Module):
@@ -257,10 +257,10 @@ class SumPooler(nn.Module):
 
 
 def test_a_users_pooler_gets_all_tokens_of_a_decoder(heads, agree):
-    ours, theirs = heads("Model").matched_models(is_decoder=True)
-    ours.pooler = theirs.pooler = SumPooler()
+    my_bert, bert = heads("Model").matched_models(is_decoder=True)
+    my_bert.pooler = bert.pooler = SumPooler()
     for padding in ("right", "left", None):
-        agree(ours, theirs, {**heads("Model").batch(padding), "use_cache": False, "return_dict": False})
+        agree(my_bert, bert, {**heads("Model").batch(padding), "use_cache": False, "return_dict": False})
 
 
 SEVERAL = {"cu_seq_lens_q": torch.tensor([0, 4, 11, 22])}  # in two rows of 11 tokens
@@ -306,7 +306,7 @@ class Wrapped(nn.Module):
 @pytest.mark.parametrize("kind", [nn.LayerNorm, nn.Linear, nn.Dropout, nn.Embedding])
 def test_hooks_on_all_modules(head, agree, kind, before):
     """As debuggers and tools for profiling and interpretation register them."""
-    ours, theirs = head.matched_models(dropout=0.0)
+    my_bert, bert = head.matched_models(dropout=0.0)
 
     def change(module: nn.Module, inputs: Any, output: Any = None) -> Any:
         if type(module) is kind:
@@ -316,7 +316,7 @@ def test_hooks_on_all_modules(head, agree, kind, before):
     register = "register_module_forward_pre_hook" if before else "register_module_forward_hook"
     handle = getattr(nn.modules.module, register)(change)
     try:
-        agree(ours, theirs, head.batch("right", labels=True), tolerance=3e-5)
+        agree(my_bert, bert, head.batch("right", labels=True), tolerance=3e-5)
     finally:
         handle.remove()
 
@@ -325,26 +325,26 @@ def test_hooks_on_all_modules(head, agree, kind, before):
     ("configured", "chosen", "padding"), [(0.5, 0.0, "right"), (0.5, 0.0, None), (0.0, 0.3, None)]
 )
 def test_the_probability_of_dropout_modules_counts(head, agree, configured, chosen, padding):
-    ours, theirs = head.matched_models(hidden_dropout_prob=configured, attention_probs_dropout_prob=configured)
-    for model in (ours, theirs):
+    my_bert, bert = head.matched_models(hidden_dropout_prob=configured, attention_probs_dropout_prob=configured)
+    for model in (my_bert, bert):
         model.config.hidden_dropout_prob = 0.0  # for `agree`
         for module in model.train().modules():
             if isinstance(module, nn.Dropout):
                 module.p = chosen
-    agree(ours, theirs, head.batch(padding, labels=True))
+    agree(my_bert, bert, head.batch(padding, labels=True))
 
 
 def test_a_change_counts_from_the_next_call_on_and_until_it_is_undone(heads, watch):
-    ours, theirs = heads("ForSequenceClassification").matched_models()
+    my_bert, bert = heads("ForSequenceClassification").matched_models()
     batch = heads("ForSequenceClassification").batch("right")
-    seen, tokens = watch(ours.bert.encoder.layer[0]), int(batch["attention_mask"].sum())
-    ours(**batch)
-    poolers = [model.bert.pooler for model in (ours, theirs)]
-    for model, pooler in zip((ours, theirs), poolers, strict=True):
+    seen, tokens = watch(my_bert.bert.encoder.layer[0]), int(batch["attention_mask"].sum())
+    my_bert(**batch)
+    poolers = [model.bert.pooler for model in (my_bert, bert)]
+    for model, pooler in zip((my_bert, bert), poolers, strict=True):
         model.bert.pooler = Mixing(pooler)
-    torch.testing.assert_close(ours(**batch).logits, theirs(**batch).logits, rtol=0, atol=1e-5)
-    ours.bert.pooler = poolers[0]
-    ours(**batch)
+    torch.testing.assert_close(my_bert(**batch).logits, bert(**batch).logits, rtol=0, atol=1e-5)
+    my_bert.bert.pooler = poolers[0]
+    my_bert(**batch)
     assert seen == [(1, tokens, 32), (*batch["input_ids"].shape, 32), (1, tokens, 32)]
 
 
@@ -384,10 +384,10 @@ def test_modules_of_pytorch(heads, change, packs):
     "place", ["embeddings", "encoder.layer.1", "encoder.layer.0.attention.self.key", "encoder.layer.1.output.dense"]
 )
 def test_a_backward_hook_sees_the_rows_of_the_batch(heads, agree, place):
-    ours, theirs = heads("Model").matched_models(dropout=0.0)
+    my_bert, bert = heads("Model").matched_models(dropout=0.0)
     batch, seen = heads("Model").batch("right"), []
-    ours.get_submodule(place).register_full_backward_hook(lambda module, before, after: seen.append(after[0].shape))
-    agree(ours, theirs, batch)
+    my_bert.get_submodule(place).register_full_backward_hook(lambda module, before, after: seen.append(after[0].shape))
+    agree(my_bert, bert, batch)
     assert seen and {tuple(shape[:2]) for shape in seen} == {tuple(batch["input_ids"].shape)}
 
 
@@ -409,7 +409,7 @@ def test_hooks_that_need_no_rows_leave_the_batch_packed(heads, watch):
     layer = model.encoder.layer[1]
     prune.l1_unstructured(layer.intermediate.dense, "weight", amount=0.5)
     parametrizations.weight_norm(layer.output.dense)
-    model.register_forward_hook(lambda module, inputs, output: None)  # the trunk itself has the batch's shape
+    model.register_forward_hook(lambda module, inputs, output: None)  # the encoder itself has the batch's shape
     seen = watch(model.encoder.layer[0])
     model(**batch)
     assert seen == [(1, int(batch["attention_mask"].sum()), 32)]
@@ -420,10 +420,10 @@ def test_hooks_that_need_no_rows_leave_the_batch_packed(heads, watch):
 def test_noise_on_the_embeddings_is_that_of_bert(heads, watch, padding):
     """NEFTune's noise depends on the batch's shape; for equal shapes it is bitwise equal."""
     head = heads("Model")
-    ours, theirs = head.matched_models(dropout=0.0)
+    my_bert, bert = head.matched_models(dropout=0.0)
     batch, noise = head.batch(padding), []
     outputs = []
-    for model in (ours, theirs):
+    for model in (my_bert, bert):
         words = model.train().get_input_embeddings()
         words.neftune_noise_alpha = 5.0
         words.register_forward_hook(neftune_post_forward_hook)
@@ -433,11 +433,11 @@ def test_noise_on_the_embeddings_is_that_of_bert(heads, watch, padding):
     assert torch.equal(noise[0], noise[1]) and noise[0].abs().max() > 0.1
     torch.testing.assert_close(*outputs, rtol=0, atol=1e-5)
     gradients = []
-    for model, output in zip((ours, theirs), outputs, strict=True):
+    for model, output in zip((my_bert, bert), outputs, strict=True):
         output.square().sum().backward()
         gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
     if padding == "right":
-        seen = watch(ours.encoder.layer[0])
-        ours(**batch)
+        seen = watch(my_bert.encoder.layer[0])
+        my_bert(**batch)
         assert seen == [(1, int(batch["attention_mask"].sum()), 32)]  # the layers run packed all the same

@@ -1,4 +1,4 @@
-"""Checkpoints: transformers' BERT folders in, ours out, every form that old files have, tied weights."""
+"""Checkpoints: transformers' BERT folders in, MyBERT folders out, every form that old files have, tied weights."""
 
 import json
 from pathlib import Path
@@ -25,9 +25,9 @@ def rewrite_config(folder: Path, **changes) -> None:
 
 
 def assert_same_weights(model, other) -> None:
-    ours, theirs = model.state_dict(), other.state_dict()
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    my_bert, bert = model.state_dict(), other.state_dict()
+    assert my_bert.keys() == bert.keys()
+    assert all(torch.equal(my_bert[name], bert[name]) for name in my_bert)
 
 
 def old_names(tensors: dict) -> dict:
@@ -80,12 +80,12 @@ def of_the_first_releases(head, folder) -> None:
 def test_a_bert_folder_loads_without_complaint(head, bert_folder, change, agree, no_complaints):
     """Every weight is used, and all outputs are the same."""
     change(head, bert_folder)
-    ours, report = head.ours.from_pretrained(bert_folder, output_loading_info=True)
-    assert type(ours.config) is mybert.MyBertConfig
+    my_bert, report = head.my_bert_class.from_pretrained(bert_folder, output_loading_info=True)
+    assert type(my_bert.config) is mybert.MyBertConfig
     assert not any(report.values())
-    theirs = head.matched_models()[1]
-    assert_same_weights(ours, theirs)
-    agree(ours, theirs, head.batch())
+    bert = head.matched_models()[1]
+    assert_same_weights(my_bert, bert)
+    agree(my_bert, bert, head.batch())
 
 
 def test_a_configuration_object_of_type_bert(head, bert_folder, no_complaints):
@@ -93,13 +93,13 @@ def test_a_configuration_object_of_type_bert(head, bert_folder, no_complaints):
     changes = {"attn_implementation": "eager", "classifier_dropout": 0.25, "dtype": "bfloat16"}
     config = transformers.AutoConfig.from_pretrained(bert_folder, **changes)
     assert type(config) is transformers.BertConfig
-    ours = head.ours.from_pretrained(bert_folder, config=config)
-    assert type(ours.config) is mybert.MyBertConfig
-    assert (ours.config._attn_implementation, ours.config.classifier_dropout) == ("eager", 0.25)
+    my_bert = head.my_bert_class.from_pretrained(bert_folder, config=config)
+    assert type(my_bert.config) is mybert.MyBertConfig
+    assert (my_bert.config._attn_implementation, my_bert.config.classifier_dropout) == ("eager", 0.25)
     assert type(config) is transformers.BertConfig and config.model_type == "bert"  # the caller's object is unchanged
-    theirs = head.theirs.from_pretrained(bert_folder, config=config)
-    assert ours.dtype == theirs.dtype
-    assert_same_weights(ours, theirs)
+    bert = head.bert_class.from_pretrained(bert_folder, config=config)
+    assert my_bert.dtype == bert.dtype
+    assert_same_weights(my_bert, bert)
 
 
 def test_number_of_labels_in_a_configuration_of_type_bert(heads, tmp_path):
@@ -112,34 +112,34 @@ def test_number_of_labels_in_a_configuration_of_type_bert(heads, tmp_path):
 def test_a_model_is_not_made_from_a_configuration_of_type_bert(head):
     config = transformers.BertConfig(**head.settings())
     with pytest.raises(ValueError, match=r"^config is a BertConfig; expected a MyBertConfig\. MyBertConfig.from_dict"):
-        head.ours(config)
-    head.ours(mybert.MyBertConfig.from_dict(config.to_dict()))
+        head.my_bert_class(config)
+    head.my_bert_class(mybert.MyBertConfig.from_dict(config.to_dict()))
 
 
 @pytest.mark.parametrize("change", [dict, old_names])
-def test_trunk_without_prefix_fills_every_head(heads, head, change, tmp_path):
-    trunk = heads("Model").matched_models(num_labels=2)[1]  # what question answering needs
-    trunk.save_pretrained(tmp_path)
+def test_encoder_without_prefix_fills_every_head(heads, head, change, tmp_path):
+    encoder = heads("Model").matched_models(num_labels=2)[1]  # what question answering needs
+    encoder.save_pretrained(tmp_path)
     rewrite_weights(tmp_path, change)
-    ours, report = head.ours.from_pretrained(tmp_path, output_loading_info=True)
-    trunk_weights = trunk.state_dict()
-    ours = ours.base_model
-    assert all(torch.equal(tensor, trunk_weights[name]) for name, tensor in ours.state_dict().items())
+    my_bert, report = head.my_bert_class.from_pretrained(tmp_path, output_loading_info=True)
+    encoder_weights = encoder.state_dict()
+    my_bert = my_bert.base_model
+    assert all(torch.equal(tensor, encoder_weights[name]) for name, tensor in my_bert.state_dict().items())
     assert not any(name.startswith("bert.") for name in report["missing_keys"])
     assert all("pooler" in name for name in report["unexpected_keys"])
 
 
 @pytest.mark.parametrize("change", [dict, old_names])
-def test_trunk_from_every_head(heads, head_with_loss, change, tmp_path):
-    theirs = head_with_loss.matched_models()[1]
-    theirs.save_pretrained(tmp_path)
+def test_encoder_loads_from_every_head(heads, head_with_loss, change, tmp_path):
+    bert = head_with_loss.matched_models()[1]
+    bert.save_pretrained(tmp_path)
     rewrite_weights(tmp_path, change)
-    trunk, report = mybert.MyBertModel.from_pretrained(tmp_path, output_loading_info=True)
-    their_weights = theirs.bert.state_dict()
+    encoder, report = mybert.MyBertModel.from_pretrained(tmp_path, output_loading_info=True)
+    expected = bert.bert.state_dict()
     assert all(
-        torch.equal(tensor, their_weights[name])
-        for name, tensor in trunk.state_dict().items()
-        if theirs.bert.pooler is not None or "pooler" not in name
+        torch.equal(tensor, expected[name])
+        for name, tensor in encoder.state_dict().items()
+        if bert.bert.pooler is not None or "pooler" not in name
     )
     assert not any(name.startswith("bert.") or "position_ids" in name for name in report["unexpected_keys"])
 
@@ -153,12 +153,12 @@ def test_complaints_that_apply_are_heard(heads, tmp_path, record_complaints):
 
 @pytest.mark.parametrize("name", ["ForMaskedLM", "ForPreTraining"])
 def test_vocabulary_layer_stored_under_one_name(heads, name, tmp_path, no_complaints):
-    theirs = heads(name).matched_models()[1]
-    theirs.save_pretrained(tmp_path)
+    bert = heads(name).matched_models()[1]
+    bert.save_pretrained(tmp_path)
     rewrite_weights(
         tmp_path, lambda tensors: {key: tensor for key, tensor in tensors.items() if "predictions.decoder" not in key}
     )
-    assert_same_weights(heads(name).ours.from_pretrained(tmp_path), theirs)
+    assert_same_weights(heads(name).my_bert_class.from_pretrained(tmp_path), bert)
 
 
 def test_pretraining_checkpoint_complains_about_what_transformers_complains_about(heads, tmp_path):
@@ -166,26 +166,26 @@ def test_pretraining_checkpoint_complains_about_what_transformers_complains_abou
     rewrite_weights(tmp_path, old_names)
     for name in ("ForMaskedLM", "ForNextSentencePrediction", "ForSequenceClassification"):
         head = heads(name)
-        _, ours = head.ours.from_pretrained(tmp_path, output_loading_info=True)
-        _, theirs = head.theirs.from_pretrained(tmp_path, output_loading_info=True)
-        theirs["unexpected_keys"] = {key for key in theirs["unexpected_keys"] if "position_ids" not in key}
-        assert {key: set(value) for key, value in ours.items()} == {key: set(value) for key, value in theirs.items()}
+        _, my_bert = head.my_bert_class.from_pretrained(tmp_path, output_loading_info=True)
+        _, bert = head.bert_class.from_pretrained(tmp_path, output_loading_info=True)
+        bert["unexpected_keys"] = {key for key in bert["unexpected_keys"] if "position_ids" not in key}
+        assert {key: set(value) for key, value in my_bert.items()} == {key: set(value) for key, value in bert.items()}
 
 
 def test_our_folder_is_transformers_after_its_type_is_changed(head, tmp_path, agree, no_complaints):
-    ours = head.matched_models()[0]
-    ours.save_pretrained(tmp_path)
+    my_bert = head.matched_models()[0]
+    my_bert.save_pretrained(tmp_path)
     rewrite_config(tmp_path, model_type="bert")
-    theirs, report = head.theirs.from_pretrained(tmp_path, output_loading_info=True)
+    bert, report = head.bert_class.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report.values())
-    assert_same_weights(ours, theirs)
-    agree(ours, theirs, head.batch())
+    assert_same_weights(my_bert, bert)
+    agree(my_bert, bert, head.batch())
 
 
-def test_round_trip(head, tmp_path, no_complaints):
+def test_save_pretrained_round_trip_is_equal(head, tmp_path, no_complaints):
     model = head.model(classifier_dropout=0.25, layer_norm_eps=1e-6, sparse_prediction=True)
     model.save_pretrained(tmp_path)
-    again = head.ours.from_pretrained(tmp_path)
+    again = head.my_bert_class.from_pretrained(tmp_path)
     assert_same_weights(model, again)
     assert again.config.to_dict() == {**model.config.to_dict(), "_name_or_path": str(tmp_path)}
     files = sorted(path.name for path in tmp_path.iterdir())
@@ -230,7 +230,7 @@ def test_resized_vocabulary(predicting_head, size, tmp_path):
     outputs = model(**batch)
     assert outputs[1].shape == (4, 11, size) and outputs.loss.isfinite()
     model.save_pretrained(tmp_path)
-    again = predicting_head.ours.from_pretrained(tmp_path)
+    again = predicting_head.my_bert_class.from_pretrained(tmp_path)
     assert_tied(again)
     assert_same_weights(model, again)
 
@@ -245,14 +245,14 @@ def test_untied_weights_stay_apart(predicting_head, size, tmp_path):
     decoder, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
     assert not torch.equal(decoder.weight, embeddings.weight)
     model.save_pretrained(tmp_path)
-    for model_class in (predicting_head.ours, predicting_head.theirs):
+    for model_class in (predicting_head.my_bert_class, predicting_head.bert_class):
         again = model_class.from_pretrained(tmp_path, tie_word_embeddings=False).get_output_embeddings()
         assert torch.equal(again.bias, decoder.bias) and torch.equal(again.weight, decoder.weight)
 
 
 def test_construction_on_the_meta_device(head):
     with torch.device("meta"):
-        model = head.ours(mybert.MyBertConfig(**head.settings()))
+        model = head.my_bert_class(mybert.MyBertConfig(**head.settings()))
     assert {tensor.device.type for tensor in model.state_dict().values()} == {"meta"}
     source = head.model()
     model.load_state_dict(source.state_dict(), assign=True)
@@ -263,17 +263,17 @@ def test_construction_on_the_meta_device(head):
 
 def test_loading_leaves_nothing_on_the_meta_device(head, tmp_path):
     head.model().save_pretrained(tmp_path)
-    model = head.ours.from_pretrained(tmp_path, device_map="cpu")
+    model = head.my_bert_class.from_pretrained(tmp_path, device_map="cpu")
     tensors = [*model.parameters(), *model.buffers()]
     assert {tensor.device.type for tensor in tensors} == {"cpu"}
 
 
 def test_same_seed_initializes_as_transformers(head):
     torch.manual_seed(11)
-    ours = head.ours(mybert.MyBertConfig(**head.settings()))
+    my_bert = head.my_bert_class(mybert.MyBertConfig(**head.settings()))
     torch.manual_seed(11)
-    theirs = head.theirs(transformers.BertConfig(**head.settings()))
-    assert_same_weights(ours, theirs)
+    bert = head.bert_class(transformers.BertConfig(**head.settings()))
+    assert_same_weights(my_bert, bert)
 
 
 def test_saved_dtype_comes_back(heads, tmp_path):

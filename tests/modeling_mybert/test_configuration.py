@@ -12,14 +12,14 @@ import mybert
 
 
 def test_fields_and_defaults_are_those_of_transformers():
-    ours, theirs = mybert.MyBertConfig().to_dict(), transformers.BertConfig().to_dict()
-    assert {name: value for name, value in theirs.items() if ours.get(name, value) != value} == {"model_type": "bert"}
-    # The fields that only theirs has belong to text generation.
-    assert theirs.keys() - ours.keys() <= {"add_cross_attention", "use_cache", "bos_token_id", "eos_token_id"}
-    assert ours.keys() - theirs.keys() == {"sparse_prediction", "unpad_inputs"}
+    my_bert, bert = mybert.MyBertConfig().to_dict(), transformers.BertConfig().to_dict()
+    assert {name: value for name, value in bert.items() if my_bert.get(name, value) != value} == {"model_type": "bert"}
+    # The fields that only BERT's has belong to text generation.
+    assert bert.keys() - my_bert.keys() <= {"add_cross_attention", "use_cache", "bos_token_id", "eos_token_id"}
+    assert my_bert.keys() - bert.keys() == {"sparse_prediction", "unpad_inputs"}
 
 
-def test_round_trip(tmp_path):
+def test_config_round_trip_is_equal(tmp_path):
     config = mybert.MyBertConfig(
         hidden_size=96,
         classifier_dropout=0.2,
@@ -34,8 +34,8 @@ def test_round_trip(tmp_path):
 
 
 def test_fields_of_a_bert_configuration_are_taken_over(no_complaints):
-    theirs = transformers.BertConfig(hidden_size=24, num_hidden_layers=1)
-    for config in (mybert.MyBertConfig(**theirs.to_dict()), mybert.MyBertConfig.from_dict(theirs.to_dict())):
+    bert = transformers.BertConfig(hidden_size=24, num_hidden_layers=1)
+    for config in (mybert.MyBertConfig(**bert.to_dict()), mybert.MyBertConfig.from_dict(bert.to_dict())):
         assert config.model_type == "mybert"
         assert (config.hidden_size, config.num_hidden_layers) == (24, 1)
 
@@ -94,7 +94,7 @@ def test_labels_have_numbers(key):
     assert len(str(caught.value)) < 500
 
 
-def test_what_is_shown_of_a_value_is_short(tmp_path):
+def test_config_error_abbreviates_long_values(tmp_path):
     for fields in ({"hidden_size": "9" * 100_000}, {"dtype": "x" * 100_000}, {"num_labels": [1] * 10_000}):
         (tmp_path / "config.json").write_text(json.dumps(fields))
         with pytest.raises(ValueError, match=f"{next(iter(fields))} is ") as caught:
@@ -109,7 +109,7 @@ def test_types_of_weights(dtype):
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), WRONG)
-def test_wrong_values(name, value, expected):
+def test_config_wrong_values_are_errors(name, value, expected):
     with pytest.raises(ValueError, match=re.escape(f"{name} is {value!r}; expected {expected}")):
         mybert.MyBertConfig(**{name: value})
 
@@ -134,7 +134,7 @@ def test_heads_may_have_a_width_of_their_own(tmp_path):
         ({"hidden_size": 100}, r"hidden_size \(100\) must be a multiple of num_attention_heads \(12\)\."),
     ],
 )
-def test_what_mybert_lacks_is_refused_instead_of_ignored(fields, sentence):
+def test_config_unsupported_fields_are_errors(fields, sentence):
     with pytest.raises(ValueError, match=sentence):
         mybert.MyBertConfig(**fields)
     mybert.MyBertConfig(position_embedding_type="absolute")

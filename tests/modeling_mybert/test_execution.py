@@ -15,7 +15,7 @@ ONE_LAYER = {"num_hidden_layers": 1}
 
 @pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.1), (torch.float16, 0.02)])
-def test_half_precision(head, dtype, tolerance, attn_implementation):
+def test_model_in_half_precision_is_close_to_float32(head, dtype, tolerance, attn_implementation):
     model = head.model()
     model.set_attn_implementation(attn_implementation)
     batch = head.batch(labels=True)
@@ -44,7 +44,7 @@ def test_gradient_checkpointing_changes_no_gradient(head, use_reentrant, step):
 
 @pytest.mark.slow  # generates code; on a CPU flex attention has no backward pass
 @pytest.mark.parametrize("is_decoder", [False, True])
-def test_flex_attention(heads, is_decoder):
+def test_model_with_flex_attention_is_equal(heads, is_decoder):
     model, batch = heads("Model").model(is_decoder=is_decoder), heads("Model").batch()
     real = batch["attention_mask"].bool()
     with torch.no_grad():
@@ -138,7 +138,7 @@ def test_compiled_with_changing_shapes(heads):
 
 
 @pytest.mark.slow
-def test_generated_code(heads, step):
+def test_model_compiled_for_training_is_equal(heads, step):
     model, batch = heads("ForMaskedLM").model(dropout=0.0).train(), heads("ForMaskedLM").batch(labels=True)
     _, expected = step(model, batch)
     torch._dynamo.reset()
@@ -192,7 +192,7 @@ def test_exported_to_onnx(head, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:`is_gradient")  # about transformers' code
-def test_traced(heads):
+def test_model_traced_is_equal(heads):
     """`torch.jit.trace` is still used by older serving tools."""
     head = heads("ForSequenceClassification")
     model = head.model(return_dict=False)
@@ -202,10 +202,10 @@ def test_traced(heads):
     torch.testing.assert_close(traced(*arguments)[0], model(*arguments)[0], rtol=0, atol=1e-6)
 
 
-def test_fake_tensors(head):
+def test_model_runs_on_fake_tensors(head):
     """Tools that plan memory run a model on tensors without values."""
     with FakeTensorMode():
-        model = head.ours(mybert.MyBertConfig(**head.settings())).eval()
+        model = head.my_bert_class(mybert.MyBertConfig(**head.settings())).eval()
         batch = {name: torch.ones(tensor.shape, dtype=torch.long) for name, tensor in head.batch(None).items()}
         assert isinstance(model(**batch)[0], FakeTensor)
 

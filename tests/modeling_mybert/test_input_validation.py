@@ -19,7 +19,7 @@ def refused(model, sentence, **inputs):
 
 @pytest.fixture(params=[False, True], ids=["evaluation", "training"])
 def model(request, heads):
-    """The trunk, in eval and in training mode."""
+    """The encoder, in eval and in training mode."""
     return heads("Model").model().train(request.param)
 
 

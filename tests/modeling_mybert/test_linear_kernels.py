@@ -49,8 +49,8 @@ def draw(*shape, seed=0):
 @pytest.mark.parametrize("training", [False, True], ids=["evaluating", "training"])
 def test_models_agree_with_transformers(kernel, head, padding, training, onednn_calls, agree):
     """Outputs, loss and all gradients, padded and packed; with MKL they agree in `test_parity.py`."""
-    ours, theirs = head.matched_models(dropout=0.0)
-    agree(ours.train(training), theirs.train(training), head.batch(padding, labels=True))
+    my_bert, bert = head.matched_models(dropout=0.0)
+    agree(my_bert.train(training), bert.train(training), head.batch(padding, labels=True))
     assert onednn_calls
 
 
@@ -59,12 +59,12 @@ def test_models_agree_with_transformers(kernel, head, padding, training, onednn_
 @pytest.mark.parametrize("prepacked", [False, True])
 def test_activations_agree_with_transformers(kernel, heads, activation, prepacked):
     head = heads("ForMaskedLM")
-    ours, theirs = head.matched_models(hidden_act=activation)
+    my_bert, bert = head.matched_models(hidden_act=activation)
     batch = head.batch()
     if prepacked:
-        ours.prepack_weights()
+        my_bert.prepack_weights()
     with torch.no_grad():
-        outputs, expected = ours(**batch).logits, theirs(**batch).logits
+        outputs, expected = my_bert(**batch).logits, bert(**batch).logits
     torch.testing.assert_close(head.at_tokens(outputs, batch), head.at_tokens(expected, batch), rtol=0, atol=1e-5)
 
 
@@ -115,8 +115,8 @@ def check_against_plain(layer, states, gradient):
         gradients = torch.autograd.grad(product, (states, layer.weight, layer.bias), gradient)
         assert all(one.is_contiguous() for one in (product, *gradients))
         results.append((product, *gradients))
-    for ours, expected in zip(*results, strict=True):
-        torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5 * float(expected.detach().abs().max()))
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5 * float(expected.detach().abs().max()))
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_gradients_of_gradients(kernel):
     for call in (lambda: linear(layer, states), lambda: layer(states)):
         (first,) = torch.autograd.grad(call().pow(3).sum(), states, create_graph=True)
         gradients.append(torch.autograd.grad(first.pow(2).sum(), (states, layer.weight)))
-    for ours, expected in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
+    for actual, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_checkpointing_a_layer(kernel):

@@ -68,7 +68,7 @@ def test_cross_entropy_leaves_out_what_does_not_count():
     assert cross_entropy(logits[None], labels[None]) == cross_entropy(logits, labels)
 
 
-def test_positions():
+def test_span_loss_ignores_positions_past_the_end():
     """The first and the last position count, one past the end does not; a negative one counts as 0."""
     scores = torch.tensor([[0.0, 1.0, 2.0], [3.0, 1.0, -math.inf]])
     terms = -scores.log_softmax(-1)

@@ -103,7 +103,7 @@ def test_who_does_not_know_has_to_look(heads, kernel, monkeypatch, no_value_read
             model(**lacking)
 
 
-def test_what_counts_as_reading(no_value_read):
+def test_no_value_read_rejects_every_kind_of_reading(no_value_read):
     values = torch.ones(3, device="meta")
     for read in (
         lambda: values.sum().item(),

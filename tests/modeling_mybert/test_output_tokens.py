@@ -64,7 +64,7 @@ def test_several_sequences_in_a_row(heads, name, is_decoder):
 @pytest.mark.parametrize("pooler", [True, False])
 def test_the_trunk_returns_the_states_that_are_needed(heads, settings, pooler):
     head = heads("Model")
-    model, batch = head.ours(head.model().config, add_pooling_layer=pooler).eval(), head.batch("right")
+    model, batch = head.my_bert_class(head.model().config, add_pooling_layer=pooler).eval(), head.batch("right")
     indices = batch["attention_mask"].flatten().nonzero().squeeze(1)[[5, 0, 9, 5]]  # any order, with a repeat
     whole = model(**batch, **settings)
     for some in (indices, indices[:0], indices.int()):

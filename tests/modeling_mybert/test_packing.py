@@ -1,4 +1,4 @@
-"""The packed trunk: its layers run on tokens only, and results equal those of the padded computation."""
+"""The packed encoder: its layers run on tokens only, and results equal those of the padded computation."""
 
 import importlib.util
 import sys
@@ -39,12 +39,12 @@ def sequences() -> list[torch.Tensor]:
 @pytest.mark.parametrize("padding", ["right", "left", "holes"])
 @pytest.mark.parametrize("name", ["ForPreTraining", "ForTokenClassification", "ForSequenceClassification"])
 def test_tokens_that_fill_up_change_nothing(heads, watch, agree, monkeypatch, name, padding):
-    ours, theirs = heads(name).matched_models(dropout=0.0)
+    my_bert, bert = heads(name).matched_models(dropout=0.0)
     batch = heads(name).batch(padding, labels=True)
-    mask, seen = batch["attention_mask"], watch(ours.base_model.encoder.layer[0], num_tokens)
+    mask, seen = batch["attention_mask"], watch(my_bert.base_model.encoder.layer[0], num_tokens)
     monkeypatch.setattr(batch_mybert, "rounded_rows", lambda count: count + 3)
     for is_training in (False, True):
-        agree(ours.train(is_training), theirs.train(is_training), batch)
+        agree(my_bert.train(is_training), bert.train(is_training), batch)
     tokens = int(mask.sum() + (mask[:, 0] == 0).sum())
     assert seen == [mask.numel(), tokens + 3] * 2
 
@@ -52,19 +52,19 @@ def test_tokens_that_fill_up_change_nothing(heads, watch, agree, monkeypatch, na
 @pytest.mark.parametrize("padding", [None, "full"])
 @pytest.mark.parametrize("is_decoder", [False, True])
 def test_a_batch_without_padding_is_filled_up_in_inference(heads, watch, monkeypatch, is_decoder, padding):
-    ours, theirs = heads("Model").matched_models(is_decoder=is_decoder, use_cache=False)
-    batch, seen = heads("Model").batch(None), watch(ours.base_model.encoder.layer[0], num_tokens)
+    my_bert, bert = heads("Model").matched_models(is_decoder=is_decoder, use_cache=False)
+    batch, seen = heads("Model").batch(None), watch(my_bert.base_model.encoder.layer[0], num_tokens)
     if padding == "full":
         batch["attention_mask"] = torch.ones_like(batch["input_ids"])
     monkeypatch.setattr(batch_mybert, "rounded_rows", lambda count: count + 3)
-    outputs, expected = (model(**batch, output_hidden_states=True) for model in (ours, theirs))
+    outputs, expected = (model(**batch, output_hidden_states=True) for model in (my_bert, bert))
     torch.testing.assert_close(outputs.hidden_states, expected.hidden_states, rtol=0, atol=1e-5)
     torch.testing.assert_close(outputs.last_hidden_state, expected.last_hidden_state, rtol=0, atol=1e-5)
-    if not is_decoder:  # ours pools the last token there
+    if not is_decoder:  # MyBERT pools the last token there
         torch.testing.assert_close(outputs.pooler_output, expected.pooler_output, rtol=0, atol=1e-5)
     tokens = batch["input_ids"].numel()
     assert seen == [tokens + 3]
-    ours.train()(**batch)
+    my_bert.train()(**batch)
     assert seen == [tokens + 3, tokens]
 
 
@@ -104,11 +104,11 @@ def test_selected_hidden_states(heads, asked, given):
 @pytest.mark.parametrize("settings", [{"unpad_inputs": False}, {"attn_implementation": "eager"}, {}], ids=str)
 def test_stays_padded(heads, watch, settings):
     """If it is switched off, or with eager attention, or under a prepared mask."""
-    (ours, theirs), batch = heads("Model").matched_models(**settings), heads("Model").batch()
+    (my_bert, bert), batch = heads("Model").matched_models(**settings), heads("Model").batch()
     if not settings:
         batch["attention_mask"] = batch["attention_mask"].bool()[:, None, None].expand(-1, 1, 11, -1)
-    seen = watch(ours.base_model.encoder.layer[0], num_tokens)
-    torch.testing.assert_close(ours(**batch)[0], theirs(**batch)[0], rtol=0, atol=1e-5)
+    seen = watch(my_bert.base_model.encoder.layer[0], num_tokens)
+    torch.testing.assert_close(my_bert(**batch)[0], bert(**batch)[0], rtol=0, atol=1e-5)
     assert seen == [batch["input_ids"].numel()]
 
 
@@ -116,12 +116,12 @@ def test_stays_padded(heads, watch, settings):
 def test_padding_that_is_needed_is_computed(heads, name):
     """If the caller says so, or a label is there: it has a loss in transformers' BERT, too."""
     head = heads(name)
-    ours, theirs = head.matched_models(dropout=0.0)
+    my_bert, bert = head.matched_models(dropout=0.0)
     batch = head.batch()
-    torch.testing.assert_close(ours(**batch, unpad_inputs=False)[0], theirs(**batch)[0], rtol=0, atol=1e-5)
+    torch.testing.assert_close(my_bert(**batch, unpad_inputs=False)[0], bert(**batch)[0], rtol=0, atol=1e-5)
     if name != "ForQuestionAnswering":
         batch = {**head.batch(labels=True), "labels": batch["input_ids"] % 3}
-        torch.testing.assert_close(ours.train()(**batch).loss, theirs.train()(**batch).loss, rtol=0, atol=1e-5)
+        torch.testing.assert_close(my_bert.train()(**batch).loss, bert.train()(**batch).loss, rtol=0, atol=1e-5)
 
 
 def losses_of_answers(outputs, possible, places) -> torch.Tensor:
@@ -139,20 +139,20 @@ def losses_of_answers(outputs, possible, places) -> torch.Tensor:
 @pytest.mark.parametrize("padding", ["right", "left"])
 def test_answers_are_learned_without_the_padding(heads, watch, padding):
     head = heads("ForQuestionAnswering")
-    ours, theirs = head.matched_models(dropout=0.0)
+    my_bert, bert = head.matched_models(dropout=0.0)
     batch = head.batch(padding)
     tokens = batch["attention_mask"].bool()
     first = tokens.int().argmax(1)
     places = {"start_positions": first, "end_positions": first + 1}
-    expected = losses_of_answers(theirs.train()(**batch), tokens, places)
+    expected = losses_of_answers(bert.train()(**batch), tokens, places)
     expected.backward()
-    seen = watch(ours.base_model.encoder.layer[0], num_tokens)
-    assert ours.train()(**batch, **places).loss != expected  # as in transformers: padding may be an answer
-    loss = ours(**batch, **places, unpad_inputs=True).loss
+    seen = watch(my_bert.base_model.encoder.layer[0], num_tokens)
+    assert my_bert.train()(**batch, **places).loss != expected  # as in transformers: padding may be an answer
+    loss = my_bert(**batch, **places, unpad_inputs=True).loss
     loss.backward()
     assert tokens.sum() <= seen[1] < seen[0] == tokens.numel()
     torch.testing.assert_close(loss, expected, rtol=0, atol=1e-5)
-    for (name, one), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+    for (name, one), other in zip(my_bert.named_parameters(), bert.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-5, msg=name)
 
 
@@ -187,18 +187,18 @@ def test_a_prepared_mask_tells_nothing_of_padding(heads):
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_sequence_of_padding_only_is_what_googles_graph_makes_of_it(heads, attention, unpad_inputs):
     """Google's graph adds -10,000 to scores of padding, which does not change the softmax of a row of padding."""
-    ours, theirs = heads("Model").matched_models(attn_implementation=attention, unpad_inputs=unpad_inputs)
+    my_bert, bert = heads("Model").matched_models(attn_implementation=attention, unpad_inputs=unpad_inputs)
     batch = heads("Model").batch()
     batch["attention_mask"][1] = 0
     mask = batch["attention_mask"].double()[:, None, None].expand(-1, -1, 11, -1)
     # In float64, so that adding -10,000 loses no digits.
-    expected = theirs.double()(batch["input_ids"], attention_mask=(1.0 - mask) * -10000.0)
-    outputs = ours(**batch)
+    expected = bert.double()(batch["input_ids"], attention_mask=(1.0 - mask) * -10000.0)
+    outputs = my_bert(**batch)
     torch.testing.assert_close(outputs.pooler_output.double(), expected.pooler_output, rtol=0, atol=1e-5)
     # Nothing was removed from that row.
     torch.testing.assert_close(outputs.last_hidden_state[1].double(), expected.last_hidden_state[1], rtol=0, atol=1e-5)
     outputs.last_hidden_state.sum().backward()
-    assert all(parameter.grad.isfinite().all() for parameter in ours.parameters() if parameter.grad is not None)
+    assert all(parameter.grad.isfinite().all() for parameter in my_bert.parameters() if parameter.grad is not None)
 
 
 def test_an_answer_in_a_sequence_of_padding_only(heads):
@@ -218,15 +218,15 @@ def test_an_answer_in_a_sequence_of_padding_only(heads):
 
 @pytest.mark.parametrize("chunk", [1, 4, 5, 11, 100])
 def test_feed_forward_in_chunks_that_do_not_divide_the_tokens(heads, watch, agree, chunk):
-    """transformers' BERT needs a chunk size that divides the row length; ours chunks packed tokens."""
+    """transformers' BERT needs a chunk size that divides the row length; MyBERT chunks packed tokens."""
     head = heads("Model")
-    ours, theirs = head.matched_models(dropout=0.0)
-    for layer in ours.encoder.layer:
+    my_bert, bert = head.matched_models(dropout=0.0)
+    for layer in my_bert.encoder.layer:
         layer.chunk_size_feed_forward = chunk
-    agree(ours, theirs, head.batch())
-    agree(ours.train(), theirs.train(), head.batch())
-    seen, tokens = watch(ours.encoder.layer[0].output), int(head.batch()["attention_mask"].sum())
-    ours(**head.batch())
+    agree(my_bert, bert, head.batch())
+    agree(my_bert.train(), bert.train(), head.batch())
+    seen, tokens = watch(my_bert.encoder.layer[0].output), int(head.batch()["attention_mask"].sum())
+    my_bert(**head.batch())
     assert [shape[1] for shape in seen] == [chunk] * (tokens // chunk) + [tokens % chunk] * (tokens % chunk > 0)
 
 
@@ -532,7 +532,7 @@ def test_kernel_for_sequences_of_any_length(heads, sequences, monkeypatch):
         torch.testing.assert_close(output.pooler_output, reference.pooler_output, rtol=0, atol=1e-5)
 
 
-def test_what_the_kernel_takes(monkeypatch):
+def test_packing_passes_int32_boundaries_to_the_kernel(monkeypatch):
     def takes(device="cuda", dtype=torch.bfloat16, head_size=64, dropout=0.0, capability=(8, 0), cuda="12.8"):
         monkeypatch.setattr(torch.version, "cuda", cuda)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)

@@ -17,14 +17,14 @@ from mybert.modeling_mybert.linear_mybert import rounded_rows
 CPU = torch.device("cpu")
 
 
-def test_last_tokens():
+def test_last_tokens_with_any_padding_are_found():
     mask = torch.tensor([[1, 1, 1, 0, 0], [0, 1, 0, 1, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]])
     assert last_tokens((4, 5), mask, CPU).tolist() == [2, 8, 14, 19]
     assert last_tokens((4, 5), None, CPU).tolist() == [4, 9, 14, 19]
     assert last_tokens((4, 5), mask[:, None, None].expand(4, 1, 5, 5), CPU).tolist() == [4, 9, 14, 19]
 
 
-def test_restarting_positions():
+def test_restarting_positions_start_at_0_in_each_sequence():
     assert restarting_positions((1, 6), torch.tensor([0, 2, 3, 6])).tolist() == [[0, 1, 0, 0, 1, 2]]
     assert restarting_positions((2, 3), torch.tensor([0, 1, 3, 6])).tolist() == [[0, 0, 1], [0, 1, 2]]
     assert restarting_positions((1, 3), torch.tensor([0, 3])).tolist() == [[0, 1, 2]]
@@ -133,7 +133,7 @@ def test_a_batch_without_padding_is_filled_up(is_causal):
     assert pack_batch((4, 16), None, is_causal, may_fill_up=True) is None
 
 
-def test_rounded_rows():
+def test_rounded_rows_adds_at_most_one_part_in_32():
     assert [rounded_rows(count) for count in (0, 1, 63, 64, 65, 127, 128, 129, 4095, 4097)] == [
         *(0, 1, 63, 64, 66, 128, 128, 132, 4096, 4224),
     ]

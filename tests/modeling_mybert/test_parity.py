@@ -13,14 +13,14 @@ def test_outputs_and_their_gradients_in_evaluation(head, agree, padding, attn_im
 @pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("training", [False, True])
 def test_losses_and_gradients(head_with_loss, agree, training, attn_implementation):
-    ours, theirs = head_with_loss.matched_models(dropout=0.0, attn_implementation=attn_implementation)
-    agree(ours.train(training), theirs.train(training), head_with_loss.batch(labels=True))
+    my_bert, bert = head_with_loss.matched_models(dropout=0.0, attn_implementation=attn_implementation)
+    agree(my_bert.train(training), bert.train(training), head_with_loss.batch(labels=True))
 
 
 @pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
 def test_training_with_dropout_from_equal_generators(head, agree, attn_implementation):
-    ours, theirs = head.matched_models(attn_implementation=attn_implementation, classifier_dropout=0.3)
-    agree(ours.train(), theirs.train(), head.batch(labels=True))
+    my_bert, bert = head.matched_models(attn_implementation=attn_implementation, classifier_dropout=0.3)
+    agree(my_bert.train(), bert.train(), head.batch(labels=True))
 
 
 EAGER = {"attn_implementation": "eager"}
@@ -54,12 +54,12 @@ def test_segments_and_positions(head, agree, rows, name):
     agree(*head.matched_models(), {**batch, name: ids[:1] if rows == "one for all" and ids.dim() == 2 else ids})
 
 
-def test_no_positions(heads, agree):
+def test_model_with_equal_positions_agrees_with_bert(heads, agree):
     batch = heads("Model").batch(None)
     agree(*heads("Model").matched_models(), batch | {"position_ids": torch.zeros_like(batch["input_ids"])})
 
 
-def test_input_embeddings(head, agree):
+def test_model_with_inputs_embeds_agrees_with_bert(head, agree):
     batch = head.batch()
     shape = (*batch.pop("input_ids").shape, 32)
     batch["inputs_embeds"] = torch.randn(shape, generator=torch.Generator().manual_seed(1))
@@ -68,12 +68,12 @@ def test_input_embeddings(head, agree):
 
 def test_embeddings_and_layers_by_themselves(heads):
     """Code that calls them directly, for example to add noise, gets the same results as with transformers' BERT."""
-    ours, theirs = heads("Model").matched_models()
+    my_bert, bert = heads("Model").matched_models()
     ids = heads("Model").batch()["input_ids"]
-    words = theirs.embeddings.word_embeddings(ids)
+    words = bert.embeddings.word_embeddings(ids)
     for model_input in ({"input_ids": ids}, {"inputs_embeds": words}, {"input_ids": ids, "token_type_ids": ids % 2}):
-        torch.testing.assert_close(ours.embeddings(**model_input), theirs.embeddings(**model_input))
-    torch.testing.assert_close(ours.encoder.layer[0](words), theirs.encoder.layer[0](words), rtol=0, atol=1e-5)
+        torch.testing.assert_close(my_bert.embeddings(**model_input), bert.embeddings(**model_input))
+    torch.testing.assert_close(my_bert.encoder.layer[0](words), bert.encoder.layer[0](words), rtol=0, atol=1e-5)
 
 
 def test_gradient_of_the_input_embeddings(heads):
@@ -93,7 +93,7 @@ def test_prepared_four_dimensional_mask(heads, agree):
     allowed |= torch.eye(11, dtype=torch.bool)
     agree(*head.matched_models(), {**batch, "attention_mask": allowed})
     expected = head.matched_models()[0](**batch, attention_mask=allowed).last_hidden_state
-    # Not theirs: transformers' eager attention would add True and False to the scores.
+    # Not of BERT: transformers' eager attention would add True and False to the scores.
     eager = head.matched_models(attn_implementation="eager")[0]
     found = eager(**batch, attention_mask=allowed).last_hidden_state
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
@@ -103,17 +103,17 @@ def test_prepared_four_dimensional_mask(heads, agree):
 @pytest.mark.parametrize("padding", [None, "right", "left"])
 def test_left_to_right(heads, agree, padding, attn_implementation):
     head = heads("Model")
-    ours, theirs = head.matched_models(is_decoder=True, attn_implementation=attn_implementation)
-    pooler, ours.pooler, theirs.pooler = ours.pooler, None, None
+    my_bert, bert = head.matched_models(is_decoder=True, attn_implementation=attn_implementation)
+    pooler, my_bert.pooler, bert.pooler = my_bert.pooler, None, None
     batch = head.batch(padding)
-    agree(ours, theirs, {**batch, "use_cache": False, "return_dict": False})
+    agree(my_bert, bert, {**batch, "use_cache": False, "return_dict": False})
     # We pool the last token, which attends to all others; transformers pools the first, which attends to none.
-    ours.pooler = pooler
+    my_bert.pooler = pooler
     mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
     last = [row.nonzero().max() for row in mask]
     for unpad_inputs in (True, False):
-        ours.config.unpad_inputs = unpad_inputs
-        outputs = ours(**batch)
+        my_bert.config.unpad_inputs = unpad_inputs
+        outputs = my_bert(**batch)
         expected = pooler(outputs.last_hidden_state[torch.arange(len(last)), last][:, None])
         torch.testing.assert_close(outputs.pooler_output, expected)
 
@@ -129,17 +129,17 @@ def test_left_to_right(heads, agree, padding, attn_implementation):
         *(("ForMaskedLM", {"hidden_act": act}) for act in ("gelu", "gelu_pytorch_tanh", "relu", "gelu_new")),
     ],
 )
-def test_settings(heads, agree, name, settings):
+def test_model_of_unusual_settings_agrees_with_bert(heads, agree, name, settings):
     agree(*heads(name).matched_models(**settings), heads(name).batch(labels=True))
 
 
 def test_padding_token_gets_no_gradient(heads, agree):
     head = heads("ForTokenClassification")
-    ours, theirs = head.matched_models(pad_token_id=4)
+    my_bert, bert = head.matched_models(pad_token_id=4)
     batch = head.batch(labels=True)
     batch["input_ids"][0, :4] = 4
-    agree(ours, theirs, batch)
-    assert ours.bert.embeddings.word_embeddings.weight.grad[4].abs().sum() == 0
+    agree(my_bert, bert, batch)
+    assert my_bert.bert.embeddings.word_embeddings.weight.grad[4].abs().sum() == 0
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -157,11 +157,11 @@ def test_padding_token_gets_no_gradient(heads, agree):
         (None, 1, torch.tensor([0.5, -1.0, 2.0, 0.25])),
     ],
 )
-def test_problem_types(heads, agree, problem_type, num_labels, labels, training):
+def test_classifier_of_each_problem_type_agrees_with_bert(heads, agree, problem_type, num_labels, labels, training):
     head = heads("ForSequenceClassification")
-    ours, theirs = head.matched_models(num_labels=num_labels, problem_type=problem_type, dropout=0.0)
-    agree(ours.train(training), theirs.train(training), {**head.batch(), "labels": labels})
-    assert ours.config.problem_type == theirs.config.problem_type
+    my_bert, bert = head.matched_models(num_labels=num_labels, problem_type=problem_type, dropout=0.0)
+    agree(my_bert.train(training), bert.train(training), {**head.batch(), "labels": labels})
+    assert my_bert.config.problem_type == bert.config.problem_type
 
 
 @pytest.mark.parametrize("start, end", [(11, 3), (200, 500), (-1, -100), (0, 10)])
@@ -184,13 +184,13 @@ def test_shortest_and_longest_sequence(head, agree):
 def test_layers_that_share_their_weights(heads, agree):
     """One module used several times, as in ALBERT or in a student model."""
     head = heads("Model")
-    ours, theirs = head.matched_models()
-    for model in (ours, theirs):
+    my_bert, bert = head.matched_models()
+    for model in (my_bert, bert):
         lower, upper = model.encoder.layer
         model.encoder.layer = torch.nn.ModuleList([lower, upper, lower])
-    agree(ours, theirs, head.batch())
+    agree(my_bert, bert, head.batch())
 
 
-def test_double_precision(head, agree):
-    ours, theirs = head.matched_models()
-    agree(ours.double(), theirs.double(), head.batch(), tolerance=1e-12)
+def test_model_in_double_precision_agrees_with_bert(head, agree):
+    my_bert, bert = head.matched_models()
+    agree(my_bert.double(), bert.double(), head.batch(), tolerance=1e-12)

@@ -200,7 +200,7 @@ def test_public_names_are_those_that_type_checkers_see(package):
 def test_auto_classes_load_a_saved_model(head, tmp_path, no_complaints):
     head.model().save_pretrained(tmp_path)
     auto = getattr(transformers, "AutoModel" + head.name.removeprefix("Model"))
-    assert type(auto.from_pretrained(tmp_path)) is head.ours
+    assert type(auto.from_pretrained(tmp_path)) is head.my_bert_class
 
 
 LOAD = """
@@ -218,7 +218,7 @@ for auto, (folder, other, labels) in json.loads(sys.argv[1]).items():
     others = dict(trust_remote_code=True, num_labels=2, ignore_mismatched_sizes=True)
     another = type(getattr(transformers, other).from_pretrained(folder, **others))
     package = type(model).__module__.split(".")[0]
-    packs = not model.base_model._is_changed_inside()  # its modules are "ours" there, too
+    packs = not model.base_model._is_changed_inside()  # its modules count as unchanged there, too
     print(auto, type(model).__name__, package, loss.isfinite().item(), packs, another.__name__)
 """
 

@@ -43,8 +43,8 @@ def gradients_of(loss, layer, states, **settings):
     return torch.autograd.grad(loss, (states, layer.weight, layer.bias), **settings)
 
 
-def assert_equal(ours, expected, tolerance=1e-5):
-    for one, other in zip(ours, expected, strict=True):
+def assert_equal(actual, expected, tolerance=1e-5):
+    for one, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
@@ -54,11 +54,11 @@ def assert_equal(ours, expected, tolerance=1e-5):
 def test_loss_logits_and_gradients(rows, scale, items, passes):
     layer, states, labels = example(rows, scale)
     expected = plain(layer, states, labels, items)
-    ours = linear_cross_entropy(layer, states, labels, items)
+    actual = linear_cross_entropy(layer, states, labels, items)
     assert passes
-    assert_equal(ours, expected)
-    assert ours[1].isfinite()
-    assert_equal(gradients_of(ours[1], layer, states), gradients_of(expected[1], layer, states))
+    assert_equal(actual, expected)
+    assert actual[1].isfinite()
+    assert_equal(gradients_of(actual[1], layer, states), gradients_of(expected[1], layer, states))
 
 
 def test_logits_have_a_gradient_of_their_own():
@@ -84,8 +84,8 @@ def test_twice_backward_and_gradients_of_gradients():
     for one in (loss, expected):
         (gradient, *_) = gradients_of(one, layer, states, create_graph=True)
         second.append(gradients_of(gradient.pow(2).sum(), layer, states, allow_unused=True))
-    for ours, theirs in zip(*second, strict=True):
-        torch.testing.assert_close(ours, theirs)
+    for actual, reference in zip(*second, strict=True):
+        torch.testing.assert_close(actual, reference)
 
 
 def test_only_what_learns_gets_a_gradient():
@@ -113,14 +113,14 @@ def test_under_autocast(rounded, passes):
         results.append((logits, loss, *gradients))
         results.append(gradients_of(loss + logits.float().pow(2).mean(), layer, states))
     assert passes
-    ours, ours_of_both, theirs, theirs_of_both = results
-    assert torch.equal(ours[0], theirs[0])
-    torch.testing.assert_close(ours[1], theirs[1], rtol=0, atol=1e-5)
-    for one, other in zip((*ours[2:], *ours_of_both), (*theirs[2:], *theirs_of_both), strict=True):
+    actual, actual_of_both, reference, reference_of_both = results
+    assert torch.equal(actual[0], reference[0])
+    torch.testing.assert_close(actual[1], reference[1], rtol=0, atol=1e-5)
+    for one, other in zip((*actual[2:], *actual_of_both), (*reference[2:], *reference_of_both), strict=True):
         assert (one - other).norm() < 0.01 * other.norm()
 
 
-def test_what_is_not_plain_takes_the_long_way(passes):
+def test_linear_cross_entropy_of_special_inputs_is_computed_plainly(passes):
     layer, states, labels = example()
     with torch.no_grad():
         assert_equal(linear_cross_entropy(layer, states, labels), plain(layer, states, labels))
@@ -175,22 +175,22 @@ def test_rows_behind_the_labels_are_left_out(more, passes):
     layer, states, labels = example(7)
     filled = torch.cat([states, torch.full((more, WIDTH), 3.0)])
     expected = plain(layer, states, labels)
-    ours = linear_cross_entropy(layer, filled, labels)
+    actual = linear_cross_entropy(layer, filled, labels)
     assert passes
-    assert_equal(ours, expected)
-    assert_equal(gradients_of(ours[1], layer, states), gradients_of(expected[1], layer, states))
-    expected, ours = plain(layer, states, labels), linear_cross_entropy(layer, filled, labels)  # logits used, too
+    assert_equal(actual, expected)
+    assert_equal(gradients_of(actual[1], layer, states), gradients_of(expected[1], layer, states))
+    expected, actual = plain(layer, states, labels), linear_cross_entropy(layer, filled, labels)  # logits used, too
     assert_equal(
-        gradients_of(ours[1] + ours[0].square().sum(), layer, states),
+        gradients_of(actual[1] + actual[0].square().sum(), layer, states),
         gradients_of(expected[1] + expected[0].square().sum(), layer, states),
     )
     labels[2] = -100  # by PyTorch
     logits, loss = linear_cross_entropy(layer, filled, labels)
     assert logits.shape == (7, WORDS)
     torch.testing.assert_close(loss, F.cross_entropy(expected[0], labels))
-    ours = linear_cross_entropy(layer, filled, labels.clamp(min=0))
-    ours[0].mul_(2)  # a user may
-    assert ours[1].isfinite()
+    actual = linear_cross_entropy(layer, filled, labels.clamp(min=0))
+    actual[0].mul_(2)  # a user may
+    assert actual[1].isfinite()
 
 
 def test_a_head_fills_its_rows_up():

@@ -138,7 +138,7 @@ def test_generators_are_read_as_they_are_needed(answerer, monkeypatch):
     assert len(list(results)) == 4
 
 
-def test_data_sets(answerer):
+def test_question_answering_of_a_dataset_gives_the_same_answers(answerer):
     datasets = pytest.importorskip("datasets")
     data = datasets.Dataset.from_dict({"question": QUESTIONS, "context": [CONTEXT] * 3})
     expected = answerer(question=QUESTIONS, context=CONTEXT)
@@ -208,7 +208,7 @@ def test_models_without_token_types(tokenizer, tiny):
 
 
 @pytest.mark.parametrize("limit", [62, None])
-def test_roberta(tiny, limit):
+def test_question_answering_with_a_roberta_tokenizer(tiny, limit):
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pieces = {piece: number for number, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", *alphabet])}
     backend = Tokenizer(models.BPE(pieces, [], unk_token="<unk>"))
@@ -283,7 +283,7 @@ def test_evaluator_of_evaluate(answerer, tmp_path):
         (lambda ask: ask("who?", CONTEXT, max_seq_len=65), "max_seq_len is 65, but the model takes at most 64"),
     ],
 )
-def test_mistakes_get_one_sentence(answerer, call, message):
+def test_question_answering_wrong_inputs_are_errors(answerer, call, message):
     with pytest.raises(ValueError, match=message):
         call(answerer)
 

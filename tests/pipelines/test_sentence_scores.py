@@ -16,7 +16,7 @@ def tokenizer():
     return MyBertTokenizer(vocab=PIECES)
 
 
-def looped(model, tokenizer, text, method, room=1000):
+def looped(model, tokenizer, text, method, space=1000):
     """One forward pass for each token, without padding, all logits computed."""
     encoded = tokenizer(text, add_special_tokens=False)
     ids, words = encoded["input_ids"], encoded.word_ids()
@@ -28,8 +28,8 @@ def looped(model, tokenizer, text, method, room=1000):
             else token
             for other, token in enumerate(ids)
         ]
-        start = min(max(0, place - room // 2), max(0, len(ids) - room))
-        row = [tokenizer.cls_token_id, *masked[start : start + room], tokenizer.sep_token_id]
+        start = min(max(0, place - space // 2), max(0, len(ids) - space))
+        row = [tokenizer.cls_token_id, *masked[start : start + space], tokenizer.sep_token_id]
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([row])).logits[0, 1 + place - start]
         scores.append(float(logits.double().log_softmax(-1)[wanted]))
@@ -39,25 +39,27 @@ def looped(model, tokenizer, text, method, room=1000):
 @pytest.mark.parametrize("method", ["original", "within_word_l2r"])
 @pytest.mark.parametrize("batch_size", [None, 1, 5])
 def test_pseudo_log_likelihoods_are_those_of_a_loop_over_transformers(heads, tokenizer, method, batch_size):
-    ours, theirs = heads("ForMaskedLM").matched_models(vocab_size=len(PIECES), dropout=0.1, max_position_embeddings=40)
-    expected = [looped(theirs, tokenizer, text, method) for text in TEXTS]
-    for model in (ours.train(), theirs):
+    my_bert, bert = heads("ForMaskedLM").matched_models(
+        vocab_size=len(PIECES), dropout=0.1, max_position_embeddings=40
+    )
+    expected = [looped(bert, tokenizer, text, method) for text in TEXTS]
+    for model in (my_bert.train(), bert):
         found = pseudo_log_likelihoods(model, tokenizer, TEXTS, method, batch_size=batch_size)
         assert [len(scores) for scores in found] == [len(scores) for scores in expected] == [11, 1, 0, 12, 30]
         for scores, wanted in zip(found, expected, strict=True):
             np.testing.assert_allclose(scores, wanted, atol=1e-5)
-    assert ours.config.sparse_prediction is False
+    assert my_bert.config.sparse_prediction is False
 
 
 def test_pseudo_log_likelihoods_of_a_long_text_use_a_window_for_each_token(heads, tokenizer):
-    ours, theirs = heads("ForMaskedLM").matched_models(vocab_size=len(PIECES), max_position_embeddings=9)
+    my_bert, bert = heads("ForMaskedLM").matched_models(vocab_size=len(PIECES), max_position_embeddings=9)
     text = "the unwanted cats sat on the mat . the dog sat unwanted on unwanted cats ."
-    for max_length, room in ((None, 7), (6, 4)):
-        (found,) = pseudo_log_likelihoods(ours, tokenizer, [text], max_length=max_length)
-        np.testing.assert_allclose(found, looped(theirs, tokenizer, text, "within_word_l2r", room), atol=1e-5)
+    for max_length, space in ((None, 7), (6, 4)):
+        (found,) = pseudo_log_likelihoods(my_bert, tokenizer, [text], max_length=max_length)
+        np.testing.assert_allclose(found, looped(bert, tokenizer, text, "within_word_l2r", space), atol=1e-5)
     for wrong in (10, 2):
         with pytest.raises(ValueError, match=f"max_length is {wrong}; expected 3 to 9"):
-            pseudo_log_likelihoods(ours, tokenizer, [text], max_length=wrong)
+            pseudo_log_likelihoods(my_bert, tokenizer, [text], max_length=wrong)
 
 
 def test_pseudo_log_likelihoods_compute_one_row_of_logits_for_each_token(heads, tokenizer, watch):

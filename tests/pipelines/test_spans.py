@@ -91,7 +91,7 @@ def test_windows_are_those_of_the_tokenizer(tokenizer, side, max_seq_len, doc_st
 
 def test_words_at_the_border_of_a_window_stay_whole(tokenizer):
     (question,) = make_windows(tokenizer, ["who"], ["the zebra"], max_seq_len=8, doc_stride=1)
-    # "zebra" is five pieces and the window has room for four tokens of context: the, z, ##e, ##b
+    # "zebra" is five pieces and the window has space for four tokens of context: the, z, ##e, ##b
     assert [window.context_length for window in question.windows] == [4, 3]
     starts, ends = one_hot(question, [(6, 6), (0, 0)])
     (answer,), _ = best_answers(question, starts, ends)
@@ -205,7 +205,7 @@ def test_null_score_is_the_smallest_of_all_windows(tokenizer):
     assert (null.start_logit, null.end_logit, null.score) == (2.0, 3.0, 5.0)
 
 
-def test_training_targets(tokenizer):
+def test_answer_positions_in_each_window(tokenizer):
     context = "the cat sat in the house"
     (question,) = make_windows(tokenizer, ["who"], [context], max_seq_len=8, doc_stride=1)
     start = context.index("in the")
@@ -218,7 +218,7 @@ def test_training_targets(tokenizer):
 
 def test_default_overlap_leaves_room_for_progress(tokenizer):
     (question,) = make_windows(tokenizer, ["who is the cat?"], ["the " * 40], max_seq_len=10)
-    assert [window.first_token for window in question.windows[:3]] == [0, 1, 2]  # two tokens of room, one shared
+    assert [window.first_token for window in question.windows[:3]] == [0, 1, 2]  # space for two tokens, one shared
     assert question.windows[-1].first_token + question.windows[-1].context_length == 40
 
 
@@ -294,7 +294,7 @@ def test_real_answers_survive_the_way_to_tokens_and_back(name):
         ({"questions": ["who", "where"]}, "found 2 questions and 1 contexts"),
     ],
 )
-def test_mistakes_get_one_sentence(tokenizer, options, message):
+def test_make_windows_wrong_options_are_errors(tokenizer, options, message):
     arguments = {"questions": [QUESTION], "contexts": [CONTEXT], **options}
     with pytest.raises(ValueError, match=message):
         make_windows(tokenizer, **arguments)

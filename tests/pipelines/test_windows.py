@@ -22,16 +22,16 @@ def test_windows_that_share_all_are_refused(stride):
         window_starts(5, 4, stride)
 
 
-@pytest.mark.parametrize(("tokens", "room", "stride"), [(10, 4, 2), (11, 4, 2), (50, 7, 3), (50, 7, 0), (23, 10, 9)])
-def test_a_token_belongs_to_the_window_with_most_context(tokens, room, stride):
-    starts = window_starts(tokens, room, stride)
-    found = own_tokens(starts, room, tokens)
+@pytest.mark.parametrize(("tokens", "space", "stride"), [(10, 4, 2), (11, 4, 2), (50, 7, 3), (50, 7, 0), (23, 10, 9)])
+def test_a_token_belongs_to_the_window_with_most_context(tokens, space, stride):
+    starts = window_starts(tokens, space, stride)
+    found = own_tokens(starts, space, tokens)
     for token in range(tokens):
-        context = [min(token - start, start + room - 1 - token) for start in starts]
+        context = [min(token - start, start + space - 1 - token) for start in starts]
         best = int(np.argmax(context))
         (owner,) = [number for number, (first, last) in enumerate(found) if first <= token < last]
         # The first and last tokens of a text have no context on one side in any window.
-        if starts[1] <= token < starts[-2] + room:
+        if starts[1] <= token < starts[-2] + space:
             assert owner == best
     assert own_tokens([0], 4, 3) == [(0, 3)]
     assert own_tokens([0, 2, 4, 6], 4, 10) == [(0, 3), (3, 5), (5, 7), (7, 10)]

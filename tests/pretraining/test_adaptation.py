@@ -127,7 +127,7 @@ def test_an_encoder_without_head_has_nothing_before(folder, tiny_model, settings
         ({"model": "gone"}, "gone"),
     ],
 )
-def test_mistakes(tmp_path, settings, change, message):
+def test_adapt_wrong_settings_leave_no_folder(tmp_path, settings, change, message):
     with pytest.raises((ValueError, OSError), match=message):
         adapt(settings(**change))
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""`--torch_compile`: one graph for trunk and sparse head, whatever number of labels and sequences a batch has."""
+"""`--torch_compile`: one graph for encoder and sparse head, whatever number of labels and sequences a batch has."""
 
 import pytest
 import torch
@@ -114,7 +114,7 @@ def test_a_fixed_length(make_dataset, tokenizer):
 
 
 @pytest.mark.parametrize("pack", [False, True], ids=["padded", "packed"])
-def test_the_command(arguments, pack):
+def test_pretrain_compiled_has_one_graph(arguments, pack):
     compiled = {"torch_compile": True, "torch_compile_backend": "eager", "save_strategy": "no"}
     pretrain(
         arguments(**compiled, pack=pack, row_length=2 * LENGTH if pack else None, max_steps=6, validation_split=0.0)

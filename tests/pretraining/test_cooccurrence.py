@@ -58,7 +58,7 @@ def test_embeddings_factor_the_information(store, tokenizer):
     assert not embeddings[~seen].any()
 
 
-def test_long_texts(store, tokenizer, monkeypatch):
+def test_piece_statistics_in_chunks_are_equal(store, tokenizer, monkeypatch):
     every = np.arange(len(store.document_starts) - 1)
     size = len(tokenizer)
     whole, counts = piece_statistics(store, every, size, width=size)

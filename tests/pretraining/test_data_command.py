@@ -40,7 +40,7 @@ def test_a_vocabulary_of_another_language_is_said(tmp_path, arguments, caplog, l
 @pytest.mark.parametrize(
     ("objective", "label"), [("mlm+nsp", "is_random_next"), ("mlm+sop", "is_swapped"), ("mlm", None), ("ltr", None)]
 )
-def test_export(tmp_path, arguments, objective, label):
+def test_prepare_data_export_has_fields_of_google(tmp_path, arguments, objective, label):
     path = tmp_path / "out" / "examples.jsonl"
     prepare_data(
         arguments("--export", str(path), "--export_count", "20", "--objective", objective, "--max_length", "40")
@@ -73,7 +73,7 @@ def test_a_look_at_a_store(tmp_path, arguments):
     assert max(len(example["masked_lm_positions"]) for example in examples) == 2
 
 
-def test_shards(tmp_path, arguments, caplog):
+def test_prepare_data_shards_make_a_whole_store(tmp_path, arguments, caplog):
     with caplog.at_level(logging.INFO, logger="mybert"):
         prepare_data(arguments("--num_shards", "2", "--shard_index", "1"))
         assert "others are still missing" in caplog.text
@@ -98,7 +98,7 @@ def test_append_and_overwrite(arguments):
         ((), (), "There is no token store"),
     ],
 )
-def test_mistakes(arguments, flags, text, message):
+def test_prepare_data_wrong_flags_are_errors(arguments, flags, text, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         prepare_data(arguments(*flags, text=text))
 

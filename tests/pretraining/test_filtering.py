@@ -87,7 +87,7 @@ def test_scripts_are_those_of_the_beginning(monkeypatch, caplog):
     assert "The text is Latin, judging by its beginning; --scripts sets others." in caplog.text
 
 
-def test_scripts():
+def test_count_scripts_counts_words_by_script():
     assert count_scripts("Aé ﬁ ｂ 𝐂 ²") == Counter(Latin=5)
     text = "漢字 カタカナ ｶﾅ ひらがな 한국어 мир 12 !?"
     assert count_scripts(text) == Counter(Han=2, Katakana=6, Hiragana=4, Hangul=3, Cyrillic=3)
@@ -114,7 +114,7 @@ def test_exact_duplicates_go_and_the_first_stays():
     assert kept([["a\ud800"], ["a\ud800"]], "duplicates")[0] == [["a\ud800"]]
 
 
-def test_what_went_is_not_what_a_duplicate_is_of():
+def test_filter_duplicates_of_dropped_documents_are_kept():
     """A filtered document may have duplicates; a dropped document has none."""
     found, report = kept([["the cat", "***"], ["the cat"], RUSSIAN, RUSSIAN], "duplicates", "symbol_lines")
     assert found == [["the cat"], RUSSIAN]

@@ -92,19 +92,19 @@ def test_tokens_and_whole_words_are_masked_with_the_same_rates(unit):
 def test_words_are_chosen_as_by_google():
     """In random order, skipping words that would exceed the number: short words fill the rest."""
     generator = np.random.default_rng(2)
-    ours, googles, words = np.zeros(4), np.zeros(4), np.zeros(4)
+    masked, googles, words = np.zeros(4), np.zeros(4), np.zeros(4)
     for ids, _, labels in sample_of_words(MaskingRates(masking_unit="word")):
         lengths = np.bincount(np.cumsum(ids < 600))[np.cumsum(ids < 600)]
         is_start = (ids < 600) & (ids > 4)
         words += np.bincount(lengths[is_start], minlength=4)
-        ours += np.bincount(lengths[is_start & (labels != -100)], minlength=4)
+        masked += np.bincount(lengths[is_start & (labels != -100)], minlength=4)
         left = round(0.15 * len(ids))
         for length in generator.permutation(lengths[is_start]):
             if length <= left:
                 left -= length
                 googles[length] += 1
     # 50,000 words of each length, of which about 7,500 are chosen: four standard errors of the difference
-    assert ours[1:] / words[1:] == pytest.approx(googles[1:] / words[1:], abs=0.009)
+    assert masked[1:] / words[1:] == pytest.approx(googles[1:] / words[1:], abs=0.009)
 
 
 def test_spans_have_the_lengths_of_spanbert():

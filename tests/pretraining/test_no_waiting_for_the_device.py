@@ -69,7 +69,7 @@ class WithoutIndices(PretrainingCollator):
 
 @pytest.mark.usefixtures("like_a_gpu")
 @pytest.mark.parametrize("changes", [{"collator": WithoutIndices}, {"logging_steps": 2}])
-def test_the_proof_can_fail(trainer_for, no_value_read, changes):
+def test_no_value_read_fails_for_a_step_that_reads_values(trainer_for, no_value_read, changes):
     """Without the collator's indices a step reads values; so does logging."""
     trainer = trainer_for(pack=False, **changes)
     with pytest.raises((AssertionError, RuntimeError), match=r"reads values|meta"), no_value_read():

@@ -101,7 +101,7 @@ def test_a_model_to_start_from_says_what_is_new(tmp_path, arguments, caplog, cap
     assert not (tmp_path / "other").exists()
 
 
-def test_it_learns(tmp_path, arguments, history):
+def test_pretrain_reduces_the_loss(tmp_path, arguments, history):
     """A document repeats one word, so any visible word reveals the masked ones."""
     text = tmp_path / "text.txt"
     words = ["cat", "dog", "tree", "bread"]
@@ -242,7 +242,7 @@ def test_text_that_cannot_be_used(tmp_path, text, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_mistakes(tmp_path, arguments):
+def test_pretrain_wrong_inputs_are_errors(tmp_path, arguments):
     for settings, message in (
         ({"text": str(tmp_path / "nowhere")}, "nowhere"),
         ({"num_attention_heads": 5}, "must be a multiple of num_attention_heads"),

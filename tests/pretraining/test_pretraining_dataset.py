@@ -208,7 +208,7 @@ def test_an_epoch_is_as_long_as_expected_of_all_groups(store, small_groups, pack
     assert sum(lengths) == pytest.approx(sum(drawn), rel=0.03)
 
 
-def test_sentence_order(store):
+def test_dataset_sop_swaps_adjacent_segments(store):
     dataset = make(store, objective="mlm+sop", max_length=60)
     labels = []
     for epoch in range(8):
@@ -294,7 +294,7 @@ def test_a_static_epoch_has_the_same_examples_in_another_order(store, small_grou
         assert all(same(later[key], epochs[0][key]) for key in later)
 
 
-def test_packed_rows(store):
+def test_dataset_packed_rows_fit_the_row_length(store):
     dataset = make(store, pack=True, row_length=120)
     filled = []
     for row in dataset:
@@ -312,7 +312,7 @@ def test_packed_rows(store):
 
 
 def test_packing_is_best_fit_decreasing():
-    """Rows are as full as with the plain algorithm: the longest sequence first, into the fullest row with room."""
+    """Rows are as full as with the plain algorithm: the longest sequence first, into the fullest row with space."""
     generator = np.random.default_rng(1)
     for _ in range(200):
         row_length = int(generator.integers(30, 60))
@@ -383,7 +383,7 @@ def test_truncation_is_googles_loop():
         ({"short_probability": -1}, "short_probability is -1"),
     ],
 )
-def test_mistakes(store, settings, message):
+def test_dataset_wrong_settings_are_errors(store, settings, message):
     with pytest.raises(ValueError, match=message):
         make(store, **settings)
 

@@ -29,7 +29,7 @@ from mybert.runs import Lamb, MyBertAdamW
         ("ltr", "MyBertForMaskedLM", True, False),
     ],
 )
-def test_objectives(tmp_path, arguments, objective, architecture, is_decoder, has_pairs):
+def test_pretrain_objective_decides_the_head(tmp_path, arguments, objective, architecture, is_decoder, has_pairs):
     metrics = pretrain(arguments(objective=objective))
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["architectures"] == [architecture]
@@ -89,7 +89,7 @@ def test_a_run_too_short_for_curves(tmp_path, arguments):
     assert not (tmp_path / "out" / "training_curves.png").exists()
 
 
-def test_packed_rows(arguments, history):
+def test_pretrain_with_packed_rows_learns(arguments, history):
     metrics = pretrain(arguments(pack=True, row_length=48, per_device_train_batch_size=4, dropout=0.0))
     assert metrics["eval_mlm_loss"] < 6
     assert any("nsp_accuracy" in entry for entry in history())
@@ -186,7 +186,7 @@ def test_pretrain_quantized_model_is_rejected_before_the_text_is_read(tmp_path, 
     assert not (tmp_path / "more").exists()
 
 
-def test_what_a_model_was_fine_tuned_for_goes_with_its_head(tmp_path, arguments, tiny_model):
+def test_pretrain_from_a_tuned_model_drops_its_task(tmp_path, arguments, tiny_model):
     head = {"id2label": {0: "hours"}, "problem_type": "regression", "finetuned_for": {"task": "regression"}}
     tiny_model(tmp_path / "tuned", MyBertForSequenceClassification, **head, hidden_dropout_prob=0.3)
     pretrain(arguments("more", model=str(tmp_path / "tuned"), max_steps=1))

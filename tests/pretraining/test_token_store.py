@@ -153,7 +153,7 @@ def test_one_process_at_a_time_writes_a_store(tmp_path, documents, tokenizer):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_what_was_there_stays_until_the_new_store_is_whole(tmp_path, documents, tokenizer, monkeypatch):
+def test_build_token_store_on_a_full_disk_keeps_the_old_store(tmp_path, documents, tokenizer, monkeypatch):
     path, _ = build(tmp_path, documents, tokenizer)
     whole = path.read_bytes()
     write = module.write_arrays
@@ -240,7 +240,7 @@ def test_appending_is_building_from_both(tmp_path, documents, tokenizer, monkeyp
     assert path.read_bytes() == whole
 
 
-def test_what_was_appended_when_a_kill_came_is_not_appended_again(tmp_path, documents, tokenizer, monkeypatch):
+def test_build_token_store_resumed_appends_nothing_twice(tmp_path, documents, tokenizer, monkeypatch):
     path, together = build(tmp_path, documents, tokenizer)
     whole = path.read_bytes()
     build(tmp_path, documents[:35], tokenizer)
@@ -396,7 +396,7 @@ OTHER = MyBertTokenizer(vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "th
         ([["the cat"]], {"split": True}, "split"),
     ],
 )
-def test_mistakes(tmp_path, tokenizer, documents, settings, message):
+def test_build_token_store_wrong_settings_leave_no_file(tmp_path, tokenizer, documents, settings, message):
     with pytest.raises((ValueError, TypeError), match=message):
         build(tmp_path, documents, tokenizer, **settings)
     assert list(tmp_path.iterdir()) == []

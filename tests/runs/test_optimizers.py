@@ -89,13 +89,13 @@ def test_corrected_bias_is_adamw():
 def test_state_of_torchs_adamw_is_taken_over():
     model = make_model()
     parameters = list(model.parameters())
-    theirs = torch.optim.AdamW(parameters)
+    adamw = torch.optim.AdamW(parameters)
     (model.forward(batches(1)[0]) ** 3).sum().backward()
-    theirs.step()
-    ours = MyBertAdamW(parameters)
-    ours.load_state_dict(theirs.state_dict())
-    ours.step()
-    assert all(float(state["step"]) == UNCORRECTED_STEP + 2 for state in ours.state.values())
+    adamw.step()
+    fused = MyBertAdamW(parameters)
+    fused.load_state_dict(adamw.state_dict())
+    fused.step()
+    assert all(float(state["step"]) == UNCORRECTED_STEP + 2 for state in fused.state.values())
     assert all(torch.isfinite(parameter).all() for parameter in parameters)
 
 
@@ -246,21 +246,21 @@ def test_orthogonal_in_what_the_processor_multiplies_fast(monkeypatch, features,
 @pytest.mark.parametrize("fused", [False, True])
 def test_steps_are_those_of_two_optimizers(monkeypatch, model, fused):
     monkeypatch.setattr(optimizers, "bfloat16_features", lambda: ("AMX",))  # like torch's own
-    twin = copy.deepcopy(model)
+    copied = copy.deepcopy(model)
     optimizer = MuonWithAdamW(
         *matrix_groups(model, parameter_groups(model, 0.1)), lr=1e-2, muon_lr=0.05, betas=(0.9, 0.98), fused=fused
     )
-    matrices, others = matrix_groups(twin, parameter_groups(twin, 0.1))
+    matrices, others = matrix_groups(copied, parameter_groups(copied, 0.1))
     pair = [
         torch.optim.Muon(matrices, lr=0.05, momentum=0.95),
         MyBertAdamW(others, lr=1e-2, betas=(0.9, 0.98), eps=1e-6, correct_bias=True, fused=fused),
     ]
     start = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     take_steps(model, [optimizer], [linear_schedule(optimizer, 2, 8)], range(6))
-    take_steps(twin, pair, [linear_schedule(part, 2, 8) for part in pair], range(6))
-    for (name, ours), theirs in zip(model.named_parameters(), twin.parameters(), strict=True):
-        assert torch.equal(ours, theirs), name
-        assert not torch.equal(ours, start[name]), name
+    take_steps(copied, pair, [linear_schedule(part, 2, 8) for part in pair], range(6))
+    for (name, weights), expected in zip(model.named_parameters(), copied.parameters(), strict=True):
+        assert torch.equal(weights, expected), name
+        assert not torch.equal(weights, start[name]), name
 
 
 @pytest.mark.parametrize(
@@ -285,18 +285,18 @@ def test_schedules_that_end_above_0(model, schedule, settings):
     ids=["adam", "lamb", "muon"],
 )
 def test_a_saved_state_goes_on_to_the_last_bit(model, tmp_path, make):
-    twin = copy.deepcopy(model)
+    copied = copy.deepcopy(model)
     take_steps(model, [make(model)], [], range(6))
-    first, second = make(twin), make(twin)
-    take_steps(twin, [first], [], range(3))
+    first, second = make(copied), make(copied)
+    take_steps(copied, [first], [], range(3))
     torch.save(first.state_dict(), tmp_path / "optimizer.pt")
     state = torch.load(tmp_path / "optimizer.pt", weights_only=True)
     for of_parameter in state["state"].values() if isinstance(first, MyBertAdamW) else ():
         of_parameter["step"] -= UNCORRECTED_STEP  # as in a converted checkpoint
     second.load_state_dict(state)
-    take_steps(twin, [second], [], range(3, 6))
-    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+    take_steps(copied, [second], [], range(3, 6))
+    for weights, expected in zip(model.parameters(), copied.parameters(), strict=True):
+        assert torch.equal(weights, expected)
 
 
 def test_frozen_and_missing_parts(model):

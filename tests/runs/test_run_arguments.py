@@ -19,7 +19,7 @@ _READ_BY_ITSELF = {"tf32", "use_cpu", "log_level", "log_level_replica", "log_on_
 _READ_BY_ITSELF |= {"ddp_timeout", "per_device_eval_batch_size", "gradient_checkpointing"}
 _READ_BY_ITSELF |= {"gradient_checkpointing_kwargs"}
 UNSUPPORTED = RunArguments.unsupported_arguments
-# Settings for scripts: ours reject them if they behave differently.
+# Settings for scripts: those of mybert reject them if they behave differently.
 _FOR_SCRIPTS = {"do_train", "do_eval", "do_predict"}
 
 
@@ -78,7 +78,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-def test_what_nobody_heeds_is_refused(tmp_path, name):
+def test_run_arguments_unsupported_is_an_error(tmp_path, name):
     for make in (pretraining, lambda **settings: finetuning(tmp_path, **settings)):
         with pytest.raises(ValueError, match=rf"^{name} is .*; {re.escape(UNSUPPORTED[name])}") as error:
             make(**{name: VALUES[name]})
@@ -92,7 +92,7 @@ def test_every_process_makes_its_own_batches(tmp_path):
         make(accelerator_config={"even_batches": True})
 
 
-def test_what_is_done_in_any_case_may_be_asked_for(tmp_path):
+def test_run_arguments_do_train_and_the_like_are_accepted(tmp_path):
     file = tmp_path / "dev.tsv"
     file.write_text("text\tlabel\na\t1\n")
     finetuning(

@@ -47,7 +47,7 @@ def test_a_new_folder_is_made_and_found_again(tmp_path):
     assert begin(folder) == str(newest)
 
 
-def test_what_a_kill_left_half_written_goes(tmp_path):
+def test_run_folder_half_written_files_are_removed(tmp_path):
     begin(tmp_path / "run")
     (tmp_path / "run" / ".abcd1234.partial").mkdir()
     (tmp_path / "run" / ".adapter.abcd1234.partial.old").mkdir()
@@ -80,7 +80,7 @@ def test_digests_that_are_known_are_not_taken_again(tmp_path):
     assert begin(tmp_path / "other", files=files) is None
 
 
-def test_what_the_run_reads_is_not_overwritten(tmp_path):
+def test_run_folder_overwrite_of_inputs_is_an_error(tmp_path):
     run = tmp_path / "run"
     begin(run)
     (run / "vocab.txt").write_text("days of work")
@@ -274,7 +274,7 @@ def test_killed_while_it_takes_the_place_of_another(tmp_path, moment):
     assert (run / "vocab.txt").read_text() == "new"
 
 
-def test_what_came_there_before_the_lock_is_seen(tmp_path, monkeypatch):
+def test_run_folder_files_that_appear_before_the_lock_are_kept(tmp_path, monkeypatch):
     @contextmanager
     def late(path, within):
         (path / "thesis.tex").write_text("years of work")

@@ -84,7 +84,7 @@ def google_vocab_file():
 
 @pytest.fixture(scope="session")
 def tokenizers(google_vocab_file):
-    """do_lower_case -> (ours, reference), on the released vocabulary."""
+    """do_lower_case -> (tokenizer, reference), on the released vocabulary."""
     vocab = load_vocab(google_vocab_file)
     return {
         lower: (MyBertTokenizer(google_vocab_file, do_lower_case=lower), GoogleTokenizer(vocab, lower))

@@ -33,22 +33,22 @@ def check(encoder, tokenizer, texts):
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_identical_on_hostile_strings(lower, tokenizers, hostile_strings):
-    ours, _ = tokenizers[lower]
-    encoder = BulkEncoder(ours)
+    tokenizer, _ = tokenizers[lower]
+    encoder = BulkEncoder(tokenizer)
     for _ in range(2):  # cold, then from the memo
-        check(encoder, ours, [*hostile_strings, *EXTRA])
+        check(encoder, tokenizer, [*hostile_strings, *EXTRA])
 
 
 @pytest.fixture(scope="module")
 def encoders(google_vocab_file):
     """For all settings: a tokenizer, and an encoder whose cache keeps the strings of earlier examples."""
-    ours = [
+    tokenizers = [
         MyBertTokenizer(google_vocab_file, lower, strip_accents=strip, tokenize_chinese_chars=chinese)
         for lower, strip, chinese in SETTINGS
     ]
-    for tokenizer in ours:
+    for tokenizer in tokenizers:
         tokenizer.add_tokens([AddedToken("qwertz", normalized=False)])
-    return [(tokenizer, BulkEncoder(tokenizer)) for tokenizer in ours]
+    return [(tokenizer, BulkEncoder(tokenizer)) for tokenizer in tokenizers]
 
 
 HOSTILE = "aAbB.,'-#[] \n\r\t\x0b\0\x7f\x85\u00a0\u3000éÉ\u0301ΣσςİK中한ㄱ\ud800\U0001f600\u200b"
@@ -70,20 +70,20 @@ def test_identical_on_any_text(encoders, texts):
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_every_pair_of_ascii_characters(lower, tokenizers):
-    ours, _ = tokenizers[lower]
+    tokenizer, _ = tokenizers[lower]
     texts = [f"x{a}{b}Y" for a, b in product(map(chr, range(0x80)), repeat=2)]
-    check(BulkEncoder(ours), ours, texts)
+    check(BulkEncoder(tokenizer), tokenizer, texts)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lower", [True, False])
 def test_every_character(lower, tokenizers):
-    ours, _ = tokenizers[lower]
-    encoder = BulkEncoder(ours)
+    tokenizer, _ = tokenizers[lower]
+    encoder = BulkEncoder(tokenizer)
     points = [*range(0xD800), *range(0xE000, sys.maxunicode + 1)]
     for start in range(0, len(points), 1 << 15):
         texts = [f"a{chr(point)}B" for point in points[start : start + (1 << 15)]]
-        expected = [row.ids for row in ours.backend_tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        expected = [row.ids for row in tokenizer.backend_tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         ids, offsets = encoder.encode(texts)
         assert ids.tolist() == [id_ for row in expected for id_ in row]
         assert np.diff(offsets).tolist() == list(map(len, expected))
@@ -91,84 +91,91 @@ def test_every_character(lower, tokenizers):
 
 def test_small_memo_and_slices(tokenizers, hostile_strings, monkeypatch):
     monkeypatch.setattr("mybert.tokenization.bulk_encoding._SLICE_CHARACTERS", 50)
-    ours, _ = tokenizers[True]
-    encoder = BulkEncoder(ours, memo_characters=100)
-    check(encoder, ours, hostile_strings[:1000])
+    tokenizer, _ = tokenizers[True]
+    encoder = BulkEncoder(tokenizer, memo_characters=100)
+    check(encoder, tokenizer, hostile_strings[:1000])
     assert encoder._encoder._remembered < 2000
 
 
 def test_memo_grows(tokenizers):
     """More distinct chunks than the first hash table can hold, with keys that share a slot."""
-    ours, _ = tokenizers[True]
+    tokenizer, _ = tokenizers[True]
     texts = [" ".join(f"{i:x}" for i in range(start, start + 1000)) for start in range(0, 100_000, 1000)]
-    encoder = BulkEncoder(ours)
-    check(encoder, ours, texts[:5])
-    check(encoder, ours, texts)
-    check(encoder, ours, texts[::-1])
+    encoder = BulkEncoder(tokenizer)
+    check(encoder, tokenizer, texts[:5])
+    check(encoder, tokenizer, texts)
+    check(encoder, tokenizer, texts[::-1])
     assert encoder._encoder._remembered == sum(map(len, " ".join(texts).split()))  # each word was cached once
 
 
 def test_processes(tokenizers, hostile_strings, monkeypatch):
     monkeypatch.setattr("mybert.tokenization.bulk_encoding._SLICE_CHARACTERS", 5000)
-    ours, _ = tokenizers[True]
-    with BulkEncoder(ours, num_processes=2) as encoder:
-        check(encoder, ours, hostile_strings[:1000])
+    tokenizer, _ = tokenizers[True]
+    with BulkEncoder(tokenizer, num_processes=2) as encoder:
+        check(encoder, tokenizer, hostile_strings[:1000])
         batches = [hostile_strings[i : i + 100] for i in range(0, 1000, 100)]
         streamed = list(encoder.encode_stream(iter(batches)))
-    whole, _ = BulkEncoder(ours).encode(hostile_strings[:1000])
+    whole, _ = BulkEncoder(tokenizer).encode(hostile_strings[:1000])
     np.testing.assert_array_equal(np.concatenate([ids for ids, _ in streamed]), whole)
-    np.testing.assert_array_equal(encode_words(hostile_strings[:1000], ours)[0], whole)
-    ids, offsets = BulkEncoder(ours).encode([])
+    np.testing.assert_array_equal(encode_words(hostile_strings[:1000], tokenizer)[0], whole)
+    ids, offsets = BulkEncoder(tokenizer).encode([])
     assert (len(ids), offsets.tolist()) == (0, [0])
 
 
 def test_functions_of_workers_can_be_pickled(tmp_path, tokenizers):
     """Where processes are started afresh, as on Windows and macOS."""
-    ours, _ = tokenizers[True]
-    check(pickle.loads(pickle.dumps(BulkEncoder(ours))), ours, EXTRA)
+    tokenizer, _ = tokenizers[True]
+    check(pickle.loads(pickle.dumps(BulkEncoder(tokenizer))), tokenizer, EXTRA)
     chunks, counter = (
         pickle.loads(pickle.dumps(function))
-        for function in (_ChunkEncoder(ours, "fingerprint", False, tmp_path), _Counter(WordSplitter(True, None), 0))
+        for function in (
+            _ChunkEncoder(tokenizer, "fingerprint", False, tmp_path),
+            _Counter(WordSplitter(True, None), 0),
+        )
     )
     assert chunks(["the cat", ""]) == (next(tmp_path.iterdir()), 9)
     assert counter([("cat.", 2)]) == {"cat": 2, ".": 2}
 
 
 def test_state_of_the_tokenizer_does_not_matter(google_vocab_file):
-    ours = MyBertTokenizer(google_vocab_file)
-    ours("a b c d", truncation=True, max_length=2, padding="max_length")
-    assert BulkEncoder(ours).encode(["the cat sat"])[0].tolist() == [1996, 4937, 2938]
+    tokenizer = MyBertTokenizer(google_vocab_file)
+    tokenizer("a b c d", truncation=True, max_length=2, padding="max_length")
+    assert BulkEncoder(tokenizer).encode(["the cat sat"])[0].tolist() == [1996, 4937, 2938]
 
 
 def test_interrupted_learning_leaves_nothing_behind(tokenizers, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    ours, _ = tokenizers[True]
-    encoder = BulkEncoder(ours)
+    tokenizer, _ = tokenizers[True]
+    encoder = BulkEncoder(tokenizer)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("mybert.tokenization.bulk_encoding._cut_out", interrupt)
         encoder.encode(["unbelievable words"])
-    check(encoder, ours, ["unbelievable words"])
+    check(encoder, tokenizer, ["unbelievable words"])
 
 
 def test_added_tokens(google_vocab_file):
-    ours = MyBertTokenizer(google_vocab_file)
-    ours.add_tokens([AddedToken("qwertz", normalized=False)])
-    check(BulkEncoder(ours), ours, ["qwertz QWERTZ", "QWERTZ. qwertz. qwertzQWERTZ", "QWERTZ qwertz\x01 QWERTZ\x01"])
-    ours.add_tokens([AddedToken("Zürich", normalized=True)])
-    check(BulkEncoder(ours), ours, ["a qwertzqwertz Zürich ZURICH zurich b", *EXTRA])
-    ours.add_tokens(["new york"])
+    tokenizer = MyBertTokenizer(google_vocab_file)
+    tokenizer.add_tokens([AddedToken("qwertz", normalized=False)])
+    check(
+        BulkEncoder(tokenizer),
+        tokenizer,
+        ["qwertz QWERTZ", "QWERTZ. qwertz. qwertzQWERTZ", "QWERTZ qwertz\x01 QWERTZ\x01"],
+    )
+    tokenizer.add_tokens([AddedToken("Zürich", normalized=True)])
+    check(BulkEncoder(tokenizer), tokenizer, ["a qwertzqwertz Zürich ZURICH zurich b", *EXTRA])
+    tokenizer.add_tokens(["new york"])
     with pytest.raises(ValueError, match="'new york' holds white space"):
-        BulkEncoder(ours)
+        BulkEncoder(tokenizer)
 
 
 def test_large_vocabulary():
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(chr(0x10000 + i) for i in range(70_000))]
-    ours = MyBertTokenizer(pieces, do_lower_case=False)
-    encoder = BulkEncoder(ours)
+    tokenizer = MyBertTokenizer(pieces, do_lower_case=False)
+    encoder = BulkEncoder(tokenizer)
     assert encoder.dtype == np.uint32
-    check(encoder, ours, ["\U0001f600 \U00020c00"])
+    check(encoder, tokenizer, ["\U0001f600 \U00020c00"])
 
 
 def test_mistakes(google_vocab_file):

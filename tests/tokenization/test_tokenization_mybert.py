@@ -42,34 +42,34 @@ def members(ranges):
     return {c for first, last in ranges for c in range(first, last + 1)}
 
 
-def differing(text_of, ours, theirs):
+def differing(text_of, tokenizer, reference):
     """The code points whose texts two functions split differently."""
     found = set()
     points = list(code_points())
     for start in range(0, len(points), 64):
         block = points[start : start + 64]
         text = "\n".join(map(text_of, block))
-        if ours(text) != theirs(text):
-            found |= {c for c in block if ours(text_of(c)) != theirs(text_of(c))}
+        if tokenizer(text) != reference(text):
+            found |= {c for c in block if tokenizer(text_of(c)) != reference(text_of(c))}
     return found
 
 
 class TestGoogle:
     @pytest.mark.parametrize(("name", "lower"), [("uncased", True), ("cased", False)])
     def test_fixture(self, name, lower, tokenizers, google_vocab_file):
-        ours, reference = tokenizers[lower]
+        tokenizer, reference = tokenizers[lower]
         rows = [json.loads(line) for line in (google_vocab_file.parent / f"{name}.jsonl").open(encoding="utf-8")]
         assert len(rows) > 2800
         for row in rows:
-            assert ours.tokenize(row["text"]) == row["tokens"]
+            assert tokenizer.tokenize(row["text"]) == row["tokens"]
             assert KNOWS_FEWER_CHARACTERS or reference.tokenize(row["text"]) == row["tokens"]
 
     def test_classic_sentences(self, tokenizers):
-        ours, _ = tokenizers[True]
+        tokenizer, _ = tokenizers[True]
         deeds = "our deeds are the reason of this earthquake may allah forgive us all"
         expected = [101, 2256, 15616, 2024, 1996, 3114, 1997, 2023, 8372, 2089, 16455, 9641, 2149, 2035, 102]
-        assert ours(deeds)["input_ids"] == expected
-        fire = ours("forest fire near la ronge sask canada", padding="max_length", max_length=15)
+        assert tokenizer(deeds)["input_ids"] == expected
+        fire = tokenizer("forest fire near la ronge sask canada", padding="max_length", max_length=15)
         expected = [101, 3224, 2543, 2379, 2474, 6902, 3351, 21871, 2243, 2710, 102]
         assert fire["input_ids"] == expected + [0] * 4
         assert fire["attention_mask"] == [1] * 11 + [0] * 4
@@ -78,17 +78,17 @@ class TestGoogle:
     @pytest.mark.skipif(KNOWS_FEWER_CHARACTERS, reason="the reference asks Python 3.10 for classes of characters")
     @LOWER
     def test_hostile_strings(self, lower, tokenizers, hostile_strings):
-        ours, reference = tokenizers[lower]
-        failures = [text for text in hostile_strings if ours.tokenize(text) != reference.tokenize(text)]
+        tokenizer, reference = tokenizers[lower]
+        failures = [text for text in hostile_strings if tokenizer.tokenize(text) != reference.tokenize(text)]
         assert failures == []
 
     @LOWER
     @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
     @settings(max_examples=300, deadline=None)
     def test_any_text(self, lower, tokenizers, text):
-        ours, reference = tokenizers[lower]
-        assume(not any(special in text for special in ours.all_special_tokens))
-        assert ours.tokenize(text) == reference.tokenize(text)
+        tokenizer, reference = tokenizers[lower]
+        assume(not any(special in text for special in tokenizer.all_special_tokens))
+        assert tokenizer.tokenize(text) == reference.tokenize(text)
 
     @PYTHON_OF_THE_FIXTURES
     @pytest.mark.slow
@@ -110,25 +110,25 @@ class TestGoogle:
     @LOWER
     def test_tokens_of_every_code_point(self, lower, tokenizers):
         """With the released vocabulary only one of these differences affects the tokens."""
-        ours, reference = tokenizers[lower]
-        found = differing(lambda c: f"{chr(c)} a{chr(c)}b", ours.tokenize, reference.tokenize)
+        tokenizer, reference = tokenizers[lower]
+        found = differing(lambda c: f"{chr(c)} a{chr(c)}b", tokenizer.tokenize, reference.tokenize)
         assert found <= {0xA7CB}
 
     def test_final_sigma_in_context(self, tokenizers):
-        ours, reference = tokenizers[True]
+        tokenizer, reference = tokenizers[True]
         long = ("Α" + "'" * 900 + "Σ", "ΑΣ" + "." * 3000 + "Α")
         for text in ("ΟΔΟΣ", "ΟΔΟΣ.", "Σ", "ΣΑΣ ΑΣ", "Α\u0301Σ\u200bΑ", *long):
-            assert ours.tokenize(text) == reference.tokenize(text)
+            assert tokenizer.tokenize(text) == reference.tokenize(text)
 
     def test_lone_surrogates_are_unknown_characters(self, tokenizers):
-        ours, reference = tokenizers[True]
+        tokenizer, reference = tokenizers[True]
         for text in ("\ud800", "a\udfff b", "[MASK]\ud83d!"):
             expected = reference.tokenize(text.replace("[MASK]", ""))
-            assert [t for t in ours.tokenize(text) if t != "[MASK]"] == expected
-        assert ours(["x", "a\ud800 b"])["input_ids"] == [[101, 1060, 102], [101, 100, 1038, 102]]
-        assert ours(["a", "\ud800"], is_split_into_words=True)["input_ids"] == [101, 1037, 100, 102]
+            assert [t for t in tokenizer.tokenize(text) if t != "[MASK]"] == expected
+        assert tokenizer(["x", "a\ud800 b"])["input_ids"] == [[101, 1060, 102], [101, 100, 1038, 102]]
+        assert tokenizer(["a", "\ud800"], is_split_into_words=True)["input_ids"] == [101, 1037, 100, 102]
         with pytest.raises(TypeError):
-            ours([["a", 5]], is_split_into_words=True)
+            tokenizer([["a", 5]], is_split_into_words=True)
 
 
 @PYTHON_OF_THE_FIXTURES
@@ -159,8 +159,8 @@ class TestStandardTokenizer:
     TEXTS = ("The cats sat. ΣΑΣ [MASK] Ünïcode", "a\u200bb 中文 unaffable!", "word " * 40)
 
     def test_auto_tokenizer_without_this_package(self, tokenizers, tmp_path, run_python):
-        ours, _ = tokenizers[True]
-        ours.save_pretrained(tmp_path)
+        tokenizer, _ = tokenizers[True]
+        tokenizer.save_pretrained(tmp_path)
         calls = [
             {"text": self.TEXTS[0]},
             {"text": self.TEXTS[0], "text_pair": self.TEXTS[1], "return_offsets_mapping": True},
@@ -188,14 +188,14 @@ class TestStandardTokenizer:
         )
         run = run_python("-c", script, tmp_path, json.dumps(calls))
         for call, (values, word_ids) in zip(calls, json.loads(run.stdout), strict=True):
-            batch = ours(**call)
+            batch = tokenizer(**call)
             assert json.loads(json.dumps(dict(batch))) == values
             assert [batch.word_ids(i) for i in range(len(batch.encodings))] == word_ids
 
     def test_save_and_load(self, tmp_path, google_vocab_file):
-        ours = MyBertTokenizer(google_vocab_file, do_lower_case=False, strip_accents=True)
-        ours("the cat", truncation=True, padding="max_length", max_length=7)
-        files = ours.save_pretrained(tmp_path / "a")
+        tokenizer = MyBertTokenizer(google_vocab_file, do_lower_case=False, strip_accents=True)
+        tokenizer("the cat", truncation=True, padding="max_length", max_length=7)
+        files = tokenizer.save_pretrained(tmp_path / "a")
         assert {"tokenizer.json", "tokenizer_config.json", "vocab.txt"} <= {f.rsplit("/", 1)[1] for f in files}
         assert (tmp_path / "a" / "vocab.txt").read_bytes() == google_vocab_file.read_bytes()
         saved = json.loads((tmp_path / "a" / "tokenizer.json").read_text())
@@ -209,9 +209,9 @@ class TestStandardTokenizer:
         assert AutoTokenizer.from_pretrained(tmp_path / "a").tokenize("Ünïcode") == again.tokenize("Ünïcode")
 
     def test_sides_that_were_set_later_are_saved(self, tmp_path):
-        ours = MyBertTokenizer(SMALL)
-        ours.padding_side = ours.truncation_side = "left"
-        ours.save_pretrained(tmp_path / "left")
+        tokenizer = MyBertTokenizer(SMALL)
+        tokenizer.padding_side = tokenizer.truncation_side = "left"
+        tokenizer.save_pretrained(tmp_path / "left")
         again = MyBertTokenizer.from_pretrained(tmp_path / "left")
         for tokenizer in (again, AutoTokenizer.from_pretrained(tmp_path / "left")):
             assert (tokenizer.padding_side, tokenizer.truncation_side) == ("left", "left")
@@ -237,40 +237,40 @@ class TestStandardTokenizer:
             MyBertTokenizer(vocab, vocab_file=google_vocab_file)
 
     def test_special_tokens(self, tokenizers):
-        ours, _ = tokenizers[True]
-        assert ours.tokenize("hi[MASK] [SEP]") == ["hi", "[MASK]", "[SEP]"]
+        tokenizer, _ = tokenizers[True]
+        assert tokenizer.tokenize("hi[MASK] [SEP]") == ["hi", "[MASK]", "[SEP]"]
         ids = {"pad": 0, "unk": 100, "cls": 101, "sep": 102, "mask": 103}
-        assert {name: getattr(ours, f"{name}_token_id") for name in ids} == ids
+        assert {name: getattr(tokenizer, f"{name}_token_id") for name in ids} == ids
         moved = MyBertTokenizer(SMALL[::-1])
         assert moved("the cats")["input_ids"] == [9, 6, 5, 4, 8]
         assert moved("the", padding="max_length", max_length=4)["input_ids"] == [9, 6, 8, 11]
 
     def test_pairs_truncation_and_windows(self, tokenizers):
-        ours, _ = tokenizers[True]
-        pair = ours("the cat", "sat down")
+        tokenizer, _ = tokenizers[True]
+        pair = tokenizer("the cat", "sat down")
         assert pair["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
-        windows = ours("a b c d e", max_length=5, stride=1, truncation=True, return_overflowing_tokens=True)
-        assert [ours.decode(w) for w in windows["input_ids"]] == ["[CLS] a b c [SEP]", "[CLS] c d e [SEP]"]
-        batch = ours("Ünàffable\u200b isn't", return_offsets_mapping=True)
+        windows = tokenizer("a b c d e", max_length=5, stride=1, truncation=True, return_overflowing_tokens=True)
+        assert [tokenizer.decode(w) for w in windows["input_ids"]] == ["[CLS] a b c [SEP]", "[CLS] c d e [SEP]"]
+        batch = tokenizer("Ünàffable\u200b isn't", return_offsets_mapping=True)
         assert batch.tokens() == ["[CLS]", "una", "##ffa", "##ble", "isn", "'", "t", "[SEP]"]
         offsets = [(0, 0), (0, 3), (3, 6), (6, 9), (11, 14), (14, 15), (15, 16), (0, 0)]
         assert batch["offset_mapping"] == offsets
         assert batch.word_ids() == [None, 0, 0, 0, 1, 2, 3, None]
-        assert ours(["the", "cat"], return_tensors="np", padding=True)["input_ids"].dtype == np.int64
+        assert tokenizer(["the", "cat"], return_tensors="np", padding=True)["input_ids"].dtype == np.int64
 
     def test_decode(self, tokenizers, google_vocab_file):
         """As transformers' BertTokenizer does."""
         from transformers import BertTokenizer
 
-        ours, _ = tokenizers[True]
+        tokenizer, _ = tokenizers[True]
         text = "hello, how are you? unaffable people play."
-        assert ours.decode(ours.encode(text), skip_special_tokens=True) == text
-        assert ours.decode(ours.encode("The cat")) == "[CLS] the cat [SEP]"
-        theirs = BertTokenizer(str(google_vocab_file))
+        assert tokenizer.decode(tokenizer.encode(text), skip_special_tokens=True) == text
+        assert tokenizer.decode(tokenizer.encode("The cat")) == "[CLS] the cat [SEP]"
+        reference = BertTokenizer(str(google_vocab_file))
         for clean_up in (None, True, False):
-            ids = ours.encode("We don't (yet) know: 'state-of-the-art', 3.14; e.g. this.")
+            ids = tokenizer.encode("We don't (yet) know: 'state-of-the-art', 3.14; e.g. this.")
             options = {"clean_up_tokenization_spaces": clean_up}
-            assert ours.decode(ids, **options) == theirs.decode(ids, **options)
+            assert tokenizer.decode(ids, **options) == reference.decode(ids, **options)
 
     def test_korean_and_accents(self):
         vocab = [*SMALL[:5], "대", "##한", "é", "e"]
@@ -290,9 +290,9 @@ class TestLoading:
         from transformers import BertTokenizer
 
         BertTokenizer(str(google_vocab_file), do_lower_case=False).save_pretrained(tmp_path)
-        ours = MyBertTokenizer.from_pretrained(tmp_path)
-        assert ours.do_lower_case is False
-        assert ours.tokenize("a" * 150) != ["[UNK]"]
+        tokenizer = MyBertTokenizer.from_pretrained(tmp_path)
+        assert tokenizer.do_lower_case is False
+        assert tokenizer.tokenize("a" * 150) != ["[UNK]"]
         (tmp_path / "tokenizer_config.json").unlink()
         assert MyBertTokenizer.from_pretrained(tmp_path).do_lower_case is False
 

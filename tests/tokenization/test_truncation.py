@@ -10,13 +10,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from mybert.tokenization import encode_and_truncate
-from mybert.tokenization.truncation import room_for_pair
+from mybert.tokenization.truncation import lengths_of_pair
 
 
-def as_google_cuts(first, second, room):
+def as_google_cuts(first, second, space):
     """`_truncate_seq_pair` of google-research/bert, in its own steps."""
     first, second = list(first), list(second)
-    while len(first) + len(second) > room:
+    while len(first) + len(second) > space:
         (first if len(first) > len(second) else second).pop()
     return first, second
 
@@ -35,18 +35,18 @@ def roberta_like():
 def test_the_room_of_a_pair():
     for first in range(9):
         for second in range(9):
-            for room in range(17):
-                google = as_google_cuts(range(first), range(second), room)
-                assert room_for_pair(first, second, room) == tuple(map(len, google)), (first, second, room)
+            for space in range(17):
+                google = as_google_cuts(range(first), range(second), space)
+                assert lengths_of_pair(first, second, space) == tuple(map(len, google)), (first, second, space)
 
 
 def test_where_the_librarys_own_truncation_differs(roberta_like):
     """As docs/tokenization.md says."""
-    for first, second, room in product(range(1, 8), range(1, 8), range(2, 10)):
+    for first, second, space in product(range(1, 8), range(1, 8), range(2, 10)):
         texts = " ".join("a" * first), " ".join("b" * second)
-        sides = roberta_like(*texts, truncation=True, max_length=room + 4).sequence_ids()
-        google = room_for_pair(first, second, room)
-        differs = first + second > room and room % 2 == 1 and second >= first > room // 2
+        sides = roberta_like(*texts, truncation=True, max_length=space + 4).sequence_ids()
+        google = lengths_of_pair(first, second, space)
+        differs = first + second > space and space % 2 == 1 and second >= first > space // 2
         assert (sides.count(0), sides.count(1)) == (google[::-1] if differs else google)
 
 
@@ -100,7 +100,7 @@ def test_long_texts_are_tokenized_few_at_a_time(tokenizer, monkeypatch):
     assert encode_and_truncate(tokenizer, [], 12) == ({}, [], [], [])
 
 
-def test_where_there_is_no_room(roberta_like):
+def test_truncation_without_space_for_text_is_an_error(roberta_like):
     assert encode_and_truncate(roberta_like, [("a", "b")], 4).inputs["input_ids"] == [[0, 1, 1, 1]]
     with pytest.raises(ValueError, match="max_length is 3; expected at least 4, the special tokens"):
         encode_and_truncate(roberta_like, [("a", "b")], 3)

@@ -61,8 +61,8 @@ def test_figure_title_is_never_cut(name, choice):
 @pytest.mark.parametrize("is_ours", [True, False])
 @pytest.mark.parametrize("pair", [None, "it was happy."])
 def test_weights_are_those_of_the_model(name, is_ours, pair, heads, tokenizer):
-    ours, theirs = heads(name).matched_models()
-    model = ours if is_ours else theirs
+    my_bert, bert = heads(name).matched_models()
+    model = my_bert if is_ours else bert
     attention = attention_map(model, tokenizer, "the cat sat on a mat.", pair)
     inputs = tokenizer("the cat sat on a mat.", pair, return_tensors="pt")
     model.set_attn_implementation("eager")

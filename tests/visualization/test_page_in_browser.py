@@ -287,7 +287,7 @@ def test_switches_choose_view_and_direction(page, attention):
 def test_the_map_is_drawn_and_read_by_the_mouse(page, attention):
     page.click(cell(1, 1))
     width, height = page.evaluate("(({width, height}) => [width, height])(document.querySelector('#map'))")
-    # The map is the square at the lower right, with the page's largest cells: eight tokens have room for them.
+    # The map is the square at the lower right, with the page's largest cells: eight tokens have space for them.
     for i, j in ((7, 7), (7, 5), (0, 7), (6, 0), (3, 4)):
         x, y = (side - 2 - 30 * (7.5 - place) for side, place in ((width, j), (height, i)))
         page.move("#map", x / width, y / height)
