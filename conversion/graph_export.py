@@ -44,6 +44,8 @@ ONNX_FILE, INT8_FILE = "model.onnx", "model_int8.onnx"
 _AXES = ("batch_size", "num_choices", "sequence_length")
 _EXAMPLE = (2, 3, 8)  # the batch while tracing; a size of 1 would become a constant of the graph
 _CALIBRATING, _COMPARED = 300, 1000  # texts at most, drawn from the given ones
+# How much of the activations' range SmoothQuant moves to the weights; at NNCF's 0.95 entities lost half a point of F1.
+_SMOOTHING = 0.8
 
 _Row = Mapping[str, np.ndarray]
 
@@ -238,8 +240,11 @@ def _write_openvino(
         # One text at a time, so that there is no padding whose states would widen the ranges.
         shape = (1, 1, -1) if source.head == "multiple-choice" else (1, -1)
         samples = nncf.Dataset([{name: values.reshape(shape) for name, values in row.items()} for row in rows])
+        smoothing = nncf.AdvancedSmoothQuantParameters(matmul=_SMOOTHING)
+        parameters = nncf.AdvancedQuantizationParameters(smooth_quant_alphas=smoothing)
+        options = {"subset_size": len(rows), "advanced_parameters": parameters}
         with no_warnings():
-            graph = nncf.quantize(graph, samples, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(rows))
+            graph = nncf.quantize(graph, samples, model_type=nncf.ModelType.TRANSFORMER, **options)
     openvino.save_model(graph, folder / OPENVINO_FILE, compress_to_fp16=False)
     return {OPENVINO_FILE: OpenVinoModel(folder, model.config)}
 

@@ -79,8 +79,8 @@ class StringCache:
 
     def _claim(self, keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return the slots of keys, (n,); insert unknown keys with one of their rows."""
-        first, second = _halves(keys)
-        mixed = first * np.uint64(0x9E3779B97F4A7C15) + second * np.uint64(0xC2B2AE3D27D4EB4F)
+        halves = keys.view(np.uint64)
+        mixed = halves[::2] * np.uint64(0x9E3779B97F4A7C15) + halves[1::2] * np.uint64(0xC2B2AE3D27D4EB4F)
         mixed ^= mixed >> np.uint64(29)
         slots = ((mixed * np.uint64(0xBF58476D1CE4E5B9)) >> self._shift).astype(np.int64)
         self._probe(keys, slots)
@@ -110,13 +110,8 @@ class StringCache:
 
     def _is_taken(self, keys: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """Tell which slots hold another key."""
-        (first, second), (found_first, found_second) = _halves(keys), _halves(self._keys.take(slots))
-        return ((first != found_first) | (second != found_second)) & (self._rows.take(slots) != _FREE)
-
-
-def _halves(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    numbers = keys.view(np.uint64)
-    return numbers[::2], numbers[1::2]
+        differs = keys.view(np.uint64) != self._keys.take(slots).view(np.uint64)  # in each half
+        return (differs[::2] | differs[1::2]) & (self._rows.take(slots) != _FREE)
 
 
 def joined_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
