@@ -330,7 +330,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     encodings = [encode_and_truncate(tokenizer, [pair], max_length, return_offsets_mapping=True) for pair in pairs]
     cut = sum(encoding.cut for encoding in encodings)
     if cut:
-        logger.warning("%d of %d texts are longer than max_length (%d) and were truncated.", cut, len(texts), max_length)
+        logger.warning("%d of %d texts are longer than max_length (%d): truncated.", cut, len(texts), max_length)
     names = tokenizer.model_input_names
     sequences = [{name: encoding.inputs[name][0] for name in names} for encoding in encodings]
     found = hidden_states(encoder, tokenizer, sequences, states, arguments.batch_size)

@@ -230,7 +230,7 @@ def test_by_default_all_that_can_run_does(small, sst2, monkeypatch, capsys, tmp_
         (["--output", "."], ". is a link or folder, so it is not overwritten; name another place."),
     ],
 )
-def test_mistakes(flags, sentence, capsys):
+def test_bench_wrong_flags_are_errors(flags, sentence, capsys):
     assert main(["bench", *flags]) == 2
     shown = capsys.readouterr()
     assert sentence in shown.err and "Machine:" not in shown.out

@@ -225,7 +225,7 @@ def test_whatever_is_written_is_read_back(tmp_path_factory, tensors):
         ("x", np.array([1, "a"], object), "only `bytes`"),
     ],
 )
-def test_what_cannot_be_written(tmp_path, name, value, message):
+def test_write_tensor_bundle_of_wrong_tensors_is_an_error(tmp_path, name, value, message):
     with pytest.raises(ValueError, match=message):
         write_tensor_bundle(tmp_path / "m", {name: value})
     assert list(tmp_path.iterdir()) == []

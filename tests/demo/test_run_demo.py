@@ -76,7 +76,7 @@ def test_a_whole_life_on_the_users_own_text(tmp_path):
     demo(arguments(tmp_path, write_sources(tmp_path), overwrite=True, **again))
 
 
-def test_mistakes(tmp_path):
+def test_demo_wrong_settings_are_errors(tmp_path):
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(ValueError, match=r"empty.txt is empty"):
         demo(arguments(tmp_path, [str(tmp_path / "empty.txt")]))

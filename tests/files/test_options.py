@@ -74,7 +74,7 @@ def test_records_name_what_decides():
         ({"flag": True, "free": 1.0}, set()),
     ],
 )
-def test_what_given_options_replace(given, gone):
+def test_contradicting_returns_replaced_options(given, gone):
     assert contradicting(Settings, given) == gone
 
 

@@ -205,7 +205,7 @@ def test_a_model_on_the_hub_pools_as_its_own_files_say(encoder, text_file, tmp_p
         ({"max_length": 600}, "max_length is 600; .* reads at most 512 tokens"),
     ],
 )
-def test_mistakes_in_extraction(settings, message, encoder, text_file, tmp_path):
+def test_extract_features_wrong_settings_are_errors(settings, message, encoder, text_file, tmp_path):
     defaults = {"model": str(encoder), "text": [str(text_file)], "output": str(tmp_path / "f.jsonl")}
     with pytest.raises(ValueError, match=message):
         extract_features(FeaturesArguments(**defaults | settings))
@@ -305,7 +305,7 @@ def test_all_rows_are_those_of_table_7(tagging, tmp_path):
     assert sizes == dict.fromkeys(TABLE_7, 8) | {"concat_last_four": 32}
 
 
-def test_mistakes_in_training(tagging):
+def test_finetune_on_features_wrong_settings_are_errors(tagging):
     with pytest.raises(ValueError, match="features is 'best'; expected one of all, embeddings"):
         finetune(tagging(features="best"))
     with pytest.raises(ValueError, match="is only for tagging words"):

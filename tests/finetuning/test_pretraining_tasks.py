@@ -125,6 +125,6 @@ def test_the_head_of_next_sentence_prediction_is_trained_on(tmp_path, tune, mode
         ("pairs", ["a cat"], {}, r"no column 'text_pair'; its columns are 'text'; .* text_pair_column="),
     ],
 )
-def test_mistakes(models, name, data, settings, message):
+def test_predict_of_pretraining_tasks_wrong_data_is_an_error(models, name, data, settings, message):
     with pytest.raises(ValueError, match=message):
         mybert.predict(models / name, data, **settings)

@@ -313,7 +313,7 @@ def test_data_in_memory(tmp_path, bert, data):
         ({"drop_layers": ["0", "1", "2", "3"]}, "drop_layers is 0 1 2 3; .* one must stay"),
     ],
 )
-def test_mistakes(bert, data, settings, message):
+def test_prune_wrong_settings_are_errors(bert, data, settings, message):
     with pytest.raises(ValueError, match=message):
         prune(PruneArguments(**{"model": str(bert), "data": [data]} | settings))
 

@@ -251,7 +251,7 @@ def test_what_a_run_cannot_know_is_added_to_its_card(copy_of, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_mistakes_get_one_sentence(copy_of, tmp_path, capsys):
+def test_hub_commands_wrong_flags_are_errors(copy_of, tmp_path, capsys):
     def error_of(*flags):
         assert main(["card", *map(str, flags)]) == 2
         error = capsys.readouterr().err.splitlines()[-1]

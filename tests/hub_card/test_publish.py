@@ -298,7 +298,7 @@ def test_invalid_metadata_is_refused(model_dir, broken, message):
         publishable_files(model_dir, REPO)
 
 
-def test_mistakes_get_one_sentence(model_dir):
+def test_publish_wrong_folders_are_errors(model_dir):
     write_card(model_dir, CardContent(name="tiny"))
     (model_dir / "model.safetensors").rename(model_dir / "pytorch_model.bin")
     with pytest.raises(FileNotFoundError, match=r"holds only pickled weights \(pytorch_model\.bin\)"):

@@ -111,6 +111,6 @@ def test_scheme_without_strict_mode_changes_nothing():
         (lambda: metrics.entity_spans([3]), "expected label names such as 'B-PER', not label numbers"),
     ],
 )
-def test_mistakes_get_one_sentence(call, message):
+def test_entity_metrics_wrong_inputs_are_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call()

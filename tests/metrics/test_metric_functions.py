@@ -128,7 +128,7 @@ def test_perplexity():
         (lambda: metrics.entity_spans("OO"), "the tags are 'OO'; expected a list"),
     ],
 )
-def test_mistakes_get_one_sentence(call, message):
+def test_metric_functions_wrong_inputs_are_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 

@@ -151,7 +151,7 @@ def test_missing_predictions(caplog):
         metrics.squad_v2_metrics({"1": "x"}, {"1": ["x"]}, {"other": 0.5})
 
 
-def test_mistakes_get_one_sentence():
+def test_squad_metrics_wrong_inputs_are_errors():
     with pytest.raises(ValueError, match="question '1' has no answer: use squad_v2"):
         metrics.squad_metrics({"1": ""}, {"1": []})
     with pytest.raises(ValueError, match="no question to score"):

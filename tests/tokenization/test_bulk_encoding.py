@@ -178,7 +178,7 @@ def test_large_vocabulary():
     check(encoder, tokenizer, ["\U0001f600 \U00020c00"])
 
 
-def test_mistakes(google_vocab_file):
+def test_bulk_encoder_wrong_inputs_are_errors(google_vocab_file):
     with pytest.raises(TypeError, match="found BertTokenizer"):
         BulkEncoder(BertTokenizer(str(google_vocab_file)))
     with pytest.raises(TypeError, match="texts is a str"):

@@ -274,7 +274,7 @@ class TestNewFromOld:
         assert again.tokenize("[ENT] cats[/ENT]") == new.tokenize("[ENT] cats[/ENT]")
         assert again.tokenize("[ENT]") == ["[ENT]"]
 
-    def test_what_cannot_be(self):
+    def test_train_wordpiece_impossible_settings_are_errors(self):
         with pytest.raises(ValueError, match="special tokens keep their names"):
             MyBertTokenizer(reserved_tokens("compact")).train_new_from_iterator(
                 corpus(), 300, special_tokens_map={"[CLS]": "<s>"}

@@ -109,7 +109,7 @@ def test_names_of_classes_are_no_formulas(tmp_path):
     assert (tmp_path / "a.png").is_file()
 
 
-def test_what_cannot_be_drawn_is_refused(tmp_path):
+def test_pictures_of_wrong_inputs_are_errors(tmp_path):
     with pytest.raises(ValueError, match="confusion matrix is empty"):
         confusion_picture({}, ["a"], tmp_path / "a.png")
     with pytest.raises(ValueError, match=r"must end in \.png"):
