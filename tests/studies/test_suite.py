@@ -210,7 +210,7 @@ def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
         (
             {},
             r"data has no none.tsv or a\*.tsv, the train_file of animals; put it there, or name the tasks to measure "
-            "with only. Nothing is missing for same.",
+            "with --only. Nothing is missing for same.",
         ),
         ({"data_dir": str(data / "none")}, "none', which is not a folder"),
         ({"only": ["same"], "finetuning": {"learning_rates": 1}}, "finetuning has unknown settings: learning_rates"),
