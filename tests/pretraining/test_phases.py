@@ -1,11 +1,13 @@
 """What changes in the course of a run: objective, length, masking rate, batch size; and runs measured in time."""
 
+import argparse
 import itertools
 import json
 
 import numpy as np
 import pytest
 import torch
+from transformers import TrainerControl, TrainerState
 
 from mybert import MyBertForPreTraining
 from mybert.pretraining import MaskingRates, PretrainingCollator, PretrainingTrainer, pretrain
@@ -257,6 +259,17 @@ def test_a_checkpoint_tells_the_time(tmp_path):
     (tmp_path / "trainer_state.json").write_text("{}")
     with pytest.raises(ValueError, match=r"trainer_state\.json"):
         TimeBudget.from_checkpoint(200.0, str(tmp_path))
+
+
+def test_time_budget_compiling_in_the_first_step_is_not_counted(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: now[0])
+    budget, run, control = TimeBudget(100.0), argparse.Namespace(world_size=1), TrainerControl()
+    state = TrainerState(max_steps=1000)
+    budget.on_train_begin(run, state, control)
+    for now[0], position in ((60.0, 0), (70.0, TICKS // 10)):
+        budget.on_step_end(run, state, control)
+        assert int(budget.position) == position
 
 
 @pytest.fixture
