@@ -43,8 +43,9 @@ def extend_vocabulary(
 
     Unknown characters are added first, the most frequent first. Then, repeatedly, the sequence of adjacent pieces that
     saves most tokens of the whole text when one piece replaces it (ties by code points). Before a piece is added, all
-    words that it would change are split again by BERT's rule, longest piece first, so the saving is exact. The same
-    words give the same pieces in the same order.
+    words that it would change are split again by BERT's rule, longest piece first, so the saving is exact. Sequences
+    are tried in the order of their counts, so one that saves more than its counts say may come later. The same words
+    give the same pieces in the same order.
 
     Args:
         tokenizer: The tokenizer; it is not changed.

@@ -33,7 +33,7 @@ _FAN = 64  # number of scores under one entry of the next level
 def learn_pieces(
     words: Mapping[str, int], alphabet: list[str], algorithm: Algorithm, min_frequency: int
 ) -> Iterator[str]:
-    """Yield new pieces, best first, until no pair occurs `min_frequency` times; `alphabet` holds every character."""
+    """Yield new pieces, best first, until no pair occurs `min_frequency` times; `alphabet` is sorted and complete."""
     table = _PairTable(words, alphabet, by_likelihood=algorithm == "wordpiece", min_frequency=max(1, min_frequency))
     while (slots := table.scores.best()) is not None:
         piece = table.merge(slots)
@@ -58,8 +58,7 @@ class _PairTable:
         starts = ends - lengths
         code_points = np.frombuffer("".join(words).encode("utf-32-le"), np.uint32)
         characters = np.array([ord(character) for character in alphabet], np.uint32)
-        ranks = np.argsort(characters)
-        self._piece = ranks[np.searchsorted(characters, code_points, sorter=ranks)] + len(alphabet)
+        self._piece = np.searchsorted(characters, code_points) + len(alphabet)
         self._piece[starts] -= len(alphabet)
         self._next = np.arange(1, len(code_points) + 1)
         self._next[ends - 1] = -1
