@@ -18,6 +18,7 @@ from ...files.options import AT_LEAST_1, SHARE, Group, Range, check_options, opt
 from ...files.output import write_json
 from ...files.source import HubSplit, InMemoryData, Source
 from ...files.text import PAIR_SEPARATOR
+from ...metrics import HUB_LABELS
 from ...runs import started_on_cpus
 from ..features import FeatureTaggerConfig
 from ..heads import heads_of, longest_sequence
@@ -78,7 +79,7 @@ TASKS: dict[str, Task] = {
     "mnli": _glue(
         *("mnli", "accuracy", "sentence1", "sentence2"),
         label_column="gold_label",
-        classes=("entailment", "neutral", "contradiction"),
+        classes=HUB_LABELS["mnli"],
         files={
             "train": ("train.tsv",),
             "validation": ("dev_matched.tsv", "dev_mismatched.tsv"),
