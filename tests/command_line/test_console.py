@@ -19,7 +19,7 @@ class NoisyArguments:
 
 
 def make_noise(arguments: NoisyArguments):
-    for _ in tqdm(range(3), desc="work"):
+    for _ in tqdm(range(3), desc="work", disable=False):
         pass
     for _ in transformers_logging.tqdm(range(3), desc="Loading weights"):
         pass

@@ -37,6 +37,21 @@ BASES = {
 }
 KINDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
 VALUES = {"filter": ["duplicates"], "relations": ["vv"], "keep_heads": [1], "keep_layers": [1], "drop_layers": ["1"]}
+# Range in words -> the values at its edges, those within and those outside.
+EDGES = {
+    "a fraction in [0, 1]": ([0, 1], [-0.01, 1.01]),
+    "a fraction above 0, up to 1": ([0.01, 1], [0, 1.01]),
+    "a fraction in [0, 1)": ([0, 0.99], [-0.01, 1]),
+    "a fraction in (0, 1), or 0 for none": ([0, 0.99], [-0.01, 1]),
+    "a fraction from 0 to 0.5": ([0, 0.5], [-0.01, 0.51]),
+    "a number above 0": ([0.01], [0, math.inf]),
+    "at least 0": ([0], [-1]),
+    "at least 0, or -1 for none": ([-1], [-2]),
+    "at least 1": ([1], [0]),
+    "at least 2, or 0 for none": ([0, 2], [-1, 1]),
+    "at least 3: [CLS], [SEP] and some text": ([3], [2]),
+    "a whole number from 0 to 4294967295": ([0, 4294967295], [-1, 4294967296]),
+}
 REFUSED = "but a new student .* is a plain MyBERT; leave it out"
 
 
@@ -86,11 +101,15 @@ def out_of_range():
     for name in KINDS:
         for each, hint in options(name):
             if limits := getattr(each, "range", None):
-                bad = next(value for value in (-2, 0, 1.5, 7) if not limits.holds(value))
-                yield name, each.name, bad, limits.expected
-                yield name, each.name, math.nan, limits.expected
+                yield name, each.name, EDGES[limits.expected][1][0], limits.expected
             elif words := [word for word in words_of(hint) if word != each.default]:
                 yield name, each.name, "?", str(words[0])
+
+
+def test_ranges_hold_at_their_edges():
+    for limits in {limits for name in KINDS for each, _ in options(name) if (limits := getattr(each, "range", None))}:
+        within, outside = EDGES[limits.expected]
+        assert list(filter(limits.holds, [*within, *outside, math.nan])) == within, limits.expected
 
 
 @pytest.mark.parametrize(("name", "option", "value", "expected"), out_of_range())

@@ -15,7 +15,7 @@ from huggingface_hub.errors import EntryNotFoundError, HTTPError, RepositoryNotF
 from safetensors.torch import load_file, save_file
 
 import mybert
-from mybert.files.checkpoint import Checkpoint, check_available, companion_files, copy_companions
+from mybert.files.checkpoint import Checkpoint, check_available, companion_files, copy_companions, head_name
 
 SIZES = {
     "vocab_size": 11,
@@ -160,7 +160,13 @@ def test_files_that_hold_no_object(folder, name, content, sentence):
 
 def test_a_tokenizer_file_of_something_else(folder):
     (folder / "tokenizer.json").write_text("{}")
-    assert "tokenizer.json has no model and added_tokens; expected" in complaint(folder)
+    found = "tokenizer.json has no model and added_tokens; expected"
+    assert found in complaint(folder)
+    graph = (folder / "model.safetensors").rename(folder / "openvino_model.xml")
+    with pytest.raises(ValueError, match=found):
+        Checkpoint(folder).check(needs_weights=False)
+    graph.unlink()
+    Checkpoint(folder).check(needs_weights=False)  # a new model is not loaded from the folder
 
 
 def test_files_that_are_not_there(folder, tmp_path):
@@ -179,6 +185,12 @@ def test_files_that_are_not_there(folder, tmp_path):
     (folder / "model.safetensors").write_bytes(weights)
     (folder / "config.json").unlink()
     assert complaint(folder, FileNotFoundError) == f"There is no config.json in {folder}."
+
+
+def test_the_name_of_a_head_is_found_behind_any_name_of_a_model():
+    assert head_name("RoFormerForSequenceClassification") == "SequenceClassification"
+    assert head_name("AutoModelForMaskedLM") == "MaskedLM"
+    assert head_name("RoFormerModel") == head_name("BertLMHeadModel") == ""
 
 
 def test_weights_that_are_cut_off(folder):

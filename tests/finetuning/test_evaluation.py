@@ -13,7 +13,7 @@ import mybert
 from mybert import MyBertForSequenceClassification
 from mybert.cli import main
 from mybert.conversion import to_transformers_bert
-from mybert.files.checkpoint import TASK_RECORD, head_name
+from mybert.files.checkpoint import TASK_RECORD
 from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
 from mybert.finetuning.data import Labels
 from mybert.finetuning.heads import NetworkChanges
@@ -267,12 +267,6 @@ def test_a_model_that_lacks_its_pooler_is_not_given_a_random_one(tmp_path, rte, 
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ValueError, match=r"no head for this task \(it lacks bert.pooler.dense.bias, bert.pooler"):
         evaluate_model(arguments(tmp_path, rte, model=str(folder)))
-
-
-def test_the_name_of_a_head_is_found_behind_any_name_of_a_model():
-    assert head_name("RoFormerForSequenceClassification") == "SequenceClassification"
-    assert head_name("AutoModelForMaskedLM") == "MaskedLM"
-    assert head_name("RoFormerModel") == head_name("BertLMHeadModel") == ""
 
 
 def test_starting_from_a_finetuned_model(tmp_path, finetuned, capsys):

@@ -77,6 +77,8 @@ def test_features_in_both_formats(name, encoder, text_file, tokenizer, tmp_path)
     found = [np.array([token["features"] for token in line["tokens"]]) for line in lines]
     for array, expected in zip(found, wanted, strict=True):
         np.testing.assert_allclose(array, expected, atol=1e-5)
+    # The last four of three layers are three, without the embeddings.
+    assert FEATURES[name].states(3) == {"embeddings": [0], "second_to_last": [2], "last": [3]}.get(name, [1, 2, 3])
 
 
 @pytest.mark.parametrize("layer", [0, 3, -1, -3])

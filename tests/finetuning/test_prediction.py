@@ -506,7 +506,8 @@ def test_predict_resumed_call_counts_the_long_texts_of_all(tmp_path, models, kil
     assert sum(map(int, re.findall(r" (\d+) \(", line))) == 11
 
 
-def test_predict_changed_settings_or_model_do_not_resume(tmp_path, models, interrupted):
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_predict_changed_settings_or_model_do_not_resume(tmp_path, models, texts, interrupted, in_memory):
     data, output = interrupted
     moved = shutil.copytree(models / "sst2", tmp_path / "sst2")
     for model, settings, found in (
@@ -516,7 +517,8 @@ def test_predict_changed_settings_or_model_do_not_resume(tmp_path, models, inter
         with pytest.raises(ValueError, match=f"other settings.*{found}"):
             mybert.predict(model, data, output=output, **settings)
     assert not output.exists()
-    mybert.predict(models / "sst2", data, output=output, top_k=2, overwrite=True)
+    again = iter(texts) if in_memory else data  # what cannot be read again always starts over
+    mybert.predict(models / "sst2", again, output=output, top_k=2, overwrite=not in_memory)
     assert not (tmp_path / ".o.csv.partial").exists()
 
 

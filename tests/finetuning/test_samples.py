@@ -145,6 +145,9 @@ def test_data_is_described_in_80_columns():
     assert lines[3] == "The first example (good):"
     assert lines[-1] == "Length: 5.0 tokens on average, 5 at most (max_length 128)."
     assert all(len(line) <= 80 for line in lines)
+    several = [TextExample(("text",), frozenset(labels)) for labels in ("ab", "a")]
+    counted = data_lines(TASKS["multilabel"], data(several))[1:3]
+    assert [line.split() for line in counted] == [["a", "2", "66.7%"], ["b", "1", "33.3%"]]  # of all labels
 
 
 @pytest.mark.parametrize("ids", [[[1, 2, 3]], [np.array([1, 2, 3])], [[[1, 2, 3], [1]]]])

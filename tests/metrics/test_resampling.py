@@ -12,9 +12,10 @@ def systems(rows=80):
     return right, [lambda weights, side=side: {"accuracy": weighted_mean(side, weights)} for side in right]
 
 
-def test_paired_bootstrap_gives_the_quantiles_of_resampled_rows():
+@pytest.mark.parametrize(("settings", "tail"), [({}, 0.025), ({"confidence": 0.9}, 0.05)])
+def test_paired_bootstrap_gives_the_quantiles_of_resampled_rows(settings, tail):
     right, metrics = systems()
-    found = paired_bootstrap(*metrics, 80, resamples=500, confidence=0.9, seed=7)["accuracy"]
+    found = paired_bootstrap(*metrics, 80, resamples=500, seed=7, **settings)["accuracy"]
     places = np.random.default_rng(7).integers(80, size=(500, 80))
     a, b = (side[places].mean(1) for side in right)
     for name, value, samples in (
@@ -22,10 +23,10 @@ def test_paired_bootstrap_gives_the_quantiles_of_resampled_rows():
         ("b", right[1].mean(), b),
         ("difference", right[1].mean() - right[0].mean(), b - a),
     ):
-        expected = {"value": value, "low": np.quantile(samples, 0.05), "high": np.quantile(samples, 0.95)}
+        expected = {"value": value, "low": np.quantile(samples, tail), "high": np.quantile(samples, 1 - tail)}
         assert found[name] == pytest.approx(expected), name
     assert found["p"] == pytest.approx(2 * (1 + (b >= a).sum()) / 501)
-    assert paired_bootstrap(*metrics[::-1], 80, 500, 0.9, 7)["accuracy"]["p"] == found["p"]
+    assert paired_bootstrap(*metrics[::-1], 80, 500, seed=7)["accuracy"]["p"] == found["p"]
 
 
 def test_paired_bootstrap_of_equal_systems_has_p_1():

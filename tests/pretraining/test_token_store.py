@@ -405,8 +405,11 @@ def test_build_token_store_wrong_settings_leave_no_file(tmp_path, tokenizer, doc
 def test_places_that_hold_no_store(tmp_path, documents, tokenizer, store):
     with pytest.raises(ValueError, match="is a link or folder"):
         build_token_store(documents, tokenizer, tmp_path, show_progress=False)
-    with pytest.raises(ValueError, match="another tokenizer"):
-        TokenStore(store.path, OTHER)
+    pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    TokenStore(store.path, MyBertTokenizer(vocab=pieces))
+    for settings in ({"do_lower_case": False}, {"tokenize_chinese_chars": False}, {"vocab": pieces[:-1]}):
+        with pytest.raises(ValueError, match="another tokenizer"):
+            TokenStore(store.path, MyBertTokenizer(**{"vocab": pieces} | settings))
     with pytest.raises(FileNotFoundError, match=r"no token store .*missing"):
         TokenStore(tmp_path / "missing")
     with pytest.raises(FileNotFoundError, match="no token store in"):

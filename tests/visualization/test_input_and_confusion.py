@@ -65,13 +65,15 @@ def test_hostile_tokens_stay_text(page_of):
 
 
 def test_picture_file(tokenizer, tmp_path):
-    picture = input_picture(tokenizer, "the cat sat on a mat.", "it slept.", max_length=18)
+    picture = input_picture(tokenizer, "the cat sat on a mat.", "it slept.", max_length=28)
     image = imread(picture.save(tmp_path / "input.png"))[..., :3]
     for fill in ("#fbeaa4", "#cfe6f5", "#fbd7bd", "#d3ecd0", "#e4e4e4"):
         color = np.array(to_rgb(fill))
         assert (np.abs(image - color).max(-1) < 0.01).sum() > 1000
-    texts = [text.get_text() for text in picture.figure().axes[0].texts]
-    assert "cat" in texts and "$E_{17}$" in texts and texts.count("Mask") == 2  # two lines of at most 14 tokens
+    (axes,) = picture.figure().axes
+    texts = [text.get_text() for text in axes.texts]
+    assert "cat" in texts and "$E_{27}$" in texts and texts.count("Mask") == 2  # two lines of at most 14 tokens
+    assert axes.get_ylim() == (10.6, -0.6)  # five rows each, and one between them
 
     count = len(HOSTILE)
     hostile = InputPicture(
