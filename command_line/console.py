@@ -26,9 +26,11 @@ _CHOICE = re.compile(
     r"(?:is|has|no row) '(?P<word>[^']+)'(?P<rest>; expected (?P<expected>(?:(?:one|some) of )?(?P<known>[\w+ ,'-]+))"
     r"\.)$"
 )
-# An option's name: with an underscore anywhere outside of quotes, paths and code; without one as the subject.
+# An option's name: with an underscore anywhere outside of quotes, paths and code, unless it is that of something else
+# ("the data_dir of mnli"); without one as the subject, or after with and without.
 _NAME = re.compile(
-    r"(?<![\w./`'\"=-])[a-z]+(?:_[a-z0-9]+)+(?![\w`'\"=(-]|[./]\w)|(?:^|(?<= and ))[a-z]+(?= (?:is|has) )"
+    r"(?<![\w./`'\"=-])[a-z]+(?:_[a-z0-9]+)+(?![\w`'\"=(-]|[./]\w| of )|(?:^|(?<= and ))[a-z]+(?= (?:is|has) )"
+    r"|(?<= with |thout )[a-z]+(?=[,;:.]| ')"
 )
 _EITHER = re.compile(r"(?<=either )[a-z]+(?= or )|(?<= or )[a-z]+(?=\.$)")
 _COLUMN = re.compile(

@@ -287,7 +287,7 @@ def check_head(name: str, config: PreTrainedConfig, labels: Labels) -> None:
     if len(known.names) != len(labels.names):
         raise ValueError(
             f"{name} was fine-tuned with {len(known.names)} labels ({listed(known.names)}); the data has "
-            f"{len(labels.names)} ({listed(labels.names)}): pass --new_head True to give it a new head."
+            f"{len(labels.names)} ({listed(labels.names)}): pass new_head=True to give it a new head."
         )
     if set(known.names) != set(labels.names):
         logger.warning(
