@@ -35,7 +35,7 @@ def said(caplog):
     return close
 
 
-def test_what_is_in_the_folder_is_named(tmp_path, monkeypatch, said):
+def test_say_closing_names_files_in_the_folder(tmp_path, monkeypatch, said):
     monkeypatch.chdir(tmp_path)
     folder = Path("run")
     folder.mkdir()
@@ -149,7 +149,7 @@ def test_the_next_call_has_a_command_and_its_flags(name, said):
         ("adapt", {}, {"before": {}, "eval_perplexity": 3.0}, "(perplexity 3)", "finetune"),
     ],
 )
-def test_what_is_said_depends_on_the_result(name, arguments, result, part, next_call, said):
+def test_say_closing_depends_on_the_result(name, arguments, result, part, next_call, said):
     shown = said(name, ARGUMENTS | arguments, result)
     assert part in shown and shown.partition("Next:\n  mybert ")[2].partition(" ")[0] == (next_call or "")
 

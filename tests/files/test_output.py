@@ -69,7 +69,7 @@ def test_a_full_disk_is_called_that_whichever_library_meets_it(tmp_path, error):
         (".tokens.safetensors.partial/x", ".tokens.safetensors.partial/x"),  # chunks of a store stay there
     ],
 )
-def test_what_could_not_be_written_is_named_by_its_final_place(tmp_path, written, named):
+def test_readable_disk_errors_of_temporary_files_name_the_final_place(tmp_path, written, named):
     with pytest.raises(OSError, match=rf"^{tmp_path}/{named} could not"), readable_disk_errors(tmp_path / written):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -117,7 +117,7 @@ def test_folders_with_something_in_them_stay(tmp_path):
 
 
 @pytest.mark.parametrize("within", [False, True])
-def test_what_a_killed_process_left_goes_with_the_next_lock(tmp_path, within):
+def test_lock_after_a_killed_process_removes_its_files(tmp_path, within):
     place = tmp_path / "a+b.bin"
     beside = place if within else tmp_path
     beside.mkdir(exist_ok=True)

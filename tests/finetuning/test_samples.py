@@ -184,7 +184,7 @@ def test_lengths_are_those_of_sequences_of_every_kind_of_task(ids):
         ),
     ],
 )
-def test_what_looks_wrong_is_said(examples, message):
+def test_data_warnings_of_suspicious_data_name_the_problem(examples, message):
     assert any(message in warning for warning in data_warnings(CLASSIFICATION, data(examples), {}))
     assert data_warnings(CLASSIFICATION, data(EXAMPLES), {}) == []
 

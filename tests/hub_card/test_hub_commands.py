@@ -132,7 +132,7 @@ def test_a_model_with_a_bilstm_has_an_example_and_is_not_published(make_model_di
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_said_of_a_model_stands_in_its_card(copy_of, tmp_path):
+def test_card_command_writes_given_facts_to_the_card(copy_of, tmp_path):
     folder = copy_of("MyBertForSequenceClassification")
     results = tmp_path / "results.json"
     results.write_text(json.dumps([RESULT]))
@@ -233,7 +233,7 @@ def test_a_card_that_is_there_is_kept(copy_of, capsys):
     assert re.findall("^## .+", ModelCard(read_card(folder)).text, flags=re.MULTILINE) == ["## Model"]
 
 
-def test_what_a_run_cannot_know_is_added_to_its_card(copy_of, capsys):
+def test_card_command_on_a_runs_card_adds_metadata(copy_of, capsys):
     folder = copy_of("MyBertModel")
     assert main(["card", str(folder), "--no_examples", "--summary", "Made by a run."]) == 0
     text = ModelCard(read_card(folder)).text
