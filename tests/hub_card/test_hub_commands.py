@@ -11,7 +11,7 @@ import pytest
 import yaml
 from huggingface_hub import EvalResultEntry, ModelCard, parse_eval_result_entries
 
-import mybert.finetuning  # models with a BiLSTM are made and loaded below
+import mybert
 from mybert import MyBertForSequenceClassification, MyBertForTokenClassification
 from mybert.cli import main
 from mybert.hub_card import examples, publishable_files
@@ -119,13 +119,13 @@ def test_a_card_without_texts_has_an_invented_pair_for_a_model_of_pairs_unless_t
 
 
 def test_a_model_with_a_bilstm_has_an_example_and_is_not_published(make_model_dir, tmp_path, capsys):
-    from mybert.finetuning.heads import MyBertBiLstmForTokenClassification
+    from mybert.modeling_mybert.bilstm import MyBertBiLstmForTokenClassification
 
     folder = shutil.copytree(make_model_dir("MyBertForTokenClassification"), tmp_path / "tagger")
     MyBertBiLstmForTokenClassification.from_pretrained(folder).save_pretrained(folder)
     assert main(["card", str(folder)]) == 0
     ((_, code, output),) = examples_of(read_card(folder))
-    assert code.startswith("import mybert.finetuning\n") and printed_by(code) == output
+    assert code.startswith("import mybert\n") and printed_by(code) == output
     assert main(["push", str(folder), "owner/name", "--output_dir", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert "is of type 'mybert-bilstm'; expected 'mybert': the code that goes to the Hub" in error
