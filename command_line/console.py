@@ -32,7 +32,7 @@ _NAME = re.compile(
     r"(?<![\w./`'\"=-])[a-z]+(?:_[a-z0-9]+)+(?![\w`'\"=(-]|[./]\w| of )|(?:^|(?<= and ))[a-z]+(?= (?:is|has) )"
     r"|(?<= with |thout )[a-z]+(?=[,;:.]| ')"
 )
-_EITHER = re.compile(r"(?<=either )[a-z]+(?= or )|(?<= or )[a-z]+(?=\.$)")
+_EITHER = re.compile(r"(?<=either )[a-z]+(?= n?or )|(?<= or |nor )[a-z]+(?=\.$| is )")
 _COLUMN = re.compile(
     r"has no (?:columns? )?(?P<missing>'.+?')(?: in row \d+)?(?:; its columns are |, only )"
     r"(?P<known>'.+?')(?:[.;]|, [.])"

@@ -107,7 +107,7 @@ def test_export_google_checkpoint_of_a_classifier_names_the_order_written(tmp_pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"head": "chatbot"}, "'chatbot': is unknown; expected one of pretraining"),
+        ({"head": "chatbot"}, "head is 'chatbot'; expected one of pretraining"),
         ({"labels": ["a", "b"]}, "has 3 labels in the checkpoint, but 2 names"),
         ({"task": "rte"}, "expected cola, mnli, mrpc, xnli"),
         ({"task": "mrpc"}, r"has 3 labels in the checkpoint, but 2 names were given \(0, 1\)"),

@@ -178,7 +178,7 @@ def test_files_that_are_not_there(folder, tmp_path):
     assert complaint(folder, FileNotFoundError).startswith("There is no part.safetensors in")
     (folder / "model.safetensors").write_bytes(weights)
     (folder / "config.json").unlink()
-    assert complaint(folder, FileNotFoundError) == f"There is no config.json in {folder}."
+    assert complaint(folder, FileNotFoundError) == f"There is no file {folder / 'config.json'}."
 
 
 def test_weights_that_are_cut_off(folder):

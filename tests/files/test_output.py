@@ -76,7 +76,10 @@ def test_readable_disk_errors_of_temporary_files_name_the_final_place(tmp_path, 
 
 @pytest.mark.parametrize(
     "error",
-    [ValueError("os error"), Exception("other things"), RuntimeError("shape"), BusyError("busy"), KeyError(28)],
+    [
+        *(ValueError("os error"), Exception("other things"), RuntimeError("shape"), BusyError("busy"), KeyError(28)),
+        OSError(errno.ENOENT, os.strerror(errno.ENOENT), "vocab.txt"),  # read while the output is written
+    ],
 )
 def test_other_errors_stay_as_they_are(tmp_path, error):
     with pytest.raises(type(error)) as caught, readable_disk_errors(tmp_path):
