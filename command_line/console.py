@@ -29,7 +29,7 @@ _CHOICE = re.compile(
 # An option's name: with an underscore anywhere outside of quotes, paths and code, unless it is that of something else
 # ("the data_dir of mnli"); without one as the subject, or after with and without.
 _NAME = re.compile(
-    r"(?<![\w./`'\"=-])[a-z]+(?:_[a-z0-9]+)+(?![\w`'\"=(-]|[./]\w| of )|(?:^|(?<= and ))[a-z]+(?= (?:is|has) )"
+    r"(?<![\w./`'\"=-])[a-z]+(?:_[a-z0-9]+)+(?![\w`'\"=(-]|[./]\w| of )|(?:^|(?<= and ))[a-z]+(?= (?:is|has|are|and) )"
     r"|(?<= with |thout )[a-z]+(?=[,;:.]| ')"
 )
 _EITHER = re.compile(r"(?<=either )[a-z]+(?= n?or )|(?<= or |nor )[a-z]+(?=\.$| is )")

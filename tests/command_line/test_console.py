@@ -126,6 +126,7 @@ class ModelArguments:
             "m.txt (--vocab_layout): a model is there; its vocab_layout=3.",
         ),
         ("neither model nor other is set; expected one.", "neither --model nor --other is set; expected one."),
+        ("model and other are not set.", "--model and --other are not set."),
         ("vocab_layout is 3 without model; leave it out.", "--vocab_layout is 3 without --model; leave it out."),
         ("model is 3 with other 'x'; with model files.", "--model is 3 with --other 'x'; with model files."),
         ("d has no x, the vocab_layout of sst2.", "d has no x, the vocab_layout of sst2."),  # of a suite's task
