@@ -46,7 +46,7 @@ _LOSSES = (
     "loss {result[nsp_loss]}"
 )
 _BEST = "BEST {result[BEST]}; most frequent answer {result[majority_BEST]}; test BEST {result[test_BEST]}"
-_PREDICT = "predict{result[BEST]:given} {output_dir} {new_data[0]} --output predictions.csv"
+_PREDICT = "predict {output_dir:with config.json} {new_data[0]} --output predictions.csv"
 _LINES = "each line of {new_data[0]}: {new_data[1]}"
 _OF_CONVERSION = "{result.parameters} parameters"
 _ATTENTION = f"attention {{output_dir:with tokenizer.json}} {_CAT}"
@@ -158,10 +158,8 @@ COMMANDS = {
             "{output_dir}",
             "{result[rows][-1][layers]:count} of {result[rows][0][layers]:count} layers | "
             "{result[rows][-1][heads][0]:count} of {result[rows][0][heads][0]:count} heads a layer",
-            f"{_PREDICT.replace('BEST', 'metric')} | "  # the model may have no head
-            "finetune {output_dir} --task {task_name} --train_file train.tsv --output_dir tuned | "
-            "finetune {output_dir} --train_file train.tsv --output_dir tuned",
-            f"{{result[metric]:given}}{_LINES}",
+            f"{_PREDICT} | finetune {{output_dir}} --train_file train.tsv --output_dir tuned",  # it may have no head
+            _LINES,
         ),
     ),
     "features": Command(
