@@ -435,6 +435,9 @@ def test_a_kill_while_the_teacher_speaks_costs_a_part(arguments, tmp_path, monke
     distill(arguments(**settings))
     assert len(calls) == 1
     assert [path.stat().st_mtime_ns for path in kept] == times
+    monkeypatch.setattr(teacher_module, "network_outputs", compute)
+    distill(arguments(**settings, overwrite=True))
+    assert kept[0].stat().st_mtime_ns > times[0]
     kept[0].write_bytes(kept[0].read_bytes()[:5])
     with pytest.raises(ValueError, match=r"teacher_outputs.*-0000\d.safetensors is not a complete .*; delete it"):
         distill(arguments(**settings))
