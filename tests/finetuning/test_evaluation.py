@@ -290,7 +290,7 @@ def test_starting_from_a_finetuned_model(tmp_path, finetuned, capsys):
 
 
 def test_a_regression_does_not_throw_classes_away(finetuned):
-    with pytest.raises(ValueError, match=r"fine-tuned with 2 labels \(entail.*the data has 1 \(value\): pass --new"):
+    with pytest.raises(ValueError, match=r"fine-tuned with 2 labels \(entail.*the data has 1 \(value\): pass new_head=True"):
         TASKS["stsb"].load_model(str(finetuned[0]), None)
     model, _ = TASKS["stsb"].load_model(str(finetuned[0]), None, NetworkChanges(new_head=True))
     assert model.classifier.out_features == 1
