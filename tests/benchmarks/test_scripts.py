@@ -84,10 +84,7 @@ def test_checkpoints(run, monkeypatch, tmp_path):
         ("pretraining_data speed nowhere --vocab nowhere", "There is no file or folder nowhere."),
         ("time_to_quality t.tsv --validation_file nowhere --ours r.yaml", "There is no file or folder nowhere."),
         ("time_to_quality t.tsv --validation_file t.tsv --ours nowhere", "There is no file or folder nowhere."),
-        (
-            "time_to_quality t.tsv --validation_file t.tsv --ours t.tsv",
-            "t.tsv is not a recipe; expected YAML with settings of",
-        ),
+        ("time_to_quality t.tsv --validation_file t.tsv --ours t.tsv", "t.tsv is not a recipe; expected YAML"),
         ("tokenization_speed train nowhere", "There is no file or folder nowhere."),
         ("tokenization_speed encode t.tsv --vocab nowhere", "There is no file or folder nowhere."),
         ("tokenization_speed encode t.tsv", "encode needs a --vocab"),

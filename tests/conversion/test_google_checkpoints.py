@@ -339,28 +339,13 @@ def test_variables_of_training_are_ignored_by_kind(tmp_path, source, kinds, copy
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"bert/encoder/layer_1/output/dense/bias": None},
-            "1 variables of the model are missing: 'bert/encoder/layer_1/output/dense/bias'",
-        ),
+        ({"bert/encoder/layer_1/output/dense/bias": None}, "missing: 'bert/encoder/layer_1/output/dense/bias'"),
         ({"cls/predictions/output_bias": None}, "cls/predictions/output_bias"),
-        (
-            {"bert/embeddings/position_embeddings": np.ones((50, HIDDEN), np.float32)},
-            r"has shape \(50, 32\), but the configuration asks for \(48, 32\) \(max_position_embeddings 48",
-        ),
-        (
-            {"bert/pooler/dense/bias": np.ones(HIDDEN, np.int32)},
-            "bert/pooler/dense/bias' is of type int32",
-        ),
+        ({"bert/embeddings/position_embeddings": np.ones((50, HIDDEN), np.float32)}, r"\(50, 32\), .* \(48, 32\)"),
+        ({"bert/pooler/dense/bias": np.ones(HIDDEN, np.int32)}, "bert/pooler/dense/bias' is of type int32"),
         ({"bert/embeddings/word_embeddings": None}, "not a BERT"),
-        (
-            {"bert/encoder/layer_2/output/dense/bias": np.ones(HIDDEN, np.float32)},
-            "the checkpoint has 3 layers, num_hidden_layers of the configuration is 2",
-        ),
-        (
-            {"bert/pooler/dense/bias": np.full(HIDDEN, np.nan, np.float32)},
-            "seq_relationship_logits is not finite",
-        ),
+        ({"bert/encoder/layer_2/output/dense/bias": np.ones(HIDDEN, np.float32)}, "has 3 layers, num_hidden_layers"),
+        ({"bert/pooler/dense/bias": np.full(HIDDEN, np.nan, np.float32)}, "seq_relationship_logits is not finite"),
     ],
 )
 def test_variables_that_do_not_fit(tmp_path, change, message, copy_checkpoint):

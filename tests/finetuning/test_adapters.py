@@ -96,10 +96,7 @@ def test_yaml_and_seeds(arguments, tmp_path):
     [
         ({"peft_type": "PROMPT_TUNING"}, r"has the peft_type PROMPT_TUNING; expected one that can be merged: LORA,"),
         ({"rank": 8}, r"adapter.json has 'rank', which LoraConfig does not have"),
-        (
-            {"target_modules": ["nowhere"]},
-            r"adapter does not fit MyBertForSequenceClassification: No modules",
-        ),
+        ({"target_modules": ["nowhere"]}, r"adapter does not fit MyBertForSequenceClassification: No modules"),
         (["r"], r"expected the fields of a PEFT configuration"),
     ],
 )

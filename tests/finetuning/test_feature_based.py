@@ -135,11 +135,7 @@ def test_given_weights(encoder, text_file, tokenizer, tmp_path):
     [
         ("t.txt", "a cat\n\n \na dog\n", "t.txt: 2 empty lines are left out"),
         ("t.csv", 'text,id\na cat,1\n,2\n"a\ndog",3\n" ",4\n', "t.csv: 2 rows without text are left out"),
-        (
-            "t.jsonl",
-            '{"text": "cat"}\n{"text": null}\n{"text": "a"}\n',
-            "t.jsonl: 1 rows without text are left out",
-        ),
+        ("t.jsonl", '{"text": "cat"}\n{"text": null}\n{"text": "a"}\n', "t.jsonl: 1 rows without text are left out"),
     ],
 )
 def test_what_is_left_out_is_said(encoder, tmp_path, caplog, name, content, said):

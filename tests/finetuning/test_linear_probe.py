@@ -160,10 +160,7 @@ def test_a_run_on_few_labels_offers_a_linear_probe(tune, rows, tmp_path, caplog)
     ("settings", "message"),
     [
         ({"task": "ner"}, "approach is 'linear_probe' and task 'ner'; expected a task that classifies texts"),
-        (
-            {"approach": "auto"},
-            "approach is 'auto' without folds, by which it compares; pass folds as well, such as 5",
-        ),
+        ({"approach": "auto"}, "approach is 'auto' without folds, by which it compares; pass folds"),
         ({"learning_rate": 1e-4}, "learning_rate is 0.0001 with approach 'linear_probe', which uses a frozen encoder"),
         ({"lora": True}, "lora"),
     ],

@@ -36,17 +36,13 @@ def table(tmp_path):
     [
         (
             *("classification", {"t.tsv": "text\tgold\na\tx\n"}),
-            "t.tsv has no column 'label'; its columns are 'text', 'gold'; choose which to read with --label_column "
-            "NAME.",
+            "t.tsv has no column 'label'; its columns are 'text', 'gold'",
         ),
         ("classification", {"d.tsv": "text\tlabel\na\tz\n"}, "has the label 'z'; expected one of 'x', 'y'"),
         ("classification", {"t.tsv": "text\tlabel\n"}, "t.tsv holds no rows"),
         ("classification", {"d.tsv": ""}, "d.tsv holds no rows"),
         ("classification", {"t.tsv": "text\tlabel\na\tx\nb\tx\n"}, "only one class ('x'); expected at least two"),
-        (
-            *("rte", {"t.tsv": "sentence1\tsentence2\tlabel\na\tb\tyes\nc\td\tno\n"}),
-            "the label 'no'; expected one of 'entailment', 'not_ent",
-        ),
+        ("rte", {"t.tsv": "sentence1\tsentence2\tlabel\na\tb\tyes\nc\td\tno\n"}, "the label 'no'; expected one of"),
         ("ner", {"t.conll": "a\tO\ncat\n"}, "t.conll, line 2: 'cat' has 1 fields; expected 2"),
         ("ner", {"t.conll": "a\ncat\n"}, "has no column 'tags'; its columns are 'tokens', '0'"),
         ("ner", {"t.conll": "a\tO\ncat\tO\n"}, "only one class ('O')"),
@@ -54,11 +50,7 @@ def table(tmp_path):
         ("ner", {"d.conll": "a\tB-C\n"}, "has the label 'B-C'; expected one of"),
         ("squad", {"t.json": '{"data": []}'}, "t.json holds no rows"),
         ("squad", {"t.json": '{"data": [{"paragraphs": [{}]}]}'}, "t.json is not a SQuAD file (KeyError: 'qas')"),
-        (
-            *("multilabel", {"t.jsonl": '{"review": "a", "kinds": ["x"]}'}),
-            "no columns 'text' and 'labels'; its columns are 'review', 'kinds'; choose which to read with "
-            "--text_column NAME and --label_column NAME",
-        ),
+        ("multilabel", {"t.jsonl": '{"review": "a", "kinds": ["x"]}'}, "no columns 'text' and 'labels'"),
         (
             *("squad", {"t.csv": "q,text\na,b\n"}),
             "no columns 'question', 'answers' and 'context'; its columns are 'q', 'text'; choose which to read with "
@@ -70,10 +62,7 @@ def table(tmp_path):
             "has no columns 'ending1', 'ending2' and 'ending3'; its columns are 'sent1', 'sent2', 'label', 'ending0'; "
             "choose which to read with --choice_columns NAME.",
         ),
-        (
-            *("stsb", {"t.tsv": "sentence1\tsentence2\tscore\na\tb\tnan\n"}),
-            "row 1: 'nan' as score; expected a number",
-        ),
+        ("stsb", {"t.tsv": "sentence1\tsentence2\tscore\na\tb\tnan\n"}, "row 1: 'nan' as score; expected a number"),
     ],
 )
 def test_broken_data(tmp_path, pretrained, capsys, task, files, message):
@@ -147,10 +136,7 @@ def test_models_of_other_types_whose_encoder_does_not_fit(tmp_path, tiny_model, 
     features = {"text": [table], "output": str(tmp_path / "out.jsonl"), "max_length": 16}
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     for change, message in (
-        (
-            {"hidden_dim": 32},
-            r"distilbert.transformer.layer.0.ffn.lin1.bias in .* shape \(16,\); expected \(32,\)",
-        ),
+        ({"hidden_dim": 32}, r"distilbert.transformer.layer.0.ffn.lin1.bias in .* shape \(16,\); expected \(32,\)"),
         ({"n_layers": 2}, r"lack 16 of the encoder's, such as distilbert.transformer.layer.1.attention.k_lin.bias"),
     ):
         (tmp_path / "model" / "config.json").write_text(json.dumps(config | change))

@@ -283,10 +283,7 @@ def test_a_folder_without_a_card_gets_one(model_dir):
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (
-            "---\nmodel-index:\n- name: tiny\n  results:\n  - task: {}\n---\n",
-            "expects: .*model_index",
-        ),
+        ("---\nmodel-index:\n- name: tiny\n  results:\n  - task: {}\n---\n", "expects: .*model_index"),
         ("---\n- a\n---\n", "expects: .*dict"),
         ("---\na: [\n---\n", "not what the Hub expects"),
         ("---\na: !!python/object/apply:os.abort []\n---\n", "not what the Hub expects"),

@@ -308,11 +308,7 @@ def test_command_writes_each_view(tmp_path, model_dir):
         ({"sentences": ["the " * 30]}, ValueError, "32 tokens"),
         ({"sentences": ["a", "b", "c"]}, ValueError, "There are 3 texts; expected one, or the two of a pair"),
         ({"output": "a\nb.html"}, ValueError, "has a line break"),
-        (
-            {"model": "absent-folder"},
-            OSError,
-            "model is 'absent-folder'; there is no such folder here, and the Hub could",
-        ),
+        ({"model": "absent-folder"}, OSError, "model is 'absent-folder'; there is no such folder"),
     ],
 )
 def test_command_names_the_mistake(change, error, message, tmp_path, model_dir, monkeypatch):
