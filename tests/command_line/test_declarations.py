@@ -266,6 +266,24 @@ OF_FINETUNING = [
     ({"train_file": None, "data_dir": "nowhere"}, "data_dir is 'nowhere', which is not a folder"),
     ({"do_predict": True}, r"do_predict is set without test data \(test_file\)"),
     ({"do_eval": True}, r"do_eval is set without validation data \(validation_file\)"),
+    ({"save_strategy": "best"}, "save_strategy is 'best' but nothing is evaluated"),
+    ({"validation_split": 0.1, "save_strategy": "best", "eval_strategy": "no"}, "save_strategy is 'best' but nothing"),
+    ({"early_stopping_patience": 2}, "early_stopping_patience is 2, but nothing is evaluated; give"),
+    ({"early_stopping_patience": 2, "validation_split": 0.1, "save_strategy": "no"}, ".*saved by 'no'"),
+    ({"task": "regression", "class_weights": "balanced"}, "class_weights is 'balanced'; expected a task in which"),
+    ({"label_separator": ";"}, "label_separator is for the task multilabel"),
+    ({"approach": "linear_probe", "task": "ner"}, "approach is 'linear_probe' and task 'ner'; expected a task that"),
+    ({"approach": "auto"}, "approach is 'auto' without folds, by which it compares; pass folds"),
+    ({"approach": "linear_probe", "learning_rate": 1e-4}, "learning_rate is 0.0001 with approach 'linear_probe'"),
+    ({"approach": "linear_probe", "lora": True}, ".*lora"),
+]
+OF_OTHERS = [
+    ("data", {"tokenizer": None}, "tokenizer is not set"),
+    ("data", {"output": None}, "output is not set"),
+    ("data", {"text": [], "dry_run": True}, "dry_run is set and text is not"),
+    ("features", {"features": "first"}, "features is 'first'; expected one of embeddings"),
+    ("features", {"output": "f.txt"}, "output is 'f.txt'; expected a name that ends in .jsonl or .safetensors"),
+    ("features", {"features": "last", "weights": [1.0]}, "weights are given, but last is not a weighted sum"),
 ]
 
 
@@ -274,6 +292,7 @@ OF_FINETUNING = [
     [
         *(("pretrain", *row) for row in OF_ALL_TRAINING + OF_PRETRAINING),
         *(("finetune", *row) for row in OF_ALL_TRAINING + OF_FINETUNING),
+        *OF_OTHERS,
     ],
 )
 def test_settings_that_nothing_declares_are_refused(name, settings, message):

@@ -4,6 +4,7 @@ import builtins
 import contextlib
 import json
 import pickle
+import re
 import shutil
 
 import pytest
@@ -162,6 +163,20 @@ def test_one_sentence_and_nothing_written(command, way, folders, desk, capsys):
     assert len(said) == 1 and 20 < len(said[0]) < 600, said
     assert not [path.name for path in desk.iterdir() if path.name.startswith(("out", ".out"))]
     assert sorted(path.name for path in model.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"card"}))
+def test_an_output_that_is_there_is_not_replaced(command, folders, desk, capsys):
+    shutil.copytree(folders["mybert", True], desk / "model")
+    place = desk / next(word for word in COMMANDS[command].split() if word.startswith("out"))
+    mine = place if place.suffix else place / "thesis.tex"
+    mine = mine.with_name("model.ckpt.index") if mine.suffix == ".ckpt" else mine
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine")
+    before = sorted(desk.rglob("*"))
+    assert run(command) == 2
+    assert re.search(rf"{re.escape(place.stem)}\S* (exists|holds)", capsys.readouterr().err)
+    assert mine.read_text() == "mine" and sorted(desk.rglob("*")) == before
 
 
 @pytest.mark.parametrize(

@@ -176,15 +176,6 @@ def test_a_data_set_without_network(short_run):
         finetune(short_run(task="rte", dataset="nobody/nothing"))
 
 
-def test_an_empty_split(monkeypatch):
-    class Empty(list):
-        features = None
-
-    monkeypatch.setattr(HubSplit, "_load", lambda *arguments: {"validation": Empty()})
-    with pytest.raises(ValueError, match="somebody/some, split validation holds no rows"):
-        TASKS["classification"].rows(HubSplit("somebody/some", None, "validation"), labeled=False)
-
-
 def write_split(folder, split, rows, names=None):
     """Write a split of a data set, of which `label` has names if it is one of classes."""
     datasets = pytest.importorskip("datasets")

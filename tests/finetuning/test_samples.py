@@ -225,17 +225,3 @@ def test_two_marks_between_labels_are_asked_for(arguments):
         read_run(settings, settings.resolve_task())
     settings.label_separator = "|"
     assert set(read_run(settings, settings.resolve_task()).labels.names) == {"a", "b, c", "d"}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"early_stopping_patience": 2}, "early_stopping_patience is 2, but nothing is evaluated; give"),
-        ({"early_stopping_patience": 2, "validation_split": 0.1, "save_strategy": "no"}, "saved by 'no'"),
-        ({"task": "regression", "class_weights": "balanced"}, "class_weights is 'balanced'; expected a task in which"),
-        ({"label_separator": ";"}, "label_separator is for the task multilabel"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(arguments, settings, message):
-    with pytest.raises(ValueError, match=message):
-        arguments(**settings)

@@ -76,10 +76,6 @@ FULL = CardContent(
 )
 
 
-def headings(card: str) -> list[str]:
-    return [line for line in card.splitlines() if line.startswith("#")]
-
-
 def save_model_folder(folder):
     config = {
         "architectures": ["MyBertForSequenceClassification"],
@@ -106,7 +102,7 @@ def test_minimal_card_says_nothing_it_does_not_know():
 
 def test_full_card_has_every_section():
     text = render_card(FULL)
-    assert headings(text) == [
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
         "# tiny: a model",
         "## Model",
         "## How it was made",

@@ -168,12 +168,6 @@ def test_a_link_in_a_run_is_a_foreign_thing(tmp_path):
         begin(run, overwrite=True)
 
 
-def test_a_folder_that_is_no_run_is_not_overwritten(tmp_path):
-    (tmp_path / "config.json").write_text("{}")  # a model folder of another command
-    with pytest.raises(ValueError, match=r"holds files that no run wrote \(config.json\)"):
-        begin(tmp_path, overwrite=True)
-
-
 def test_overwriting_deletes_what_runs_write(tmp_path):
     begin(tmp_path)
     make_checkpoint(tmp_path, 5)
