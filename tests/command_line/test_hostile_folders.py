@@ -285,8 +285,7 @@ def test_no_command_runs_what_a_model_folder_holds(kind, command, folders, desk,
     model = shutil.copytree(folder, desk / "model")
     plant(model, mark)
     if kind == "evil":  # a model type that only the folder's code knows
-        config = json.loads((model / "config.json").read_text())
-        (model / "config.json").write_text(json.dumps(config | {"model_type": "evil"}))
+        change(model_type="evil")(model)
     if kind == "pickled":
         (model / "model.safetensors").unlink()
     status = run(command)

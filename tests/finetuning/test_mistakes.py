@@ -1,7 +1,5 @@
 """Errors in data or settings are one sentence with exit status 2, and leave no files behind."""
 
-import json
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -130,20 +128,19 @@ def test_a_configuration_that_disagrees_with_the_weights(tmp_path, pretrained, c
     assert not list(tmp_path.glob("out*"))
 
 
-def test_models_of_other_types_whose_encoder_does_not_fit(tmp_path, tiny_model, short_run, table):
+def test_models_of_other_types_whose_encoder_does_not_fit(tmp_path, tiny_model, changed, short_run, table):
     """Their parameter names are unknown before they are loaded."""
-    tiny_model(tmp_path / "model", DistilBertModel, hidden_size=8, hidden_dim=16)
+    right = tiny_model(tmp_path / "model", DistilBertModel, hidden_size=8, hidden_dim=16)
     features = {"text": [table], "output": str(tmp_path / "out.jsonl"), "max_length": 16}
-    config = json.loads((tmp_path / "model" / "config.json").read_text())
     for change, message in (
         ({"hidden_dim": 32}, r"distilbert.transformer.layer.0.ffn.lin1.bias in .* shape \(16,\); expected \(32,\)"),
         ({"n_layers": 2}, r"lack 16 of the encoder's, such as distilbert.transformer.layer.1.attention.k_lin.bias"),
     ):
-        (tmp_path / "model" / "config.json").write_text(json.dumps(config | change))
+        model = str(changed(right, **change))
         with pytest.raises(ValueError, match=message) as training:
-            finetune(short_run(model=str(tmp_path / "model"), train_file=table, max_steps=1))
+            finetune(short_run(model=model, train_file=table, max_steps=1))
         with pytest.raises(ValueError, match=message.replace("distilbert.", "")) as extraction:
-            extract_features(FeaturesArguments(str(tmp_path / "model"), **features))
+            extract_features(FeaturesArguments(model, **features))
         assert ("--from_scratch" in str(training.value)) == ("n_layers" in change)
         assert "--from_scratch" not in str(extraction.value)  # which has no such flag
         assert not list(tmp_path.glob("out*"))
@@ -248,11 +245,9 @@ def test_a_model_folder_that_is_not_there(tmp_path, short_run, table):
 
 
 @pytest.mark.parametrize("from_scratch", [False, True])
-def test_finetune_quantized_model_is_rejected(tmp_path, pretrained, short_run, table, from_scratch):
-    model = shutil.copytree(pretrained, tmp_path / "int4")
-    config = json.loads((model / "config.json").read_text()) | {"quantization_config": {"quant_method": "gptq"}}
-    (model / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"int4: its weights are quantized \('gptq'\)"):
+def test_finetune_quantized_model_is_rejected(tmp_path, pretrained, changed, short_run, table, from_scratch):
+    model = changed(pretrained, quantization_config={"quant_method": "gptq"})
+    with pytest.raises(ValueError, match=r"changed: its weights are quantized \('gptq'\)"):
         finetune(short_run(model=str(model), train_file=table, from_scratch=from_scratch))
     assert not (tmp_path / "out").exists()
 

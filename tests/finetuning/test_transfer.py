@@ -274,12 +274,9 @@ def test_an_evaluation_in_half_precision_leaves_the_model_as_it_is(arguments, sa
     same_weights("whole", "rounded")
 
 
-def test_a_left_to_right_model_with_bilstm_is_loaded_again(arguments, tmp_path, deep):
-    folder = tmp_path / "ltr"
-    shutil.copytree(deep, folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"is_decoder": True}))
-    metrics = finetune(arguments(model=str(folder), bilstm=True, max_steps=60, learning_rate=5e-3))
+def test_a_left_to_right_model_with_bilstm_is_loaded_again(arguments, tmp_path, deep, changed):
+    model = str(changed(deep, is_decoder=True))
+    metrics = finetune(arguments(model=model, bilstm=True, max_steps=60, learning_rate=5e-3))
     assert metrics["accuracy"] > 0.9
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
     assert type(model).__name__ == "MyBertBiLstmForSequenceClassification"

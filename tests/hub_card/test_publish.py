@@ -295,7 +295,7 @@ def test_invalid_metadata_is_refused(model_dir, broken, message):
         publishable_files(model_dir, REPO)
 
 
-def test_publish_wrong_folders_are_errors(model_dir):
+def test_publish_wrong_folders_are_errors(model_dir, change_config):
     write_card(model_dir, CardContent(name="tiny"))
     (model_dir / "model.safetensors").rename(model_dir / "pytorch_model.bin")
     with pytest.raises(FileNotFoundError, match=r"holds only pickled weights \(pytorch_model\.bin\)"):
@@ -304,9 +304,8 @@ def test_publish_wrong_folders_are_errors(model_dir):
     (model_dir / "tokenizer.json").rename(model_dir / "other.json")
     with pytest.raises(FileNotFoundError, match=r"holds no tokenizer.json: save the tokenizer there"):
         publish(model_dir, REPO)
-    config = json.loads((model_dir / "config.json").read_text())
     for model_type, hint in (("bert", "`mybert convert bert` makes"), ("mybert-bilstm", "the code that goes to")):
-        (model_dir / "config.json").write_text(json.dumps(config | {"model_type": model_type}))
+        change_config(model_dir, model_type=model_type)
         with pytest.raises(ValueError, match=f"is of type '{model_type}'; expected 'mybert': {hint}"):
             publish(model_dir, REPO)
     with pytest.raises(ValueError, match="Repo id"):
