@@ -17,7 +17,6 @@ peft = pytest.importorskip("peft")
 
 ROWS = [(f"the {noun} sat {n}", "animal" if noun in ("cat", "dog") else "thing") for n in range(6) for noun in
         ("cat", "dog", "mat", "tree")]  # fmt: skip
-FROZEN = "bert.encoder.layer.0.intermediate.dense.weight"
 
 
 @pytest.fixture
