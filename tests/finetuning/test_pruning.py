@@ -281,9 +281,7 @@ def test_fewer_heads_compute_what_zeros_in_place_of_the_others_compute(tmp_path,
     prune(PruneArguments(**fewer))
     assert MyBertForSequenceClassification.from_pretrained(tmp_path / "layer").config.head_dim == 8
     for convert, place in ((to_transformers_bert, "b"), (export_google_checkpoint, "g")):
-        with pytest.raises(
-            ValueError, match="head_dim is 8, with 3 heads of a width of 32; only MyBERT has such heads"
-        ):
+        with pytest.raises(ValueError, match="head_dim is 8, with 3 heads of a width of 32; only MyBERT"):
             convert(output, tmp_path / place)
     assert not (tmp_path / "b").exists()
 

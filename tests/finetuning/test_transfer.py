@@ -169,9 +169,7 @@ def test_a_best_metric_that_there_is_not(arguments, tmp_path, settings):
 
 def test_the_model_is_not_overwritten(arguments, tmp_path, deep):
     model = shutil.copytree(deep, tmp_path / "out")
-    with pytest.raises(
-        ValueError, match=r"out holds files that no run wrote \(config.json, .*so it is not overwritten"
-    ):
+    with pytest.raises(ValueError, match=r"out holds files that no run wrote \(config.json, "):
         finetune(arguments(model=str(model), overwrite=True))
     (model / "run.json").write_text("{}")
     with pytest.raises(ValueError, match=r"model.safetensors, which would be both read and written; name"):

