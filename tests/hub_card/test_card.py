@@ -198,15 +198,6 @@ def test_write_card_describes_the_folder_and_shows_its_curves(tmp_path):
     assert len(list(tmp_path.iterdir())) == 4
 
 
-def test_a_failing_card_keeps_the_old_one(tmp_path):
-    save_model_folder(tmp_path)
-    path = write_card(tmp_path, CardContent(name="old"))
-    old = path.read_bytes()
-    with pytest.raises(ValueError, match="finite"):
-        write_card(tmp_path, CardContent(name="new", results=[dataclasses.replace(RESULTS[0], metric_value=math.nan)]))
-    assert path.read_bytes() == old
-
-
 def test_an_example_shows_more_than_it_runs_and_keeps_what_it_printed():
     example = run_example("Sum", "print(total)", "from nowhere import total\n", total=3)
     assert example == Example("Sum", "from nowhere import total\nprint(total)", "3")
