@@ -170,8 +170,7 @@ def test_a_config_that_is_not_there(echo_command, tmp_path, capsys):
         ("bsae", "There is no file or recipe bsae; the recipes are ablation, "),
         ("bsae", "Did you mean base?\n"),
         ("nowhere/run.yaml", "There is no file or recipe nowhere/run.yaml"),
-        (str(tmp_path), f"{tmp_path}: Is a directory."),
-        ("", ": Is a directory."),
+        (str(tmp_path), f"{tmp_path} is a folder; expected a file."),
     ):
         assert cli.main(["echo", "--config", path]) == 2
         assert message in capsys.readouterr().err

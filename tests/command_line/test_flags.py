@@ -209,7 +209,7 @@ def test_help_all_explains_inherited_flags_too(monkeypatch):
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_what_a_command_requires_is_refused_without_it(name):
+def test_arguments_without_a_required_option_raise(name):
     command = cli.COMMANDS[name]
     arguments_class, _ = command.load()
     if any(getattr(field, "required", None) for field in dataclasses.fields(arguments_class)):

@@ -535,7 +535,7 @@ def test_sources(tmp_path, release, kind):
 
 
 @pytest.mark.parametrize("kind", ["folder", "outer", "a.zip", "a.tar.gz"])
-def test_what_macos_keeps_beside_files_is_no_checkpoint(tmp_path, release, kind):
+def test_open_source_next_to_files_of_macos_finds_the_checkpoint(tmp_path, release, kind):
     macos = tmp_path / "__MACOSX" / release.name
     macos.mkdir(parents=True)
     (release / "checkpoint").unlink()  # which would name the right one

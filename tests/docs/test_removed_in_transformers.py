@@ -83,7 +83,7 @@ def test_training_arguments_are_gone(name, tmp_path):
         TrainingArguments(str(tmp_path), **{name: None})
 
 
-def test_what_takes_their_place(tmp_path):
+def test_replacements_of_removed_arguments_exist(tmp_path):
     arguments = TrainingArguments(
         str(tmp_path), warmup_steps=0.1, train_sampling_strategy="group_by_length", use_cpu=True
     )

@@ -131,7 +131,7 @@ def test_lines_that_are_written_have_no_break_that_a_reader_may_see(tmp_path):
         assert line.splitlines() == [line] and json.loads(line) == {"x": value}
 
 
-def test_what_tables_may_hold(tmp_path):
+def test_read_rows_of_unusual_tables_reads_them(tmp_path):
     """Long fields, quotes that are text, columns without names, endings in capitals, characters in two escapes."""
     path = tmp_path / "t.CSV"
     path.write_text(f',text,\n1,"{"a cat " * 50_000}",x\n2,"a"b,y\n')

@@ -99,7 +99,7 @@ def test_yaml_and_seeds(arguments, tmp_path):
         (["r"], r"expected the fields of a PEFT configuration"),
     ],
 )
-def test_what_is_no_adapter_for_the_model_is_refused(arguments, tmp_path, content, message):
+def test_finetune_with_an_unfitting_adapter_raises(arguments, tmp_path, content, message):
     (tmp_path / "adapter.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=message):
         finetune(arguments(peft_config=str(tmp_path / "adapter.json")))

@@ -282,7 +282,7 @@ def test_starting_from_a_finetuned_model(tmp_path, finetuned, capsys):
     assert main(flags) == 2
     message = capsys.readouterr().err
     assert "was fine-tuned with 2 labels (entailment, not_entailment); the data has 3 (x, y, z)" in message
-    assert "pass --new_head True" in message
+    assert "pass --new_head to give" in message
     assert not (tmp_path / "out").exists()
     assert main([*flags, "--new_head", "True"]) == 0
     assert MyBertForSequenceClassification.from_pretrained(tmp_path / "out").config.id2label == dict(enumerate("xyz"))

@@ -138,7 +138,7 @@ def test_given_weights(encoder, text_file, tokenizer, tmp_path):
         ("t.jsonl", '{"text": "cat"}\n{"text": null}\n{"text": "a"}\n', "t.jsonl: 1 rows without text are left out"),
     ],
 )
-def test_what_is_left_out_is_said(encoder, tmp_path, caplog, name, content, said):
+def test_extract_features_of_incomplete_rows_logs_what_is_left_out(encoder, tmp_path, caplog, name, content, said):
     (tmp_path / name).write_text(content)
     arguments = FeaturesArguments(str(encoder), [str(tmp_path / name)], str(tmp_path / "f.jsonl"), pooling="mean")
     assert extract_features(arguments)["texts"] == 2

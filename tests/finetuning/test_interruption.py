@@ -173,7 +173,7 @@ def test_a_signal_in_the_last_step_of_a_seed_leaves_the_next_one_out(arguments, 
         ("save_only_model", "no optimizer is saved to continue with, so the same command starts over."),
     ],
 )
-def test_what_is_said_is_true(arguments, monkeypatch, caplog, setting, message):
+def test_finetune_interrupted_logs_how_to_continue(arguments, monkeypatch, caplog, setting, message):
     stop(monkeypatch, "on_step_begin", 2)
     assert finetune(arguments(**{setting: True})) == {"interrupted": True}
     assert message in caplog.text

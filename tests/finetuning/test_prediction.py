@@ -569,7 +569,7 @@ def test_predict_to_its_data_or_below_a_file_is_an_error(tmp_path, models):
 @pytest.mark.parametrize(
     ("task", "data", "settings", "message"),
     [
-        ("sst2", [], {}, r"The data holds no rows"),
+        ("sst2", [], {}, r"^data holds no rows"),
         ("sst2", ["a", " "], {}, r"data, row 2: an empty text"),
         ("sst2", [3], {}, r"data, row 1: '3'; expected one text"),
         ("sst2", {"train": []}, {}, r"data is a dict of 'train'; expected a file"),

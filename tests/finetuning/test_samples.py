@@ -165,7 +165,7 @@ def test_lengths_are_those_of_sequences_of_every_kind_of_task(ids):
         ([TextExample(("same",), "xy"[n % 2]) for n in range(4)], "One text appears in the training data"),
     ],
 )
-def test_what_looks_wrong_is_said(examples, message):
+def test_data_warnings_of_suspicious_data_name_the_problem(examples, message):
     assert any(message in warning for warning in data_warnings(CLASSIFICATION, data(examples), {}))
     assert data_warnings(CLASSIFICATION, data(EXAMPLES), {}) == []
 

@@ -219,7 +219,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_comes_from_data_stays_text(text):
+def test_card_with_markup_in_data_keeps_it_as_text(text):
     parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
     card = CardContent(
         name=f"x {text}",

@@ -56,7 +56,7 @@ def test_a_row_goes_before_what_contradicts_it(settings):
     assert (old.model, old.vocab_size, old.hidden_size, old.max_hours) == ("m", 30522, None, 1)
 
 
-def test_what_is_fine_tuned_from_scratch_alone_is_not_pretrained(tmp_path, settings, monkeypatch):
+def test_run_ablation_of_a_row_from_scratch_does_not_pretrain(tmp_path, settings, monkeypatch):
     arguments = AblationArguments(**settings)
     assert arguments.needs_weights("mlm+nsp")  # which the first row needs, too
     arguments = AblationArguments(**settings, rows=["untrained", "ltr"])

@@ -176,7 +176,9 @@ def test_run_suite_with_train_sizes_measures_each_task_with_each_number(tmp_path
 
 
 @pytest.mark.parametrize(("metric", "best"), [("accuracy", 0.2), ("macro_f1", 0.1), ("loss", 0.1), ("tied", 0.1)])
-def test_what_counts_is_what_tells_the_best_model(tmp_path, settings, data, monkeypatch, metric, best):
+def test_run_suite_with_a_grid_chooses_by_the_metric_for_the_best_model(
+    tmp_path, settings, data, monkeypatch, metric, best
+):
     def finetune(arguments):
         rate = arguments.learning_rate
         found = {"accuracy": rate, "macro_f1": 1 - rate, "loss": rate, "majority_accuracy": 0.5, "tied": 0.0}
@@ -250,7 +252,7 @@ def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
 @pytest.mark.parametrize(
     ("own", "finetuning"), [("folds: 2", {}), ("", {"folds": 2}), ("", {"validation_split": 0.5})]
 )
-def test_what_is_measured_on_may_come_from_any_setting(tmp_path, settings, own, finetuning):
+def test_run_suite_takes_validation_data_from_any_setting(tmp_path, settings, own, finetuning):
     (tmp_path / "mine.yaml").write_text(
         f"tasks: {{animals: {{task: classification, train_file: animals.tsv, {own}}}}}"
     )
