@@ -64,11 +64,6 @@ def echo_command(monkeypatch):
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or sys.modules[echo.__module__])
 
 
-def test_flags_become_arguments(echo_command):
-    assert cli.main(["echo", "--number", "3"]) == 0
-    assert calls == [EchoArguments(number=3)]
-
-
 def test_bfloat16_is_suggested_where_there_is_a_flag_for_it(echo_command, monkeypatch):
     suggested = []
     monkeypatch.setattr(runs, "suggest_bfloat16", suggested.append)

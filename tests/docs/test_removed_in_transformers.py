@@ -126,9 +126,7 @@ def test_models(bert, tmp_path):
     ids = torch.tensor([[1, 2, 3]])
     assert BertForPreTraining(bert)(ids, labels=ids).loss is None
     (tmp_path / "config.json").write_text(bert.to_json_string())
-    with pytest.raises(
-        OSError, match=r"Error no file named model\.safetensors, or pytorch_model\.bin, found in directory"
-    ):
+    with pytest.raises(OSError, match=r"Error no file named model\.safetensors, or pytorch_model\.bin, found in"):
         BertModel.from_pretrained(tmp_path, from_tf=True)
 
 

@@ -17,7 +17,6 @@ peft = pytest.importorskip("peft")
 
 ROWS = [(f"the {noun} sat {n}", "animal" if noun in ("cat", "dog") else "thing") for n in range(6) for noun in
         ("cat", "dog", "mat", "tree")]  # fmt: skip
-FROZEN = "bert.encoder.layer.0.intermediate.dense.weight"
 
 
 @pytest.fixture
@@ -96,10 +95,7 @@ def test_yaml_and_seeds(arguments, tmp_path):
     [
         ({"peft_type": "PROMPT_TUNING"}, r"has the peft_type PROMPT_TUNING; expected one that can be merged: LORA,"),
         ({"rank": 8}, r"adapter.json has 'rank', which LoraConfig does not have"),
-        (
-            {"target_modules": ["nowhere"]},
-            r"adapter does not fit MyBertForSequenceClassification: No modules",
-        ),
+        ({"target_modules": ["nowhere"]}, r"adapter does not fit MyBertForSequenceClassification: No modules"),
         (["r"], r"expected the fields of a PEFT configuration"),
     ],
 )

@@ -26,7 +26,7 @@ from mybert import (
     MyBertModel,
     MyBertTokenizer,
 )
-from mybert.finetuning import DistillationArguments, distill
+from mybert.finetuning import TASKS, DistillationArguments, distill
 from mybert.finetuning import distillation_trainer as teacher_module
 from mybert.finetuning.distillation import Distillation
 from mybert.finetuning.distillation_trainer import (
@@ -644,14 +644,6 @@ def test_distill_with_impossible_settings_raises_before_a_run(arguments, tmp_pat
 
 def test_only_some_tasks_can_be_distilled(arguments):
     settings = arguments(teacher="teacher", student="tiny", train_file=labeled())
-    run = Distillation(replace_task(settings))
-    with pytest.raises(ValueError, match="task is 'fill_mask'; distillation is for classification, regression"):
-        run.check()
-
-
-def replace_task(settings):
-    """The settings with a fill-mask teacher, whose folder would have a pretraining head."""
-    from mybert.finetuning import TASKS
-
     settings.task, settings.teacher_task = "fill_mask", ("fill_mask", replace(TASKS["fill_mask"], max_length=16))
-    return settings
+    with pytest.raises(ValueError, match="task is 'fill_mask'; distillation is for classification, regression"):
+        Distillation(settings).check()

@@ -37,8 +37,7 @@ def evaluations(log_history):
 @pytest.mark.parametrize(
     ("settings", "step"),
     [
-        ({"train_head_first": 0.5}, 4),
-        ({"embedding_learning_rate": 10.0, "layer_decay": 0.9}, 6),
+        ({"train_head_first": 0.5, "embedding_learning_rate": 10.0, "layer_decay": 0.9}, 4),
         ({"task": "regression", "train_file": NUMBERS, "validation_file": NUMBERS[::2]}, 4),
         ({"save_only_model": True}, 4),  # without the optimizer it starts over
         (SAMPLED | {"early_stopping_patience": 1, "learning_rate": 0.0}, 2),  # the second evaluation is no better

@@ -95,21 +95,17 @@ def test_texts_of_ones_own(head, texts, expected, copy_of):
     assert expected in code and printed_by(code) == output
 
 
-def test_card_of_a_model_with_windows_chooses_their_pipeline(copy_of):
-    folder = copy_of("MyBertForTokenClassification")
-    config = json.loads((folder / "config.json").read_text())
-    config["finetuned_for"] = {"task": "tagging", "doc_stride": 4}
-    (folder / "config.json").write_text(json.dumps(config))
+def test_card_of_a_model_with_windows_chooses_their_pipeline(copy_of, change_config):
+    record = {"task": "tagging", "doc_stride": 4}
+    folder = change_config(copy_of("MyBertForTokenClassification"), finetuned_for=record)
     assert main(["card", str(folder)]) == 0
     ((_, code, output),) = examples_of(read_card(folder))
     assert "pipeline_class=WindowedTokenClassificationPipeline)" in code and printed_by(code) == output
 
 
-def test_a_card_without_texts_has_an_invented_pair_for_a_model_of_pairs_unless_too_long(copy_of, monkeypatch):
-    folder = copy_of("MyBertForSequenceClassification")
-    config = json.loads((folder / "config.json").read_text())
-    config["finetuned_for"] = {"task": "mrpc", "text_pair_column": "#2 String"}
-    (folder / "config.json").write_text(json.dumps(config))
+def test_card_without_texts_has_an_invented_pair_unless_too_long(copy_of, change_config, monkeypatch):
+    record = {"task": "mrpc", "text_pair_column": "#2 String"}
+    folder = change_config(copy_of("MyBertForSequenceClassification"), finetuned_for=record)
     assert main(["card", str(folder)]) == 0
     ((_, code, output),) = examples_of(read_card(folder))
     assert "'text_pair': " in code and printed_by(code) == output

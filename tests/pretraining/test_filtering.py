@@ -281,7 +281,6 @@ def test_a_dry_run_writes_nothing(tmp_path, dirty, caplog):
     ("settings", "message"),
     [
         ({"scripts": ["Klingon"]}, "scripts has 'Klingon'"),
-        ({"symbol_share": 1.0}, "symbol_share is 1.0"),
         ({"filter": ["copies"]}, "filter has 'copies'; expected some of symbol_lines, other_scripts, "),
         ({"symbol_share": 0.3}, "symbol_share is 0.3 and filter lacks symbol_lines"),
         ({"filter": ["duplicates"], "scripts": ["Latin"]}, r"scripts is \['Latin'\] and filter lacks other_scripts"),
@@ -292,19 +291,6 @@ def test_settings_that_do_not_fit(tmp_path, tokenizer, settings, message):
     with pytest.raises(ValueError, match=message):
         build_token_store([ENGLISH], tokenizer, tmp_path / "s", **settings)
     assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--text a --output x", "tokenizer is not set"),
-        ("--text a --tokenizer x", "output is not set"),
-        ("--dry_run", "dry_run is set and text is not"),
-    ],
-)
-def test_flags_that_do_not_fit(flags, message):
-    with pytest.raises(ValueError, match=message):
-        of_flags(*flags.split())
 
 
 def test_reasons_that_cannot_be_checked(tmp_path, tokenizer, monkeypatch):

@@ -90,13 +90,6 @@ def test_run_arguments_unsupported_is_an_error(tmp_path, name):
         assert "secret" not in str(error.value)
 
 
-def test_every_process_makes_its_own_batches(tmp_path):
-    for make in (pretraining, lambda **settings: finetuning(tmp_path, **settings)):
-        with pytest.raises(ValueError, match="accelerator_config has dispatch_batches, by which one process"):
-            make(accelerator_config={"dispatch_batches": True})
-        make(accelerator_config={"even_batches": True})
-
-
 def test_run_arguments_do_train_and_the_like_are_accepted(tmp_path):
     file = tmp_path / "dev.tsv"
     file.write_text("text\tlabel\na\t1\n")

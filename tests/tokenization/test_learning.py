@@ -234,8 +234,6 @@ class TestInput:
             train_files(iter([None]))
 
     def test_settings_out_of_range(self):
-        with pytest.raises(ValueError, match=r"validation_split is 0\.6"):
-            VocabularySettings(validation_split=0.6)
         with pytest.raises(ValueError, match=r"vocab_size is 5, but 5 reserved tokens come first; raise it\.$"):
             VocabularySettings(vocab_size=5, vocab_layout="compact")
 
