@@ -23,16 +23,20 @@ def register() -> None:
 
     from . import modeling_mybert
     from .modeling_mybert import MyBertConfig
+    from .modeling_mybert.bilstm import BILSTM_HEADS, MyBertBiLstmConfig
     from .pipelines.openvino_model import OpenVinoConfig, OpenVinoModel
     from .tokenization import MyBertTokenizer
 
-    transformers.AutoConfig.register(MyBertConfig.model_type, MyBertConfig, exist_ok=True)
-    transformers.AutoTokenizer.register(MyBertConfig, fast_tokenizer_class=MyBertTokenizer, exist_ok=True)
+    for config_class in (MyBertConfig, MyBertBiLstmConfig):
+        transformers.AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
+        transformers.AutoTokenizer.register(config_class, fast_tokenizer_class=MyBertTokenizer, exist_ok=True)
     for auto_class, source in modeling_mybert.auto_map().items():
         if auto_class != "AutoConfig":
             model_class = getattr(modeling_mybert, source.rpartition(".")[2])
             getattr(transformers, auto_class).register(MyBertConfig, model_class, exist_ok=True)
             getattr(transformers, auto_class).register(OpenVinoConfig, OpenVinoModel, exist_ok=True)
+    for auto_class, model_class in BILSTM_HEADS.items():
+        getattr(transformers, auto_class).register(MyBertBiLstmConfig, model_class, exist_ok=True)
     _register_pipelines()
 
 

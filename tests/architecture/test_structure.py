@@ -150,7 +150,7 @@ def test_shipped_packages_are_all_but_the_scripts():
     assert {f"mybert.{name}" for name in needed} <= set(data)
 
 
-def test_what_is_shipped_does_not_import_what_is_not(imports):
+def test_shipped_files_import_no_repository_only_package(imports):
     for package in REPOSITORY_ONLY:
         name, folder = package.split(".")
         for path, imported in imports[name].items():

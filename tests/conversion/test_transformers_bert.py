@@ -173,14 +173,6 @@ def test_an_old_checkpoint(tmp_path, save_old_bert):
     assert report.head == "masked-lm" and len(report.ignored["weight the head does not use"]) == 4
 
 
-def test_from_transformers_bert_unsupported_fields_are_errors(tmp_path, change_config, save_bert):
-    save_bert(tmp_path / "bert", "encoder")
-    change_config(tmp_path / "bert", position_embedding_type="relative_key")
-    with pytest.raises(ValueError, match="relative_key"):
-        from_transformers_bert(tmp_path / "bert", tmp_path / "model")
-    assert not (tmp_path / "model").exists()
-
-
 def test_a_difference_is_found(tmp_path, save_model, change_config):
     save_model(tmp_path / "model", "sequence-classification")
     to_transformers_bert(tmp_path / "model", tmp_path / "bert")
