@@ -305,12 +305,11 @@ def test_finetune_has_the_named_optimizer_with_rates_by_layer(arguments, monkeyp
             seen.append(optimizer)
 
     monkeypatch.setattr(training_run, "StopOnInterrupt", Look)
-    rates = {"learning_rate": 1e-3, "muon_learning_rate": 1e-2}
-    finetune(arguments(max_steps=1, optim=optim, layer_decay=0.9, **rates))
+    finetune(arguments(max_steps=1, optim=optim, layer_decay=0.9, learning_rate=1e-3))
     optimizer = getattr(seen[0], "optimizer", seen[0])
     assert optimizer.param_groups[0].get("correct_bias") is corrects_bias
     of_muon = [group["initial_lr"] for group in optimizer.param_groups if "momentum" in group]
-    assert of_muon == ([pytest.approx(1e-2 * 0.9**depth) for depth in (1, 2, 3)] if optim == "muon" else [])
+    assert of_muon == ([pytest.approx(7e-3 * 0.9**depth) for depth in (1, 2, 3)] if optim == "muon" else [])
     of_adam = {group["initial_lr"] for group in optimizer.param_groups if "momentum" not in group}
     assert sorted(of_adam) == [pytest.approx(1e-3 * 0.9**depth) for depth in (4, 3, 2, 1, 0)]
 

@@ -8,7 +8,8 @@ import pytest
 import transformers
 
 import mybert
-from mybert._exports import is_command, modules_of_names
+from mybert._lazy_names import modules_of_names
+from mybert._registration import is_command
 
 LABELS = {
     "AutoModel": {},
