@@ -7,7 +7,8 @@ Importing this package registers MyBERT with transformers (`AutoModel`, `AutoTok
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ._exports import is_command, lazy_names, register
+from ._lazy_names import lazy_names
+from ._registration import is_command, register
 
 if TYPE_CHECKING:
     from .finetuning import compare, distill, evaluate, finetune, predict, score
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_ROOMS = (
+_SUBPACKAGES = (
     "conversion",
     "files",
     "finetuning",
@@ -70,11 +71,11 @@ _load, _names = lazy_names(__name__)
 
 
 def __getattr__(name: str) -> Any:
-    return importlib.import_module(f".{name}", __name__) if name in _ROOMS else _load(name)
+    return importlib.import_module(f".{name}", __name__) if name in _SUBPACKAGES else _load(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*_names(), *_ROOMS})
+    return sorted({*_names(), *_SUBPACKAGES})
 
 
 if not is_command():  # which registers once it knows what to run: `cli.py`

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 
 from . import __version__
-from ._exports import register
+from ._registration import register
 from .command_line import COMMANDS, Command, did_you_mean
 from .command_line.console import (
     drop_output,

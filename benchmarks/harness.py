@@ -81,7 +81,7 @@ def script(*flags: Flag) -> Callable[[Callable[[argparse.Namespace], None]], Cal
 
 def describe_setting() -> str:
     """Processor or GPU with its features, threads, how they wait, and versions, in one line."""
-    environment = describe_environment()
+    environment = describe_environment(torch.cuda.is_available())
     versions = ", ".join(f"{package} {version}" for package, version in environment["versions"].items())
     threads = f"{torch.get_num_threads()} threads ({describe_waiting()})"
     return f"{environment['hardware']}, {threads}; {versions}."

@@ -46,9 +46,10 @@ _LOSSES = (
     "loss {result[nsp_loss]}"
 )
 _BEST = "BEST {result[BEST]}; most frequent answer {result[majority_BEST]}; test BEST {result[test_BEST]}"
-_PREDICT = "predict{result[BEST]:given} {output_dir} {new_data[0]} --output predictions.csv"
+_PREDICT = "predict {output_dir:with config.json} {new_data[0]} --output predictions.csv"
 _LINES = "each line of {new_data[0]}: {new_data[1]}"
 _OF_CONVERSION = "{result.parameters} parameters"
+_ATTENTION = f"attention {{output_dir:with tokenizer.json}} {_CAT}"
 
 COMMANDS = {
     "demo": Command(
@@ -64,7 +65,9 @@ COMMANDS = {
         "train_vocabulary",
         "corpus/ --output_dir tokenizer --vocab_size 32000",
         closing=Closing(
-            "{output_dir}", "{result:count} pieces", "pretrain {text} --tokenizer {output_dir} --output_dir pretrained"
+            "{output_dir}",
+            "{result:count} pieces",
+            "pretrain {text} --tokenizer {output_dir} --output_dir pretrained {READING}",
         ),
     ),
     "data": Command(
@@ -75,7 +78,7 @@ COMMANDS = {
         closing=Closing(
             "{output}{result.size:given}",
             "",
-            "pretrain --token_store {output} --tokenizer {tokenizer} --output_dir pretrained",
+            "pretrain --token_store {output} --tokenizer {tokenizer} --output_dir pretrained {OBJECTIVE} {SEQUENCES}",
         ),
     ),
     "pretrain": Command(
@@ -155,9 +158,8 @@ COMMANDS = {
             "{output_dir}",
             "{result[rows][-1][layers]:count} of {result[rows][0][layers]:count} layers | "
             "{result[rows][-1][heads][0]:count} of {result[rows][0][heads][0]:count} heads a layer",
-            f"{_PREDICT.replace('BEST', 'metric')} | "  # the model may have no head
-            "finetune {output_dir} --train_file train.tsv --output_dir tuned",
-            f"{{result[metric]:given}}{_LINES}",
+            f"{_PREDICT} | finetune {{output_dir}} --train_file train.tsv --output_dir tuned",  # it may have no head
+            _LINES,
         ),
     ),
     "features": Command(
@@ -186,7 +188,7 @@ COMMANDS = {
         ".conversion.commands",
         "convert_google",
         "uncased_L-12_H-768_A-12.zip bert-base",
-        closing=Closing("{output_dir}", _OF_CONVERSION, f"attention {{output_dir}} {_CAT}"),
+        closing=Closing("{output_dir}", _OF_CONVERSION, _ATTENTION),
     ),
     "convert to-google": Command(
         "convert a model folder to a checkpoint for Google's code",
@@ -200,7 +202,7 @@ COMMANDS = {
         ".conversion.commands",
         "convert_bert",
         "google-bert/bert-base-uncased mybert-base",
-        closing=Closing("{output_dir}", _OF_CONVERSION, f"attention {{output_dir}} {_CAT}"),
+        closing=Closing("{output_dir}", _OF_CONVERSION, _ATTENTION),
     ),
     "convert to-bert": Command(
         "convert a MyBERT folder to a plain bert folder, for servers that know only that",
@@ -228,7 +230,7 @@ COMMANDS = {
         ".hub_card",
         "make_card",
         "tuned --license apache-2.0 --languages en",
-        closing=Closing("{result}", "", "push {model} OWNER/NAME --output_dir preview"),
+        closing=Closing("{result}", "", "push {model:with tokenizer.json} OWNER/NAME --output_dir preview"),
     ),
     "push": Command(
         "upload a model folder to a repository on the Hub",

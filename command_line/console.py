@@ -26,11 +26,13 @@ _CHOICE = re.compile(
     r"(?:is|has|no row) '(?P<word>[^']+)'(?P<rest>; expected (?P<expected>(?:(?:one|some) of )?(?P<known>[\w+ ,'-]+))"
     r"\.)$"
 )
-# An option's name: with an underscore anywhere outside of quotes, paths and code; without one as the subject.
+# An option's name: with an underscore anywhere outside of quotes, paths and code, unless it is that of something else
+# ("the data_dir of mnli"); without one as the subject, or after with and without.
 _NAME = re.compile(
-    r"(?<![\w./`'\"=-])[a-z]+(?:_[a-z0-9]+)+(?![\w`'\"=(-]|[./]\w)|(?:^|(?<= and ))[a-z]+(?= (?:is|has) )"
+    r"(?<![\w./`'\"=-])[a-z]+(?:_[a-z0-9]+)+(?![\w`'\"=(-]|[./]\w| of )|(?:^|(?<= and ))[a-z]+(?= (?:is|has|are|and) )"
+    r"|(?<= with |thout )[a-z]+(?=[,;:.]| ')"
 )
-_EITHER = re.compile(r"(?<=either )[a-z]+(?= or )|(?<= or )[a-z]+(?=\.$)")
+_EITHER = re.compile(r"(?<=either )[a-z]+(?= n?or )|(?<= or |nor )[a-z]+(?=\.$| is )")
 _COLUMN = re.compile(
     r"has no (?:columns? )?(?P<missing>'.+?')(?: in row \d+)?(?:; its columns are |, only )"
     r"(?P<known>'.+?')(?:[.;]|, [.])"
@@ -183,6 +185,7 @@ def _plain(word: str) -> str:
 def shell_lines(call: str, width: int = 78) -> str:
     """Format a command in several lines that can be copied into a shell."""
     kept = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", "\0"), call)  # quoted words are not wrapped
+    kept = re.sub(" +", " ", kept)  # where a group has no flags
     lines = textwrap.wrap(
         kept, width, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
     )
@@ -206,8 +209,8 @@ _COLUMNS = 80
 class _Template(Formatter):
     """Fills in templates.
 
-    Besides Python's, its format specs are `given` (the value must be there, and is not shown), `count` and, for
-    metrics, how many to show, or one of which to show each row's value.
+    Besides Python's, its format specs are `given` (the value must be there, and is not shown), `with FILE` (it must be
+    in that folder), `count` and, for metrics, how many to show, or one of which to show each row's value.
     """
 
     def __init__(self, arguments: Any, result: Any) -> None:
@@ -219,7 +222,7 @@ class _Template(Formatter):
         for alternative in template.replace("BEST", self.best).split(" | "):
             parts = []
             for part in alternative.split("; "):
-                with suppress(AttributeError, LookupError, OSError):
+                with suppress(AttributeError, LookupError, OSError, ValueError):
                     parts.append(self.format(part))
             if parts:
                 return ", ".join(parts)
@@ -252,6 +255,8 @@ class _Template(Formatter):
             return format(value, format_spec or ("," if isinstance(value, int) else ".4g"))
         if self.in_shell and str(value) == "-":
             raise LookupError("standard input has been read")
+        if format_spec and not Path(value, format_spec.removeprefix("with ")).exists():
+            raise LookupError(format_spec)
         return quote(str(value)) if self.in_shell else str(value)
 
     def _metrics(self, found: Mapping[str, Any], spec: str) -> str:

@@ -163,7 +163,9 @@ def _write_tokenizer(
     path = Path(settings.vocab_file) if settings.vocab_file else found.vocab_file
     do_lower_case, strip_accents = settings.do_lower_case, settings.strip_accents
     if path is None:
-        logger.warning(f"{found.name}: there is no vocab.txt, so the model folder has no tokenizer.")
+        logger.warning(
+            f"{found.name}: there is no vocab.txt, so the model folder has no tokenizer (--vocab_file names one)."
+        )
         return ["tokenizer: none, as there is no vocab.txt; pass vocab_file (--vocab_file)"]
     vocab = load_vocab(path)
     if len(vocab) > config.vocab_size:

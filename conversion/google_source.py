@@ -312,7 +312,7 @@ class GoogleVariables:
         path = self.bundle.prefix
         if self.layout == "google":
             problem = "no bert_config.json next to the checkpoint or in the folder above"
-            raise FileNotFoundError(f"{path}: {problem}; pass config_file (--config_file).")
+            raise FileNotFoundError(f"{path}: {problem}; pass config_file.")
         sizes: dict[str, int] = {"num_hidden_layers": self.num_layers}
         for row in encoder_rows(1):
             fields = row.keras_shape or (row.shape[::-1] if row.keras.endswith("kernel") else row.shape)

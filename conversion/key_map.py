@@ -227,7 +227,7 @@ def find_head(name: str) -> str:
     found = _GOOGLES_WORDS.get(found, found)
     if found not in HEADS:
         known = ", ".join([*HEADS, *_GOOGLES_WORDS])
-        raise ValueError(f"head {name!r}: is unknown; expected one of {known}")
+        raise ValueError(f"head is {name!r}; expected one of {known}.")
     return found
 
 

@@ -18,7 +18,7 @@ PAGE = Path(__file__).with_name("architecture.md")
 PICTURE = Path(__file__).parent / "images" / "architecture.svg"
 
 WIDTH, LEVEL_HEIGHT, BOX_WIDTH, BOX_HEIGHT, MARGIN = 1180, 165, 208, 100, 20
-FACE = "Whole commands and the public face: cli.py, __init__.py, __main__.py, _exports.py"
+FACE = "Whole commands and the public face: cli.py, __init__.py, __main__.py"
 # The boxes of each level, from the bottom up, so that arrows are short and rarely cross, and none passes behind a box.
 ORDER: tuple[tuple[str | None, ...], ...] = (
     ("files", "metrics", None, "modeling_mybert"),
@@ -31,14 +31,14 @@ ORDER: tuple[tuple[str | None, ...], ...] = (
 
 @cache
 def imports(name: str) -> frozenset[str]:
-    """The subpackages that a subpackage's files import from; `_exports.py` is none."""
+    """The subpackages that a subpackage's files import from; the files of the root are none."""
     found = set()
     for path in (ROOT / name).rglob("*.py"):
         above = len(path.relative_to(ROOT).parts)  # dots that lead out of it
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.level == above and node.module:
                 found.add(node.module.split(".")[0])
-    return frozenset(found - {"_exports"})
+    return frozenset(found - {"_lazy_names", "_registration"})
 
 
 @cache

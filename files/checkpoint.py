@@ -286,7 +286,7 @@ def without_foreign_code(config: Any) -> Any:
 def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"There is no {path.name} in {path.parent}.")
+        raise FileNotFoundError(f"There is no file {path}.")
     try:
         content = json.loads(path.read_bytes())
     except RecursionError:

@@ -25,6 +25,8 @@ def user_message(error: Exception) -> str:
         text = f"{error.filename}: {cause}." if error.filename else f"{cause}."
         if error.errno == errno.ENOENT and error.filename:
             text = f"There is no file or folder {error.filename}."
+        elif error.errno == errno.EISDIR and error.filename:
+            text = f"{error.filename} is a folder; expected a file."
     elif not isinstance(error, ValueError | OSError | ImportError):
         return ""
     half = (LONGEST_SENTENCE - 5) // 2

@@ -85,17 +85,17 @@ def bfloat16_features() -> tuple[str, ...]:
     return tuple(name for name in cpu_features() if name in _MULTIPLY_BFLOAT16)
 
 
-def describe_environment() -> Environment:
-    """Describe the machine for a model card: the GPUs, or the cores with the processor's name and features."""
-    import torch  # takes a second to import, and nothing else here needs it
-
+def describe_environment(uses_gpu: bool) -> Environment:
+    """Describe the machine of a run for its card: the GPUs, or the cores with the processor's name and features."""
     versions = {"Python": platform.python_version()}
     for package in _PACKAGES:
         try:
             versions[package] = version(package)
         except PackageNotFoundError:  # run from a checkout that is not installed
             continue
-    if torch.cuda.is_available():
+    if uses_gpu:
+        import torch  # takes a second to import, and nothing else here needs it
+
         hardware = f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
     else:
         match = re.search(r"model name\s*:\s*(.+)", _read(_CPU_INFO))

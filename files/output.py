@@ -71,7 +71,7 @@ def _disk_trouble(error: Exception) -> str:
     """The cause of a write error; empty if it is another error, or explains itself."""
     cause = " ".join(str(error).split())
     if isinstance(error, OSError):
-        if error.errno is None:
+        if error.errno in (None, errno.ENOENT, errno.EISDIR):  # the last two are of a file to read
             return ""
         if error.strerror:
             cause = f"{error.filename}: {error.strerror}" if error.filename else error.strerror

@@ -512,4 +512,4 @@ def names_in(row: Mapping[str, Any]) -> list[str]:
 def lacks_column(column: str, names: Sequence[str] | Mapping[str, Any]) -> str:
     """The message that a column is missing, with the existing ones."""
     names = names_in(names) if isinstance(names, Mapping) else names
-    return f"has no {column!r}, only {', '.join(map(repr, names)) or 'nothing'}; name it with --text_column."
+    return f"has no {column!r}, only {', '.join(map(repr, names)) or 'nothing'}; rename it, or pass --text_column."

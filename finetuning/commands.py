@@ -90,7 +90,7 @@ class EvaluateArguments(EngineOptions, AnswerSettings, MeasuredModelArguments):
         """Check what can be checked without looking at files."""
         self.data = sources_of(self.data, "data")
         if not self.model and not self.predictions:
-            raise ValueError("neither model nor predictions is set; use either model or predictions with the data.")
+            raise ValueError("neither model nor predictions is set; use either model or predictions.")
         if self.predictions and len(self.data) > 1:
             raise ValueError("predictions belong to one data file; expected one file in data.")
         super().__post_init__()

@@ -28,10 +28,11 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from ..files.checkpoint import COMPANIONS, Checkpoint, companion_files, head_name, read_json_object
 from ..files.progress import progress_bar
 from ..modeling_mybert import cross_entropy
+from ..modeling_mybert.bilstm import run_lstm
 from ..pipelines.batching import EXAMPLES_AT_ONCE, run_sorted
 from ..pipelines.openvino_model import OpenVinoModel
 from ..tokenization import TruncatedTexts
-from .heads import has_pooling, heads_of, load_checked, read_config, run_lstm
+from .heads import has_pooling, heads_of, load_checked, read_config
 
 
 @dataclass(frozen=True)

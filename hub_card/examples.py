@@ -18,8 +18,7 @@ from ..pipelines import windowed_pipeline
 from .card import Example, describe_model
 
 OWN_PIPELINES = ("next-sentence-prediction", "question-answering", "multiple-choice")
-# The import that registers a model type with transformers; it knows all other types.
-_IMPORTS = {MyBertConfig.model_type: "import mybert", "mybert-bilstm": "import mybert.finetuning"}
+_OWN_TYPES = (MyBertConfig.model_type, "mybert-bilstm")  # which transformers knows only by this package
 IMPORT = "import mybert  # on the Hub it runs without as well: pipeline(..., trust_remote_code=True)"
 """First line of an example for a MyBERT model, in a pipeline of transformers' own."""
 
@@ -75,8 +74,7 @@ def run_pipelines(
     examples = []
     with only_errors():
         for call in calls:
-            imports = _IMPORTS.get(str(model_type), "import mybert" if call.task in OWN_PIPELINES else "")
-            exec(imports)
+            imports = "import mybert" if call.task in OWN_PIPELINES or model_type in _OWN_TYPES else ""
             options = "".join(f", {name}={value!r}" for name, value in call.options.items())
             if windowed := windowed_pipeline(call.task, config):
                 imports += f"\nfrom mybert.pipelines import {windowed.__name__}"

@@ -5,7 +5,7 @@ The names load on first use (PEP 562): reading a configuration must not import P
 
 from typing import TYPE_CHECKING
 
-from .._exports import lazy_names
+from .._lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .batch_mybert import flat_indices

@@ -5,7 +5,7 @@ The names load on first use: tokenizing a corpus needs neither torch nor the tra
 
 from typing import TYPE_CHECKING
 
-from .._exports import lazy_names
+from .._lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ..files.text import split_sentences

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CHUNK_CHARACTERS = 1 << 22  # a unit of work, and the most that a process loses when killed
+_STEP_CHARACTERS = 1 << 16  # between updates of the progress bar
 _JOINED = "joined"  # next to the chunks: records the file they were joined into
 
 
@@ -120,6 +121,7 @@ def build_token_store(
                 raise ValueError(f"{path} was built with other filters (filter and its settings); repeat them.")
         elif earlier and store_metadata(path).get("format") != FORMAT:
             raise ValueError(f"{path} is not a token store, so it is not replaced; name another place.")
+        lines = _counted(lines, "Tokenizing", show_progress)
         lines = lines if kept is None else kept.lines(lines)
         if store.num_shards > 1 and store.shard_by == "documents":
             lines = _every_nth_document(lines, store.shard_index, store.num_shards)
@@ -127,7 +129,7 @@ def build_token_store(
         folder.mkdir(exist_ok=True)
         try:
             encoder = _ChunkEncoder(tokenizer, fingerprint, store.split_sentences, folder)
-            files = _encode_chunks(_chunks(lines), encoder, store.num_processes, show_progress)
+            files = _encode_chunks(_chunks(lines), encoder, store.num_processes)
         except BaseException:
             if not any(folder.iterdir()):
                 folder.rmdir()
@@ -185,11 +187,8 @@ def inspect_corpus(
         if tokenizer is None and "many_tokens" in store.filter:
             raise ValueError("filter has many_tokens but tokenizer is not set; give the tokenizer that counts them.")
     kept = _corpus_filter(store, tokenizer)
-    with progress_bar(
-        desc="Reading", unit=" characters", unit_scale=True, disable=not show_progress, delay=2
-    ) as progress:
-        for line in kept.lines(_read(documents, store)):
-            progress.update(len(line) + 1)
+    for _ in kept.lines(_counted(_read(documents, store), "Reading", show_progress)):
+        pass
     return kept.report
 
 
@@ -243,6 +242,19 @@ def _files_of_shard(files: Iterable[str | Path], settings: StoreSettings) -> lis
     return sources[settings.shard_index * len(sources) // count : (settings.shard_index + 1) * len(sources) // count]
 
 
+def _counted(lines: Iterable[str], what: str, is_shown: bool) -> Iterator[str]:
+    """Yield lines, and show how many characters have been read, whatever is dropped of them later."""
+    with progress_bar(desc=what, unit=" characters", unit_scale=True, disable=not is_shown, delay=2) as progress:
+        size = 0
+        for line in lines:
+            size += len(line) + 1
+            if size >= _STEP_CHARACTERS:
+                progress.update(size)
+                size = 0
+            yield line
+        progress.update(size)
+
+
 def _every_nth_document(lines: Iterable[str], index: int, count: int) -> Iterator[str]:
     document = 0
     for line in lines:
@@ -264,22 +276,11 @@ def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
         yield chunk
 
 
-def _encode_chunks(
-    chunks: Iterator[list[str]], encoder: _ChunkEncoder, num_processes: int | None, show_progress: bool
-) -> list[Path]:
+def _encode_chunks(chunks: Iterator[list[str]], encoder: _ChunkEncoder, num_processes: int | None) -> list[Path]:
     """Encode chunks of lines into one file each; return existing and new files in order."""
     processes, chunks = fitting_processes(chunks, num_processes)
-    files: list[Path] = []
-    with (
-        map_in_processes(encoder, processes) as encoded,
-        progress_bar(
-            desc="Tokenizing", unit=" characters", unit_scale=True, disable=not show_progress, delay=2
-        ) as progress,
-    ):
-        for file, characters in encoded(chunks):
-            files.append(file)
-            progress.update(characters)
-    return files
+    with map_in_processes(encoder, processes) as encoded:
+        return list(encoded(chunks))
 
 
 def _text_encoder(tokenizer: MyBertTokenizer) -> BulkEncoder:
@@ -302,14 +303,14 @@ class _ChunkEncoder:
 
     # The file's `document_starts` are 0 and the number of sentences up to the end of each document; documents may be
     # empty, and the last one may continue in the next chunk.
-    def __call__(self, lines: list[str]) -> tuple[Path, int]:
-        """Return the file, and the number of characters."""
+    def __call__(self, lines: list[str]) -> Path:
+        """Return the file."""
         text = "\n".join((*lines, ""))
         name = hashlib.blake2b(self._key + text.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
         file = self._folder / name
         try:
             if store_metadata(file):
-                return file, len(text)
+                return file
         except (FileNotFoundError, ValueError):
             pass  # not there, or not complete
         if self._split:
@@ -327,7 +328,7 @@ class _ChunkEncoder:
         pieces = {name: (len(array), [array]) for name, array in arrays.items()}
         with written_beside(file) as temporary:
             write_arrays(temporary, metadata, pieces, self.dtype)
-        return file, len(text)
+        return file
 
 
 def _join(

@@ -88,7 +88,7 @@ def write_pretraining_card(
                 hyperparameters=_hyperparameters(arguments),
                 seeds=[arguments.seed],
                 wall_time=wall_time,
-                **describe_environment(),
+                **describe_environment(arguments.device.type == "cuda"),
             ),
             examples=examples,
         ),

@@ -61,7 +61,7 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
         super().__post_init__()
         for name in () if self.dry_run else ("output", "tokenizer"):
             if not getattr(self, name):
-                raise ValueError(f"{name} is not set; a token store needs output and tokenizer (or --dry_run).")
+                raise ValueError(f"{name} is not set; a token store needs it, a dry_run does not.")
         if self.dry_run and (self.export or not self.text):
             found = "export is set" if self.export else "text is not"
             raise ValueError(f"dry_run is set and {found}; a dry run reads text and writes nothing.")

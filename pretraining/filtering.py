@@ -252,7 +252,7 @@ class CorpusFilter:
         self._scripts = frozenset(name for name, count in letters.items() if count >= _LEAST_SHARE * letters.total())
         if letters:
             names = " ".join(sorted(self._scripts))
-            logger.info("The text is %s, judging by its beginning; --scripts sets others.", names)
+            logger.info("The text is %s, judging by its beginning (mybert data --scripts sets others).", names)
         yield from chain(sample, documents)
 
     def _other_scripts(self, number: int, document: list[str]) -> str | None:

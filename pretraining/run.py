@@ -188,7 +188,8 @@ def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.
     if count < needed:
         raise ValueError(
             f"{', '.join(map(str, arguments.text)) or arguments.token_store}: only one document; next sentence "
-            "prediction draws random sentences from another document. Put a blank line between documents."
+            "prediction draws random sentences from another document. Put a blank line between documents, or use "
+            "objective='mlm'."
         )
     training, validation = split_documents(count, arguments.validation_split)
     if len(training) < needed:

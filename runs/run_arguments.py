@@ -48,10 +48,8 @@ _OF_MODULES = ("galore", "apollo")  # optimizers for some of the layers
 _OF_A_MODEL = (*_OF_MODULES, "lomo", "adalomo")  # their settings are read with the model
 
 
-def fitting_workers() -> int:
-    """Number of data-loader workers: 0 on a CPU, whose cores compute the model; with a GPU up to 4."""
-    if not torch.cuda.is_available():
-        return 0
+def _fitting_workers() -> int:
+    """Number of data-loader workers with a GPU: up to 4."""
     share = usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return max(0, min(_MAX_WORKERS, share - 1))
 
@@ -197,16 +195,16 @@ class RunArguments(RecordArguments):
     )
     torch_compile: bool = option(False, "Compile the model (torch.compile).")
     use_cpu: bool = option(False, "Use the CPU, even if there is an accelerator.")
-    dataloader_num_workers: int = option(
-        default_factory=fitting_workers,
-        help="Processes that make batches; 0: the main one. If unset 0 on a CPU, with a GPU up to 4 of its process's "
-        "part of the cores.",
-        range=AT_LEAST_0,
+    dataloader_num_workers: int | None = option(  # a number once it is made
+        None,
+        "Processes that make batches; 0: the main one (default: 0 on a CPU, whose cores compute the model; with a GPU "
+        "up to 4 of its process's part of the cores).",
+        AT_LEAST_0,
     )
     dataloader_prefetch_factor: int | None = option(range=AT_LEAST_1, group=Group.FURTHER)
-    dataloader_pin_memory: bool = option(
-        default_factory=torch.cuda.is_available,
-        help="Pin batches in memory, for faster transfer to a GPU.",
+    dataloader_pin_memory: bool | None = option(
+        None,
+        "Pin batches in memory, for faster transfer to a GPU (default: if there is one and it is used).",
         group=Group.FURTHER,
     )
     do_train: bool = option(True, "Always on; mybert evaluate measures without training.", group=Group.FURTHER)
@@ -224,8 +222,13 @@ class RunArguments(RecordArguments):
         check_options(self)
         self._refuse_unheeded()
         check_objects(self)
+        uses_gpu = torch.cuda.is_available() and not self.use_cpu
+        if self.dataloader_num_workers is None:
+            self.dataloader_num_workers = _fitting_workers() if uses_gpu else 0
+        if self.dataloader_pin_memory is None:
+            self.dataloader_pin_memory = uses_gpu
         if self.bf16 == "auto":
-            self.bf16 = not self.fp16 and _multiplies_bfloat16(self.use_cpu)
+            self.bf16 = not self.fp16 and _multiplies_bfloat16(uses_gpu)
         if (self.bf16 or self.bf16_full_eval) and not torch.accelerator.is_available():
             self.use_cpu = True  # otherwise TrainingArguments would raise an error without an accelerator
         if self.accelerator_config is None and self.dataloader_pin_memory:  # type: ignore[has-type]
@@ -300,7 +303,7 @@ def suggest_bfloat16(arguments: TrainingArguments) -> None:
     """Suggest `--bf16` if the CPU has instructions for it, or the GPU, and the run computes in float32."""
     if arguments.bf16 or arguments.fp16 or not arguments.should_log:
         return
-    if arguments.device.type == "cuda" and _multiplies_bfloat16(use_cpu=False):
+    if arguments.device.type == "cuda" and _multiplies_bfloat16(uses_gpu=True):
         logger.info(
             "This GPU multiplies in bfloat16: with --bf16 steps take less time, and with --dropout 0 in addition "
             "padding is not computed."
@@ -312,8 +315,8 @@ def suggest_bfloat16(arguments: TrainingArguments) -> None:
         )
 
 
-def _multiplies_bfloat16(use_cpu: bool) -> bool:
-    if torch.cuda.is_available() and not use_cpu:
+def _multiplies_bfloat16(uses_gpu: bool) -> bool:
+    if uses_gpu:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return bool(bfloat16_features())
 

@@ -44,7 +44,7 @@ RUN_FOLDER = (
     # Files of tokenizers other than WordPiece.
     *("vocab.json", "merges.txt", "spiece.model", "sentencepiece*.model", "chat_template.jinja"),
     *("class_report*.json", "class_report*.txt", "confusion_matrix*.png", "errors*.tsv", "fold_outputs.safetensors"),
-    *("seed_*/", "fold_*/", "all_examples/", "adapter/**", "teacher_outputs/", "runs/", "events.out.tfevents.*"),
+    *("seed_*/", "fold_*/", "all_examples/", "adapter/**", "teacher_outputs/**", "runs/", "events.out.tfevents.*"),
     *("embeddings/", "second_to_last/", "last/", "weighted_last_four/", "concat_last_four/", "weighted_all/"),
 )
 # Errors that would recur without a change by the user; others, such as network errors or a full disk, may not.

@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import json
 import logging
 import os
 import subprocess
@@ -245,6 +246,19 @@ def tiny_model(tokenizer: MyBertTokenizer) -> Callable[..., Path]:
         return folder
 
     return make
+
+
+@pytest.fixture(scope="session")
+def change_config() -> Callable[..., Path]:
+    """Change fields of a model folder's configuration, None to take one away; returns the folder."""
+
+    def change(folder: Path, **fields: Any) -> Path:
+        config = json.loads((folder / "config.json").read_text()) | fields
+        kept = {name: value for name, value in config.items() if value is not None}
+        (folder / "config.json").write_text(json.dumps(kept))
+        return folder
+
+    return change
 
 
 @pytest.fixture(scope="session")

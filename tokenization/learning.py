@@ -231,8 +231,8 @@ def learn_vocabulary(
     if len(pieces) > settings.vocab_size:
         raise ValueError(
             f"vocab_size is {settings.vocab_size}, but {len(reserved)} reserved tokens and {len(alphabet)} "
-            f"characters, with and without {CONTINUATION_PREFIX}, need {len(pieces)}; raise vocab_size, lower "
-            f"character_coverage ({settings.character_coverage}) or use vocab_layout='compact'."
+            f"characters, with and without {CONTINUATION_PREFIX}, need {len(pieces)}; raise vocab_size or use "
+            "vocab_layout='compact', or pass --character_coverage with a smaller fraction."
         )
     learned = _learn(counts.words, alphabet, settings, settings.vocab_size - len(pieces), show_progress)
     pieces += learned

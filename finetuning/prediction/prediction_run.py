@@ -24,7 +24,7 @@ from ...files.options import Group, deciding, option
 from ...files.output import PARTIAL, check_output_files, locked, write_lines, written_beside
 from ...files.processes import leave_standard_output
 from ...files.progress import progress_bar
-from ...files.source import is_data_frame
+from ...files.source import Source, is_data_frame
 from ...files.spreadsheets import MAX_ROWS, fits_cell, openpyxl_for, write_sheet
 from ...files.tables import USUAL_STYLE, CsvStyle, json_line, separated_line, style_of
 from ...files.text import LINE_BREAKS, SPREADSHEET_SUFFIX, STDIN, file_of, new_digest, open_text
@@ -173,7 +173,7 @@ class _Prediction:
         rows = chain.from_iterable(rows_of(source, self.predictor.task, new=True) for source in data)
         first = next(rows, None)
         if first is None:
-            raise ValueError("The data holds no rows.")
+            raise ValueError(f"{', '.join(str(Source.of(each)) for each in data)} holds no rows.")
         self.predictor.settle(first)
         self.columns = list(self.predictor.kept(first))
         remaining = chain([first], rows)

@@ -15,7 +15,7 @@ from accelerate import PartialState
 from ...files.options import Group, option
 from ...files.output import check_output_files, output_to
 from ...files.processes import leave_standard_output
-from ...files.source import files_of
+from ...files.source import Source, files_of
 from ...files.spreadsheets import openpyxl_for
 from ...files.tables import json_line
 from ...files.text import SPREADSHEET_SUFFIX, STDIN
@@ -149,7 +149,7 @@ def _scored(arguments: ScoreArguments) -> tuple[list[DataRow], list[dict[str, An
         task = replace(task, encoding=arguments.encoding)
     rows = list(chain.from_iterable(rows_of(source, task, new=True) for source in arguments.data))
     if not rows:
-        raise ValueError("The data holds no rows.")
+        raise ValueError(f"{', '.join(str(Source.of(each)) for each in arguments.data)} holds no rows.")
     task = _with_columns(task, arguments, rows)
     texts = [[row.text(name) for row in rows] for name in task.text_columns]
     labels = _labels(task.label_column, rows, is_wanted=arguments.label_column is not None)

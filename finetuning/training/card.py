@@ -55,7 +55,7 @@ def write_finetuning_card(
             hyperparameters=_hyperparameters(arguments, run.task),
             seeds=[arguments.seed + number for number in range(arguments.num_seeds)],
             wall_time=seconds,
-            **describe_environment(),
+            **describe_environment(arguments.device.type == "cuda"),
         ),
         examples=examples,
         results=_results(arguments, run, metrics),

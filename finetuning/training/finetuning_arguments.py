@@ -228,6 +228,8 @@ class FinetuningArguments(
         "features 1e-3).",
         idle_with="approach=linear_probe",
     )
+    # A third of pretraining's: the layers are trained already.
+    muon_learning_rate: float = option(0.007)
     num_train_epochs: float | None = option(  # type: ignore[assignment]
         None, "Epochs (default: 3, SQuAD 2.0 2, tagger on features 20)."
     )

@@ -77,7 +77,7 @@ def test_changes_that_are_no_settings_are_said_before_anything_is_measured(run, 
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_cut_off_is_kept(tmp_path, monkeypatch):
+def test_gpu_report_with_a_failing_section_keeps_its_rows(tmp_path, monkeypatch):
     """A section that fails leaves its rows, and the next one goes on; failed tests are named."""
 
     def breaks(settings, rate):

@@ -217,16 +217,11 @@ def test_by_default_all_that_can_run_does(small, sst2, monkeypatch, capsys, tmp_
     [
         (["--workloads", "sentnces"], "--workloads has 'sentnces'. Did you mean sentences?"),
         (["--model_size", "huge"], "model_size has 'huge'; expected tiny, mini,"),
-        (["--repeats", "0"], "repeats is 0; expected at least 1."),
-        (["--threads", "0"], "threads is 0; expected at least 1."),
         (["--workloads", "query", "pipeline"], "sst2 is not set; the workloads finetuning, pipeline, embeddings need"),
         (["--sst2", "nowhere"], "sst2 is nowhere; expected a folder with SST-2's train.tsv."),
         (["--output", "nowhere/results.md"], "output is nowhere/results.md; expected a file in a folder"),
         (["--model", "MODEL"], "model is 'MODEL' without data, so it has no effect; give both or neither."),
-        (["--data", "t.txt"], "data is ['t.txt'] without model, so it has no effect; give both or neither."),
-        (["--text_column", "a"], "text_column is 'a' without model, so it has no effect"),
         (["--model", "nowhere", "--data", "t.txt"], "There is no folder nowhere; expected a model folder."),
-        (["--model", "m", "--data", "t.txt", "--workloads", "query"], "use either --model or --workloads."),
         (["--output", "."], ". is a link or folder, so it is not overwritten; name another place."),
     ],
 )

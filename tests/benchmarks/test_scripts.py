@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from mybert import MyBertForSequenceClassification
 from mybert.pretraining import build_token_store
 
 SCRIPTS = {path.stem for path in (Path(__file__).parents[2] / "benchmarks" / "scripts").glob("[a-z]*.py")}
@@ -79,31 +78,25 @@ def test_checkpoints(run, monkeypatch, tmp_path):
     [
         ("conversion_speed --folder nowhere", "nowhere"),
         ("gpu_report --sizes tiny --sections training --tests nowhere.xml", "There is no file or folder nowhere.xml."),
-        ("many_ranks nowhere --tokenizer TOKENIZER", "There is no token store nowhere."),
+        ("many_ranks nowhere --tokenizer tokenizer", "There is no token store nowhere."),
         ("pretraining_data building nowhere --vocab nowhere", "There is no file or folder nowhere."),
         ("pretraining_data speed nowhere --vocab nowhere", "There is no file or folder nowhere."),
         ("time_to_quality t.tsv --validation_file nowhere --ours r.yaml", "There is no file or folder nowhere."),
         ("time_to_quality t.tsv --validation_file t.tsv --ours nowhere", "There is no file or folder nowhere."),
-        (
-            "time_to_quality t.tsv --validation_file t.tsv --ours t.tsv",
-            "t.tsv is not a recipe; expected YAML with settings of",
-        ),
+        ("time_to_quality t.tsv --validation_file t.tsv --ours t.tsv", "t.tsv is not a recipe; expected YAML"),
         ("tokenization_speed train nowhere", "There is no file or folder nowhere."),
         ("tokenization_speed encode t.tsv --vocab nowhere", "There is no file or folder nowhere."),
         ("tokenization_speed encode t.tsv", "encode needs a --vocab"),
         ("pretraining_data building", "building needs files and their --vocab."),
     ],
 )
-def test_mistakes_are_sentences(command, sentence, run, tmp_path, tokenizer, model, monkeypatch, capsys):
+def test_mistakes_are_sentences(command, sentence, run, tmp_path, tokenizer, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     tokenizer.save_pretrained("tokenizer")
     (tmp_path / "t.tsv").write_text("a\tlabel\nx\t0\n")
-    (tmp_path / "u.tsv").write_text("text\tlabel\nx\t7\n")
-    (tmp_path / "v.tsv").write_text("text\tlabel\nx\t1\n")
     (tmp_path / "r.yaml").write_text("max_length: 24\n")
-    places = {"TOKENIZER": tmp_path / "tokenizer", "MODEL": model}
     with pytest.raises(SystemExit) as ended:
-        run(*(places.get(word, word) for word in command.split()))
+        run(*command.split())
     said = capsys.readouterr().err
     assert ended.value.code == 2 and sentence in said and "Traceback" not in said
     assert said.splitlines()[-1].startswith(command.partition(" ")[0])
@@ -113,12 +106,6 @@ def test_every_script_is_run_somewhere():
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))
     assert SCRIPTS
     assert not {name for name in SCRIPTS if f'"{name} ' not in tests and f'"{name}"' not in tests}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory, tiny_model):
-    labels = {"id2label": {0: "0", 1: "1"}, "label2id": {"0": 0, "1": 1}}
-    return tiny_model(tmp_path_factory.mktemp("model"), MyBertForSequenceClassification, **labels)
 
 
 @pytest.mark.slow

@@ -11,7 +11,9 @@ from mybert.command_line.console import say_closing
 from mybert.command_line.flags import CommandParser, name_positional
 from mybert.conversion.verification import GraphReport
 from mybert.hub_card import PushArguments
+from mybert.pretraining.commands import DataArguments
 from mybert.pretraining.filtering import FilterReport
+from mybert.tokenization.commands import VocabArguments
 
 PRINTS_ITS_RESULT = {"completion"}
 
@@ -28,14 +30,14 @@ def said(caplog):
     def close(closing, arguments, result):
         caplog.clear()
         known = cli.COMMANDS[closing].closing if isinstance(closing, str) else closing
-        arguments = arguments if isinstance(arguments, PushArguments) else SimpleNamespace(**arguments)
+        arguments = SimpleNamespace(**arguments) if isinstance(arguments, dict) else arguments
         say_closing(known, arguments, result)
         return "".join(caplog.messages)
 
     return close
 
 
-def test_what_is_in_the_folder_is_named(tmp_path, monkeypatch, said):
+def test_say_closing_names_files_in_the_folder(tmp_path, monkeypatch, said):
     monkeypatch.chdir(tmp_path)
     folder = Path("run")
     folder.mkdir()
@@ -106,7 +108,10 @@ SAID = {
     "adapt": "\nDone: out (nats per character 2 before, 1.235 now)\n",
     "finetune": "\nDone: out (accuracy 0.9123, test accuracy 0.5)\n",
     "distill": "\nDone: out (accuracy 0.9, teacher 0.95)\nNext:\n  mybert predict out",
-    "vocab": "mybert pretrain 'a b.txt' --tokenizer out --output_dir pretrained",
+    "vocab": "mybert pretrain 'a b.csv' --tokenizer out --output_dir pretrained --encoding \\\n"
+    "    cp1252 --text_column 'a b' --join_lines",
+    "data": "mybert pretrain --token_store x --tokenizer tok --output_dir pretrained \\\n    --max_length 64",
+    "convert google": "mybert attention out 'The cat sat on the mat.'",
     "glue": "\nDone: out/suite.md (average 71.2% over 2 tasks)",
     "prune": "\nDone: out (1 of 3 layers)\nNext:\n  mybert predict out new.txt --output predictions.csv\n"
     "  (each line of new.txt: question ||| context)",
@@ -116,13 +121,26 @@ SAID = {
 }
 
 
-PUSH = {"repo_id": "me/x", "private": True, "commit_message": "The best of 3"}
+SETTINGS = {  # those whose flags the next call repeats
+    "vocab": VocabArguments(text=["a b.csv"], output_dir="out", text_column="a b", join_lines=True, encoding="cp1252"),
+    "data": DataArguments(output="x", tokenizer="tok", max_length=64),
+    "push": PushArguments(model="pre", output_dir="out", repo_id="me/x", private=True, commit_message="The best of 3"),
+}
 
 
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("pre", "out"):
+        Path(name).mkdir()
+        for file in ("config.json", "tokenizer.json"):
+            Path(name, file).touch()
+
+
+@pytest.mark.usefixtures("folders")
 @pytest.mark.parametrize("name", RESULTS)
 def test_the_next_call_has_a_command_and_its_flags(name, said):
-    arguments = PushArguments(model="pre", output_dir="out", **PUSH) if name == "push" else ARGUMENTS
-    shown = said(name, arguments, RESULTS[name])
+    shown = said(name, SETTINGS.get(name, ARGUMENTS), RESULTS[name])
     assert SAID.get(name, "") in shown and max(map(len, shown.splitlines())) <= 80
     _, _, call = shown.partition("Next:\n  mybert ")
     if call:
@@ -131,13 +149,19 @@ def test_the_next_call_has_a_command_and_its_flags(name, said):
         assert parser.parse_known_args(name_positional(flags, parser.positional))[1] == []
 
 
+NO_FOLDER = {"output_dir": "none", "model": "none"}  # no tokenizer and no model in it
+
+
+@pytest.mark.usefixtures("folders")
 @pytest.mark.parametrize(
     ("name", "arguments", "result", "part", "next_call"),
     [
-        ("prune", {}, RESULTS["prune"] | {"metric": None}, "", "finetune"),  # it may have no head
+        ("prune", {"new_data": ()}, RESULTS["prune"], "", "finetune"),  # it may have no head
         ("prune", {}, {"rows": [{"heads": [[0, 1]]}, {"heads": [[0]]}], "metric": "f1"}, "1 of 2 heads a", "predict"),
         ("vocab", {"text": ["-"]}, range(3), "3 pieces", None),  # standard input cannot be read again
-        ("finetune", {}, {"last": {"accuracy": 0.5}, "interrupted": False}, "accuracy: last 0.5", None),
+        *((name, NO_FOLDER, RESULTS[name], "Done", None) for name in ("convert google", "convert bert", "card")),
+        ("finetune", NO_FOLDER, {"last": {"accuracy": 0.5}, "interrupted": False}, "accuracy: last 0.5", None),
+        ("finetune", {}, {}, "Done: out\n", "predict"),  # nothing was measured
         (
             "finetune",
             {},
@@ -149,9 +173,10 @@ def test_the_next_call_has_a_command_and_its_flags(name, said):
         ("adapt", {}, {"before": {}, "eval_perplexity": 3.0}, "(perplexity 3)", "finetune"),
     ],
 )
-def test_what_is_said_depends_on_the_result(name, arguments, result, part, next_call, said):
+def test_say_closing_depends_on_the_result(name, arguments, result, part, next_call, said):
     shown = said(name, ARGUMENTS | arguments, result)
-    assert part in shown and shown.partition("Next:\n  mybert ")[2].partition(" ")[0] == (next_call or "")
+    call = shown.partition("Next:\n  mybert ")[2]
+    assert part in shown and call.partition(" ")[0] == (next_call or "")
 
 
 @pytest.mark.parametrize(

@@ -106,9 +106,9 @@ class ModelArguments:
                     "f has no columns 'txt' and 'lable'; its columns are 'text', 'label', ...; choose which to read.",
                     " Did you mean text? Did you mean label?",
                 ),
-                ("f has no 'Text', only 'id', 'text'; name it with --text_column.", " Did you mean text?"),
+                ("f has no 'Text', only 'id', 'text'; rename it.", " Did you mean text?"),
                 ("f has no column 'context'; its columns are 'line', 'text'; choose which to read.", ""),
-                ("f has no 'text', only 'id'; name it with --text_column.", ""),
+                ("f has no 'text', only 'id'; rename it.", ""),
                 ("f has no column 'text'; its columns are 'id', ....", ""),
             )
         ),
@@ -125,6 +125,11 @@ class ModelArguments:
             "m.txt (vocab_layout): a model is there; its vocab_layout=3.",
             "m.txt (--vocab_layout): a model is there; its vocab_layout=3.",
         ),
+        ("neither model nor other is set; expected one.", "neither --model nor --other is set; expected one."),
+        ("model and other are not set.", "--model and --other are not set."),
+        ("vocab_layout is 3 without model; leave it out.", "--vocab_layout is 3 without --model; leave it out."),
+        ("model is 3 with other 'x'; with model files.", "--model is 3 with --other 'x'; with model files."),
+        ("d has no x, the vocab_layout of sst2.", "d has no x, the vocab_layout of sst2."),  # of a suite's task
         ("'vocab_layout' is no model.", "'vocab_layout' is no model."),
         ("found is 'm'.", "found is 'm'."),  # no flag
         ("number is 'abc'; expected a whole number.", "number is 'abc'; expected a whole number."),
@@ -138,7 +143,7 @@ def test_sentences_are_in_the_words_of_the_command(said, shown):
         assert sentence_for_command(said, None) == said
 
 
-@pytest.mark.parametrize("advice", [" or pass --overwrite", " or pass --encoding cp949 or cp1252"])
+@pytest.mark.parametrize("advice", [" or pass --overwrite", ", or pass --encoding cp949 or cp1252"])
 def test_sentence_for_command_leaves_out_flags_that_the_command_lacks(advice):
     said = f"x holds a run with other settings (seed was 1, is 2); repeat the earlier ones{advice}."
     assert sentence_for_command(said, PruneArguments) == said

@@ -209,7 +209,7 @@ def test_help_all_explains_inherited_flags_too(monkeypatch):
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_what_a_command_requires_is_refused_without_it(name):
+def test_arguments_without_a_required_option_raise(name):
     command = cli.COMMANDS[name]
     arguments_class, _ = command.load()
     if any(getattr(field, "required", None) for field in dataclasses.fields(arguments_class)):
@@ -217,9 +217,8 @@ def test_what_a_command_requires_is_refused_without_it(name):
             arguments_class()
 
 
-@pytest.mark.parametrize(
-    ("recipe", "flags", "expected"),
-    [
+REPLACED = {
+    "pretrain": [
         ("max_hours: 1.0\ntext: a.txt", "--max_steps 5", {"max_steps": 5, "max_hours": None, "text": ["a.txt"]}),
         ("max_hours: 1.0\nmax_steps: null", "--text a.txt --max-hours=2", {"max_hours": 2.0}),
         ("max_steps: 7\ntext: a.txt", "--max_hours 2", {"max_hours": 2.0}),
@@ -246,17 +245,7 @@ def test_what_a_command_requires_is_refused_without_it(name):
         ("vocab_size: 60\nmodel_size: tiny\ntext: a.txt", "--model m", {"vocab_size": 30522, "model_size": "base"}),
         ("model: m\ntext: a.txt", "--embedding_init random", {"model": "m", "embedding_init": "random"}),
     ],
-)
-def test_a_flag_takes_the_place_of_what_a_recipe_says_instead(recipe, flags, expected, tmp_path):
-    (tmp_path / "recipe.yaml").write_text(recipe)
-    arguments = ["--config", str(tmp_path / "recipe.yaml"), *flags.split(), "--output_dir", "out"]
-    found = parse_flags("pretrain", arguments)
-    assert {name: getattr(found, name) for name in expected} == expected
-
-
-@pytest.mark.parametrize(
-    ("recipe", "flags", "expected"),
-    [
+    "finetune": [
         ("validation_split: 0.1", "--validation_file d.tsv", {"validation_split": 0.0, "validation_file": ["d.tsv"]}),
         ("validation_file: d.tsv", "--folds 3", {"validation_file": None, "folds": 3}),
         ("folds: 3", "--validation_split 0", {"folds": 3}),
@@ -264,11 +253,17 @@ def test_a_flag_takes_the_place_of_what_a_recipe_says_instead(recipe, flags, exp
         ("max_steps: 5", "--num_train_epochs 2", {"max_steps": -1, "num_train_epochs": 2.0}),
         ("freeze: encoder", "--gradual_unfreezing 0.5", {"freeze": None, "gradual_unfreezing": 0.5}),
     ],
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "recipe", "flags", "expected"),
+    [(command, *row) for command, rows in REPLACED.items() for row in rows],
 )
-def test_so_it_does_in_fine_tuning(recipe, flags, expected, tmp_path):
-    (tmp_path / "recipe.yaml").write_text(f"train_file: t.tsv\n{recipe}")
-    arguments = ["m", "--config", str(tmp_path / "recipe.yaml"), *flags.split(), "--output_dir", "out"]
-    found = parse_flags("finetune", arguments)
+def test_a_flag_takes_the_place_of_what_a_recipe_says_instead(command, recipe, flags, expected, tmp_path):
+    data = "model: m\ntrain_file: t.tsv\n" if command == "finetune" else ""
+    (tmp_path / "recipe.yaml").write_text(f"{data}{recipe}")
+    found = parse_flags(command, ["--config", str(tmp_path / "recipe.yaml"), *flags.split(), "--output_dir", "out"])
     assert {name: getattr(found, name) for name in expected} == expected
 
 

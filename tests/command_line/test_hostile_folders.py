@@ -4,6 +4,7 @@ import builtins
 import contextlib
 import json
 import pickle
+import re
 import shutil
 
 import pytest
@@ -164,6 +165,21 @@ def test_one_sentence_and_nothing_written(command, way, folders, desk, capsys):
     assert sorted(path.name for path in model.iterdir()) == before
 
 
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"card", "glue"}))
+def test_an_output_that_is_there_is_not_replaced(command, folders, desk, capsys):
+    """Of these, `card` is called to overwrite, and `glue` writes next to other files."""
+    shutil.copytree(folders["mybert", True], desk / "model")
+    place = desk / next(word for word in COMMANDS[command].split() if word.startswith("out"))
+    mine = place if place.suffix else place / "thesis.tex"
+    mine = mine.with_name("model.ckpt.index") if mine.suffix == ".ckpt" else mine
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine")
+    before = sorted(desk.rglob("*"))
+    assert run(command) == 2
+    assert re.search(rf"{re.escape(place.stem)}\S* (exists|holds)", capsys.readouterr().err)
+    assert mine.read_text() == "mine" and sorted(desk.rglob("*")) == before
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -270,8 +286,7 @@ def test_no_command_runs_what_a_model_folder_holds(kind, command, folders, desk,
     model = shutil.copytree(folder, desk / "model")
     plant(model, mark)
     if kind == "evil":  # a model type that only the folder's code knows
-        config = json.loads((model / "config.json").read_text())
-        (model / "config.json").write_text(json.dumps(config | {"model_type": "evil"}))
+        change(model_type="evil")(model)
     if kind == "pickled":
         (model / "model.safetensors").unlink()
     status = run(command)

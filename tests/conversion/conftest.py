@@ -1,6 +1,5 @@
 """Tiny models, Google's checkpoints changed or converted, and their vocabularies."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -60,17 +59,6 @@ def save_model(write_vocab):
         return model
 
     return save
-
-
-@pytest.fixture(scope="session")
-def change_config():
-    """Change fields of a model folder's `config.json`."""
-
-    def change(folder, **fields):
-        config = json.loads((folder / "config.json").read_text()) | fields
-        (folder / "config.json").write_text(json.dumps(config))
-
-    return change
 
 
 @pytest.fixture(scope="session")

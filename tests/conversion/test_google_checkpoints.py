@@ -33,26 +33,12 @@ HIDDEN = 32
 CLASSES = {head: getattr(mybert, f"MyBert{entry.class_suffix}") for head, entry in key_map.HEADS.items()}
 
 
-def tiny_config(**fields):
+def tiny_config():
     sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
-    return mybert.MyBertConfig(
-        vocab_size=30, max_position_embeddings=16, hidden_act="gelu_pytorch_tanh", **sizes, **fields
-    )
+    return mybert.MyBertConfig(vocab_size=30, max_position_embeddings=16, hidden_act="gelu_pytorch_tanh", **sizes)
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("head", key_map.HEADS)
-def test_the_table_names_exactly_the_parameters_of_every_model(head):
-    config = tiny_config(num_labels=2 if head == "question-answering" else 3)
-    model = CLASSES[head](config)
-    rows = key_map.model_rows(head, config.num_hidden_layers)
-    table = {key_map.name_in_model(row.parameter, head): row.parameter_shape(key_map.sizes_of(config)) for row in rows}
-    assert table == {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    assert set(model.state_dict()) - set(table) <= set(key_map.TIED)
-    for names in ([row.google for row in rows], [row.keras for row in rows if row.keras]):
-        assert len(set(names)) == len(names) and "" not in names
 
 
 def test_the_table_is_read_backwards():
@@ -339,28 +325,13 @@ def test_variables_of_training_are_ignored_by_kind(tmp_path, source, kinds, copy
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"bert/encoder/layer_1/output/dense/bias": None},
-            "1 variables of the model are missing: 'bert/encoder/layer_1/output/dense/bias'",
-        ),
+        ({"bert/encoder/layer_1/output/dense/bias": None}, "missing: 'bert/encoder/layer_1/output/dense/bias'"),
         ({"cls/predictions/output_bias": None}, "cls/predictions/output_bias"),
-        (
-            {"bert/embeddings/position_embeddings": np.ones((50, HIDDEN), np.float32)},
-            r"has shape \(50, 32\), but the configuration asks for \(48, 32\) \(max_position_embeddings 48",
-        ),
-        (
-            {"bert/pooler/dense/bias": np.ones(HIDDEN, np.int32)},
-            "bert/pooler/dense/bias' is of type int32",
-        ),
+        ({"bert/embeddings/position_embeddings": np.ones((50, HIDDEN), np.float32)}, r"\(50, 32\), .* \(48, 32\)"),
+        ({"bert/pooler/dense/bias": np.ones(HIDDEN, np.int32)}, "bert/pooler/dense/bias' is of type int32"),
         ({"bert/embeddings/word_embeddings": None}, "not a BERT"),
-        (
-            {"bert/encoder/layer_2/output/dense/bias": np.ones(HIDDEN, np.float32)},
-            "the checkpoint has 3 layers, num_hidden_layers of the configuration is 2",
-        ),
-        (
-            {"bert/pooler/dense/bias": np.full(HIDDEN, np.nan, np.float32)},
-            "seq_relationship_logits is not finite",
-        ),
+        ({"bert/encoder/layer_2/output/dense/bias": np.ones(HIDDEN, np.float32)}, "has 3 layers, num_hidden_layers"),
+        ({"bert/pooler/dense/bias": np.full(HIDDEN, np.nan, np.float32)}, "seq_relationship_logits is not finite"),
     ],
 )
 def test_variables_that_do_not_fit(tmp_path, change, message, copy_checkpoint):
@@ -564,7 +535,7 @@ def test_sources(tmp_path, release, kind):
 
 
 @pytest.mark.parametrize("kind", ["folder", "outer", "a.zip", "a.tar.gz"])
-def test_what_macos_keeps_beside_files_is_no_checkpoint(tmp_path, release, kind):
+def test_open_source_next_to_files_of_macos_finds_the_checkpoint(tmp_path, release, kind):
     macos = tmp_path / "__MACOSX" / release.name
     macos.mkdir(parents=True)
     (release / "checkpoint").unlink()  # which would name the right one

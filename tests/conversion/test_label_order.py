@@ -94,7 +94,7 @@ def test_verification_takes_no_other_order(tmp_path, write_classifier, change_co
         (("1", "0"), "0, 1, the order of Google's"),
     ],
 )
-def test_what_is_written_is_said(tmp_path, names, said, write_classifier):
+def test_export_google_checkpoint_of_a_classifier_names_the_order_written(tmp_path, names, said, write_classifier):
     model = write_classifier(tmp_path / "mybert", names)
     report = export_google_checkpoint(tmp_path / "mybert", tmp_path / "google" / "m")
     (decision,) = [line for line in report.decisions if line.startswith("labels: ")]
@@ -107,7 +107,7 @@ def test_what_is_written_is_said(tmp_path, names, said, write_classifier):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"head": "chatbot"}, "'chatbot': is unknown; expected one of pretraining"),
+        ({"head": "chatbot"}, "head is 'chatbot'; expected one of pretraining"),
         ({"labels": ["a", "b"]}, "has 3 labels in the checkpoint, but 2 names"),
         ({"task": "rte"}, "expected cola, mnli, mrpc, xnli"),
         ({"task": "mrpc"}, r"has 3 labels in the checkpoint, but 2 names were given \(0, 1\)"),

@@ -273,10 +273,7 @@ def test_an_opset_that_cannot_be_written(tmp_path, save_model):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda bias: bias.add_(1),
-            r"model\.onnx: the conversion is wrong: logits differs by [01]\.?\d* from the PyTorch",
-        ),
+        (lambda bias: bias.add_(1), r"model\.onnx: the conversion is wrong: logits differs by [01]\.?\d* from"),
         (lambda bias: bias.fill_(torch.nan), "logits differs by nan"),
     ],
 )

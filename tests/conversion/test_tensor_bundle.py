@@ -69,7 +69,7 @@ def test_all_fixtures_survive_a_round_trip(tmp_path, monkeypatch):
         same(dict(read_tensor_bundle(tmp_path / str(number))), tensors)
 
 
-def test_what_tensorflow_wrote_of_every_kind():
+def test_read_tensor_bundle_of_every_kind_of_tensor_gives_tensorflows_values():
     """Partitioned along either axis, half, bfloat16, bool, strings, an empty tensor: written by TensorFlow 2.21."""
     bundle = read_tensor_bundle(FIXTURES / "google_tf1" / "partitioned" / "m.ckpt")
     assert np.array_equal(bundle["part/w"], np.arange(4200, dtype=np.float32).reshape(700, 6))
@@ -207,7 +207,7 @@ ARRAYS = hnp.arrays(
 
 @settings(max_examples=60, deadline=None)
 @given(st.dictionaries(NAMES, ARRAYS, max_size=8))
-def test_whatever_is_written_is_read_back(tmp_path_factory, tensors):
+def test_write_tensor_bundle_of_any_tensors_is_read_back(tmp_path_factory, tensors):
     prefix = tmp_path_factory.mktemp("bundle") / "m"
     write_tensor_bundle(prefix, tensors)
     bundle = read_tensor_bundle(prefix)

@@ -101,16 +101,7 @@ def save_their_tokenizer(folder, **settings):
     path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
 
 
-def load_without_mybert(run_python, folder):
-    code = (
-        "import json, sys\nfrom transformers import AutoTokenizer\n"
-        "tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])\nassert 'mybert' not in sys.modules\n"
-        "print(json.dumps([tokenizer.mask_token, tokenizer.pad_token, dict(tokenizer('The quicker fox', 'the'))]))"
-    )
-    return json.loads(run_python("-c", code, folder).stdout)
-
-
-def test_a_tokenizer_that_names_no_class(tmp_path, write_vocab, save_bert, run_python):
+def test_a_tokenizer_that_names_no_class(tmp_path, write_vocab, save_bert):
     """As `bert-base-uncased` has it: transformers goes by the model's type, which it would not know any more."""
     save_bert(tmp_path / "bert", "encoder")
     tokens = {f"{name}_token": None for name in ("mask", "pad", "cls", "sep", "unk")}
@@ -119,9 +110,10 @@ def test_a_tokenizer_that_names_no_class(tmp_path, write_vocab, save_bert, run_p
     report = from_transformers_bert(tmp_path / "bert", tmp_path / "model")
     assert report.decisions == ("tokenizer: made from tokenizer.json",)
     ids, types = [2, 5, 6, 7, 8, 3, 5, 3], [0] * 6 + [1] * 2
-    encoded = {"input_ids": ids, "token_type_ids": types, "attention_mask": [1] * 8}
-    assert load_without_mybert(run_python, tmp_path / "model") == ["[MASK]", "[PAD]", encoded]
-    assert AutoTokenizer.from_pretrained(tmp_path / "model").model_max_length == 16
+    found = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert type(found).__module__.startswith("transformers.")  # which loads it without mybert
+    assert (found.mask_token, found.pad_token, found.model_max_length) == ("[MASK]", "[PAD]", 16)
+    assert found("The quicker fox", "the") == {"input_ids": ids, "token_type_ids": types, "attention_mask": [1] * 8}
 
 
 @pytest.mark.parametrize("place", ["tokenizer_config.json", "config.json"])
@@ -171,14 +163,6 @@ def test_an_old_checkpoint(tmp_path, save_old_bert):
         assert torch.equal(value, weights[name])
     report = from_transformers_bert(tmp_path / "bert", tmp_path / "part")
     assert report.head == "masked-lm" and len(report.ignored["weight the head does not use"]) == 4
-
-
-def test_from_transformers_bert_unsupported_fields_are_errors(tmp_path, change_config, save_bert):
-    save_bert(tmp_path / "bert", "encoder")
-    change_config(tmp_path / "bert", position_embedding_type="relative_key")
-    with pytest.raises(ValueError, match="relative_key"):
-        from_transformers_bert(tmp_path / "bert", tmp_path / "model")
-    assert not (tmp_path / "model").exists()
 
 
 def test_a_difference_is_found(tmp_path, save_model, change_config):

@@ -40,6 +40,6 @@ def test_the_steps_of_a_walk_exist(file, name):
         nodes = found.body
 
 
-def test_what_follows_is_left_out(drawing):
+def test_drawing_leaves_out_implied_arrows(drawing):
     assert "pipelines" in drawing.arrows("hub_card")
     assert "modeling_mybert" in drawing.imports("finetuning").difference(drawing.arrows("finetuning"))

@@ -45,7 +45,7 @@ def test_every_page_is_there(site):
         ("convert google", "docs/conversion/"),
     ],
 )
-def test_what_is_searched_for_is_indexed(entries, words, page):
+def test_search_index_has_words_of_pages(entries, words, page):
     assert any(words in entry["text"] + entry["title"] and entry["location"].startswith(page) for entry in entries)
 
 
@@ -92,7 +92,7 @@ def test_the_reference_has_flags_and_recipes(entries):
         ("![no picture](missing.png)", False),
     ],
 )
-def test_what_leads_nowhere_ends_the_build(tmp_path, text, is_right, run_python):
+def test_build_with_a_broken_link_fails(tmp_path, text, is_right, run_python):
     pages = tmp_path / "pages"
     pages.mkdir()
     (pages / "index.md").write_text(text)

@@ -84,10 +84,7 @@ def test_modules_that_are_not_computed_are_named(tmp_path, model_dir):
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true}')
     for modules, message in (
-        (
-            [{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}],
-            "names 'Dense', which is not supported",
-        ),
+        ([{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}], "names 'Dense', which is not supported"),
         ([pooling], r"pools by \['pooling_mode_lasttoken'\]; expected mean, cls, max, of all tokens"),
     ):
         (folder / "modules.json").write_text(json.dumps(modules))

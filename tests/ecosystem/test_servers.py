@@ -62,9 +62,3 @@ def test_every_head_is_a_plain_bert(model_dir, load, make_batch, outputs_of, tok
             if tensor.dim() > 1 and tensor.shape[:2] == mask.shape:  # at padding there is nothing to compare
                 tensor, other = tensor[mask.bool()], other[mask.bool()]
             torch.testing.assert_close(tensor, other, atol=1e-5, rtol=1e-5, msg=f"{head}: {name}")
-
-
-@pytest.mark.parametrize("head", ["MyBertForMaskedLM", "MyBertForPreTraining"])
-def test_tied_weights_are_stored_once(head, model_dir, tmp_path):
-    to_transformers_bert(model_dir(head), tmp_path / "bert")
-    assert "cls.predictions.decoder.weight" not in load_file(tmp_path / "bert" / "model.safetensors")

@@ -62,7 +62,7 @@ def complaint(folder, kind=ValueError) -> str:
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("family", ["MyBert", "Bert"])
-def test_what_save_pretrained_writes_is_accepted(family, head, tmp_path):
+def test_check_folder_after_save_pretrained_accepts_it(family, head, tmp_path):
     config_class = mybert.MyBertConfig if family == "MyBert" else transformers.BertConfig
     labels = 2 if head == "ForQuestionAnswering" else 3
     model = getattr(mybert if family == "MyBert" else transformers, family + head)(
@@ -184,7 +184,7 @@ def test_files_that_are_not_there(folder, tmp_path):
     assert complaint(folder, FileNotFoundError).startswith("There is no part.safetensors in")
     (folder / "model.safetensors").write_bytes(weights)
     (folder / "config.json").unlink()
-    assert complaint(folder, FileNotFoundError) == f"There is no config.json in {folder}."
+    assert complaint(folder, FileNotFoundError) == f"There is no file {folder / 'config.json'}."
 
 
 def test_the_name_of_a_head_is_found_behind_any_name_of_a_model():
@@ -226,7 +226,7 @@ def test_a_path_is_not_asked_for(name, hub, tmp_path, monkeypatch):
     assert hub[0] == []
 
 
-def test_what_is_here_is_not_asked_for(hub, tmp_path):
+def test_check_available_of_local_files_asks_no_hub(hub, tmp_path):
     check_available(tmp_path)
     (tmp_path / "vocab.txt").write_text("[PAD]\n")
     check_available(tmp_path / "vocab.txt", "tokenizer")

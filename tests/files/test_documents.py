@@ -108,7 +108,7 @@ def test_parquet(tmp_path, monkeypatch):
     parquet.write_table(pyarrow.table({"text": [7]}), path)
     with pytest.raises(ValueError, match=r"a.parquet, row 1: 'text' is int"):
         list(read_documents(path))
-    with pytest.raises(ValueError, match=r"a.parquet has no 'body', only 'text'; name it with --text_column"):
+    with pytest.raises(ValueError, match=r"a.parquet has no 'body', only 'text'; rename it, or pass --text_column"):
         list(read_documents(path, text_column="body"))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"a.parquet needs the pyarrow package"):

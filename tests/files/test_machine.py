@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from mybert.files import machine
 
@@ -65,3 +66,11 @@ __main__.main()
 )
 def test_set_thread_defaults_before_torch_leaves_what_the_user_set(environment, expected):
     assert run_command(**environment) == expected
+
+
+@pytest.mark.parametrize(("uses_gpu", "expected"), [(True, "2 x Fast GPU"), (False, "3 CPU cores")])
+def test_describe_environment_names_the_hardware_that_is_used(monkeypatch, uses_gpu, expected):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Fast GPU")
+    monkeypatch.setattr(machine, "usable_cores", lambda: 3)
+    assert machine.describe_environment(uses_gpu)["hardware"].startswith(expected)

@@ -49,7 +49,7 @@ def test_values_that_do_not_fit(given, message):
         check_options(Settings(**given))
 
 
-def test_what_is_not_said_is_that_of_the_base_class_or_of_the_class():
+def test_option_without_attributes_inherits_them():
     named = {each.name: each for each in fields(Settings)}
     assert (named["share"].group, named["share"].metadata["help"]) == (Group.MODEL, "A share.")
     assert (named["share"].decides, named["count"].decides) == (True, None)

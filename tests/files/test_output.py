@@ -69,14 +69,17 @@ def test_a_full_disk_is_called_that_whichever_library_meets_it(tmp_path, error):
         (".tokens.safetensors.partial/x", ".tokens.safetensors.partial/x"),  # chunks of a store stay there
     ],
 )
-def test_what_could_not_be_written_is_named_by_its_final_place(tmp_path, written, named):
+def test_readable_disk_errors_of_temporary_files_name_the_final_place(tmp_path, written, named):
     with pytest.raises(OSError, match=rf"^{tmp_path}/{named} could not"), readable_disk_errors(tmp_path / written):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize(
     "error",
-    [ValueError("os error"), Exception("other things"), RuntimeError("shape"), BusyError("busy"), KeyError(28)],
+    [
+        *(ValueError("os error"), Exception("other things"), RuntimeError("shape"), BusyError("busy"), KeyError(28)),
+        OSError(errno.ENOENT, os.strerror(errno.ENOENT), "vocab.txt"),  # read while the output is written
+    ],
 )
 def test_other_errors_stay_as_they_are(tmp_path, error):
     with pytest.raises(type(error)) as caught, readable_disk_errors(tmp_path):
@@ -117,7 +120,7 @@ def test_folders_with_something_in_them_stay(tmp_path):
 
 
 @pytest.mark.parametrize("within", [False, True])
-def test_what_a_killed_process_left_goes_with_the_next_lock(tmp_path, within):
+def test_lock_after_a_killed_process_removes_its_files(tmp_path, within):
     place = tmp_path / "a+b.bin"
     beside = place if within else tmp_path
     beside.mkdir(exist_ok=True)

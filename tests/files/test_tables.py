@@ -8,7 +8,6 @@ from mybert.files import text
 from mybert.files.source import FileSource, read_rows
 from mybert.files.tables import json_line, write_separated
 from mybert.finetuning import TASKS
-from mybert.finetuning.data import DataRow
 
 
 @pytest.mark.parametrize(
@@ -132,7 +131,7 @@ def test_lines_that_are_written_have_no_break_that_a_reader_may_see(tmp_path):
         assert line.splitlines() == [line] and json.loads(line) == {"x": value}
 
 
-def test_what_tables_may_hold(tmp_path):
+def test_read_rows_of_unusual_tables_reads_them(tmp_path):
     """Long fields, quotes that are text, columns without names, endings in capitals, characters in two escapes."""
     path = tmp_path / "t.CSV"
     path.write_text(f',text,\n1,"{"a cat " * 50_000}",x\n2,"a"b,y\n')
@@ -188,11 +187,6 @@ def test_broken_tables(tmp_path, name, content, message):
     path.write_text(content)
     with pytest.raises(ValueError, match=message):
         read_rows(path, conll=name.endswith("conll"))
-
-
-def test_a_missing_column_lists_those_that_exist():
-    with pytest.raises(ValueError, match=r"f.csv has no column 'sentence' in row 1; its columns are 'text', 'label'"):
-        DataRow({"text": "a", "label": "b"}, "f.csv", 1).value("sentence")
 
 
 def test_glue_files_are_read_as_published(data_dir):

@@ -82,7 +82,7 @@ MEGABYTE = 1 << 20
         ("café crème".encode("cp1252"), "pass --encoding cp1252.$"),
     ],
 )
-def test_what_is_no_text_is_an_error_with_its_offset(tmp_path, data, message):
+def test_open_text_of_other_bytes_raises_with_the_offset(tmp_path, data, message):
     (tmp_path / "a.txt").write_bytes(data)
     if isinstance(message, int):
         message = rf"a\.txt is not utf-8 text: bad byte at offset {message} .*--encoding"

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -88,16 +89,10 @@ def any_temperature_helps() -> Callable[[], AbstractContextManager[None]]:
 
 
 @pytest.fixture
-def changed(tmp_path: Path) -> Callable[..., Path]:
+def changed(tmp_path: Path, change_config: Any) -> Callable[..., Path]:
     """Copies a model folder, with other fields in its configuration."""
-
-    def change(model: Path, **fields: Any) -> Path:
-        folder = shutil.copytree(model, tmp_path / "changed", dirs_exist_ok=True)
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(config | fields))
-        return folder
-
-    return change
+    copy = partial(shutil.copytree, dst=tmp_path / "changed", dirs_exist_ok=True)
+    return lambda model, **fields: change_config(copy(model), **fields)
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ peft = pytest.importorskip("peft")
 
 ROWS = [(f"the {noun} sat {n}", "animal" if noun in ("cat", "dog") else "thing") for n in range(6) for noun in
         ("cat", "dog", "mat", "tree")]  # fmt: skip
-FROZEN = "bert.encoder.layer.0.intermediate.dense.weight"
 
 
 @pytest.fixture
@@ -96,14 +95,11 @@ def test_yaml_and_seeds(arguments, tmp_path):
     [
         ({"peft_type": "PROMPT_TUNING"}, r"has the peft_type PROMPT_TUNING; expected one that can be merged: LORA,"),
         ({"rank": 8}, r"adapter.json has 'rank', which LoraConfig does not have"),
-        (
-            {"target_modules": ["nowhere"]},
-            r"adapter does not fit MyBertForSequenceClassification: No modules",
-        ),
+        ({"target_modules": ["nowhere"]}, r"adapter does not fit MyBertForSequenceClassification: No modules"),
         (["r"], r"expected the fields of a PEFT configuration"),
     ],
 )
-def test_what_is_no_adapter_for_the_model_is_refused(arguments, tmp_path, content, message):
+def test_finetune_with_an_unfitting_adapter_raises(arguments, tmp_path, content, message):
     (tmp_path / "adapter.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=message):
         finetune(arguments(peft_config=str(tmp_path / "adapter.json")))

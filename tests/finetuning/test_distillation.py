@@ -26,7 +26,7 @@ from mybert import (
     MyBertModel,
     MyBertTokenizer,
 )
-from mybert.finetuning import DistillationArguments, distill
+from mybert.finetuning import TASKS, DistillationArguments, distill
 from mybert.finetuning import distillation_trainer as teacher_module
 from mybert.finetuning.distillation import Distillation
 from mybert.finetuning.distillation_trainer import (
@@ -203,7 +203,7 @@ def direct(folder, texts):
         return np.concatenate([model(**words(text, return_tensors="pt")).logits.numpy() for text in texts])
 
 
-def test_what_is_kept_is_what_the_teacher_says(arguments, folders, tmp_path, monkeypatch):
+def test_distill_keeps_the_teachers_own_outputs(arguments, folders, tmp_path, monkeypatch):
     monkeypatch.setattr(teacher_module, "SEQUENCES_OF_A_PART", 10)
     result = distill(arguments(teacher="bert", student="plain", train_file=labeled(), validation_file=labeled(12)))
     parts = [load_file(path) for path in sorted((tmp_path / "out" / "teacher_outputs").iterdir())]
@@ -435,6 +435,9 @@ def test_a_kill_while_the_teacher_speaks_costs_a_part(arguments, tmp_path, monke
     distill(arguments(**settings))
     assert len(calls) == 1
     assert [path.stat().st_mtime_ns for path in kept] == times
+    monkeypatch.setattr(teacher_module, "network_outputs", compute)
+    distill(arguments(**settings, overwrite=True))
+    assert kept[0].stat().st_mtime_ns > times[0]
     kept[0].write_bytes(kept[0].read_bytes()[:5])
     with pytest.raises(ValueError, match=r"teacher_outputs.*-0000\d.safetensors is not a complete .*; delete it"):
         distill(arguments(**settings))
@@ -632,7 +635,7 @@ def refusals():
 
 
 @pytest.mark.parametrize("message", refusals())
-def test_what_cannot_be_is_refused_before_anything_runs(arguments, tmp_path, message):
+def test_distill_with_impossible_settings_raises_before_a_run(arguments, tmp_path, message):
     with pytest.raises((ValueError, OSError), match=message) as error:
         distill(arguments(**refusals()[message]))
     assert len(str(error.value)) < 500
@@ -641,14 +644,6 @@ def test_what_cannot_be_is_refused_before_anything_runs(arguments, tmp_path, mes
 
 def test_only_some_tasks_can_be_distilled(arguments):
     settings = arguments(teacher="teacher", student="tiny", train_file=labeled())
-    run = Distillation(replace_task(settings))
-    with pytest.raises(ValueError, match="task is 'fill_mask'; distillation is for classification, regression"):
-        run.check()
-
-
-def replace_task(settings):
-    """The settings with a fill-mask teacher, whose folder would have a pretraining head."""
-    from mybert.finetuning import TASKS
-
     settings.task, settings.teacher_task = "fill_mask", ("fill_mask", replace(TASKS["fill_mask"], max_length=16))
-    return settings
+    with pytest.raises(ValueError, match="task is 'fill_mask'; distillation is for classification, regression"):
+        Distillation(settings).check()

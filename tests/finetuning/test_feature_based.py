@@ -137,14 +137,10 @@ def test_given_weights(encoder, text_file, tokenizer, tmp_path):
     [
         ("t.txt", "a cat\n\n \na dog\n", "t.txt: 2 empty lines are left out"),
         ("t.csv", 'text,id\na cat,1\n,2\n"a\ndog",3\n" ",4\n', "t.csv: 2 rows without text are left out"),
-        (
-            "t.jsonl",
-            '{"text": "cat"}\n{"text": null}\n{"text": "a"}\n',
-            "t.jsonl: 1 rows without text are left out",
-        ),
+        ("t.jsonl", '{"text": "cat"}\n{"text": null}\n{"text": "a"}\n', "t.jsonl: 1 rows without text are left out"),
     ],
 )
-def test_what_is_left_out_is_said(encoder, tmp_path, caplog, name, content, said):
+def test_extract_features_of_incomplete_rows_logs_what_is_left_out(encoder, tmp_path, caplog, name, content, said):
     (tmp_path / name).write_text(content)
     arguments = FeaturesArguments(str(encoder), [str(tmp_path / name)], str(tmp_path / "f.jsonl"), pooling="mean")
     assert extract_features(arguments)["texts"] == 2
@@ -200,9 +196,6 @@ def test_a_model_on_the_hub_pools_as_its_own_files_say(encoder, text_file, tmp_p
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"features": "first"}, "features is 'first'; expected one of embeddings"),
-        ({"output": "f.txt"}, "output is 'f.txt'; expected a name that ends in .jsonl or .safetensors"),
-        ({"features": "last", "weights": [1.0]}, "weights are given, but last is not a weighted sum"),
         ({"features": "weighted_all", "weights": [1.0]}, "1 weights; expected 5, one for each layer of weighted_all"),
         ({"max_length": 600}, "max_length is 600; .* reads at most 512 tokens"),
     ],
@@ -258,19 +251,6 @@ def test_words_are_tagged_by_a_model_that_was_fine_tuned_whole(tagging, tmp_path
 def test_words_are_not_tagged_by_other_models(encoder):
     with pytest.raises(ValueError, match=r"has no head for this task .*; expected a model that was fine-tuned"):
         tag_words(encoder, SENTENCES)
-
-
-def test_a_file_of_features_is_not_replaced_without_a_word(encoder, text_file, tmp_path):
-    output = tmp_path / "f.JSONL"
-    output.write_text("mine")
-    settings = {"model": str(encoder), "text": [str(text_file)], "output": str(output)}
-    with pytest.raises(ValueError, match=r"f.JSONL exists; name another place or pass --overwrite"):
-        extract_features(FeaturesArguments(**settings))
-    assert output.read_text() == "mine"
-    (tmp_path / ".f.JSONL.41.partial").touch()  # left by a call that was killed
-    extract_features(FeaturesArguments(**settings, overwrite=True))
-    assert len(output.read_text().splitlines()) == 3
-    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_tagger_on_an_encoder_of_short_texts(tagging, tmp_path, short):

@@ -1,5 +1,4 @@
 import json
-import shutil
 from functools import partial
 
 import pytest
@@ -158,15 +157,9 @@ def test_a_half_precision_checkpoint_learns_in_full_precision(
     assert {parameter.dtype for parameter in trained.parameters()} == {torch.float32}
 
 
-def test_a_checkpoint_that_gives_more_than_logits(arguments, tmp_path, pretrained):
-    def give_hidden_states(folder):
-        config = json.loads((folder / "config.json").read_text()) | {"output_hidden_states": True}
-        (folder / "config.json").write_text(json.dumps(config))
-        return str(folder)
-
-    model = give_hidden_states(shutil.copytree(pretrained, tmp_path / "model"))
+def test_a_checkpoint_that_gives_more_than_logits(arguments, tmp_path, pretrained, changed, change_config):
+    model = changed(pretrained, output_hidden_states=True)
     metrics = finetune(arguments(model=str(model), max_steps=1))
-    evaluated = EvaluateArguments(
-        model=give_hidden_states(tmp_path / "out"), data=[str(tmp_path / "dev.tsv")], use_cpu=True
-    )
-    assert evaluate_model(evaluated)["accuracy"] == metrics["accuracy"]
+    model = str(change_config(tmp_path / "out", output_hidden_states=True))
+    evaluated = evaluate_model(EvaluateArguments(model=model, data=[str(tmp_path / "dev.tsv")], use_cpu=True))
+    assert evaluated["accuracy"] == metrics["accuracy"]

@@ -37,8 +37,7 @@ def evaluations(log_history):
 @pytest.mark.parametrize(
     ("settings", "step"),
     [
-        ({"train_head_first": 0.5}, 4),
-        ({"embedding_learning_rate": 10.0, "layer_decay": 0.9}, 6),
+        ({"train_head_first": 0.5, "embedding_learning_rate": 10.0, "layer_decay": 0.9}, 4),
         ({"task": "regression", "train_file": NUMBERS, "validation_file": NUMBERS[::2]}, 4),
         ({"save_only_model": True}, 4),  # without the optimizer it starts over
         (SAMPLED | {"early_stopping_patience": 1, "learning_rate": 0.0}, 2),  # the second evaluation is no better
@@ -174,7 +173,7 @@ def test_a_signal_in_the_last_step_of_a_seed_leaves_the_next_one_out(arguments, 
         ("save_only_model", "no optimizer is saved to continue with, so the same command starts over."),
     ],
 )
-def test_what_is_said_is_true(arguments, monkeypatch, caplog, setting, message):
+def test_finetune_interrupted_logs_how_to_continue(arguments, monkeypatch, caplog, setting, message):
     stop(monkeypatch, "on_step_begin", 2)
     assert finetune(arguments(**{setting: True})) == {"interrupted": True}
     assert message in caplog.text

@@ -154,20 +154,3 @@ def test_a_run_on_few_labels_offers_a_linear_probe(tune, rows, tmp_path, caplog)
     many = [(f"{text} {number}", label) for text, label in rows for number in range(9)]
     tune(tmp_path / "many", many)
     assert "Few labels" not in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"task": "ner"}, "approach is 'linear_probe' and task 'ner'; expected a task that classifies texts"),
-        (
-            {"approach": "auto"},
-            "approach is 'auto' without folds, by which it compares; pass folds as well, such as 5",
-        ),
-        ({"learning_rate": 1e-4}, "learning_rate is 0.0001 with approach 'linear_probe', which uses a frozen encoder"),
-        ({"lora": True}, "lora"),
-    ],
-)
-def test_settings_that_do_not_fit_a_linear_probe_are_errors(short_run, rows, settings, message):
-    with pytest.raises(ValueError, match=message):
-        short_run(**{"train_file": rows, "approach": "linear_probe"} | settings)

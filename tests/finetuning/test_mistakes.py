@@ -1,7 +1,5 @@
 """Errors in data or settings are one sentence with exit status 2, and leave no files behind."""
 
-import json
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -36,17 +34,13 @@ def table(tmp_path):
     [
         (
             *("classification", {"t.tsv": "text\tgold\na\tx\n"}),
-            "t.tsv has no column 'label'; its columns are 'text', 'gold'; choose which to read with --label_column "
-            "NAME.",
+            "t.tsv has no column 'label'; its columns are 'text', 'gold'",
         ),
         ("classification", {"d.tsv": "text\tlabel\na\tz\n"}, "has the label 'z'; expected one of 'x', 'y'"),
         ("classification", {"t.tsv": "text\tlabel\n"}, "t.tsv holds no rows"),
         ("classification", {"d.tsv": ""}, "d.tsv holds no rows"),
         ("classification", {"t.tsv": "text\tlabel\na\tx\nb\tx\n"}, "only one class ('x'); expected at least two"),
-        (
-            *("rte", {"t.tsv": "sentence1\tsentence2\tlabel\na\tb\tyes\nc\td\tno\n"}),
-            "the label 'no'; expected one of 'entailment', 'not_ent",
-        ),
+        ("rte", {"t.tsv": "sentence1\tsentence2\tlabel\na\tb\tyes\nc\td\tno\n"}, "the label 'no'; expected one of"),
         ("ner", {"t.conll": "a\tO\ncat\n"}, "t.conll, line 2: 'cat' has 1 fields; expected 2"),
         ("ner", {"t.conll": "a\ncat\n"}, "has no column 'tags'; its columns are 'tokens', '0'"),
         ("ner", {"t.conll": "a\tO\ncat\tO\n"}, "only one class ('O')"),
@@ -54,11 +48,7 @@ def table(tmp_path):
         ("ner", {"d.conll": "a\tB-C\n"}, "has the label 'B-C'; expected one of"),
         ("squad", {"t.json": '{"data": []}'}, "t.json holds no rows"),
         ("squad", {"t.json": '{"data": [{"paragraphs": [{}]}]}'}, "t.json is not a SQuAD file (KeyError: 'qas')"),
-        (
-            *("multilabel", {"t.jsonl": '{"review": "a", "kinds": ["x"]}'}),
-            "no columns 'text' and 'labels'; its columns are 'review', 'kinds'; choose which to read with "
-            "--text_column NAME and --label_column NAME",
-        ),
+        ("multilabel", {"t.jsonl": '{"review": "a", "kinds": ["x"]}'}, "no columns 'text' and 'labels'"),
         (
             *("squad", {"t.csv": "q,text\na,b\n"}),
             "no columns 'question', 'answers' and 'context'; its columns are 'q', 'text'; choose which to read with "
@@ -70,10 +60,7 @@ def table(tmp_path):
             "has no columns 'ending1', 'ending2' and 'ending3'; its columns are 'sent1', 'sent2', 'label', 'ending0'; "
             "choose which to read with --choice_columns NAME.",
         ),
-        (
-            *("stsb", {"t.tsv": "sentence1\tsentence2\tscore\na\tb\tnan\n"}),
-            "row 1: 'nan' as score; expected a number",
-        ),
+        ("stsb", {"t.tsv": "sentence1\tsentence2\tscore\na\tb\tnan\n"}, "row 1: 'nan' as score; expected a number"),
     ],
 )
 def test_broken_data(tmp_path, pretrained, capsys, task, files, message):
@@ -141,23 +128,19 @@ def test_a_configuration_that_disagrees_with_the_weights(tmp_path, pretrained, c
     assert not list(tmp_path.glob("out*"))
 
 
-def test_models_of_other_types_whose_encoder_does_not_fit(tmp_path, tiny_model, short_run, table):
+def test_models_of_other_types_whose_encoder_does_not_fit(tmp_path, tiny_model, changed, short_run, table):
     """Their parameter names are unknown before they are loaded."""
-    tiny_model(tmp_path / "model", DistilBertModel, hidden_size=8, hidden_dim=16)
+    right = tiny_model(tmp_path / "model", DistilBertModel, hidden_size=8, hidden_dim=16)
     features = {"text": [table], "output": str(tmp_path / "out.jsonl"), "max_length": 16}
-    config = json.loads((tmp_path / "model" / "config.json").read_text())
     for change, message in (
-        (
-            {"hidden_dim": 32},
-            r"distilbert.transformer.layer.0.ffn.lin1.bias in .* shape \(16,\); expected \(32,\)",
-        ),
+        ({"hidden_dim": 32}, r"distilbert.transformer.layer.0.ffn.lin1.bias in .* shape \(16,\); expected \(32,\)"),
         ({"n_layers": 2}, r"lack 16 of the encoder's, such as distilbert.transformer.layer.1.attention.k_lin.bias"),
     ):
-        (tmp_path / "model" / "config.json").write_text(json.dumps(config | change))
+        model = str(changed(right, **change))
         with pytest.raises(ValueError, match=message) as training:
-            finetune(short_run(model=str(tmp_path / "model"), train_file=table, max_steps=1))
+            finetune(short_run(model=model, train_file=table, max_steps=1))
         with pytest.raises(ValueError, match=message.replace("distilbert.", "")) as extraction:
-            extract_features(FeaturesArguments(str(tmp_path / "model"), **features))
+            extract_features(FeaturesArguments(model, **features))
         assert ("--from_scratch" in str(training.value)) == ("n_layers" in change)
         assert "--from_scratch" not in str(extraction.value)  # which has no such flag
         assert not list(tmp_path.glob("out*"))
@@ -188,15 +171,6 @@ def test_a_data_set_without_network(short_run):
     message = r"The data set 'nobody/nothing' could not be loaded .*; check its name and the network"
     with pytest.raises(OSError, match=message):
         finetune(short_run(task="rte", dataset="nobody/nothing"))
-
-
-def test_an_empty_split(monkeypatch):
-    class Empty(list):
-        features = None
-
-    monkeypatch.setattr(HubSplit, "_load", lambda *arguments: {"validation": Empty()})
-    with pytest.raises(ValueError, match="somebody/some, split validation holds no rows"):
-        TASKS["classification"].rows(HubSplit("somebody/some", None, "validation"), labeled=False)
 
 
 def write_split(folder, split, rows, names=None):
@@ -271,11 +245,9 @@ def test_a_model_folder_that_is_not_there(tmp_path, short_run, table):
 
 
 @pytest.mark.parametrize("from_scratch", [False, True])
-def test_finetune_quantized_model_is_rejected(tmp_path, pretrained, short_run, table, from_scratch):
-    model = shutil.copytree(pretrained, tmp_path / "int4")
-    config = json.loads((model / "config.json").read_text()) | {"quantization_config": {"quant_method": "gptq"}}
-    (model / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"int4: its weights are quantized \('gptq'\)"):
+def test_finetune_quantized_model_is_rejected(tmp_path, pretrained, changed, short_run, table, from_scratch):
+    model = changed(pretrained, quantization_config={"quant_method": "gptq"})
+    with pytest.raises(ValueError, match=r"changed: its weights are quantized \('gptq'\)"):
         finetune(short_run(model=str(model), train_file=table, from_scratch=from_scratch))
     assert not (tmp_path / "out").exists()
 

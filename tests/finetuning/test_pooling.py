@@ -5,9 +5,9 @@ import logging
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, RobertaConfig, RobertaModel, pipeline
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, RobertaModel, pipeline
 
-from mybert import MyBertModel
+from mybert import MyBertForSequenceClassification, MyBertModel
 from mybert.conversion import export_google_checkpoint, to_transformers_bert
 from mybert.finetuning import finetune, predict
 from mybert.finetuning.features import classifies_mean
@@ -87,19 +87,16 @@ def test_another_pooling_gives_a_new_head_and_the_same_keeps_it(tune, rows, tmp_
         assert pooling_of(tmp_path / str(number)) == settings.get("pooling", "mean")
 
 
-def test_plain_bert_and_google_reject_a_classifier_of_the_mean(tune, rows, tmp_path):
-    tune(tmp_path / "out", rows, pooling="mean")
+def test_plain_bert_and_google_reject_a_classifier_of_the_mean(tiny_model, tmp_path):
+    tiny_model(tmp_path / "out", MyBertForSequenceClassification, classifier_pooling="mean")
     for convert, target in ((to_transformers_bert, "bert"), (export_google_checkpoint, "google/model")):
         with pytest.raises(ValueError, match=r"out: classifier_pooling is 'mean', which other BERTs do not have"):
             convert(tmp_path / "out", tmp_path / target)
         assert not (tmp_path / target).exists()
 
 
-def test_pooling_of_a_model_or_task_without_it_is_an_error(short_run, rows, tmp_path, tokenizer):
-    folder = tmp_path / "roberta"
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    RobertaModel(RobertaConfig(vocab_size=len(tokenizer), **size)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+def test_pooling_of_a_model_or_task_without_it_is_an_error(short_run, rows, tmp_path, tiny_model):
+    folder = tiny_model(tmp_path / "roberta", RobertaModel)
     (folder / "modules.json").write_text("[]")
     assert not classifies_mean(str(folder), is_probe=True)
     with pytest.raises(ValueError, match=r"pooling is 'mean' and .*roberta of type roberta, whose classifiers have"):

@@ -76,7 +76,7 @@ def test_a_mask_behind_the_longest_sequence(models, tokenizer):
     assert row["score"] == pytest.approx(wanted, abs=2e-6)
 
 
-def test_what_is_hidden_is_measured(tmp_path, tune, models):
+def test_evaluate_fill_mask_measures_masked_words(tmp_path, tune, models):
     best = [row["label"] for row in mybert.predict(models / "masked", TEXTS)]
     rows = [{"text": text, "label": " ".join(words)} for text, words in zip(TEXTS, best, strict=True)]
     rows[1]["label"] = [best[1][0].title(), "nothing"]  # the tokenizer lower-cases it

@@ -96,10 +96,8 @@ def test_score_of_wrong_input_is_one_sentence_and_writes_nothing(tmp_path, model
         ((model, "labels.csv", "--text_column", "text"), "no column 'text'; its columns are 'sentence', 'label'"),
         ((model, "empty.csv"), "empty.csv, row 1: an empty bad; expected a text."),
         ((model, "mixed.txt"), "mixed.txt has no column 'text_pair' in row 1"),
-        ((model, "texts.txt", "--text_pair_column", "bad"), "--text_pair_column is 'bad' without --text_column"),
         ((model, "texts.txt", "--max_length", "600"), "max_length is 600; expected 3 to 512, what the model reads"),
         ((model, "texts.txt", "--task", "mrpc"), "task is 'mrpc'; expected one of classification, cola, sst2."),
-        ((model, "texts.txt", "--method", "l2r"), "--method is 'l2r'; expected one of within_word_l2r, original."),
         ((encoder, "texts.txt"), "no head for this task"),
         ((model, "none.txt"), f"There is no file or folder {tmp_path / 'none.txt'}"),
     ):
@@ -108,6 +106,3 @@ def test_score_of_wrong_input_is_one_sentence_and_writes_nothing(tmp_path, model
         error = capsys.readouterr().err
         assert message in error and "Traceback" not in error
     assert not output.exists()
-    output.write_text("mine")
-    assert cli.main(["score", model, str(tmp_path / "texts.txt"), "--output", str(output)]) == 2
-    assert output.read_text() == "mine"

@@ -169,9 +169,7 @@ def test_a_best_metric_that_there_is_not(arguments, tmp_path, settings):
 
 def test_the_model_is_not_overwritten(arguments, tmp_path, deep):
     model = shutil.copytree(deep, tmp_path / "out")
-    with pytest.raises(
-        ValueError, match=r"out holds files that no run wrote \(config.json, .*so it is not overwritten"
-    ):
+    with pytest.raises(ValueError, match=r"out holds files that no run wrote \(config.json, "):
         finetune(arguments(model=str(model), overwrite=True))
     (model / "run.json").write_text("{}")
     with pytest.raises(ValueError, match=r"model.safetensors, which would be both read and written; name"):
@@ -238,12 +236,6 @@ def test_the_best_checkpoint_is_kept(arguments, log_history, settings, metric):
     assert metric != "loss" or max(scores) > scores[-1] + 1e-4
 
 
-@pytest.mark.parametrize("settings", [{"eval_strategy": "no"}, {"validation_file": None}])
-def test_there_is_no_best_checkpoint_without_evaluation(arguments, settings):
-    with pytest.raises(ValueError, match="save_strategy is 'best' but nothing is evaluated"):
-        arguments(save_strategy="best", **settings)
-
-
 @pytest.fixture
 def loads(monkeypatch):
     """Names of the classes whose weights are loaded."""
@@ -280,16 +272,13 @@ def test_an_evaluation_in_half_precision_leaves_the_model_as_it_is(arguments, sa
     same_weights("whole", "rounded")
 
 
-def test_a_left_to_right_model_with_bilstm_is_loaded_again(arguments, tmp_path, deep):
-    folder = tmp_path / "ltr"
-    shutil.copytree(deep, folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"is_decoder": True}))
-    metrics = finetune(arguments(model=str(folder), bilstm=True, max_steps=60, learning_rate=5e-3))
+def test_a_left_to_right_model_with_bilstm_is_loaded_again(arguments, tmp_path, deep, changed):
+    model = str(changed(deep, is_decoder=True))
+    metrics = finetune(arguments(model=model, bilstm=True, max_steps=60, learning_rate=5e-3))
     assert metrics["accuracy"] > 0.9
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
     assert type(model).__name__ == "MyBertBiLstmForSequenceClassification"
-    assert "import mybert.finetuning\n" in (tmp_path / "out" / "README.md").read_text()
+    assert "import mybert\n" in (tmp_path / "out" / "README.md").read_text()
     assert model.config.is_decoder
     ids = torch.randint(5, 25, (2, 9), generator=torch.Generator().manual_seed(0))
     mask = torch.tensor([[1] * 9, [1] * 6 + [0] * 3])
@@ -310,23 +299,19 @@ def test_finetune_has_the_named_optimizer_with_rates_by_layer(arguments, monkeyp
     seen = []
 
     class Look(TrainerCallback):
+        interrupted = stopped = False
+
         def on_step_end(self, args, state, control, optimizer, **kwargs):
             seen.append(optimizer)
 
-    monkeypatch.setattr(training_run, "StopOnInterrupt", lambda: _interruptible(Look()))
-    rates = {"learning_rate": 1e-3, "muon_learning_rate": 1e-2}
-    finetune(arguments(max_steps=1, optim=optim, layer_decay=0.9, **rates))
+    monkeypatch.setattr(training_run, "StopOnInterrupt", Look)
+    finetune(arguments(max_steps=1, optim=optim, layer_decay=0.9, learning_rate=1e-3))
     optimizer = getattr(seen[0], "optimizer", seen[0])
     assert optimizer.param_groups[0].get("correct_bias") is corrects_bias
     of_muon = [group["initial_lr"] for group in optimizer.param_groups if "momentum" in group]
-    assert of_muon == ([pytest.approx(1e-2 * 0.9**depth) for depth in (1, 2, 3)] if optim == "muon" else [])
+    assert of_muon == ([pytest.approx(7e-3 * 0.9**depth) for depth in (1, 2, 3)] if optim == "muon" else [])
     of_adam = {group["initial_lr"] for group in optimizer.param_groups if "momentum" not in group}
     assert sorted(of_adam) == [pytest.approx(1e-3 * 0.9**depth) for depth in (4, 3, 2, 1, 0)]
-
-
-def _interruptible(callback):
-    callback.interrupted = callback.stopped = False
-    return callback
 
 
 def test_dropout_in_place_of_the_models_own(tmp_path, deep, arguments):

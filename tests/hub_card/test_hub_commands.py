@@ -11,7 +11,7 @@ import pytest
 import yaml
 from huggingface_hub import EvalResultEntry, ModelCard, parse_eval_result_entries
 
-import mybert.finetuning  # models with a BiLSTM are made and loaded below
+import mybert
 from mybert import MyBertForSequenceClassification, MyBertForTokenClassification
 from mybert.cli import main
 from mybert.hub_card import examples, publishable_files
@@ -97,21 +97,17 @@ def test_texts_of_ones_own(head, texts, expected, copy_of):
     assert expected in code and printed_by(code) == output
 
 
-def test_card_of_a_model_with_windows_chooses_their_pipeline(copy_of):
-    folder = copy_of("MyBertForTokenClassification")
-    config = json.loads((folder / "config.json").read_text())
-    config["finetuned_for"] = {"task": "tagging", "doc_stride": 4}
-    (folder / "config.json").write_text(json.dumps(config))
+def test_card_of_a_model_with_windows_chooses_their_pipeline(copy_of, change_config):
+    record = {"task": "tagging", "doc_stride": 4}
+    folder = change_config(copy_of("MyBertForTokenClassification"), finetuned_for=record)
     assert main(["card", str(folder)]) == 0
     ((_, code, output),) = examples_of(read_card(folder))
     assert "pipeline_class=WindowedTokenClassificationPipeline)" in code and printed_by(code) == output
 
 
-def test_a_card_without_texts_has_an_invented_pair_for_a_model_of_pairs_unless_too_long(copy_of, monkeypatch):
-    folder = copy_of("MyBertForSequenceClassification")
-    config = json.loads((folder / "config.json").read_text())
-    config["finetuned_for"] = {"task": "mrpc", "text_pair_column": "#2 String"}
-    (folder / "config.json").write_text(json.dumps(config))
+def test_card_without_texts_has_an_invented_pair_unless_too_long(copy_of, change_config, monkeypatch):
+    record = {"task": "mrpc", "text_pair_column": "#2 String"}
+    folder = change_config(copy_of("MyBertForSequenceClassification"), finetuned_for=record)
     assert main(["card", str(folder)]) == 0
     ((_, code, output),) = examples_of(read_card(folder))
     assert "'text_pair': " in code and printed_by(code) == output
@@ -121,20 +117,20 @@ def test_a_card_without_texts_has_an_invented_pair_for_a_model_of_pairs_unless_t
 
 
 def test_a_model_with_a_bilstm_has_an_example_and_is_not_published(make_model_dir, tmp_path, capsys):
-    from mybert.finetuning.heads import MyBertBiLstmForTokenClassification
+    from mybert.modeling_mybert.bilstm import MyBertBiLstmForTokenClassification
 
     folder = shutil.copytree(make_model_dir("MyBertForTokenClassification"), tmp_path / "tagger")
     MyBertBiLstmForTokenClassification.from_pretrained(folder).save_pretrained(folder)
     assert main(["card", str(folder)]) == 0
     ((_, code, output),) = examples_of(read_card(folder))
-    assert code.startswith("import mybert.finetuning\n") and printed_by(code) == output
+    assert code.startswith("import mybert\n") and printed_by(code) == output
     assert main(["push", str(folder), "owner/name", "--output_dir", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert "is of type 'mybert-bilstm'; expected 'mybert': the code that goes to the Hub" in error
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_said_of_a_model_stands_in_its_card(copy_of, tmp_path):
+def test_card_command_writes_given_facts_to_the_card(copy_of, tmp_path):
     folder = copy_of("MyBertForSequenceClassification")
     results = tmp_path / "results.json"
     results.write_text(json.dumps([RESULT]))
@@ -235,7 +231,7 @@ def test_a_card_that_is_there_is_kept(copy_of, capsys):
     assert re.findall("^## .+", ModelCard(read_card(folder)).text, flags=re.MULTILINE) == ["## Model"]
 
 
-def test_what_a_run_cannot_know_is_added_to_its_card(copy_of, capsys):
+def test_card_command_on_a_runs_card_adds_metadata(copy_of, capsys):
     folder = copy_of("MyBertModel")
     assert main(["card", str(folder), "--no_examples", "--summary", "Made by a run."]) == 0
     text = ModelCard(read_card(folder)).text

@@ -204,9 +204,7 @@ def test_an_interrupted_upload_goes_on(client, hub, model_dir):
 
     uploads = itertools.count()
     hub.refuse = lambda method, path: 400 if method == "PUT" and next(uploads) else None  # all but the first
-    with pytest.raises(
-        ConnectionError, match=r"Publishing .*model to owner/tiny broke off: .*The same call continues"
-    ):
+    with pytest.raises(ConnectionError, match=r"model to owner/tiny broke off: .*The same call continues"):
         publish(model_dir, REPO)
     assert set(hub.files(REPO)) == {".gitattributes"}, "nothing half-published is to be seen"
     arrived = len(hub.blobs)
@@ -283,10 +281,7 @@ def test_a_folder_without_a_card_gets_one(model_dir):
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (
-            "---\nmodel-index:\n- name: tiny\n  results:\n  - task: {}\n---\n",
-            "expects: .*model_index",
-        ),
+        ("---\nmodel-index:\n- name: tiny\n  results:\n  - task: {}\n---\n", "expects: .*model_index"),
         ("---\n- a\n---\n", "expects: .*dict"),
         ("---\na: [\n---\n", "not what the Hub expects"),
         ("---\na: !!python/object/apply:os.abort []\n---\n", "not what the Hub expects"),
@@ -298,7 +293,7 @@ def test_invalid_metadata_is_refused(model_dir, broken, message):
         publishable_files(model_dir, REPO)
 
 
-def test_publish_wrong_folders_are_errors(model_dir):
+def test_publish_wrong_folders_are_errors(model_dir, change_config):
     write_card(model_dir, CardContent(name="tiny"))
     (model_dir / "model.safetensors").rename(model_dir / "pytorch_model.bin")
     with pytest.raises(FileNotFoundError, match=r"holds only pickled weights \(pytorch_model\.bin\)"):
@@ -307,9 +302,8 @@ def test_publish_wrong_folders_are_errors(model_dir):
     (model_dir / "tokenizer.json").rename(model_dir / "other.json")
     with pytest.raises(FileNotFoundError, match=r"holds no tokenizer.json: save the tokenizer there"):
         publish(model_dir, REPO)
-    config = json.loads((model_dir / "config.json").read_text())
     for model_type, hint in (("bert", "`mybert convert bert` makes"), ("mybert-bilstm", "the code that goes to")):
-        (model_dir / "config.json").write_text(json.dumps(config | {"model_type": model_type}))
+        change_config(model_dir, model_type=model_type)
         with pytest.raises(ValueError, match=f"is of type '{model_type}'; expected 'mybert': {hint}"):
             publish(model_dir, REPO)
     with pytest.raises(ValueError, match="Repo id"):
@@ -400,8 +394,6 @@ def test_modules_of_code_or_pickles_are_refused(model_dir):
     for name in ("dense.py", "pytorch_model.bin"):
         (model_dir / "1_Dense").mkdir(exist_ok=True)
         (model_dir / "1_Dense" / name).write_bytes(b"")
-        with pytest.raises(
-            ValueError, match=rf"1_Dense/{name} is not one of \.json, .*code and pickles are not published"
-        ):
+        with pytest.raises(ValueError, match=rf"1_Dense/{name} is not one of \.json, "):
             publishable_files(model_dir, REPO)
         (model_dir / "1_Dense" / name).unlink()

@@ -23,9 +23,7 @@ def test_which_names_are_none(names, unnamed):
 
 
 def test_unnamed_classes_are_refused_where_orders_differ():
-    with pytest.raises(
-        ValueError, match=r"some/model .*LABEL_0.*contradiction, entailment, neutral.*id2label"
-    ) as error:
+    with pytest.raises(ValueError, match=r"some/model .*LABEL_0.*contradiction, entail.*id2label") as error:
         require_named_labels("some/model", "mnli", UNNAMED)
     assert len(str(error.value)) < 500
     require_named_labels("some/model", "mnli", dict(enumerate(HUB_LABELS["mnli"])))

@@ -89,7 +89,9 @@ def test_dropout_of_the_kernel():
         (torch.float32, True, False, True),
     ],
 )
-def test_what_runs_where(heads, kernel_calls, padding, dtype, is_training, is_decoder, is_kernel):
+def test_attention_in_each_setting_runs_in_the_fitting_kernel(
+    heads, kernel_calls, padding, dtype, is_training, is_decoder, is_kernel
+):
     head = heads("Model")
     model, batch = head.model(is_decoder=is_decoder).to(dtype), head.batch(padding)
     with torch.set_grad_enabled(is_training):

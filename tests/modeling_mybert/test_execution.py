@@ -105,6 +105,8 @@ def compiled(model):
 
 @pytest.mark.parametrize("is_decoder", [False, True])
 def test_compiled_without_graph_break(head, is_decoder):
+    if is_decoder and head.name != "Model":
+        pytest.skip("the same encoder")
     model, batch = head.model(is_decoder=is_decoder, **ONE_LAYER), head.batch()
     with torch.no_grad():
         expected, outputs = model(**batch), compiled(model)(**batch)

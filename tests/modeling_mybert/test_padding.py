@@ -8,7 +8,6 @@ from mybert.modeling_mybert.batch_mybert import (
     number_sequences,
     pack_batch,
     pack_sequences,
-    restarting_positions,
     sequence_lengths,
     unmask_empty_rows,
 )
@@ -22,12 +21,6 @@ def test_last_tokens_with_any_padding_are_found():
     assert last_tokens((4, 5), mask, CPU).tolist() == [2, 8, 14, 19]
     assert last_tokens((4, 5), None, CPU).tolist() == [4, 9, 14, 19]
     assert last_tokens((4, 5), mask[:, None, None].expand(4, 1, 5, 5), CPU).tolist() == [4, 9, 14, 19]
-
-
-def test_restarting_positions_start_at_0_in_each_sequence():
-    assert restarting_positions((1, 6), torch.tensor([0, 2, 3, 6])).tolist() == [[0, 1, 0, 0, 1, 2]]
-    assert restarting_positions((2, 3), torch.tensor([0, 1, 3, 6])).tolist() == [[0, 0, 1], [0, 1, 2]]
-    assert restarting_positions((1, 3), torch.tensor([0, 3])).tolist() == [[0, 1, 2]]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 import transformers
 
 import mybert
-from mybert._exports import is_command, modules_of_names
+from mybert._lazy_names import modules_of_names
+from mybert._registration import is_command
 
 LABELS = {
     "AutoModel": {},
@@ -30,11 +31,13 @@ from transformers.pipelines import PIPELINE_REGISTRY
 sizes = dict(vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4)
 config = transformers.AutoConfig.for_model("mybert", **sizes)
 assert type(config) is mybert.MyBertConfig
+recurrent = transformers.AutoConfig.for_model("mybert-bilstm", **sizes)
 models = {auto: getattr(transformers, auto).from_config(config) for auto in json.loads(sys.argv[-1])}
 assert all(type(model) is getattr(mybert, type(model).__name__) for model in models.values())
 print(json.dumps({
     "models": {auto: type(model).__name__ for auto, model in models.items()},
     "tokenizer": str(TOKENIZER_MAPPING[mybert.MyBertConfig]),
+    "recurrent": type(transformers.AutoModelForTokenClassification.from_config(recurrent)).__name__,
     "tasks": PIPELINE_REGISTRY.get_supported_tasks(),
     "copies": sum(str(getattr(m, "__file__", "")).endswith("modeling_mybert.py") for m in list(sys.modules.values())),
 }))
@@ -56,6 +59,7 @@ def assert_registered(answers: str) -> None:
     known = json.loads(answers)
     assert known["models"] == AUTO_CLASSES
     assert "MyBertTokenizer" in known["tokenizer"]
+    assert known["recurrent"] == "MyBertBiLstmForTokenClassification"
     assert {"question-answering", "next-sentence-prediction", "fill-mask"} <= set(known["tasks"])
     assert known["copies"] == 1
 

@@ -19,7 +19,8 @@ from transformers import (
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 import mybert
-from mybert.pipelines import best_answers, make_windows, register_pipelines
+from mybert._registration import register
+from mybert.pipelines import best_answers, make_windows
 
 CONTEXT = "The cat lives in Berlin, the dog lives in a house. Who is Zoé? 가나 🙂 sat! " * 3
 QUESTIONS = ["Where is the cat?", "Who?", "What did the dog of Berlin sit in?"]
@@ -237,8 +238,8 @@ def test_registration_is_idempotent_and_needs_no_list_of_removed_tasks(monkeypat
     monkeypatch.delattr(transformers.pipelines, "REMOVED_TASKS", raising=False)
     before = dict(transformers.pipelines.PIPELINE_REGISTRY.supported_tasks)
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    register_pipelines()
-    register_pipelines()
+    register()
+    register()
     assert transformers.pipelines.PIPELINE_REGISTRY.supported_tasks == before
     assert {"question-answering", "next-sentence-prediction", "multiple-choice"} <= before.keys()
     assert not caplog.records

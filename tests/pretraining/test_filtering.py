@@ -9,6 +9,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
+from tqdm import tqdm
 from transformers import HfArgumentParser
 
 from mybert import MyBertTokenizer
@@ -84,7 +85,7 @@ def test_scripts_are_those_of_the_beginning(monkeypatch, caplog):
     with caplog.at_level(logging.INFO, logger="mybert"):
         found, _ = kept([ENGLISH, ENGLISH, ENGLISH, *[RUSSIAN] * 20], "other_scripts")
     assert found == [ENGLISH] * 3
-    assert "The text is Latin, judging by its beginning; --scripts sets others." in caplog.text
+    assert "The text is Latin, judging by its beginning (mybert data --scripts sets others)." in caplog.text
 
 
 def test_count_scripts_counts_words_by_script():
@@ -103,6 +104,21 @@ def test_documents_of_many_tokens_go(tokenizer):
     assert "Tokens per character: up to 0.28 in half of the documents, 0.40 in 90 %" in str(report)
     assert report.token_shares == Counter({28: 2, 40: 1})
     assert kept([rare], "many_tokens")[0] == [rare]  # no encoder to count tokens
+
+
+@pytest.mark.parametrize("is_dry", [True, False])
+def test_progress_of_a_filtered_corpus_counts_what_is_read(is_dry, tokenizer, tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(build_store, "progress_bar", lambda **settings: shown.append(tqdm(disable=True)) or shown[0])
+    monkeypatch.setattr(tqdm, "update", lambda bar, count: shown.append(count))
+    monkeypatch.setattr(build_store, "_STEP_CHARACTERS", 30)
+    documents, settings = [ENGLISH, *[RUSSIAN] * 3], {"filter": ["other_scripts"], "scripts": ["Latin"]}
+    if is_dry:
+        inspect_corpus(documents, **settings)
+    else:
+        build_token_store(documents, tokenizer, tmp_path / "store", **settings)
+    per_document = [len("\n".join((*document, "\n"))) for document in documents]
+    assert sum(shown[1:]) == sum(per_document) and len(shown) > len(documents)
 
 
 def test_exact_duplicates_go_and_the_first_stays():
@@ -265,7 +281,6 @@ def test_a_dry_run_writes_nothing(tmp_path, dirty, caplog):
     ("settings", "message"),
     [
         ({"scripts": ["Klingon"]}, "scripts has 'Klingon'"),
-        ({"symbol_share": 1.0}, "symbol_share is 1.0"),
         ({"filter": ["copies"]}, "filter has 'copies'; expected some of symbol_lines, other_scripts, "),
         ({"symbol_share": 0.3}, "symbol_share is 0.3 and filter lacks symbol_lines"),
         ({"filter": ["duplicates"], "scripts": ["Latin"]}, r"scripts is \['Latin'\] and filter lacks other_scripts"),
@@ -276,19 +291,6 @@ def test_settings_that_do_not_fit(tmp_path, tokenizer, settings, message):
     with pytest.raises(ValueError, match=message):
         build_token_store([ENGLISH], tokenizer, tmp_path / "s", **settings)
     assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--text a --output x", "tokenizer is not set"),
-        ("--text a --tokenizer x", "output is not set"),
-        ("--dry_run", "dry_run is set and text is not"),
-    ],
-)
-def test_flags_that_do_not_fit(flags, message):
-    with pytest.raises(ValueError, match=message):
-        of_flags(*flags.split())
 
 
 def test_reasons_that_cannot_be_checked(tmp_path, tokenizer, monkeypatch):

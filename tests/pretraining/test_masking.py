@@ -39,11 +39,6 @@ def test_every_position_is_as_likely():
     assert counts[1:-1].max() < 1120
 
 
-def test_rates_are_checked():
-    with pytest.raises(ValueError, match=r"mlm_probability is 1\.5"):
-        MaskingRates(mlm_probability=1.5)
-
-
 @pytest.mark.parametrize("unit", ["token", "word", "span"])
 def test_no_more_predictions_than_allowed(unit):
     generator = np.random.default_rng(0)

@@ -215,18 +215,6 @@ def test_positions_across_which_fsdp_1_cuts_are_refused_before_training(argument
         pretrain(arguments(phase2_max_length=64, phase2_steps=2, phase2_positions="repeated"))
 
 
-def test_a_run_with_other_positions_is_another_run(arguments):
-    settings = {"phase2_max_length": 32, "phase2_steps": 2}
-    pretrain(arguments(**settings, phase2_positions="repeated"))
-    with pytest.raises(ValueError, match=r"phase2_positions was 'repeated', is None"):
-        pretrain(arguments(**settings))
-    assert (
-        "phase2_positions" not in arguments(**settings).result_settings()
-    )  # as in runs from before the setting existed
-    others = {"optim": "sgd", "optim_args": "momentum=0.9", "neftune_noise_alpha": 5.0}
-    assert others.items() <= arguments(**others).result_settings().items()
-
-
 def test_a_signal_at_the_end_of_a_phase_says_how_to_go_on(arguments, monkeypatch, caplog):
     class Signal(StopOnInterrupt):
         def on_save(self, args, state, control, **kwargs):

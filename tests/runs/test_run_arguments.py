@@ -28,14 +28,19 @@ def pretraining(**settings):
 
 
 @pytest.mark.parametrize(
-    ("gpu", "cores", "processes", "workers"),
-    [(False, 16, 1, 0), (True, 16, 1, 4), (True, 16, 8, 1), (True, 4, 2, 1), (True, 2, 2, 0), (True, 3, 1, 2)],
+    ("use_cpu", "cores", "processes", "workers"),
+    [(True, 16, 1, 0), (False, 16, 1, 4), (False, 16, 8, 1), (False, 4, 2, 1), (False, 2, 2, 0), (False, 3, 1, 2)],
 )
-def test_workers_that_make_batches_by_default(monkeypatch, gpu, cores, processes, workers):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+def test_run_arguments_with_a_gpu_load_batches_for_the_device_in_use(monkeypatch, use_cpu, cores, processes, workers):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(run_arguments, "usable_cores", lambda: cores)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
-    assert run_arguments.fitting_workers() == workers
+    monkeypatch.setattr(TrainingArguments, "device", torch.device("cpu"))  # there is no GPU
+    monkeypatch.setattr(TrainingArguments, "n_gpu", 1)
+    made = pretraining(use_cpu=use_cpu)
+    assert (made.dataloader_num_workers, made.dataloader_pin_memory) == (workers, not use_cpu)
+    given = pretraining(use_cpu=use_cpu, dataloader_num_workers=3, dataloader_pin_memory=False)
+    assert (given.dataloader_num_workers, given.dataloader_pin_memory) == (3, False)
 
 
 @pytest.mark.parametrize("pinned", [True, False])
@@ -83,13 +88,6 @@ def test_run_arguments_unsupported_is_an_error(tmp_path, name):
         with pytest.raises(ValueError, match=rf"^{name} is .*; {re.escape(UNSUPPORTED[name])}") as error:
             make(**{name: VALUES[name]})
         assert "secret" not in str(error.value)
-
-
-def test_every_process_makes_its_own_batches(tmp_path):
-    for make in (pretraining, lambda **settings: finetuning(tmp_path, **settings)):
-        with pytest.raises(ValueError, match="accelerator_config has dispatch_batches, by which one process"):
-            make(accelerator_config={"dispatch_batches": True})
-        make(accelerator_config={"even_batches": True})
 
 
 def test_run_arguments_do_train_and_the_like_are_accepted(tmp_path):
@@ -200,5 +198,5 @@ def test_bfloat16_where_the_gpu_multiplies_it(on_gpu, monkeypatch):
     monkeypatch.setattr(run_arguments, "bfloat16_features", lambda: ("AMX",) if not on_gpu else ())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **kwargs: on_gpu)
-    assert run_arguments._multiplies_bfloat16(use_cpu=False) is on_gpu
-    assert run_arguments._multiplies_bfloat16(use_cpu=True) is not on_gpu
+    assert run_arguments._multiplies_bfloat16(uses_gpu=True) is on_gpu
+    assert run_arguments._multiplies_bfloat16(uses_gpu=False) is not on_gpu

@@ -149,9 +149,8 @@ def test_a_folder_with_other_things_is_never_touched(tmp_path, foreign, said):
         if not is_run:
             with pytest.raises(ValueError, match=rf"exists and holds other things \({said.split('/')[0]}"):
                 begin(run)
-        with pytest.raises(
-            ValueError, match=rf"holds files that no run wrote \({said if is_run else said.split('/')[0]}"
-        ):
+        named = said if is_run else said.split("/")[0]
+        with pytest.raises(ValueError, match=rf"holds files that no run wrote \({named}"):
             begin(run, overwrite=True)
         assert (run / foreign).read_text() == "years of work"
         assert names(run) == before
@@ -166,12 +165,6 @@ def test_a_link_in_a_run_is_a_foreign_thing(tmp_path):
     (run / "seed_1").symlink_to(elsewhere)
     with pytest.raises(ValueError, match=r"holds files that no run wrote \(seed_1\)"):
         begin(run, overwrite=True)
-
-
-def test_a_folder_that_is_no_run_is_not_overwritten(tmp_path):
-    (tmp_path / "config.json").write_text("{}")  # a model folder of another command
-    with pytest.raises(ValueError, match=r"holds files that no run wrote \(config.json\)"):
-        begin(tmp_path, overwrite=True)
 
 
 def test_overwriting_deletes_what_runs_write(tmp_path):
@@ -321,9 +314,7 @@ def test_a_file_is_no_folder(tmp_path):
 @pytest.mark.parametrize("record", ["[]", "null", "{", "[" * 100_000, '{"files": 3}', "\xff"])
 def test_a_broken_record_is_said(tmp_path, record):
     (tmp_path / "run.json").write_text(record, encoding="latin-1")
-    with pytest.raises(
-        ValueError, match=r"run.json (is not JSON|is nested too deeply|holds no settings|holds a JSON)"
-    ):
+    with pytest.raises(ValueError, match=r"run.json (is not JSON|is nested too|holds no settings|holds a JSON)"):
         begin(tmp_path)
     assert begin(tmp_path, overwrite=True) is None
 

@@ -176,7 +176,9 @@ def test_run_suite_with_train_sizes_measures_each_task_with_each_number(tmp_path
 
 
 @pytest.mark.parametrize(("metric", "best"), [("accuracy", 0.2), ("macro_f1", 0.1), ("loss", 0.1), ("tied", 0.1)])
-def test_what_counts_is_what_tells_the_best_model(tmp_path, settings, data, monkeypatch, metric, best):
+def test_run_suite_with_a_grid_chooses_by_the_metric_for_the_best_model(
+    tmp_path, settings, data, monkeypatch, metric, best
+):
     def finetune(arguments):
         rate = arguments.learning_rate
         found = {"accuracy": rate, "macro_f1": 1 - rate, "loss": rate, "majority_accuracy": 0.5, "tied": 0.0}
@@ -199,7 +201,6 @@ def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
         ({"only": ["dogs"]}, "There is no task 'dogs' in .*mine.yaml; it has same, animals, split"),
         ({"grid": {"learning_rate": 1e-3}}, "grid has 0.001 as learning_rate; expected a list of values"),
         ({"finetuning": "["}, "finetuning is not JSON"),
-        ({"train_sizes": [100, 0]}, "train_sizes is 0; expected at least 1"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             settings(**change)
@@ -207,11 +208,7 @@ def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
         run_suite(settings(only=["split"], grid={"dropout": [0.1]}))
     (data / "animals.tsv").rename(data / "beasts.tsv")
     for change, message in (
-        (
-            {},
-            r"data has no none.tsv or a\*.tsv, the train_file of animals; put it there, or name the tasks to measure "
-            "with --only. Nothing is missing for same.",
-        ),
+        ({}, r"data has no none.tsv or a\*.tsv, the train_file of animals; .*--only. Nothing is missing for same"),
         ({"data_dir": str(data / "none")}, "none', which is not a folder"),
         ({"only": ["same"], "finetuning": {"learning_rates": 1}}, "finetuning has unknown settings: learning_rates"),
         ({"only": ["same"], "grid": {"num_seeds": [1, 2]}}, "grid sets num_seeds, which the suite decides"),
@@ -237,19 +234,9 @@ def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
         ("tasks: {../x: {task: rte}}", r"has a task '../x'; expected a name that a folder can have"),
         ("tasks: {rte: {}}\npublished: {me: 80.0}", r"has 80.0 as published me; expected a map of tasks"),
         ("tasks: {rte: {}}\npublished: {me: {rte: good}}", r"as published me; expected a map of tasks"),
-        (
-            "tasks: {rte: {}}\npublished: {me: {rtf: 80.0}}",
-            r"has a score of me for 'rtf', which is not one of its "
-            r"tasks",
-        ),
-        (
-            "tasks: {rte: {label_colum: x, validation_split: 0.1}}",
-            "mine.yaml, rte has unknown settings: label_colum",
-        ),
-        (
-            "tasks: {mnli: {train_file: pairs/train.tsv}}",
-            "There is no validation data for mnli; expected a vali",
-        ),
+        ("tasks: {rte: {}}\npublished: {me: {rtf: 80.0}}", r"has a score of me for 'rtf'"),
+        ("tasks: {rte: {label_colum: x, validation_split: 0.1}}", "mine.yaml, rte has unknown settings: label_colum"),
+        ("tasks: {mnli: {train_file: pairs/train.tsv}}", "There is no validation data for mnli; expected a vali"),
         ("tasks:\n  rte: {}\n  sst2: {}\n  rte: {}", "mine.yaml names rte twice, again in line 4"),
         (
             "tasks: {ner: {train_file: beasts.tsv, validation_split: 0.5, approach: features, features: all}}",
@@ -265,7 +252,7 @@ def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
 @pytest.mark.parametrize(
     ("own", "finetuning"), [("folds: 2", {}), ("", {"folds": 2}), ("", {"validation_split": 0.5})]
 )
-def test_what_is_measured_on_may_come_from_any_setting(tmp_path, settings, own, finetuning):
+def test_run_suite_takes_validation_data_from_any_setting(tmp_path, settings, own, finetuning):
     (tmp_path / "mine.yaml").write_text(
         f"tasks: {{animals: {{task: classification, train_file: animals.tsv, {own}}}}}"
     )

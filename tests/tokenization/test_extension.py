@@ -21,7 +21,7 @@ def tokens(tokenizer, words):
     return sum(count * len(tokenizer.tokenize(word)) for word, count in words.items())
 
 
-def test_what_saves_most_comes_first_and_unused_entries_are_taken(letters):
+def test_extend_vocabulary_takes_best_savings_first_and_unused_entries(letters):
     words = Counter({"abcd": 10, "abcda": 6, "bbbb": 7, "dd": 4, "a": 50})
     extension = extend_vocabulary(letters, words, 3, min_frequency=5)
     # By hand: ab ##cd -> abcd saves 16; b ##b ##b ##b -> bbbb saves 21; then abcda 6; dd occurs too rarely.

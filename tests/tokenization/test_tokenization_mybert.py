@@ -64,17 +64,6 @@ class TestGoogle:
             assert tokenizer.tokenize(row["text"]) == row["tokens"]
             assert KNOWS_FEWER_CHARACTERS or reference.tokenize(row["text"]) == row["tokens"]
 
-    def test_classic_sentences(self, tokenizers):
-        tokenizer, _ = tokenizers[True]
-        deeds = "our deeds are the reason of this earthquake may allah forgive us all"
-        expected = [101, 2256, 15616, 2024, 1996, 3114, 1997, 2023, 8372, 2089, 16455, 9641, 2149, 2035, 102]
-        assert tokenizer(deeds)["input_ids"] == expected
-        fire = tokenizer("forest fire near la ronge sask canada", padding="max_length", max_length=15)
-        expected = [101, 3224, 2543, 2379, 2474, 6902, 3351, 21871, 2243, 2710, 102]
-        assert fire["input_ids"] == expected + [0] * 4
-        assert fire["attention_mask"] == [1] * 11 + [0] * 4
-        assert fire["token_type_ids"] == [0] * 15
-
     @pytest.mark.skipif(KNOWS_FEWER_CHARACTERS, reason="the reference asks Python 3.10 for classes of characters")
     @LOWER
     def test_hostile_strings(self, lower, tokenizers, hostile_strings):
@@ -336,7 +325,7 @@ class TestLoading:
             ({"model": {"type": "BPE", "vocab": {}, "merges": []}}, "holds a BPE model; expected WordPiece"),
             (
                 {"model": {"type": "WordPiece", "vocab": {"a": 0}, "continuing_subword_prefix": "@@"}},
-                "marks continuations with '@@'",
+                "continuations .* '@@'",
             ),
             ({"vocab": {}}, "is not a tokenizer.json"),
             ({"model": []}, "is not a tokenizer.json"),

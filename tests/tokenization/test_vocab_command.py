@@ -96,7 +96,7 @@ def test_a_table_is_read_by_its_column(tmp_path):
         train_vocabulary(parse("--text", tmp_path / f"a.{end}", *flags, tmp_path / end)) for end in ("txt", "csv")
     )
     assert plain.get_vocab() == table.get_vocab()
-    with pytest.raises(ValueError, match=r"a.csv has no 'text', only 'id', 'body'; name it with --text_column"):
+    with pytest.raises(ValueError, match=r"a.csv has no 'text', only 'id', 'body'; rename it, or pass --text_column"):
         train_vocabulary(parse("--text", tmp_path / "a.csv", "--output_dir", tmp_path / "none", "--quiet"))
     assert not (tmp_path / "none").exists()
 
