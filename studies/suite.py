@@ -86,12 +86,13 @@ def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str
                 except ArgumentError as error:
                     raise ValueError(f"{name} has {value!r} as {setting} ({error.message}).") from None
             chosen[setting] = value
+    where = " or ".join(name for name, some in settings.items() if some)
     try:
         return kind(**chosen | own)
     except TypeError as error:  # a list, or a map, instead of a number
-        raise ValueError(
-            f"{' or '.join(settings)} has a setting of another kind than is expected: {error}."
-        ) from error
+        raise ValueError(f"{where} has a setting of another kind than is expected: {error}.") from error
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}" if where else str(error)) from error
 
 
 def finetuning_settings(
