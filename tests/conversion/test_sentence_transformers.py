@@ -56,8 +56,10 @@ def test_vectors_stay_the_same(folder, tmp_path):
 
 def test_a_second_conversion_replaces_the_first(folder, tmp_path):
     to_transformers_bert(folder, tmp_path / "bert")
+    (tmp_path / "bert" / "12_Dense").mkdir()
+    (tmp_path / "bert" / "12_Dense" / "config.json").write_text("{}")
     to_transformers_bert(folder, tmp_path / "bert", overwrite=True)
-    (tmp_path / "bert" / "2_Normalize").mkdir(exist_ok=True)
+    assert not (tmp_path / "bert" / "12_Dense").exists()
     (tmp_path / "bert" / "thesis.tex").write_text("mine")
     with pytest.raises(ValueError, match=r"thesis\.tex"):
         to_transformers_bert(folder, tmp_path / "bert", overwrite=True)

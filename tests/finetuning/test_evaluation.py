@@ -308,7 +308,10 @@ def test_the_settings_of_a_training_say_what_is_measured(tmp_path, rte, finetune
     folder, metrics = finetuned
     recipe = tmp_path / "training.yaml"
     lines = ["task: rte", "model: nowhere", "train_file: gone.tsv", "learning_rate: 3.0e-5", "overwrite: true"]
-    lines += [f"validation_file: [{rte}]", f"output_dir: {folder}", "max_length: 16", "use_cpu: true"]
+    gappy = tmp_path / "gappy.tsv"
+    gappy.write_text(rte.read_text() + "12\t\t\tentailment\n")
+    lines += [f"validation_file: [{gappy}]", f"output_dir: {folder}", "max_length: 16", "use_cpu: true"]
+    lines += ["skip_empty: true"]
     recipe.write_text("\n".join(lines) + "\n")
     assert main(["evaluate", "--config", str(recipe)]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] == metrics["accuracy"]

@@ -118,16 +118,18 @@ def test_texts_that_fit_are_read_as_without_windows(tokenizer):
 
 def test_packed_and_padded_windows_agree(tokenizer):
     model = model_of(MyBertForSequenceClassification, tokenizer, CLASSES.names)
-    data = TASK.encode([TextExample((text,), None) for text in TEXTS], CLASSES, tokenizer, "x")
+    data = TASK.encode([TextExample((text,), "good") for text in TEXTS], CLASSES, tokenizer, "x")
     assert len(data) > len(TEXTS) and data.windowed == 4
-    found = []
+    found, passed = [], set()
     for packs in (True, False):
         model.config.unpad_inputs = packs
         found.append(TASK.predict(network_outputs(TASK, data, model, tokenizer, 5), data, CLASSES))
     config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, hidden_act="gelu", **SIZE)
     reference = BertForSequenceClassification(config).eval()
     reference.load_state_dict(model.state_dict())
+    reference.register_forward_pre_hook(lambda module, args, kwargs: passed.update(kwargs), with_kwargs=True)
     found.append(TASK.predict(network_outputs(TASK, data, reference, tokenizer, 5), data, CLASSES))
+    assert passed == {"input_ids", "token_type_ids", "attention_mask"}  # neither labels nor weights
     scores = [[prediction.probabilities["good"] for prediction in predictions] for predictions in found]
     assert scores[1] == pytest.approx(scores[0], abs=1e-5) and scores[2] == pytest.approx(scores[0], abs=1e-5)
 

@@ -129,6 +129,8 @@ def test_seeds_keep_the_best(arguments, tmp_path):
     finetune(arguments("alone", num_seeds=1, seed=result["best_seed"]))
     assert (tmp_path / "alone" / "model.safetensors").read_bytes() == first
     shutil.rmtree(tmp_path / "alone")
+    assert finetune(arguments("alone", seed=7))["loss"] == metrics["seeds"]["7"]["loss"]
+    shutil.rmtree(tmp_path / "alone")
     assert finetune(arguments(num_seeds=3, seed=5))["mean"] == result["mean"]  # nothing left to do
 
 
@@ -193,10 +195,12 @@ def test_a_finished_run_is_not_trained_again(arguments, tmp_path, monkeypatch, s
     assert card.is_file()
 
 
-def test_a_finished_run_is_not_repeated_with_other_settings(arguments):
+def test_a_finished_run_is_not_repeated_with_other_settings(arguments, tmp_path, deep):
     settings = {"save_strategy": "epoch", "max_steps": 1, "lr_scheduler_type": "cosine_with_restarts"}
     finetune(arguments(**settings))
     for name, value in (
+        ("model", str(shutil.copytree(deep, tmp_path / "copy"))),
+        ("train_file", str(tmp_path / "dev.tsv")),
         ("metric_for_best_model", "loss"),
         ("label_smoothing_factor", 0.1),
         ("data_seed", 7),

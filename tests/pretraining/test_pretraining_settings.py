@@ -208,8 +208,10 @@ def test_pretrain_from_a_tuned_model_drops_its_task(tmp_path, arguments, tiny_mo
     ],
 )
 def test_an_optimizer_that_is_named_is_taken(arguments, make_model, optim, kind, corrects):
-    settings = arguments(weight_decay=0.3, **{} if optim is None else {"optim": optim})
+    of_adam = {"adam_beta1": 0.8, "adam_beta2": 0.95, "adam_epsilon": 1e-5}
+    settings = arguments(weight_decay=0.3, **of_adam, **{} if optim is None else {"optim": optim})
     optimizer = PretrainingTrainer(model=make_model(), args=settings).create_optimizer()
     assert type(optimizer) is kind
     assert optimizer.defaults.get("correct_bias") is corrects
+    assert kind is torch.optim.SGD or {"betas": (0.8, 0.95), "eps": 1e-5}.items() <= optimizer.defaults.items()
     assert sorted({group["weight_decay"] for group in optimizer.param_groups}) == [0.0, 0.3]

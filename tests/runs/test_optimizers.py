@@ -240,6 +240,7 @@ def test_orthogonal_in_what_the_processor_multiplies_fast(monkeypatch, features,
     stretched = u.T @ found.float() @ v.T
     assert 0.6 < stretched.diagonal().min() < stretched.diagonal().max() < 1.3
     assert (stretched - stretched.diagonal().diag()).abs().max() < (1e-5 if dtype == torch.float32 else 0.02)
+    assert not nearest_orthogonal(torch.zeros(shape)).any()  # a part without gradient
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon since 2.9")

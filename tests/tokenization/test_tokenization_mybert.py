@@ -214,7 +214,7 @@ class TestStandardTokenizer:
             MyBertTokenizer(str(google_vocab_file)),
             MyBertTokenizer(vocab=google_vocab_file),
             MyBertTokenizer(vocab_file=str(google_vocab_file)),
-            MyBertTokenizer(vocab),
+            MyBertTokenizer(dict(reversed(vocab.items()))),
             MyBertTokenizer(list(vocab)),
         ]
         for tokenizer in forms:
@@ -283,7 +283,8 @@ class TestLoading:
         assert tokenizer.do_lower_case is False
         assert tokenizer.tokenize("a" * 150) != ["[UNK]"]
         (tmp_path / "tokenizer_config.json").unlink()
-        assert MyBertTokenizer.from_pretrained(tmp_path).do_lower_case is False
+        tokenizer = MyBertTokenizer.from_pretrained(tmp_path, strip_accents=True)
+        assert (tokenizer.do_lower_case, tokenizer.strip_accents) == (False, True)
 
     @pytest.mark.parametrize("setting", [True, False])
     def test_folder_of_google(self, google_vocab_file, tmp_path, setting):
