@@ -220,7 +220,7 @@ def test_by_default_all_that_can_run_does(small, sst2, monkeypatch, capsys, tmp_
         (["--workloads", "query", "pipeline"], "sst2 is not set; the workloads finetuning, pipeline, embeddings need"),
         (["--sst2", "nowhere"], "sst2 is nowhere; expected a folder with SST-2's train.tsv."),
         (["--output", "nowhere/results.md"], "output is nowhere/results.md; expected a file in a folder"),
-        (["--model", "MODEL"], "model is 'MODEL' without data, so it has no effect; give both or neither."),
+        (["--model", "MODEL"], "--model is 'MODEL' without --data, so it has no effect; give both or neither."),
         (["--model", "nowhere", "--data", "t.txt"], "There is no folder nowhere; expected a model folder."),
         (["--output", "."], ". is a link or folder, so it is not overwritten; name another place."),
     ],
