@@ -14,11 +14,12 @@ from typing import Any
 from ..files.checkpoint import TASK_RECORD, Checkpoint
 from ..files.processes import only_errors
 from ..modeling_mybert import MyBertConfig
+from ..modeling_mybert.bilstm import MyBertBiLstmConfig
 from ..pipelines import windowed_pipeline
 from .card import Example, describe_model
 
 OWN_PIPELINES = ("next-sentence-prediction", "question-answering", "multiple-choice")
-_OWN_TYPES = (MyBertConfig.model_type, "mybert-bilstm")  # which transformers knows only by this package
+_OWN_TYPES = (MyBertConfig.model_type, MyBertBiLstmConfig.model_type)  # which transformers knows only by this package
 IMPORT = "import mybert  # on the Hub it runs without as well: pipeline(..., trust_remote_code=True)"
 """First line of an example for a MyBERT model, in a pipeline of transformers' own."""
 
