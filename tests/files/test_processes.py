@@ -127,9 +127,7 @@ def kill_worker(_):
 
 
 def test_map_in_processes_with_killed_worker_raises_one_sentence():
-    expected = (
-        r"One of 2 processes has ended unexpectedly; the system may have killed it .* Use fewer"
-    )
+    expected = r"One of 2 processes has ended unexpectedly; the system may have killed it .* Use fewer"
     with map_in_processes(kill_worker, 2) as mapped, pytest.raises(OSError, match=expected):
         list(mapped(range(2)))
 
