@@ -14,7 +14,7 @@ from accelerate import PartialState
 from safetensors.numpy import save_file
 from transformers import AutoTokenizer
 
-from ..files.checkpoint import COMPANIONS, Checkpoint, check_available
+from ..files.checkpoint import COMPANIONS, check_available
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.options import Group, Range, check_number, option
 from ..files.output import check_can_be_folder, check_output_files, output_to, write_json
