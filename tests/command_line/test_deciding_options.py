@@ -24,7 +24,7 @@ from mybert.files.options import contradicting
 from mybert.finetuning import comparison
 from mybert.finetuning.prediction import predictor
 from mybert.pretraining import build_token_store
-from mybert.runs import run_folder
+from mybert.runs import RunArguments, run_folder
 
 OF_A_RUN = {"max_steps": 2, "learning_rate": 0.01, "max_length": 16, "per_device_train_batch_size": 8}
 OF_A_RUN |= {"save_strategy": "no", "use_cpu": True, "warmup_steps": 0}
@@ -80,9 +80,10 @@ RUNS = {
 }
 # What these commands write is no result of a run, or a graph.
 OTHERS = [*"demo ablation card push attention curves bench completion".split(), "convert onnx", "convert openvino"]
-# Command -> the one from which it takes options; they have the same effect there, and are quick to run only there.
-TAKES_FROM = {"adapt": "pretrain", "distill": "finetune"} | dict.fromkeys(("evaluate", "compare", "prune"), "predict")
 KINDS = {name: cli.COMMANDS[name].load()[0] for name in RUNS}
+# Command -> a class of options that another command has, too: here they are slow tests.
+SHARED = {"adapt": KINDS["pretrain"], "finetune": RunArguments, "distill": KINDS["finetune"]}
+SHARED |= dict.fromkeys(("evaluate", "compare", "prune"), KINDS["predict"])
 
 # Where a result is written, what is shown or only measured, and how it is computed.
 NEUTRAL = set(
@@ -329,13 +330,13 @@ def cases():
         for each, hint in options(name):
             found = CASES.get(f"{name} {each.name}", CASES.get(each.name, {}))
             for number, case in enumerate(found if isinstance(found, list) else [found]):
-                is_taken = each.name in getattr(KINDS.get(TAKES_FROM.get(name)), "__dataclass_fields__", ())
+                is_shared = each.name in getattr(SHARED.get(name), "__dataclass_fields__", ())
                 yield pytest.param(
                     name,
                     each.name,
                     {each.name: other_value(each, hint)} | case,
                     id=f"{name}-{each.name}{number or ''}",
-                    marks=[pytest.mark.slow] if is_taken else [],
+                    marks=[pytest.mark.slow] if is_shared else [],
                 )
 
 
