@@ -293,7 +293,7 @@ class Labels:
     @classmethod
     def from_config(cls, config: PreTrainedConfig) -> Labels:
         """The classes of a fine-tuned model; unnamed ones (LABEL_0) are named by their number."""
-        names = [config.id2label[number] for number in range(config.num_labels)]
+        names = [str(config.id2label[number]) for number in range(config.num_labels)]
         return cls(tuple(_WITHOUT_NAME.sub(r"\1", name) for name in names))
 
     def ids(self, values: Sequence[str], source: Source | str) -> list[int]:

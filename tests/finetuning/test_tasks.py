@@ -683,6 +683,8 @@ def test_labels_as_pipelines_call_classes_without_names():
     assert [example.label for example in TASKS["classification"].examples(rows, True)] == ["0", "1"]
     config = BertConfig(id2label={0: "LABEL_0", 1: "LABEL_spam"})
     assert Labels.from_config(config).names == ("0", "LABEL_spam")
+    config.id2label = {0: 3, 1: 5}  # as in some folders on the Hub
+    assert Labels.from_config(config).names == ("3", "5")
 
 
 def test_predictions_count_as_they_stand(tmp_path):
