@@ -134,6 +134,15 @@ def test_export_openvino_int8_computes_classifiers_of_the_mean(tmp_path, save_mo
     assert report.equal_decisions[FILE] > 0.8
 
 
+def test_export_openvino_tokenizer_without_segments_is_compared_on_texts(tmp_path, save_model):
+    save_model(tmp_path / "model", "sequence-classification")
+    path = tmp_path / "model" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_input_names": ["input_ids", "attention_mask"]}))
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    report = export_openvino(tmp_path / "model", tmp_path / "graph", data=str(tmp_path / "texts.txt"))
+    assert report.texts == len(TEXTS) and report.largest_difference < 1e-5
+
+
 def test_export_openvino_wrong_decisions_are_counted(tagger, tmp_path):
     source, _, _ = tagger
     texts = tmp_path / "texts.csv"

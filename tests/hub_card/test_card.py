@@ -179,6 +179,8 @@ def test_describe_model_reads_the_folder(tmp_path):
         max_positions=128,
         labels=("a", "b", "c"),
     )
+    (tmp_path / "config.json").write_text('{"model_type": "deberta", "id2label": {"1": 5, "0": 3}}')
+    assert describe_model(tmp_path).labels == ("3", "5")
     (tmp_path / "config.json").write_text('{"model_type": "deberta"}')
     assert describe_model(tmp_path) == ModelDescription(model_type="deberta", parameters=20)
 
