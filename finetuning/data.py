@@ -74,7 +74,7 @@ class DataRow:
 
     def finite_number(self, name: str) -> float:
         value = self.value(name)
-        with suppress(TypeError, ValueError):
+        with suppress(TypeError, ValueError, OverflowError):
             if math.isfinite(number := float(value)):
                 return number
         raise self.invalid(f"{str(value)[:40]!r} as {name}; expected a number")
