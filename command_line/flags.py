@@ -365,8 +365,8 @@ def _settable(parser: CommandParser) -> dict[str, Action]:
 def _config_file(path: str) -> Path:
     refuse_address(path, "a file or the name of a recipe")
     file = Path(path)
-    if not file.exists() and file.name == path:
-        file = _RECIPES / f"{path}.yaml"
+    if not file.is_file() and file.name == path and (recipe := _RECIPES / f"{path}.yaml").is_file():
+        return recipe  # also next to a folder of its name, such as the run's
     if not file.exists():
         recipes = sorted(recipe.stem for recipe in _RECIPES.glob("*.yaml"))
         raise FileNotFoundError(

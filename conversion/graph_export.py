@@ -177,7 +177,9 @@ def _tokenized(
     longest = min(record.get("max_length") or math.inf, model.config.max_position_embeddings)
     pairs = (text.rsplit(PAIR_SEPARATOR, 1) for text in texts)
     encodings = (encode_and_truncate(tokenizer, [pair], longest).inputs for pair in pairs)
-    return tokenizer, [{name: np.array(values[name][0]) for name in INPUTS} for values in encodings]
+    # Some tokenizers give no segments, which then are 0.
+    filled = ({"token_type_ids": [[0] * len(values["input_ids"][0])]} | values for values in encodings)
+    return tokenizer, [{name: np.array(values[name][0]) for name in INPUTS} for values in filled]
 
 
 class PackedRows(nn.Module):

@@ -132,11 +132,6 @@ class GraphOptions(SourceSettings, OutputOptions):
         "and the result is compared with PyTorch on others. The texts of a pair are separated by |||.",
     )
 
-    def __post_init__(self) -> None:
-        """Check what can be checked without looking at files."""
-        self.data = [self.data] if isinstance(self.data, str) else self.data
-        super().__post_init__()
-
 
 @dataclass(kw_only=True)
 class ConvertOnnxArguments(GraphOptions):

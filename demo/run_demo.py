@@ -19,7 +19,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from ..files.checkpoint import read_json_object
-from ..files.options import ABOVE_0, AT_LEAST_1, Group, check_options, option
+from ..files.options import ABOVE_0, AT_LEAST_1, Group, Settings, option
 from ..files.output import check_output_folder, clear_folder, locked, write_json, write_lines
 from ..files.tables import write_separated
 from ..files.text import expand_paths
@@ -44,7 +44,7 @@ Sources = dict[str, list[list[str]]]
 
 
 @dataclass
-class DemoArguments:
+class DemoArguments(Settings):
     """Settings of `demo`."""
 
     group = Group.TRAINING
@@ -68,11 +68,6 @@ class DemoArguments:
         False, "Replace an earlier demo in the output folder.", group=Group.INPUT, comes_last=True
     )
     disable_tqdm: bool = option(False, "Show no progress bars.", group=Group.RECORDS)
-
-    def __post_init__(self) -> None:
-        if isinstance(self.text, str):
-            self.text = [self.text]
-        check_options(self)
 
 
 def demo(arguments: DemoArguments) -> dict[str, Any]:
@@ -178,7 +173,8 @@ def _read(arguments: DemoArguments) -> Sources:
             raise ValueError(f"{path} is empty; expected text, with a blank line between documents.")
         name = Path(path).name.partition(".")[0] or "text"
         names = (name, *(f"{name}_{number}" for number in range(2, len(sources) + 2)))
-        sources[next(name for name in names if name not in sources)] = documents
+        taken = set(map(str.casefold, sources))  # each name becomes a file, where upper and lower case may be one
+        sources[next(name for name in names if name.casefold() not in taken)] = documents
     if len(sources) > 1:
         return sources
     ((name, documents),) = sources.items()

@@ -1,7 +1,7 @@
 """Options: fields of dataclasses, declared once with all that help, checks, settings files and runs read of them."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields
 from enum import Enum
 from types import NoneType
@@ -52,6 +52,7 @@ class Group(Enum):
     FURTHER = "Further flags of transformers' TrainingArguments"
 
 
+_LISTS_OF_TEXTS = (list[str], list[str] | None, Sequence[str])
 _OF_CLASSES = ("group", "decides", "needs", "idle_with")  # attributes of a class, for all of its options
 
 
@@ -143,11 +144,17 @@ def option(
 
 
 def check_options(settings: Any) -> None:
-    """Check a dataclass: what is required, numbers and words by range and type, options that contradict each other."""
+    """Check a dataclass: what is required, numbers and words by range and type, options that contradict each other.
+
+    A single text, given as a list of texts, becomes a list of one.
+    """
     kind = type(settings)
     kinds = get_type_hints(kind)
     for each in fields(settings):
         value = getattr(settings, each.name)
+        if isinstance(value, str) and kinds[each.name] in _LISTS_OF_TEXTS:
+            value = [value]
+            setattr(settings, each.name, value)
         if getattr(each, "required", None) and not value:
             raise ValueError(f"{each.name} is not set; expected: {each.metadata['help']}")
         if (limits := getattr(each, "range", None)) is not None:

@@ -235,7 +235,7 @@ class InMemoryData(Source):
             row = dict(item) if isinstance(item, Mapping) else reading.as_row(item) if reading.as_row else None
             if row is None:
                 raise ValueError(f"{self.where(number)}: {str(item)[:60]!r}; expected {reading.expected}.")
-            yield row
+            yield {name: _present(value) for name, value in row.items()}  # arrays' numbers are those of files
 
     def column(self, name: str, encoding: str = "utf-8") -> Iterator[Any]:
         """Read one column of a table; the items of other data are values themselves."""

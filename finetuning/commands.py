@@ -14,9 +14,9 @@ from accelerate import PartialState
 from safetensors.numpy import save_file
 from transformers import AutoTokenizer
 
-from ..files.checkpoint import COMPANIONS, Checkpoint, check_available
+from ..files.checkpoint import COMPANIONS, check_available
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
-from ..files.options import AT_LEAST_1, Group, Range, check_number, option
+from ..files.options import Group, Range, check_number, option
 from ..files.output import check_can_be_folder, check_output_files, output_to, write_json
 from ..files.processes import leave_standard_output
 from ..files.progress import without_loading_bars
@@ -42,10 +42,10 @@ from .features import (
 from .heads import check_max_length, longest_sequence
 from .prediction.predictor import PREDICTION_FILES, REPORT_FILES, load_finetuned_model, write_reports
 from .tasks.registry import (
-    BATCH_SIZE_HELP,
     LENGTH,
     TASKS,
     AnswerSettings,
+    InferenceSettings,
     MeasuredModelArguments,
     TaskArguments,
     benchmark_files,
@@ -196,8 +196,8 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
     return metrics
 
 
-@dataclass
-class FeaturesArguments(EngineOptions, SourceSettings):
+@dataclass(kw_only=True)
+class FeaturesArguments(EngineOptions, InferenceSettings, SourceSettings):
     """Settings of `extract_features`.
 
     Raises:
@@ -206,7 +206,7 @@ class FeaturesArguments(EngineOptions, SourceSettings):
     """
 
     group = Group.INPUT
-    model: str = option(help="Model folder or Hub name.")
+    model: str | None = option(None, "Model folder or Hub name.", required=True)
     text: list[str] = option(
         help=f"Text files with one text per line, or tables with one per row; the sentences of a pair are "
         f"separated by{PAIR_SEPARATOR.rstrip()}.",
@@ -225,7 +225,6 @@ class FeaturesArguments(EngineOptions, SourceSettings):
         LENGTH,
         group=Group.SEQUENCES,
     )
-    batch_size: int | None = option(None, BATCH_SIZE_HELP, AT_LEAST_1, group=Group.SEQUENCES)
     overwrite: bool = option(False, "Replace a file written by an earlier call.", comes_last=True)
     pooling: Literal["mean", "cls", "max", "own"] | None = option(
         None,
@@ -242,8 +241,7 @@ class FeaturesArguments(EngineOptions, SourceSettings):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
-        checkpoint = Checkpoint(self.model)
-        checkpoint.check(ask_hub=False, needs_weights=not checkpoint.has_graph)
+        self.checkpoint.check(ask_hub=False, needs_weights=not self.checkpoint.has_graph)
         super().__post_init__()
         if self.layer is None:
             self.features = self.features or ("last" if self.pooling else "concat_last_four")
@@ -260,9 +258,9 @@ def _chosen_features(arguments: FeaturesArguments) -> tuple[str, Features]:
     if arguments.features:
         return arguments.features, FEATURES[arguments.features]
     assert arguments.layer is not None
-    depth = Checkpoint(arguments.model).config.num_hidden_layers
+    depth = arguments.checkpoint.config.num_hidden_layers
     limits = Range(
-        f"-{depth + 1} to {depth}: {arguments.model} has the embeddings (0) and {depth} layers",
+        f"-{depth + 1} to {depth}: {arguments.checkpoint.name} has the embeddings (0) and {depth} layers",
         lambda value: -depth - 1 <= value <= depth,
     )
     check_number("layer", arguments.layer, limits)
@@ -295,20 +293,20 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     """
     check_output_files([arguments.output], arguments.overwrite, files_of(arguments.text))
     reading = DocumentSettings(encoding=arguments.encoding, text_column=arguments.text_column)
-    check_available(arguments.model)
+    checkpoint = arguments.checkpoint
+    check_available(checkpoint.name)
     chosen = _chosen_features(arguments)
     texts = list(map(replace_lone_surrogates, Corpus(arguments.text, reading).texts()))
     if not texts:
         raise ValueError(f"There is no text in {', '.join(arguments.text)}.")
-    tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint.name, trust_remote_code=False)
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
-    checkpoint = Checkpoint(arguments.model)
     encoder: Any
-    if runs_in_openvino(checkpoint, arguments.engine):
-        encoder = load_encoder_graph(checkpoint)
+    if runs_in_openvino(checkpoint, arguments.engine, arguments.dtype):
+        encoder = load_encoder_graph(checkpoint, arguments.dtype)
     else:
-        encoder = load_encoder(arguments.model, "cuda" if torch.cuda.is_available() else "cpu")
+        encoder = load_encoder(checkpoint.name, PartialState(cpu=arguments.use_cpu).device, arguments.dtype)
     settings = SentenceSettings(max_length=128)  # of token features, which use nothing else of it
     if arguments.pooling == "own":
         settings = sentence_settings(checkpoint.local_folder(COMPANIONS))
@@ -316,7 +314,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         settings = SentenceSettings(arguments.pooling)
     longest = min(longest_sequence(encoder.config) or 512, tokenizer.model_max_length)
     max_length = arguments.max_length or min(settings.max_length or longest, longest)
-    check_max_length(max_length, arguments.model, encoder.config)
+    check_max_length(max_length, checkpoint.name, encoder.config)
     name, features = chosen
     states = features.states(encoder.config.num_hidden_layers)
     if isinstance(encoder, OpenVinoModel) and states != [encoder.config.num_hidden_layers]:
@@ -350,7 +348,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         else:
             pooled = {"pooling": settings.pooling} if arguments.pooling else {}
             tensors = {"features": np.stack(list(vectors))} if pooled else token_tensors(encodings, rows)
-            save_file(tensors, path, {"model": arguments.model, "features": name} | pooled)
+            save_file(tensors, path, {"model": checkpoint.name, "features": name} | pooled)
     size = combine(torch.zeros(len(states), encoder.config.hidden_size), features).numel()
     tokens = sum(len(encoding.sides[0]) for encoding in encodings)
     logger.info("%s: %d texts, %d tokens, %d features each.", output, len(texts), tokens, size)

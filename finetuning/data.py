@@ -74,7 +74,7 @@ class DataRow:
 
     def finite_number(self, name: str) -> float:
         value = self.value(name)
-        with suppress(TypeError, ValueError):
+        with suppress(TypeError, ValueError, OverflowError):
             if math.isfinite(number := float(value)):
                 return number
         raise self.invalid(f"{str(value)[:40]!r} as {name}; expected a number")
@@ -293,7 +293,7 @@ class Labels:
     @classmethod
     def from_config(cls, config: PreTrainedConfig) -> Labels:
         """The classes of a fine-tuned model; unnamed ones (LABEL_0) are named by their number."""
-        names = [config.id2label[number] for number in range(config.num_labels)]
+        names = [str(config.id2label[number]) for number in range(config.num_labels)]
         return cls(tuple(_WITHOUT_NAME.sub(r"\1", name) for name in names))
 
     def ids(self, values: Sequence[str], source: Source | str) -> list[int]:

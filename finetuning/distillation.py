@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 from ..files.checkpoint import Checkpoint, check_available
 from ..files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_options, option, settings_of
 from ..files.output import write_json
-from ..files.source import Source, files_of, sources_of
+from ..files.source import Source, files_of
 from ..hub_card import Comparison, plain_text
 from ..modeling_mybert import MODEL_SIZES, MyBertConfig
 from ..modeling_mybert.configuration_mybert import fields_of_size, is_size
@@ -130,9 +130,9 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
 
     def __post_init__(self) -> None:
         """Find the teacher's task, and check what can be checked without looking at data."""
+        self._find_sources()
         check_options(self)
         self.teacher, self.student = str(self.teacher), str(self.student)
-        self.unlabeled = sources_of(self.unlabeled, "unlabeled") or None
         if self.hard_label_weight == 1 and not self.learns_layers:
             raise ValueError(
                 "hard_label_weight is 1, so the teacher has no effect; expected less than 1. mybert finetune trains "

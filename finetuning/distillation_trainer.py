@@ -161,11 +161,11 @@ def init_embeddings_from_teacher(
         raise ValueError("teacher_embeddings is set, but the vocabularies of student and teacher share no piece.")
     own, of_teacher = torch.tensor(both).T
     weights = student.get_input_embeddings().weight
-    states = teacher.get_input_embeddings().weight[of_teacher.to(teacher.device)].double()
+    states = teacher.get_input_embeddings().weight.cpu()[of_teacher].double()  # MPS has no double precision
     states = states - states.mean(0)
     _, directions = torch.linalg.eigh(states.T @ states)  # the one with the largest variance is the last
     width = min(weights.shape[1], states.shape[1])
-    found = torch.zeros(len(own), weights.shape[1], dtype=torch.float64, device=states.device)
+    found = torch.zeros(len(own), weights.shape[1], dtype=torch.float64)
     found[:, :width] = states @ directions.flip(1)[:, :width]
     length = _DEVIATION * student.config.initializer_range * weights.shape[1] ** 0.5
     found *= length / found.norm(dim=1).mean()

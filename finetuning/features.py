@@ -89,12 +89,12 @@ def hidden_states(
         yield from run_sorted(encoder, sequences[start : start + EXAMPLES_AT_ONCE], collate, keep, batch_size)
 
 
-def load_encoder(name: str, device: str | torch.device = "cpu") -> PreTrainedModel:
+def load_encoder(name: str, device: str | torch.device = "cpu", dtype: str = "float32") -> PreTrainedModel:
     """Load a model's encoder to be used frozen; weights that do not fit its configuration are an error."""
-    return load_checked(name, AutoModel, read_config(name))[0].to(device).eval()
+    return load_checked(name, AutoModel, read_config(name))[0].to(device, getattr(torch, dtype)).eval()
 
 
-def load_encoder_graph(checkpoint: Checkpoint) -> OpenVinoModel:
+def load_encoder_graph(checkpoint: Checkpoint, dtype: str = "float32") -> OpenVinoModel:
     """Load an encoder that was converted for OpenVINO."""
     config = read_config(checkpoint.name)
     if heads := heads_of(config) - {""}:
@@ -102,7 +102,7 @@ def load_encoder_graph(checkpoint: Checkpoint) -> OpenVinoModel:
             f"{checkpoint.name} has a graph with a head ({', '.join(sorted(heads))}), which gives no vectors; "
             "expected an encoder that `mybert convert openvino` wrote, or a folder with weights."
         )
-    return OpenVinoModel(checkpoint.path, config)
+    return OpenVinoModel(checkpoint.path, config, dtype=dtype)
 
 
 def combine(states: torch.Tensor, features: Features, weights: torch.Tensor | None = None) -> torch.Tensor:

@@ -253,7 +253,7 @@ def longest_sequence(config: PreTrainedConfig) -> int | None:
     longest = getattr(config, "max_position_embeddings", None)
     if longest is not None and config.model_type in _POSITIONS_BEHIND_PADDING:
         return longest - config.pad_token_id - 1
-    return longest
+    return longest if longest and longest > 0 else None  # XLNet has -1
 
 
 def heads_of(config: PreTrainedConfig) -> set[str]:

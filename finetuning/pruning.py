@@ -349,7 +349,7 @@ def head_importance(
             for number, (context, gradient) in enumerate(zip(contexts, gradients, strict=True)):
                 products = (context.detach() * gradient).unflatten(-1, (heads, size)).sum((1, 3))
                 of_heads = products.unflatten(0, (len(places), -1)).sum(1)  # an example may have several choices
-                total[number] += of_heads.abs().sum(0).double().cpu()
+                total[number] += of_heads.abs().sum(0).cpu().double()  # MPS has no double precision
     finally:
         for hook in hooks:
             hook.remove()

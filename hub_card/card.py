@@ -19,7 +19,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from ..files.checkpoint import Checkpoint
 from ..files.machine import duration
-from ..files.options import Group, option, settings_of
+from ..files.options import Group, Settings, option, settings_of
 from ..files.output import write_text
 
 TRAINING_CURVES = "training_curves.png"
@@ -98,7 +98,7 @@ class Example:
 
 
 @dataclass(kw_only=True)
-class HubMetadata:
+class HubMetadata(Settings):
     """What only the owner of a model knows, for the Hub's search."""
 
     group = Group.CARD
@@ -162,7 +162,7 @@ def describe_model(model_dir: str | Path | Checkpoint) -> ModelDescription:
         intermediate_size=config.get("intermediate_size"),
         vocabulary_size=config.get("vocab_size"),
         max_positions=config.get("max_position_embeddings"),
-        labels=tuple(labels[key] for key in sorted(labels, key=int)),
+        labels=tuple(str(labels[key]) for key in sorted(labels, key=int)),
     )
 
 

@@ -144,12 +144,12 @@ def write_publishable(
     """Write the folder that `publish` would upload, which appears when it is complete; nothing is uploaded.
 
     Raises:
-        ValueError: If `output_dir` has content, other than that of an earlier call with `overwrite`; see also
-            `publishable_files`.
+        ValueError: If `output_dir` is the model folder or around it, or has content, other than that of an earlier
+            call with `overwrite`; see also `publishable_files`.
     """
     files = publishable_files(model_dir, repo_id)
     owned = (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES, _PICTURES)
-    with output_to(Path(output_dir), owned, overwrite=overwrite) as folder:
+    with output_to(Path(output_dir), owned, overwrite=overwrite, read=[os.fspath(model_dir)]) as folder:
         for name, content in files.items():
             (folder / name).parent.mkdir(exist_ok=True, parents=True)
             if isinstance(content, bytes):

@@ -98,7 +98,7 @@ def pseudo_log_likelihoods(
         is_predicted = batch["labels"] != IGNORE_INDEX
         logits = outputs["prediction_logits" if "prediction_logits" in outputs else "logits"]
         logits = logits if logits.ndim == 2 else logits[is_predicted]
-        found = logits.double().log_softmax(-1).gather(1, batch["labels"][is_predicted][:, None])
+        found = logits.float().log_softmax(-1).gather(1, batch["labels"][is_predicted][:, None])
         return found[:, 0].tolist()
 
     model.eval()

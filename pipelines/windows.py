@@ -49,7 +49,7 @@ def window_starts(tokens: int, space: int, stride: int | None = None) -> list[in
         return [0]
     stride = default_stride(space) if stride is None else stride
     if not 0 <= stride < space:
-        raise ValueError(f"doc_stride is {stride}; expected less than {space}, what a window holds of the text.")
+        raise ValueError(f"doc_stride is {stride}; expected 0 to {space - 1}: a window holds {space} of the text.")
     return [*range(0, tokens - space, space - stride), tokens - space]
 
 

@@ -127,7 +127,6 @@ class PretrainingArguments(
         "do_predict": "pretraining predicts nothing; mybert predict does with a fine-tuned model",
         "label_smoothing_factor": "mybert pretrain ignores it: the losses are the paper's",
         "train_sampling_strategy": "mybert pretrain ignores it: every epoch draws new examples in an order of its own",
-        "length_column_name": "mybert pretrain ignores it: every epoch draws new examples in an order of its own",
         "dataloader_drop_last": "mybert pretrain ignores it: an epoch ends with its last whole batch in any case",
         "use_liger_kernel": "mybert pretrain ignores it: it has no kernels for this model",
     }

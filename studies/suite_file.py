@@ -60,7 +60,8 @@ def read_suite(name: str) -> Suite:
             raise ValueError(f"{path} has {scores!r} as published {model}; expected a map of tasks and their scores.")
         if unknown := [task for task in scores if task not in tasks]:
             raise ValueError(f"{path} has a score of {model} for {unknown[0]!r}, which is not one of its tasks.")
-    return Suite(str(found.get("title", path.stem)), tasks, published)
+    # In YAML, a year is a number.
+    return Suite(str(found.get("title", path.stem)), tasks, {str(model): published[model] for model in published})
 
 
 def _check_task(path: Path, task: Any, settings: Any) -> None:

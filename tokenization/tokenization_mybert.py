@@ -205,8 +205,8 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
             length: Number of texts; ignored.
             new_special_tokens: Special tokens in addition to BERT's five; they get the last ids.
             special_tokens_map: Not supported: BERT's special tokens keep their names.
-            **kwargs: Other settings of `train_wordpiece`, such as `algorithm` and `min_frequency`; `layout` is
-                this vocabulary's unless it is given.
+            **kwargs: Other settings of `train_wordpiece`, such as `algorithm` and `min_frequency`;
+                `vocab_layout` is this vocabulary's unless it is given.
 
         Raises:
             ValueError: As `train_wordpiece`; also for special_tokens_map, or if this tokenizer keeps CJK words.
@@ -291,9 +291,9 @@ def train_wordpiece(
         vocab_size: Size of the vocabulary, reserved tokens included.
         texts: Instead of files: texts or lists of texts, in a list or any other iterable.
         show_progress: Whether to show progress bars.
-        **settings: The other fields of `VocabularySettings`: `layout`, `do_lower_case`, `algorithm`,
-            `strip_accents`, `character_coverage`, `min_frequency`, `validation_split`,
-            `num_processes`, and of the files `encoding`, `text_column` and `join_lines`.
+        **settings: The other fields of `VocabularySettings`: `vocab_layout`, `do_lower_case`, `algorithm`,
+            `strip_accents`, `character_coverage`, `min_frequency`, `validation_split`, `num_processes`, and of the
+            files `encoding`, `text_column` and `join_lines`.
 
     Returns:
         The tokenizer; its attribute `training_report` is a `VocabularyReport`. If the text has too few pieces for the

@@ -69,7 +69,7 @@ def _load(auto_class: Any, name: str, **settings: Any) -> Any:
 
 
 @dataclass
-class CurvesArguments:
+class CurvesArguments(Settings):
     """Arguments of `mybert curves`."""
 
     group = Group.INPUT

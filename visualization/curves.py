@@ -293,7 +293,7 @@ def _draw_panel(ax: Axes, panel: _Panel, runs: Sequence[_Curves], last_step: int
         ax.set_ylim(low, high)
     if panel.is_share:
         ax.set_ylim(max(low, 0), min(high, 1))
-    ax.set_xlim(0, last_step)
+    ax.set_xlim(0, max(last_step, 1))
     _label_right_edge(ax, labels)
 
     if panel.is_share:
@@ -354,7 +354,7 @@ def learning_curves(suite_dir: str | Path | Sequence[str | Path], output_path: s
     """Draw scores by the number of training examples, from the `suite.json` of `mybert glue --train_sizes`.
 
     Each task has a panel, each row of the suites' tables a line, with its standard errors. Rows with the same name in
-    several folders are one line.
+    several folders are one line, unless they have different scores for the same number of examples.
 
     Args:
         suite_dir: Output folder of a suite, or several.
@@ -373,14 +373,17 @@ def learning_curves(suite_dir: str | Path | Sequence[str | Path], output_path: s
         raise ValueError("output is not set; expected a PNG file for the curves of several suites.")
     path = picture_path(output_path or Path(folders[0], "learning_curves.png"), (".png",))
     tasks: dict[str, dict[str, dict[int, tuple[float, float]]]] = {}
-    for folder in folders:
+    for folder, name in zip(folders, distinct_names(folders), strict=True):
         file = Path(folder, SUITE_FILE)
         if not (curves := read_json_object(file).get("learning_curves")):
             raise ValueError(f"{file} has no learning curves; measure the suite with train_sizes, such as 100 1000.")
         for task, rows in curves.items():
             for row, points in rows.items():
-                line = tasks.setdefault(task, {}).setdefault(row, {})
-                line |= {size: (score, error or 0.0) for size, score, error in points}
+                lines = tasks.setdefault(task, {})
+                line = {size: (score, error or 0.0) for size, score, error in points}
+                known = lines.get(row, {})
+                is_another = any(known[size] != line[size] for size in known.keys() & line.keys())
+                lines.setdefault(f"{row}, {name}" if is_another else row, {}).update(line)
     return _draw_scores(tasks, path)
 
 

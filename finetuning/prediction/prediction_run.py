@@ -60,8 +60,6 @@ class RowFiles:
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
-        if isinstance(self.data, str):
-            self.data = [self.data]
         if self.output != STDIN and Path(self.output).suffix.lower() not in OUTPUT_ENDINGS:
             raise ValueError(f"output is {self.output!r}; expected a name that ends in {', '.join(OUTPUT_ENDINGS)}.")
         super().__post_init__()  # type: ignore[misc]  # of the other base class

@@ -175,7 +175,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     def infer_columns(self, rows: Sequence[DataRow]) -> Self:
         """The task, with pairs if the data has `text_pair`, and whichever of , ; | separates labels there."""
-        if self.text_pair_column is None and self.may_read_pairs and "text_pair" in rows[0]:
+        if self.text_pair_column is None and self.may_read_pairs and any("text_pair" in row for row in rows):
             return replace(self, text_pair_column="text_pair").infer_columns(rows)
         if self.problem != "multi_label_classification" or self.label_columns or self.label_separator:
             return self
@@ -213,7 +213,11 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def _several_labels(self, row: DataRow) -> frozenset[str]:
         if not self.label_columns:
             row.refuse_written_list(self.label_column)
-            return _label_names(row.value(self.label_column), self.label_separator)
+            value = row.value(self.label_column)
+            names = value if isinstance(value, (list, tuple)) else [value] if value is not None else []
+            if any(name is None or isinstance(name, (list, dict, bytes)) for name in names):
+                raise row.invalid(f"{str(value)[:40]!r} as {self.label_column}; expected a list of labels, or a text")
+            return _label_names(value, self.label_separator)
         values = {name: label_name(row.value(name)) for name in self.label_columns}
         for name, value in values.items():
             if value not in _INDICATORS:
@@ -318,7 +322,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         """Label (None if uncertain) and probability, or those of several labels, or a number."""
         label, table = prediction.label, prediction.probabilities
         if isinstance(label, float):
-            return {"score": rounded(label)}, []
+            return {"score": _in_float32(label)}, []
         ranked = sorted(table, key=lambda name: -table[name])
         best = [{"label": name, "score": rounded(table[name])} for name in ranked[:top_k]]
         if isinstance(label, str):
@@ -447,15 +451,15 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         label = prediction.label
         if isinstance(label, frozenset):
             return _mark_between(label).join(sorted(label))
-        return label if isinstance(label, str) else f"{label:.6f}"
+        return label if isinstance(label, str) else str(_in_float32(label))
 
     def errors(self, prediction: LabelPrediction, example: TextExample) -> Iterator[tuple[float, dict[str, Any]]]:
         """A wrong label; of several, all, with the probability of the surest wrong one; any difference of a value."""
         label, wanted, table = prediction.label, example.label, prediction.probabilities
         texts: dict[str, Any] = dict(zip(("text", "text_pair"), example.texts, strict=False))
         if isinstance(label, float) and isinstance(wanted, float):
-            difference = rounded(label - wanted)
-            told: dict[str, Any] = {"true": rounded(wanted), "predicted": rounded(label), "difference": difference}
+            difference = _in_float32(label - wanted)
+            told: dict[str, Any] = {"true": wanted, "predicted": _in_float32(label), "difference": difference}
             yield abs(difference), texts | told
             return
         if isinstance(label, frozenset) and isinstance(wanted, frozenset):
@@ -525,6 +529,11 @@ def _value_metrics(predicted: np.ndarray, wanted: np.ndarray, weights: np.ndarra
         "mae": metrics.weighted_mean(np.abs(errors), weights),
         "rmse": np.sqrt(metrics.weighted_mean(errors**2, weights)),
     }
+
+
+def _in_float32(value: float) -> float:
+    """A predicted number without the digits that float32 does not have, whatever its unit."""
+    return float(f"{value:.7g}")
 
 
 def _numbers(count: int) -> tuple[str, ...]:

@@ -70,7 +70,8 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         if len(self.choice_columns) == 1:
             choices = row.value(self.choice_columns[0])
             is_list = isinstance(choices, (list, tuple))
-            if not is_list or not all(isinstance(choice, (str, int, float)) for choice in choices):
+            # Only NaN differs from itself.
+            if not is_list or not all(isinstance(each, (str, int, float)) and each == each for each in choices):
                 raise row.invalid(f"{str(choices)[:40]!r} as {self.choice_columns[0]}; expected a list of texts")
             choices = [str(choice) for choice in choices]
         else:

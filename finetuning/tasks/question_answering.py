@@ -159,7 +159,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
                 raise invalid("expected texts that are not empty")
             try:
                 result.append((-1 if start in (None, "") else int(start), text))
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise invalid("answer_start is not a number") from None
         return result
 

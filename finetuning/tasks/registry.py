@@ -371,7 +371,7 @@ class InferenceSettings:
 
     group = Group.SEQUENCES
     model: str | None = option(None, "Fine-tuned model, folder or Hub name.", group=Group.INPUT)
-    batch_size: int | None = option(None, BATCH_SIZE_HELP, AT_LEAST_1, decides=True, idle_with="predictions")
+    batch_size: int | None = option(None, BATCH_SIZE_HELP, AT_LEAST_1, idle_with="predictions")
     dtype: Literal["float32", "bfloat16"] = option(
         "float32", "Type of the weights, and of the computation.", decides=True
     )
@@ -469,6 +469,8 @@ def evaluation_names(task: Task, sources: Any) -> dict[str, Source]:
     names = given or [
         s.split if isinstance(s, HubSplit) else s.described.rpartition(":")[2].partition(".")[0] for s in sources
     ]
+    if wrong := [name for name in names if not name or Path(name).name != name]:
+        raise ValueError(f"{wrong[0]!r} names a data set, and files of its results; expected the name of a file.")
     if len(set(names)) < len(names):
         raise ValueError(f"The files {', '.join(map(str, sources))} have the same name; expected different ones.")
     return dict(zip(names, sources, strict=True))

@@ -523,7 +523,10 @@ def network_outputs(
         return sum(map(len, sequences_of(row["input_ids"] if "input_ids" in row else next(iter(row.values())))))
 
     def keep(outputs: Any, batch: Mapping[str, Any], rows: object) -> Any:
-        return zip(*(values.float().cpu().numpy() for values in task.kept_outputs(outputs, batch)), strict=True)
+        kept = [values.float().cpu().numpy() for values in task.kept_outputs(outputs, batch)]
+        if any(np.isnan(values).any() for values in kept):
+            raise ValueError(f"The model computes NaN for {data.source}; expected numbers. Are its weights damaged?")
+        return zip(*kept, strict=True)
 
     collate = task.collator(tokenizer, model)
     found = run_sorted(model, rows, collate, keep, batch_size, tokens, shared, progress)

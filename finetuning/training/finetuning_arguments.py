@@ -247,9 +247,7 @@ class FinetuningArguments(
 
     def __post_init__(self) -> None:
         """Fill in the task's defaults, and check what can be checked without looking at the data."""
-        self.train_file = source_of(self.train_file, "train_file")
-        for name in ("validation_file", "test_file"):
-            setattr(self, name, sources_of(getattr(self, name), name) or None)
+        self._find_sources()
         check_options(self)
         self.model, self.output_dir = str(self.model), str(self.output_dir)
         task = self.resolve_task()
@@ -292,6 +290,12 @@ class FinetuningArguments(
             raise ValueError(f"do_eval is set without validation data (validation_file); {_DONE_ANYWAY}.")
         if self.do_predict and not (self.test_file or several):
             raise ValueError(f"do_predict is set without test data (test_file); {_DONE_ANYWAY}.")
+
+    def _find_sources(self) -> None:
+        """Name data in memory, which rules of options cannot compare."""
+        for name in self.data_settings:
+            find = source_of if name == "train_file" else sources_of
+            setattr(self, name, find(getattr(self, name), name) or None)
 
     def _check_evaluation(self, validation: Any) -> None:
         """Reject settings without effect on a run with this validation data, and without any evaluate nothing."""

@@ -22,7 +22,7 @@ from ...modeling_mybert import IGNORE_INDEX
 from ..data import LABEL_ARGUMENTS, Labels, rows_of
 from ..heads import encoder_layers, has_new_head, longest_sequence, reinitialize_layers
 from ..prediction.predictor import task_for_columns
-from ..tasks.task import Task, TaskData
+from ..tasks.task import WINDOW_WEIGHT, Task, TaskData
 from .finetuning_arguments import FinetuningArguments
 from .parameters import add_adapter, freeze_layers, read_adapter_config, set_head_bias
 
@@ -67,6 +67,11 @@ def read_run(
         if longest is not None:  # pipelines truncate to it; a tokenizer may not have it
             tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     sources = arguments.sources(task)
+    measured = {"_".join(filter(None, ("test", name))) for name in sources["test"]}
+    if both := measured & sources["validation"].keys():
+        raise ValueError(
+            f"Validation data is named {min(both)!r}, as the metrics of test data; expected another name."
+        )
     seed = arguments.sampling_seed
     found: dict[tuple[str, str], Sequence[Any]] = {}
     everything: Sequence[Any] = ()
@@ -116,7 +121,7 @@ def joined(parts: Sequence[TaskData]) -> TaskData:
     inputs: dict[str, list[Any]] = {name: [] for name in names}
     for part in parts:
         for name in names:
-            inputs[name] += part.inputs[name] if name in part.inputs else _no_labels(like[name], part)
+            inputs[name] += part.inputs[name] if name in part.inputs else _missing(name, like[name], part)
     return TaskData(
         [example for part in parts for example in part.examples],
         inputs,
@@ -126,8 +131,10 @@ def joined(parts: Sequence[TaskData]) -> TaskData:
     )
 
 
-def _no_labels(label: Any, data: TaskData) -> list[Any]:
-    """Ignored labels for every sequence, in the form of another part's labels."""
+def _missing(name: str, label: Any, data: TaskData) -> list[Any]:
+    """Equal weights, or ignored labels, for every sequence, in the form of another part's labels."""
+    if name == WINDOW_WEIGHT:
+        return [1.0] * len(data)
     if isinstance(label, float):
         return [np.nan] * len(data)
     if isinstance(label, list) and isinstance(label[0], float):

@@ -319,7 +319,7 @@ def fit_linear_probe(model: PreTrainedModel, run: TaskRun, arguments: Finetuning
     weights = np.asarray(data.inputs.get(WINDOW_WEIGHT, np.ones(len(vectors))))
     targets = np.asarray(data.inputs["labels"])
     slopes = np.zeros(layer.weight.shape)
-    offsets = layer.bias.detach().double().numpy(force=True)  # of labels that all texts have, or none
+    offsets = layer.bias.numpy(force=True).astype(np.float64)  # of labels that all texts have, or none
     make = _estimators(run.task.objective == "value", arguments.class_weights)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the number of steps

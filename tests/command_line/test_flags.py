@@ -267,6 +267,14 @@ def test_a_flag_takes_the_place_of_what_a_recipe_says_instead(command, recipe, f
     assert {name: getattr(found, name) for name in expected} == expected
 
 
+def test_parse_flags_recipe_next_to_a_folder_of_its_name_is_read(tmp_path, monkeypatch):
+    """The run's own folder, when it is resumed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "laptop_10_minutes").mkdir()
+    flags = "text.txt --config laptop_10_minutes --output_dir laptop_10_minutes".split()
+    assert parse_flags("pretrain", flags).max_hours == pytest.approx(1 / 6, abs=1e-3)
+
+
 def test_a_switch_that_may_be_unset_needs_no_value():
     """As in scripts that pass `--load_best_model_at_end` to transformers' parser."""
     flags = ["m", "--train_file", "t.tsv", "--output_dir", "out", "--validation_split", "0.1"]

@@ -80,7 +80,10 @@ def test_export_openvino_every_head_computes_as_pytorch(tmp_path, head, fields, 
         batch = batch_of(lengths, head, side)
         with torch.no_grad():
             expected = model(**batch)
-        assert_same(run(**batch), expected, head, batch)
+        found = run(**batch)
+        assert_same(found, expected, head, batch)
+        of_tokens = [name for name, shape in key_map.HEADS[head].outputs.items() if "length" in shape]
+        assert not any(found[name][batch["attention_mask"] == 0].any() for name in of_tokens)
         by_others = graph({name: values.numpy() for name, values in batch.items()})
         assert_same({entry.get_any_name(): values for entry, values in by_others.items()}, expected, head, batch)
 
@@ -132,6 +135,15 @@ def test_export_openvino_int8_computes_classifiers_of_the_mean(tmp_path, save_mo
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     report = export_openvino(tmp_path / "model", tmp_path / "int8", dtype="int8", data=[str(tmp_path / "texts.txt")])
     assert report.equal_decisions[FILE] > 0.8
+
+
+def test_export_openvino_tokenizer_without_segments_is_compared_on_texts(tmp_path, save_model):
+    save_model(tmp_path / "model", "sequence-classification")
+    path = tmp_path / "model" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_input_names": ["input_ids", "attention_mask"]}))
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    report = export_openvino(tmp_path / "model", tmp_path / "graph", data=str(tmp_path / "texts.txt"))
+    assert report.texts == len(TEXTS) and report.largest_difference < 1e-5
 
 
 def test_export_openvino_wrong_decisions_are_counted(tagger, tmp_path):

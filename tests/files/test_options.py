@@ -1,5 +1,6 @@
 """Options: what is declared of them is what holds."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -47,6 +48,21 @@ def test_values_that_fit(given):
 def test_values_that_do_not_fit(given, message):
     with pytest.raises(ValueError, match=message):
         check_options(Settings(**given))
+
+
+@dataclass
+class Lists:
+    names: list[str]
+    others: list[str] | None
+    texts: Sequence[str]
+    text_or_texts: str | list[str] | None = "bc"
+
+
+@pytest.mark.parametrize(("given", "names"), [("bc", ["bc"]), (["b", "c"], ["b", "c"]), ([], [])])
+def test_check_options_single_text_for_list_becomes_list(given, names):
+    lists = Lists(given, given, given)
+    check_options(lists)
+    assert lists == Lists(names, names, names)
 
 
 def test_option_without_attributes_inherits_them():

@@ -105,6 +105,16 @@ def test_several_validation_sets_have_names(tmp_path, tune):
     assert found["hard_accuracy"] == metrics["hard_accuracy"]
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("test", "Validation data is named 'test'"), ("a/b", "'a/b' names a data set"), ("", "'' names a data set")],
+)
+def test_finetune_with_names_that_results_cannot_have_raises(tmp_path, tune, name, message):
+    with pytest.raises(ValueError, match=message):
+        tune(tmp_path / "out", ROWS, validation_file={name: ROWS[:6], "dev": ROWS[6:]}, test_file=ROWS[:3])
+    assert not (tmp_path / "out").exists()
+
+
 def test_classes_of_a_data_set_have_its_names(tmp_path, tune):
     datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
     data = datasets.Dataset.from_list(ROWS).cast_column("label", datasets.ClassLabel(names=["bad", "good"]))
@@ -200,5 +210,13 @@ def test_values_of_frames_are_those_of_python():
     assert list(frame_rows(Polars())) == [{"a": 1}]
     assert InMemoryData("x", frame).recorded == InMemoryData("y", frame.copy()).recorded
     assert InMemoryData("x", frame).recorded != InMemoryData("x", frame[::-1]).recorded
+    items = [
+        {"text": "a", "label": numpy.bool_(True)},
+        ("b", torch.tensor(0)),
+        {"text": "c", "label": numpy.float32("nan")},
+    ]
+    values = [row.values for row in TASKS["classification"].rows(InMemoryData("data", items), labeled=True)]
+    expected = [{"text": "a", "label": True}, {"text": "b", "label": 0}, {"text": "c", "label": None}]
+    assert repr(values) == repr(expected)
     row = {"question": "q", "context": "c"}
     assert TASKS["squad"].rows(InMemoryData("data", [row]), labeled=False)[0].values == row

@@ -289,6 +289,15 @@ def test_windows_of_a_text_have_its_pooled_logits(arguments):
     assert sum(shares) == pytest.approx(2) and shares[-1] == 1
 
 
+def test_distill_with_windows_and_tables_learns_from_labels_and_texts(arguments, tmp_path):
+    pandas = pytest.importorskip("pandas", reason="a table in memory is a data frame")
+    rows = [{"text": " ".join(TEXTS[n : n + 4]), "labels": ["good"][: n % 2]} for n in range(8)]
+    data = {"train_file": pandas.DataFrame(rows), "unlabeled": pandas.DataFrame(unlabeled(8))}
+    distill(arguments(teacher="several", student="plain", window_pooling="mean", max_steps=1, **data))
+    weights = load_file(tmp_path / "out" / "model.safetensors")
+    assert all(np.isfinite(values).all() for values in weights.values())
+
+
 @pytest.mark.parametrize("model", ["several", "value", "answers"])
 def test_other_tasks_are_learned_from_labels_and_from_texts_without(arguments, model, tmp_path, log_history):
     data = {

@@ -259,6 +259,18 @@ def test_a_model_without_a_record_is_measured_on_both_texts(mnli):
     assert mybert.evaluate(str(mnli[0]), pairs, use_cpu=True)["accuracy"] == 1.0
 
 
+def test_evaluate_and_predict_a_model_that_computes_nan_raise(tmp_path, tiny_model):
+    model = tiny_model(
+        tmp_path / "model",
+        MyBertForSequenceClassification,
+        labels=("a", "b"),
+        change=lambda model: model.classifier.bias.data.fill_(float("nan")),
+    )
+    for command in (mybert.evaluate, mybert.predict):
+        with pytest.raises(ValueError, match="The model computes NaN for data; expected numbers"):
+            command(model, [{"text": "a cat", "label": "a"}, {"text": "it", "label": "b"}], use_cpu=True)
+
+
 def test_a_model_that_lacks_its_pooler_is_not_given_a_random_one(tmp_path, rte, finetuned):
     folder = shutil.copytree(finetuned[0], tmp_path / "model")
     weights = load_file(folder / "model.safetensors")

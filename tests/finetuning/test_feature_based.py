@@ -66,7 +66,9 @@ def test_features_in_both_formats(name, encoder, text_file, tokenizer, tmp_path)
     wanted = [EXPECTED[name](hidden(encoder, tokenizer, text)) for text in TEXTS]
     for ending in ("safetensors", "jsonl"):
         output = str(tmp_path / f"features.{ending}")
-        result = extract_features(FeaturesArguments(str(encoder), [str(text_file)], output, name, batch_size=2))
+        result = extract_features(
+            FeaturesArguments(model=str(encoder), text=[str(text_file)], output=output, features=name, batch_size=2)
+        )
         assert result == {"texts": 3, "tokens": sum(map(len, wanted)), "size": wanted[0].shape[1], "cut": 0}
     tensors = load_file(tmp_path / "features.safetensors")
     np.testing.assert_allclose(tensors["features"], np.concatenate(wanted), atol=1e-5)
@@ -87,7 +89,9 @@ def test_extract_features_layer_is_that_hidden_state(layer, encoder, text_file, 
     wanted = [hidden(encoder, tokenizer, text)[:, layer] for text in TEXTS]
     for pooling in (None, "mean"):
         output = tmp_path / f"{pooling}.safetensors"
-        settings = FeaturesArguments(str(encoder), [str(text_file)], str(output), layer=layer, pooling=pooling)
+        settings = FeaturesArguments(
+            model=str(encoder), text=[str(text_file)], output=str(output), layer=layer, pooling=pooling
+        )
         assert extract_features(settings)["size"] == 8
         expected = np.stack([states.mean(0) for states in wanted]) if pooling else np.concatenate(wanted)
         np.testing.assert_allclose(load_file(output)["features"], expected, atol=1e-5)
@@ -95,9 +99,21 @@ def test_extract_features_layer_is_that_hidden_state(layer, encoder, text_file, 
             assert file.metadata()["features"] == f"layer {layer % 6}"
 
 
+def test_extract_features_bfloat16_is_computed_in_it(encoder, text_file, tmp_path):
+    found = []
+    for dtype in ("float32", "bfloat16"):
+        output = str(tmp_path / f"{dtype}.safetensors")
+        extract_features(FeaturesArguments(model=str(encoder), text=[str(text_file)], output=output, dtype=dtype))
+        found.append(load_file(output)["features"])
+    np.testing.assert_allclose(found[0], found[1], atol=0.1)
+    assert np.abs(found[0] - found[1]).max() > 1e-4
+
+
 @pytest.mark.parametrize("layer", [6, -7])
 def test_extract_features_layer_out_of_range_is_an_error(layer, encoder, text_file, tmp_path):
-    arguments = FeaturesArguments(str(encoder), [str(text_file)], str(tmp_path / "f.jsonl"), layer=layer)
+    arguments = FeaturesArguments(
+        model=str(encoder), text=[str(text_file)], output=str(tmp_path / "f.jsonl"), layer=layer
+    )
     with pytest.raises(ValueError, match=rf"^layer is {layer}; expected -6 to 5: .*encoder.* \(0\) and 5 layers\.$"):
         extract_features(arguments)
     assert not (tmp_path / "f.jsonl").exists()
@@ -105,7 +121,7 @@ def test_extract_features_layer_out_of_range_is_an_error(layer, encoder, text_fi
 
 def test_alignment_with_the_text(encoder, text_file, tmp_path):
     output = tmp_path / "features.jsonl"
-    extract_features(FeaturesArguments(str(encoder), [str(text_file)], str(output)))
+    extract_features(FeaturesArguments(model=str(encoder), text=[str(text_file)], output=str(output)))
     first, pair, _ = [json.loads(line) for line in output.read_text().splitlines()]
     for token in first["tokens"][1:-1]:
         assert first["text"][token["start"] : token["end"]] == token["token"].removeprefix("##")
@@ -116,7 +132,9 @@ def test_alignment_with_the_text(encoder, text_file, tmp_path):
 def test_a_pair_is_parted_at_the_last_bars_and_cut_as_googles_code_does(encoder, tmp_path):
     (tmp_path / "t.txt").write_text("the cat ||| a dog ||| fish and bread ran\n")
     output = tmp_path / "f.jsonl"
-    extract_features(FeaturesArguments(str(encoder), [str(tmp_path / "t.txt")], str(output), max_length=12))
+    extract_features(
+        FeaturesArguments(model=str(encoder), text=[str(tmp_path / "t.txt")], output=str(output), max_length=12)
+    )
     tokens = json.loads(output.read_text())["tokens"]
     assert [token["token"] for token in tokens if token["sentence"]] == ["fish", "and", "bread", "ran"]
     first = [token["token"] for token in tokens if not token["sentence"]]
@@ -127,7 +145,11 @@ def test_a_pair_is_parted_at_the_last_bars_and_cut_as_googles_code_does(encoder,
 def test_given_weights(encoder, text_file, tokenizer, tmp_path):
     output = str(tmp_path / "f.safetensors")
     weights = [0.1, 0.2, 0.3, 0.5]
-    extract_features(FeaturesArguments(str(encoder), [str(text_file)], output, "weighted_last_four", weights))
+    extract_features(
+        FeaturesArguments(
+            model=str(encoder), text=[str(text_file)], output=output, features="weighted_last_four", weights=weights
+        )
+    )
     states = hidden(encoder, tokenizer, TEXTS[0])[:, 2:]
     expected = sum(weight * states[:, n] for n, weight in enumerate(weights))
     np.testing.assert_allclose(load_file(output)["features"][: len(expected)], expected, atol=1e-5)
@@ -143,7 +165,9 @@ def test_given_weights(encoder, text_file, tokenizer, tmp_path):
 )
 def test_extract_features_of_incomplete_rows_logs_what_is_left_out(encoder, tmp_path, caplog, name, content, said):
     (tmp_path / name).write_text(content)
-    arguments = FeaturesArguments(str(encoder), [str(tmp_path / name)], str(tmp_path / "f.jsonl"), pooling="mean")
+    arguments = FeaturesArguments(
+        model=str(encoder), text=[str(tmp_path / name)], output=str(tmp_path / "f.jsonl"), pooling="mean"
+    )
     assert extract_features(arguments)["texts"] == 2
     assert said in caplog.text
 
@@ -151,7 +175,9 @@ def test_extract_features_of_incomplete_rows_logs_what_is_left_out(encoder, tmp_
 def test_lone_surrogates_are_unknown_characters_in_features(encoder, tmp_path):
     (tmp_path / "t.jsonl").write_text('{"text": "the \\ud800 cat\\u2028sat"}\n{"text": "the \\uffff cat sat"}\n')
     output = tmp_path / "f.jsonl"
-    extract_features(FeaturesArguments(str(encoder), [str(tmp_path / "t.jsonl")], str(output), pooling="mean"))
+    extract_features(
+        FeaturesArguments(model=str(encoder), text=[str(tmp_path / "t.jsonl")], output=str(output), pooling="mean")
+    )
     first, second = map(json.loads, output.read_text().splitlines())
     assert first["features"] == second["features"] and first["text"] == "the \uffff cat\u2028sat"
 
@@ -169,7 +195,9 @@ def test_texts_longer_than_the_model_reads_are_cut_and_counted(short, tmp_path):
         output = str(tmp_path / f"{length}.jsonl")
         settings = {"features": "last", "max_length": length, "pooling": "mean"}
         assert (
-            extract_features(FeaturesArguments(str(short), [str(tmp_path / "t.txt")], output, **settings))["cut"]
+            extract_features(
+                FeaturesArguments(model=str(short), text=[str(tmp_path / "t.txt")], output=output, **settings)
+            )["cut"]
             == cut
         )
 
@@ -188,7 +216,7 @@ def test_a_model_on_the_hub_pools_as_its_own_files_say(encoder, text_file, tmp_p
     found = []
     for model in (str(folder), "me/encoder"):
         output = tmp_path / f"{len(found)}.safetensors"
-        extract_features(FeaturesArguments(model, [str(text_file)], str(output), pooling="own"))
+        extract_features(FeaturesArguments(model=model, text=[str(text_file)], output=str(output), pooling="own"))
         found.append(load_file(output)["features"])
     np.testing.assert_array_equal(*found)
     np.testing.assert_allclose(np.linalg.norm(found[1], axis=1), 1, atol=1e-6)

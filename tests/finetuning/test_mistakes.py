@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from transformers import DistilBertModel, RobertaModel
+from transformers import DistilBertModel, RobertaModel, XLNetConfig
 
 from mybert.cli import main
 from mybert.files.source import HubSplit
@@ -18,6 +18,7 @@ from mybert.finetuning import (
     tag_words,
 )
 from mybert.finetuning.data import rows_of
+from mybert.finetuning.heads import longest_sequence
 
 TABLE = "text\tlabel\na cat\tx\na dog\ty\n"
 GOOD = {"t.tsv": TABLE, "t.conll": "a\tO\ncat\tB-A\n"}
@@ -140,10 +141,14 @@ def test_models_of_other_types_whose_encoder_does_not_fit(tmp_path, tiny_model, 
         with pytest.raises(ValueError, match=message) as training:
             finetune(short_run(model=model, train_file=table, max_steps=1))
         with pytest.raises(ValueError, match=message.replace("distilbert.", "")) as extraction:
-            extract_features(FeaturesArguments(model, **features))
+            extract_features(FeaturesArguments(model=model, **features))
         assert ("--from_scratch" in str(training.value)) == ("n_layers" in change)
         assert "--from_scratch" not in str(extraction.value)  # which has no such flag
         assert not list(tmp_path.glob("out*"))
+
+
+def test_longest_sequence_of_a_model_without_limit_is_none():
+    assert longest_sequence(XLNetConfig()) is None  # whose max_position_embeddings is -1
 
 
 @pytest.mark.parametrize(("max_length", "fits"), [(16, True), (17, False), (18, False)])

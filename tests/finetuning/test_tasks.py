@@ -63,6 +63,10 @@ WRITTEN_LIST = r"expected a list \(.jsonl, .parquet\), or text without \[ and \]
         ("multilabel", {"text": "a", "labels": '["x"]'}, WRITTEN_LIST),
         ("multilabel", {"text": "a", "labels": "[0, 3]"}, WRITTEN_LIST),
         ("multilabel", {"text": "a", "labels": "[]"}, WRITTEN_LIST),
+        ("multilabel", {"text": "a", "labels": ["x", None]}, r"row 1: \"\['x', None\]\" as labels; expected a list"),
+        ("multilabel", {"text": "a", "labels": [["x"]]}, r"row 1: .* as labels; expected a list"),
+        ("multilabel", {"text": "a", "labels": {"x": 1}}, r"row 1: .* as labels; expected a list"),
+        ("regression", {"text": "a", "score": 10**400}, r"row 1: '10+' as score; expected a number"),
         ("tagging", {"tokens": "['EU', 'rejects']", "tags": "['NOUN', 'VERB']"}, WRITTEN_LIST),
         ("tagging", {"tokens": ["EU", "rejects"], "tags": "['NOUN' 'VERB']"}, WRITTEN_LIST),
         ("tagging", {"tokens": ["a", "b"], "tags": ["X", " "]}, "row 1: an empty tag"),
@@ -70,6 +74,7 @@ WRITTEN_LIST = r"expected a list \(.jsonl, .parquet\), or text without \[ and \]
         ("multiple_choice", {"text": "a", "choices": ["a"], "label": 0}, "row 1: 1 choices"),
         ("multiple_choice", {"text": "a", "choices": "a", "label": 0}, "row 1: 'a' as choices"),
         ("multiple_choice", {"text": "a", "choices": ["a", None], "label": 0}, "as choices; expected a list"),
+        ("multiple_choice", {"text": "a", "choices": ["a", NAN], "label": 0}, "as choices; expected a list"),
         ("multiple_choice", {"text": " ", "choices": ["a", "b"], "label": 0}, "row 1: an empty text"),
         ("question_answering", QUESTION | {"question": ""}, "row 1: an empty question"),
         ("question_answering", QUESTION | {"context": " "}, "row 1: an empty context"),
@@ -78,6 +83,7 @@ WRITTEN_LIST = r"expected a list \(.jsonl, .parquet\), or text without \[ and \]
         ("question_answering", QUESTION | {"answers": [{"text": "", "answer_start": 1}]}, "not empty"),
         ("question_answering", QUESTION | {"answers": {"text": None}}, "not empty"),
         ("question_answering", QUESTION | {"answers": [{"text": "fish", "answer_start": "x"}]}, "not a number"),
+        ("question_answering", QUESTION | {"answers": {"text": "a", "answer_start": np.inf}}, "not a number"),
         ("question_answering", QUESTION | {"answers": {"text": ["a", "b"], "answer_start": [3]}}, "for each text"),
         ("question_answering", QUESTION | {"answers": {"text": ["fish"], "answer_start": 36}}, "for each text"),
         ("question_answering", QUESTION | {"answers": 5}, "row 1: '5' as answers"),
@@ -99,6 +105,12 @@ def test_examples_several_rows_that_do_not_fit():
         )
 
 
+def test_infer_columns_with_pairs_from_the_second_row_on_reads_pairs():
+    rows = rows_of({"text": "a", "label": "x"}, {"text": "b", "text_pair": "c", "label": "y"})
+    with pytest.raises(ValueError, match="no column 'text_pair' in row 1"):
+        TASKS["classification"].infer_columns(rows).examples(rows, True)
+
+
 @pytest.mark.parametrize("missing", [None, "", NAN])
 def test_examples_missing_values(missing):
     """Like an empty cell of a CSV file, a null in other tables."""
@@ -111,6 +123,16 @@ def test_examples_missing_values(missing):
     with pytest.raises(ValueError, match="row 1: an empty value as y; expected 0 or 1"):
         several.examples([row], True)
     assert TASKS["classification"].is_empty(rows_of({"text": "a", "label": missing})[0])
+
+
+def test_predicted_numbers_keep_seven_digits_in_every_unit():
+    task, (example,) = TASKS["regression"], examples_of("regression", {"text": "a", "score": 1.5e-8})
+    for value, shown in ((1.23456789e-8, 1.234568e-08), (-12.3456789, -12.34568), (123456789.0, 123456800.0)):
+        prediction = LabelPrediction(value)
+        assert task.answer(prediction, example, 1)[0] == {"score": shown}
+        assert task.table([prediction], [example])[1] == [[str(shown)]]
+        ((size, error),) = task.errors(prediction, example)
+        assert (size, error["true"]) == (pytest.approx(abs(value - 1.5e-8), rel=1e-6), 1.5e-8)
 
 
 # Files of predictions
@@ -661,6 +683,8 @@ def test_labels_as_pipelines_call_classes_without_names():
     assert [example.label for example in TASKS["classification"].examples(rows, True)] == ["0", "1"]
     config = BertConfig(id2label={0: "LABEL_0", 1: "LABEL_spam"})
     assert Labels.from_config(config).names == ("0", "LABEL_spam")
+    config.id2label = {0: 3, 1: 5}  # as in some folders on the Hub
+    assert Labels.from_config(config).names == ("3", "5")
 
 
 def test_predictions_count_as_they_stand(tmp_path):

@@ -22,7 +22,7 @@ tasks:
   split: {task: classification, train_file: animals.tsv, validation_split: 0.5, text_column: text, label_column: label}
 published:
   someone: {same: [70.0, 50.0], animals: 40.0}
-  another: {same: [10.0, 20.0]}
+  2019: {same: [10.0, 20.0]}
 """
 
 
@@ -86,7 +86,7 @@ def test_a_suite_of_ones_own(tmp_path, settings, model, data, caplog):
     assert lines[0] == "|  | Same text | animals | average |"
     assert lines[2] == f"| model | {both} | {100 * scores['animals']:.1f} | {100 * report['average']:.1f} |"
     assert lines[3] == "| Always the most frequent answer | 50.0 / 50.0 | 50.0 |  |"  # 2 of 4, 4 of 8
-    assert lines[4:6] == ["| someone | 70.0 / 50.0 | 40.0 | 50.0 |", "| another | 10.0 / 20.0 |  |  |"]
+    assert lines[4:6] == ["| someone | 70.0 / 50.0 | 40.0 | 50.0 |", "| 2019 | 10.0 / 20.0 |  |  |"]
     assert lines[-1].startswith("Mine, validation data: Same text accuracy, animals accuracy.")
     with zipfile.ZipFile(out / "submission.zip") as archive:
         assert sorted(archive.namelist()) == ["A.tsv", "M-m.tsv", "M-mm.tsv"]

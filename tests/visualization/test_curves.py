@@ -242,8 +242,9 @@ def test_learning_curves_join_rows_of_the_same_name_and_show_standard_errors(tmp
     curves = (
         {"mine": [[300, 0.7, 0.02], [100, 0.6, None]]},
         {"mine": [[1000, 0.8, 0.01]], "other": [[100, 0.9, None]]},
+        {"mine": [[100, 0.5, None]], "other": [[100, 0.9, None]]},
     )
-    for name, rows in zip("ab", curves, strict=True):
+    for name, rows in zip("abc", curves, strict=True):
         (tmp_path / name).mkdir()
         (tmp_path / name / "suite.json").write_text(json.dumps({"learning_curves": {"sst2": rows}}))
     folders = [tmp_path / "a", tmp_path / "b"]
@@ -255,6 +256,9 @@ def test_learning_curves_join_rows_of_the_same_name_and_show_standard_errors(tmp
     assert bars.get_segments()[1][:, 1].tolist() == pytest.approx([0.68, 0.72])
     assert list(other.get_ydata()) == [0.9]
     assert [text.get_text() for text in figures[1].legends[0].get_texts()] == ["mine", "other"]
+    learning_curves([*folders, tmp_path / "c"], tmp_path / "all.png")  # "c" measured another model of that name
+    assert [text.get_text() for text in figures[2].legends[0].get_texts()] == ["mine", "other", "mine, c"]
+    assert [list(line.get_ydata()) for line, _, _ in figures[2].axes[0].containers] == [[0.6, 0.7, 0.8], [0.9], [0.5]]
     with pytest.raises(ValueError, match="output is not set; expected a PNG file for the curves of several suites"):
         learning_curves(folders)
     (tmp_path / "a" / "suite.json").write_text("{}")
