@@ -29,10 +29,10 @@ _CHOICE = re.compile(
 # An option's name: with an underscore anywhere outside of quotes, paths and code, unless it is that of something else
 # ("the data_dir of mnli"); without one as the subject, or after with and without.
 _NAME = re.compile(
-    r"(?<![\w./`'\"=-])[a-z]+(?:_[a-z0-9]+)+(?![\w`'\"=(-]|[./]\w| of )|(?:^|(?<= and ))[a-z]+(?= (?:is|has|are|and) )"
-    r"|(?<= with |thout )[a-z]+(?=[,;:.]| ')"
+    r"(?<![\w./`'\"=-])[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?![\w`'\"=(-]|[./]\w| of )"
+    r"|(?:^|(?<= and ))[a-z][a-z0-9]*(?= (?:is|has|are|and) )|(?<= with |thout )[a-z][a-z0-9]*(?=[,;:.]| ')"
 )
-_EITHER = re.compile(r"(?<=either )[a-z]+(?= n?or )|(?<= or |nor )[a-z]+(?=\.$| is )")
+_EITHER = re.compile(r"(?<=either )[a-z][a-z0-9]*(?= n?or )|(?<= or |nor )[a-z][a-z0-9]*(?=\.$| is )")
 _COLUMN = re.compile(
     r"has no (?:columns? )?(?P<missing>'.+?')(?: in row \d+)?(?:; its columns are |, only )"
     r"(?P<known>'.+?')(?:[.;]|, [.])"

@@ -87,6 +87,8 @@ class ModelArguments:
     model: str = "models/tuned"
     vocab_layout: str = "google"
     other: bool = False
+    part2_size: int = 1
+    bf16: bool = False
     found: str = field(default="", init=False)
 
 
@@ -131,6 +133,7 @@ class ModelArguments:
         ("model is 3 with other 'x'; with model files.", "--model is 3 with --other 'x'; with model files."),
         ("d has no x, the vocab_layout of sst2.", "d has no x, the vocab_layout of sst2."),  # of a suite's task
         ("'vocab_layout' is no model.", "'vocab_layout' is no model."),
+        ("part2_size is 3 without bf16, as fp16.", "--part2_size is 3 without --bf16, as fp16."),
         ("found is 'm'.", "found is 'm'."),  # no flag
         ("number is 'abc'; expected a whole number.", "number is 'abc'; expected a whole number."),
         ("Pass other=True to go on.", "Pass --other to go on."),
