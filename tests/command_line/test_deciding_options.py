@@ -78,7 +78,7 @@ RUNS = {
     "convert bert": lambda data: {"model": "bert", "quiet": True},
     "convert to-bert": lambda data: {"model": "pretrained", "quiet": True},
 }
-# What these commands write is no result of a run, or a graph.
+# Not run here: options that say what is shown, or that are another command's; and exports of graphs, which take long.
 OTHERS = [*"demo ablation card push attention curves bench completion".split(), "convert onnx", "convert openvino"]
 KINDS = {name: cli.COMMANDS[name].load()[0] for name in RUNS}
 # Command -> a class of options that another command has, too: here they are slow tests.
