@@ -88,7 +88,9 @@ class Phases:
         None, "Longest sequence of a second phase (paper: 128, then 512); without it there is one phase."
     )
     phase2_steps: float = option(
-        0.1, "Steps of the second phase, out of --max_steps; below 1, a fraction (paper: 0.1)."
+        0.1,
+        "Steps of the second phase, out of --max_steps; below 1, a fraction (paper: 0.1).",
+        needs="phase2_max_length",
     )
     phase2_positions: Literal["new", "repeated"] = option(
         "new",
@@ -98,10 +100,13 @@ class Phases:
         idle_with="model",
     )
     phase2_per_device_train_batch_size: int | None = option(
-        None, "Sequences per batch and device in the second phase, if different.", AT_LEAST_1
+        None,
+        "Sequences per batch and device in the second phase, if different.",
+        AT_LEAST_1,
+        needs="phase2_max_length",
     )
     phase2_gradient_accumulation_steps: int | None = option(
-        None, "Batches per step in the second phase, if different.", AT_LEAST_1
+        None, "Batches per step in the second phase, if different.", AT_LEAST_1, needs="phase2_max_length"
     )
 
 
@@ -122,7 +127,6 @@ class PretrainingArguments(
         "do_predict": "pretraining predicts nothing; mybert predict does with a fine-tuned model",
         "label_smoothing_factor": "mybert pretrain ignores it: the losses are the paper's",
         "train_sampling_strategy": "mybert pretrain ignores it: every epoch draws new examples in an order of its own",
-        "length_column_name": "mybert pretrain ignores it: every epoch draws new examples in an order of its own",
         "dataloader_drop_last": "mybert pretrain ignores it: an epoch ends with its last whole batch in any case",
         "use_liger_kernel": "mybert pretrain ignores it: it has no kernels for this model",
     }

@@ -293,11 +293,15 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
             return {"interrupted": True}
         step = trainer.state.global_step
         checkpoint = str(Path(arguments.output_dir) / f"checkpoint-{step}")
-    metrics: dict[str, float] = {}
+    output_dir, metrics = Path(arguments.output_dir), dict[str, float]()
+    _save(trainer, run.tokenizer, output_dir)  # before an evaluation in half precision rounds the weights
     if trainer.eval_dataset is not None:
         evaluated = trainer.evaluation_in_training()
         metrics = trainer.evaluate() if evaluated is None else evaluated.metrics
-    _save(trainer, run.tokenizer, Path(arguments.output_dir))
+    if arguments.should_save:
+        draw_curves(trainer.state.log_history, output_dir)
+        with written_beside(output_dir / TRAINER_STATE_NAME) as path:  # the last file, which marks the run as finished
+            trainer.state.save_to_json(str(path))
     return {
         "metrics": _last_logged(trainer.state.log_history, "mlm_loss") | metrics,
         "steps": step - first_step,  # of this call
@@ -478,6 +482,3 @@ def _save(trainer: PretrainingTrainer, tokenizer: MyBertTokenizer, output_dir: P
     with files_written_beside(output_dir) as folder:
         model.save_pretrained(folder, state_dict=weights)
         tokenizer.save_pretrained(folder)
-        draw_curves(trainer.state.log_history, folder)
-    with written_beside(output_dir / TRAINER_STATE_NAME) as path:  # the last file, which marks the run as finished
-        trainer.state.save_to_json(str(path))

@@ -83,7 +83,6 @@ class DecidingArguments(TrainingArguments):
     average_tokens_across_devices: bool = option()
     dataloader_drop_last: bool = option()
     train_sampling_strategy: str = option()
-    length_column_name: str = option()
     ignore_data_skip: bool = option()
     save_only_model: bool = option()
     greater_is_better: bool | None = option()
@@ -130,6 +129,7 @@ class RunArguments(RecordArguments):
         "batch_eval_metrics": "metrics are measured on all of the validation data",
         "include_for_metrics": "metrics are measured on predictions and labels alone",
         "eval_do_concat_batches": "predictions are those of all of the validation data",
+        "length_column_name": "lengths are those of the tokenized texts",
         "label_names": "the task says what its labels are",
         "remove_unused_columns": "batches hold what the model and the metrics read",
         "enable_jit_checkpoint": "Ctrl-C and SIGTERM leave a checkpoint in any case",

@@ -376,7 +376,7 @@ class InferenceSettings:
 
     group = Group.SEQUENCES
     model: str | None = option(None, "Fine-tuned model, folder or Hub name.", group=Group.INPUT)
-    batch_size: int | None = option(None, BATCH_SIZE_HELP, AT_LEAST_1, decides=True, idle_with="predictions")
+    batch_size: int | None = option(None, BATCH_SIZE_HELP, AT_LEAST_1, idle_with="predictions")
     dtype: Literal["float32", "bfloat16"] = option(
         "float32", "Type of the weights, and of the computation.", decides=True
     )

@@ -484,7 +484,7 @@ def test_predict_resumed_call_counts_the_long_texts_of_all(tmp_path, models, kil
     data.write_text("\n".join(["the cat " * 20, *["the cat"] * 8, "a dog " * 30, "a dog " * 30]))
     killer.kill(1, models / "sst2", data, output=output)
     with caplog.at_level("INFO"):
-        found = mybert.predict(models / "sst2", data, output=output)
+        found = mybert.predict(models / "sst2", data, output=output, batch_size=2)  # as after running out of memory
     assert found == {"rows": 11, "cut": 3, "windowed": 0, "empty": 0}
     assert killer.written == [0, 1, 2] and "3 of 11 texts" in caplog.text
     (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Labels")]

@@ -78,6 +78,7 @@ VALUES = {
     "hub_revision": "main",
     "include_for_metrics": ["inputs"],
     "label_names": ["labels"],
+    "length_column_name": "size",
     "local_rank": 3,
 }
 
