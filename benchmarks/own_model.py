@@ -159,7 +159,7 @@ def _converted(model: str, texts: Sequence[Sequence[str]], temporary: Path) -> d
         logger.info("converting to %s", engine)
         try:
             export_openvino(model, temporary / engine, **options)
-        except (ImportError, RuntimeError) as error:  # OpenVINO's own errors are of the second class
+        except (ImportError, RuntimeError, ValueError) as error:  # OpenVINO's own; a model that reads left to right
             logger.warning("Without %s: %s", engine, str(error).strip().splitlines()[-1])
         else:
             folders[engine] = temporary / engine

@@ -173,7 +173,8 @@ def _read(arguments: DemoArguments) -> Sources:
             raise ValueError(f"{path} is empty; expected text, with a blank line between documents.")
         name = Path(path).name.partition(".")[0] or "text"
         names = (name, *(f"{name}_{number}" for number in range(2, len(sources) + 2)))
-        sources[next(name for name in names if name not in sources)] = documents
+        taken = set(map(str.casefold, sources))  # each name becomes a file, where upper and lower case may be one
+        sources[next(name for name in names if name.casefold() not in taken)] = documents
     if len(sources) > 1:
         return sources
     ((name, documents),) = sources.items()

@@ -114,19 +114,22 @@ def sentences_of_lines(lines: Iterable[str | None], width: int | None) -> Iterat
     # A paragraph ends at a blank line, at a line much shorter than the others although the next word would have
     # fitted, and, after the end of a sentence, before an indented line. Without a width everything between blank lines
     # is joined.
-    paragraph, last = "", ""
+    paragraph: list[str] = []
+    last = ""
     for line in lines:
         text = (line or "").replace("\f", " ").strip()
         if paragraph and (not text or _ends_paragraph(last, line or "", width)):
-            yield from split_sentences(paragraph)
-            paragraph = ""
+            yield from split_sentences("".join(paragraph))
+            paragraph = []
         if line is None:
             yield None
         elif text:
-            paragraph = _joined(paragraph, text) if paragraph else text
+            if paragraph:
+                paragraph[-1] = _before(text, paragraph[-1])
+            paragraph.append(text)
             last = line
     if paragraph:
-        yield from split_sentences(paragraph)
+        yield from split_sentences("".join(paragraph))
 
 
 def _ends_paragraph(line: str, following: str, width: int | None) -> bool:
@@ -139,12 +142,13 @@ def _ends_paragraph(line: str, following: str, width: int | None) -> bool:
     return len(line) + 1 + len(word) < least and (line.isascii() or _columns(line) + 1 + len(word) < least)
 
 
-def _joined(line: str, following: str) -> str:
+def _before(following: str, line: str) -> str:
+    """A line as it is joined to the following one: with a space at its end, unless both are parts of a word."""
     if _breaks_anywhere(line[-1]) and _breaks_anywhere(following[0]):
-        return line + following
+        return line
     if line.endswith("\u00ad"):
-        return line[:-1] + following
-    return line + following if _WORD_HYPHEN.search(line) else f"{line} {following}"
+        return line[:-1]
+    return line if _WORD_HYPHEN.search(line) else f"{line} "
 
 
 def _indent(line: str) -> int:

@@ -11,6 +11,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, islice
@@ -113,6 +114,7 @@ def _heard_while_waiting() -> Iterator[None]:
 
 
 _PATIENCE = 5.0  # seconds to wait for a process to exit
+_LACK_OF_MEMORY = "the system may have killed it for lack of memory"
 
 
 Item = TypeVar("Item")
@@ -135,12 +137,17 @@ def map_in_processes(
 
         def in_order(items: Iterable[Item]) -> Iterator[Result]:
             running: deque[Future[Result]] = deque()
-            for item in items:
-                running.append(pool.submit(_call_mapped, item))
-                if len(running) > 2 * processes:
+            try:
+                for item in items:
+                    running.append(pool.submit(_call_mapped, item))
+                    if len(running) > 2 * processes:
+                        yield running.popleft().result()
+                while running:
                     yield running.popleft().result()
-            while running:
-                yield running.popleft().result()
+            except BrokenProcessPool:
+                raise OSError(
+                    f"One of {processes} processes has ended unexpectedly; {_LACK_OF_MEMORY}. Use fewer num_processes."
+                ) from None
 
         yield in_order
 
@@ -181,8 +188,7 @@ def own_process(what: str, make: Callable[..., Any], *arguments: Any) -> Iterato
         except (EOFError, BrokenPipeError, ConnectionResetError):
             process.join()
             raise OSError(
-                f"The process of {what} has ended unexpectedly (exit status {process.exitcode}); the system may "
-                "have killed it for lack of memory."
+                f"The process of {what} has ended unexpectedly (exit status {process.exitcode}); {_LACK_OF_MEMORY}."
             ) from None
         if not is_result:
             raise value from RuntimeError(f"in the process of {what}:\n{where}")

@@ -4,7 +4,6 @@ import codecs
 import csv
 import json
 import logging
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -302,10 +301,12 @@ def write_separated(path: Path, rows: Iterable[Sequence[str]]) -> None:
 
 def json_line(row: Mapping[str, Any]) -> str:
     """A row as a line of JSON; NaN and infinity are null, dates and the like are text."""
-    safe = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
-    }
-    return json.dumps(safe, ensure_ascii=False, default=_plain).translate(_ESCAPES)
+    try:
+        line = json.dumps(row, ensure_ascii=False, default=_plain, allow_nan=False)
+    except ValueError:
+        finite = json.loads(json.dumps(row, default=_plain), parse_constant=lambda name: None)
+        line = json.dumps(finite, ensure_ascii=False)
+    return line.translate(_ESCAPES)
 
 
 def _plain(value: Any) -> Any:

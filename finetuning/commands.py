@@ -19,7 +19,6 @@ from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.options import Group, Range, check_number, option
 from ..files.output import check_can_be_folder, check_output_files, output_to, write_json
 from ..files.processes import leave_standard_output
-from ..files.progress import without_loading_bars
 from ..files.source import Source, files_of, sources_of
 from ..files.tables import json_line
 from ..files.text import PAIR_SEPARATOR
@@ -148,7 +147,6 @@ def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
     return metrics
 
 
-@without_loading_bars()
 def _measured(arguments: EvaluateArguments) -> dict[str, float]:
     """The metrics; also writes the requested files, all or none."""
     task = arguments.resolve_task()

@@ -90,7 +90,7 @@ def run_pipelines(
                     known = {"config": checkpoint.config, "trust_remote_code": False}
                     suited = auto_class.from_pretrained(name, **known, use_safetensors=True)
                 pipelines[loading] = pipeline(
-                    call.task, model=suited, tokenizer=tokenizer, pipeline_class=windowed, **call.options
+                    call.task, model=suited.eval(), tokenizer=tokenizer, pipeline_class=windowed, **call.options
                 )
             if model_type == MyBertConfig.model_type and call.task not in OWN_PIPELINES and not windowed:
                 imports = IMPORT

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from .batch_mybert import unmask_empty_rows
 from .configuration_mybert import MyBertConfig
 from .heads_mybert import (
     MyBertForMultipleChoice,
@@ -70,7 +71,7 @@ def run_lstm(lstm: nn.LSTM, states: torch.Tensor, mask: torch.Tensor | None) -> 
     """Run an LSTM over rows (B, L, D) that are padded on the right; its outputs (B, L, E) are 0 at padding."""
     if mask is None:
         return lstm(states)[0]
-    lengths = mask.sum(1).cpu()
+    lengths = unmask_empty_rows(mask).sum(1).cpu()  # torch packs no empty rows
     packed = pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
     return pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=states.shape[1])[0]
 

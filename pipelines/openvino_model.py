@@ -155,6 +155,9 @@ class OpenVinoModel(torch.nn.Module):
             outputs = self._run_packed(ids, segments, lengths)
         else:  # padding before tokens, whose positions count it
             outputs = self._run(ids, mask, segments)
+            for name, values in outputs.items():
+                if self._of_tokens[name]:
+                    values[mask == 0] = 0
         if self._logits:
             outputs = {"logits": outputs[self._logits]}
         if self._has_choices:

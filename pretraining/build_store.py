@@ -129,7 +129,9 @@ def build_token_store(
         folder.mkdir(exist_ok=True)
         try:
             encoder = _ChunkEncoder(tokenizer, fingerprint, store.split_sentences, folder)
-            files = _encode_chunks(_chunks(lines), encoder, store.num_processes)
+            processes, chunks = fitting_processes(_chunks(lines), store.num_processes)
+            with map_in_processes(encoder, processes) as encoded:
+                files = list(encoded(chunks))
         except BaseException:
             if not any(folder.iterdir()):
                 folder.rmdir()
@@ -274,13 +276,6 @@ def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
             chunk, size = [], 0
     if chunk:
         yield chunk
-
-
-def _encode_chunks(chunks: Iterator[list[str]], encoder: _ChunkEncoder, num_processes: int | None) -> list[Path]:
-    """Encode chunks of lines into one file each; return existing and new files in order."""
-    processes, chunks = fitting_processes(chunks, num_processes)
-    with map_in_processes(encoder, processes) as encoded:
-        return list(encoded(chunks))
 
 
 def _text_encoder(tokenizer: MyBertTokenizer) -> BulkEncoder:

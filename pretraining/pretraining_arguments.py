@@ -88,7 +88,9 @@ class Phases:
         None, "Longest sequence of a second phase (paper: 128, then 512); without it there is one phase."
     )
     phase2_steps: float = option(
-        0.1, "Steps of the second phase, out of --max_steps; below 1, a fraction (paper: 0.1)."
+        0.1,
+        "Steps of the second phase, out of --max_steps; below 1, a fraction (paper: 0.1).",
+        needs="phase2_max_length",
     )
     phase2_positions: Literal["new", "repeated"] = option(
         "new",
@@ -98,10 +100,13 @@ class Phases:
         idle_with="model",
     )
     phase2_per_device_train_batch_size: int | None = option(
-        None, "Sequences per batch and device in the second phase, if different.", AT_LEAST_1
+        None,
+        "Sequences per batch and device in the second phase, if different.",
+        AT_LEAST_1,
+        needs="phase2_max_length",
     )
     phase2_gradient_accumulation_steps: int | None = option(
-        None, "Batches per step in the second phase, if different.", AT_LEAST_1
+        None, "Batches per step in the second phase, if different.", AT_LEAST_1, needs="phase2_max_length"
     )
 
 

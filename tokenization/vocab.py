@@ -23,12 +23,10 @@ def reserved_tokens(layout: Layout) -> list[str]:
     """Return the pieces that come before the learned ones."""
     if layout == "compact":
         return list(SPECIAL_TOKENS)
-    if layout == "google":
-        # As in the released uncased vocabulary: [PAD] 0, [unused0..98] 1-99, [UNK] 100, [CLS] 101, [SEP] 102,
-        # [MASK] 103, [unused99..993] 104-998.
-        unused = [f"[unused{i}]" for i in range(_GOOGLE_UNUSED)]
-        return [PAD_TOKEN, *unused[:99], *SPECIAL_TOKENS[1:], *unused[99:]]
-    raise ValueError(f"layout is {layout!r}; expected 'google' or 'compact'.")
+    # As in the released uncased vocabulary: [PAD] 0, [unused0..98] 1-99, [UNK] 100, [CLS] 101, [SEP] 102, [MASK] 103,
+    # [unused99..993] 104-998.
+    unused = [f"[unused{i}]" for i in range(_GOOGLE_UNUSED)]
+    return [PAD_TOKEN, *unused[:99], *SPECIAL_TOKENS[1:], *unused[99:]]
 
 
 def load_vocab(path: str | Path) -> dict[str, int]:

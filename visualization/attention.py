@@ -187,8 +187,8 @@ def attention_map(
     attention implementation "eager", the only one that returns weights; afterwards both are restored.
 
     Raises:
-        ValueError: If a text is empty, there are more tokens than positions, or the model returns no
-            attention weights.
+        ValueError: If a text is empty, there are more tokens than positions, or the model returns no attention
+            weights, or such that are not finite.
 
     Example:
         >>> attention = attention_map(model, tokenizer, "The cat sat on the mat.", "It slept.")
@@ -210,12 +210,15 @@ def attention_map(
         attentions = encoder(**inputs.to(model.device), output_attentions=True, return_dict=True).attentions
     if not attentions or attentions[0] is None:
         raise ValueError(f"{type(encoder).__name__} gives no attention weights, not even with eager attention.")
+    weights = torch.cat(attentions).float().cpu()
+    if not weights.isfinite().all():
+        raise ValueError("The model's attention weights are not finite numbers; has its training diverged?")
     name = model.name_or_path
     segments = inputs["token_type_ids"][0].tolist() if "token_type_ids" in inputs else [0] * count
     return AttentionMap(
         tokens=tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist()),
         segments=segments,
-        weights=torch.cat(attentions).float().cpu().numpy(),
+        weights=weights.numpy(),
         # The folder's name, or the name on the Hub; empty for a model made in memory.
         name=Path(name).resolve().name if name and Path(name).is_dir() else name,
     )

@@ -58,7 +58,7 @@ def test_agreement_counts_equal_words_and_measures_their_numbers(found, expected
     assert agreement(found, expected) == result
 
 
-@pytest.mark.parametrize("kind", [ImportError, RuntimeError])
+@pytest.mark.parametrize("kind", [ImportError, RuntimeError, ValueError])
 def test_own_model_without_openvino_is_measured_in_pytorch(bench, classifier, monkeypatch, in_this_process, kind):
     def not_installed(*_, **options):
         raise kind("OpenVINO is not installed; install it.")

@@ -256,6 +256,9 @@ OF_PRETRAINING = [
     ({"model_size": "0x64"}, "model_size is 0x64; expected at least 1 layer"),
     ({"max_length": 4}, "max_length is 4"),
     ({"phase2_max_length": 3}, "max_length is 3"),
+    ({"phase2_steps": 20}, "phase2_steps is 20 without phase2_max_length, so it has no effect"),
+    ({"phase2_per_device_train_batch_size": 8}, "phase2_per_device_train_batch_size is 8 without phase2_max_length"),
+    ({"phase2_gradient_accumulation_steps": 2}, "phase2_gradient_accumulation_steps is 2 without phase2_max_length"),
     ({"pack": True, "row_length": 20}, "row_length is 20, less than max_length 128"),
     ({"mask_replace_prob": 0.95}, "mask_replace_prob .*add up to more than 1"),
     ({"dataloader_drop_last": True}, "dataloader_drop_last is .* an epoch ends with its last whole batch in any case"),
@@ -278,6 +281,10 @@ OF_FINETUNING = [
     ({"task": "multilabel", "label_columns": ["x", "x"]}, "label_columns names 'x' twice; expected different"),
     ({"n_best_size": 3}, "n_best_size is not a setting of the task classification"),
     ({"doc_stride": 3}, "doc_stride is set without window_pooling"),
+    *(
+        ({"task": "squad", name: 0}, f"{name} is 0; expected at least 1")
+        for name in ("n_best_size", "max_question_length", "max_answer_length")
+    ),
     ({"task": "regression", "label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1; expected a task in which"),
     ({"task": "multilabel", "label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1; expected a task in which"),
     ({"task": "squad", "label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1; expected a task in which"),

@@ -5,6 +5,7 @@ import pytest
 from transformers import pipeline
 
 from mybert.demo import DemoArguments, demo
+from mybert.demo.run_demo import _read
 
 SOURCES = {
     "kitchen": "bread soup flour oven salt butter knife plate spoon sugar".split(),
@@ -74,6 +75,13 @@ def test_a_whole_life_on_the_users_own_text(tmp_path):
     assert json.loads((out / "report.json").read_text()) == written
     (out / "classifier" / "thesis.tex").unlink()
     demo(arguments(tmp_path, write_sources(tmp_path), overwrite=True, **again))
+
+
+def test_read_names_that_differ_in_case_become_different_files(tmp_path):
+    for folder, name in (("a", "Text"), ("b", "text")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{name}.txt").write_text("One sentence.\n\nAnother one.\n")
+    assert list(_read(arguments(tmp_path, [str(tmp_path / "a"), str(tmp_path / "b")]))) == ["Text", "text_2"]
 
 
 def test_demo_wrong_settings_are_errors(tmp_path):

@@ -185,6 +185,8 @@ def shorten(patch: Any, shorter: dict[str, dict[str, Any]], load: Any) -> None:
             fitting = _short if kwargs.get("approach") == "features" else {**_short, "lstm_size": None}
             if kwargs.get("model"):  # which has its own size
                 fitting = {**fitting, "model_size": None}
+            if not kwargs.get("phase2_max_length"):
+                fitting = {name: value for name, value in fitting.items() if not name.startswith("phase2_")}
             _construct(self, *args, **kwargs | {name: value for name, value in fitting.items() if value is not None})
 
         patch.setattr(arguments_class, "__init__", construct)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mybert.files import documents
 from mybert.files.documents import Corpus, DocumentSettings, wrapped_at
 from mybert.files.text import split_sentences
 from mybert.pretraining import read_documents
@@ -129,3 +130,17 @@ def test_the_guess_is_right_on_real_text():
         text = " ".join(lines[:400])
         for width in (60, 72, 100):
             assert abs(wrapped_at(textwrap.wrap(text, width)) - width) < 3, (path, width)
+
+
+def test_sentences_of_lines_in_a_long_paragraph_looks_at_each_line_once(monkeypatch):
+    """Otherwise the time would grow with the square of the paragraph."""
+    seen = []
+
+    class Recorded:
+        def search(self, line):
+            seen.append(line)
+
+    monkeypatch.setattr(documents, "_WORD_HYPHEN", Recorded())
+    lines = ["one of many lines"] * 50
+    assert list(documents.sentences_of_lines(lines, None)) == [" ".join(lines)]
+    assert seen == lines[1:]

@@ -16,7 +16,7 @@ from multiprocessing.context import SpawnProcess
 import pytest
 from transformers.utils import logging
 
-from mybert.files.processes import interruptible, no_warnings, only_errors, own_process
+from mybert.files.processes import interruptible, map_in_processes, no_warnings, only_errors, own_process
 
 
 @pytest.fixture(autouse=True)
@@ -120,6 +120,16 @@ def test_the_signals_are_given_back():
     thread.start()
     thread.join()
     assert not error
+
+
+def kill_worker(_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_map_in_processes_with_killed_worker_raises_one_sentence():
+    expected = r"One of 2 processes has ended unexpectedly; the system may have killed it .* Use fewer"
+    with map_in_processes(kill_worker, 2) as mapped, pytest.raises(OSError, match=expected):
+        list(mapped(range(2)))
 
 
 PARENT = """

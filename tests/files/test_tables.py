@@ -2,6 +2,7 @@ import csv
 import gzip
 import json
 
+import numpy as np
 import pytest
 
 from mybert.files import text
@@ -129,6 +130,11 @@ def test_lines_that_are_written_have_no_break_that_a_reader_may_see(tmp_path):
     for value, _ in rows:
         line = json_line({"x": value})
         assert line.splitlines() == [line] and json.loads(line) == {"x": value}
+
+
+def test_json_line_with_numbers_that_json_lacks_writes_null():
+    row = {"a": np.float32("nan"), "b": [1.0, float("inf")], "c": {"d": np.array([np.nan])}}
+    assert json_line(row) == '{"a": null, "b": [1.0, null], "c": {"d": [null]}}'
 
 
 def test_read_rows_of_unusual_tables_reads_them(tmp_path):

@@ -24,6 +24,7 @@ from mybert.finetuning import (
     tag_words,
 )
 from mybert.finetuning.prediction import prediction_run
+from mybert.modeling_mybert.bilstm import run_lstm
 
 TEXTS = ["the cat sat on the mats", "a dog ||| fish and bread", "tree"]
 
@@ -320,3 +321,11 @@ def test_finetune_on_features_wrong_settings_are_errors(tagging):
         finetune(tagging(features="best"))
     with pytest.raises(ValueError, match="is only for tagging words"):
         finetune(tagging(task="classification", train_file=[("a", "x"), ("b", "y")], validation_file=None))
+
+
+def test_run_lstm_with_row_of_padding_computes_its_first_state():
+    states, mask = torch.randn(2, 3, 4), torch.tensor([[1, 1, 0], [0, 0, 0]])
+    lstm = torch.nn.LSTM(4, 2, batch_first=True, bidirectional=True)
+    outputs = run_lstm(lstm, states, mask)
+    assert torch.allclose(outputs[0, :2], lstm(states[:1, :2])[0][0], atol=1e-6) and not outputs[0, 2].any()
+    assert outputs.shape == (2, 3, 4) and outputs[1, 0].any()

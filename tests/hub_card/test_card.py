@@ -11,6 +11,7 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 from markdown_it import MarkdownIt
 from safetensors.torch import save_file
 
+from mybert import MyBertForSequenceClassification
 from mybert.hub_card import (
     CardContent,
     Comparison,
@@ -18,6 +19,7 @@ from mybert.hub_card import (
     ModelDescription,
     TrainingDescription,
     describe_model,
+    head_examples,
     render_card,
     run_example,
     write_card,
@@ -205,6 +207,13 @@ def test_an_example_shows_more_than_it_runs_and_keeps_what_it_printed():
     assert example == Example("Sum", "from nowhere import total\nprint(total)", "3")
     with pytest.raises(ZeroDivisionError):
         run_example("Broken", "1 / 0")
+
+
+def test_head_examples_model_in_training_mode_runs_without_dropout(tmp_path, tiny_model):
+    dropout = {"hidden_dropout_prob": 0.5, "attention_probs_dropout_prob": 0.5}
+    folder = tiny_model(tmp_path / "model", MyBertForSequenceClassification, **dropout)
+    model = MyBertForSequenceClassification.from_pretrained(folder).train()  # as after training without evaluation
+    assert head_examples(folder, model=model) == head_examples(folder)
 
 
 HOSTILE = [

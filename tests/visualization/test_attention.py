@@ -135,6 +135,13 @@ def test_texts_that_cannot_be_shown(texts, message, heads, tokenizer):
         attention_map(heads("Model").model(), tokenizer, *texts)
 
 
+def test_attention_map_weights_that_are_not_finite_are_rejected(heads, tokenizer):
+    model = heads("Model").model()
+    model.encoder.layer[1].attention.self.query.weight.data.fill_(float("nan"))
+    with pytest.raises(ValueError, match="attention weights are not finite numbers"):
+        attention_map(model, tokenizer, "the cat")
+
+
 def test_rollout_by_hand():
     first = [
         [[1, 0], [1, 0]],
