@@ -177,6 +177,7 @@ CASES = {
     "optim": {"optim": "lamb"},
     "optim_args": {"optim": "sgd", "optim_args": "momentum=0.9"},
     "muon_learning_rate": {"optim": "muon"},
+    "label_smoothing_factor": [{}, {"class_weights": "balanced"}],  # two losses
     "max_grad_norm": {"max_grad_norm": 0.01},
     "bf16_full_eval": EVALUATED,
     "fp16_full_eval": EVALUATED,
