@@ -29,6 +29,7 @@ FIELDS_OF_A_HEAD = ("id2label", "label2id", "num_labels", "problem_type", "class
 PRETRAINING_HEAD = "PreTraining"
 _HEAD = re.compile("For([A-Z].*)")  # not the "Former" of RoFormer
 _INDEX = f"{WEIGHTS_FILE}.index.json"
+ALL_WEIGHTS = ("model*.safetensors", _INDEX)
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _READ_BESIDE_WEIGHTS = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 _LONGEST_ANSWER = 5  # timeout of a request to the Hub, in seconds

@@ -10,6 +10,8 @@ from safetensors import SafetensorError
 LONGEST_SENTENCE = 500  # characters; the middle of a longer message is cut out
 _NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)  # torch's words
 
+_OF_TRAIN = {"sklearn": "scikit-learn", "scipy": "scipy"}  # imported where a metric needs them
+
 
 def user_message(error: Exception) -> str:
     """The message for a user error or a lack of resources; "" for any other error."""
@@ -27,6 +29,8 @@ def user_message(error: Exception) -> str:
             text = f"There is no file or folder {error.filename}."
         elif error.errno == errno.EISDIR and error.filename:
             text = f"{error.filename} is a folder; expected a file."
+    elif isinstance(error, ImportError) and (package := _OF_TRAIN.get(str(error.name).partition(".")[0])):
+        text = f"This needs the package {package}: pip install mybert[train] ({text})."
     elif not isinstance(error, ValueError | OSError | ImportError):
         return ""
     half = (LONGEST_SENTENCE - 5) // 2

@@ -19,7 +19,6 @@ from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.options import Group, Range, check_number, option
 from ..files.output import check_can_be_folder, check_output_files, output_to, write_json
 from ..files.processes import leave_standard_output
-from ..files.progress import without_loading_bars
 from ..files.source import Source, files_of, sources_of
 from ..files.tables import json_line
 from ..files.text import PAIR_SEPARATOR
@@ -148,7 +147,6 @@ def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
     return metrics
 
 
-@without_loading_bars()
 def _measured(arguments: EvaluateArguments) -> dict[str, float]:
     """The metrics; also writes the requested files, all or none."""
     task = arguments.resolve_task()
@@ -208,11 +206,13 @@ class FeaturesArguments(EngineOptions, InferenceSettings, SourceSettings):
     group = Group.INPUT
     model: str | None = option(None, "Model folder or Hub name.", required=True)
     text: list[str] = option(
-        help=f"Text files with one text per line, or tables with one per row; the sentences of a pair are "
+        [],
+        f"Text files with one text per line, or tables with one per row; the sentences of a pair are "
         f"separated by{PAIR_SEPARATOR.rstrip()}.",
+        required=True,
         positional=1,
     )
-    output: str = option(help="File to write: .jsonl or .safetensors.", comes_last=True)
+    output: str = option("", "File to write: .jsonl or .safetensors.", required=True, comes_last=True)
     features: str | None = option(
         None, f"Which features: {', '.join(FEATURES)} (default: concat_last_four; pooled: last).", group=Group.FEATURES
     )
@@ -241,8 +241,8 @@ class FeaturesArguments(EngineOptions, InferenceSettings, SourceSettings):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
-        self.checkpoint.check(ask_hub=False, needs_weights=not self.checkpoint.has_graph)
         super().__post_init__()
+        self.checkpoint.check(ask_hub=False, needs_weights=not self.checkpoint.has_graph)
         if self.layer is None:
             self.features = self.features or ("last" if self.pooling else "concat_last_four")
             if self.features not in FEATURES:

@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from accelerate import PartialState
 
-from ..files.checkpoint import OPENVINO_FILE, Checkpoint, distinct_names
+from ..files.checkpoint import ALL_WEIGHTS, OPENVINO_FILE, Checkpoint, distinct_names
 from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..files.output import output_to, write_json, write_lines
 from ..files.processes import leave_standard_output
-from ..files.progress import without_loading_bars
 from ..files.source import Source, files_of
 from ..files.tables import separated_line
 from ..metrics import mcnemar, paired_bootstrap
@@ -31,7 +30,6 @@ from .tasks.task import Task, long_text_lines, network_outputs
 logger = logging.getLogger(__name__)
 
 _TIMED_ROWS, _MIN_TURNS, _MIN_SECONDS = 128, 3, 2.0  # of the measurement of speed
-_WEIGHTS = ("model*.safetensors", "model.safetensors.index.json")
 
 
 @dataclass
@@ -131,7 +129,6 @@ def compare_files(arguments: CompareArguments) -> dict[str, Any]:
     return report
 
 
-@without_loading_bars()
 def _compared(arguments: CompareArguments) -> dict[str, Any]:
     """The comparison; also writes the requested files, all or none."""
     state, source = PartialState(cpu=arguments.use_cpu), Source.of(arguments.data[0])
@@ -251,7 +248,7 @@ def _costs(
             seconds[-1][place] = time.perf_counter() - start
     costs = {}
     for place, found in loaded.items():
-        folder = Checkpoint(arguments.sides[place].checkpoint.local_folder(_WEIGHTS))
+        folder = Checkpoint(arguments.sides[place].checkpoint.local_folder(ALL_WEIGHTS))
         is_converted = isinstance(found.model, OpenVinoModel)
         files = [folder.path.joinpath(OPENVINO_FILE).with_suffix(".bin")] if is_converted else folder.weight_files
         costs["ab"[place]] = {

@@ -21,6 +21,7 @@ from transformers import (
 from ..files.checkpoint import PRETRAINING_HEAD, Checkpoint, head_name, without_foreign_code
 from ..files.options import SHARE, Group, option
 from ..files.processes import only_errors
+from ..files.progress import without_loading_bars
 from ..modeling_mybert import MyBertConfig
 from ..modeling_mybert.bilstm import MyBertBiLstmConfig
 from ..pipelines.openvino_model import OpenVinoModel
@@ -158,6 +159,7 @@ def _starting_config(
     return read_config(name, changes.keep_model_type, **fields)
 
 
+@without_loading_bars()
 def load_checked(
     name: str, auto_class: Any, config: PreTrainedConfig, advice: str = "", head_too: bool = False
 ) -> tuple[PreTrainedModel, dict[str, Any]]:

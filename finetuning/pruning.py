@@ -21,6 +21,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.pytorch_utils import prune_linear_layer
 
 from ..files.checkpoint import (
+    ALL_WEIGHTS,
     COMPANIONS,
     WEIGHTS_FILE,
     Checkpoint,
@@ -50,7 +51,6 @@ _ORDERS = ("top", "alternate")
 _EXAMPLES_AT_ONCE = 16  # in the measurement of heads
 _PROJECTIONS = ("query", "key", "value")
 _LAYER = re.compile(r"(?P<before>(?:^|.*\.)(?:encoder|transformer)\.layer\.)(?P<number>\d+)(?P<after>\..*)")
-_WEIGHTS = ("model*.safetensors", "model.safetensors.index.json")
 # Other files of a model folder to copy, including those of other tokenizers than WordPiece.
 _COPIED = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.*"),
@@ -228,7 +228,7 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
         metric = found.task.main_metric if found else None
         if arguments.output_dir:
             with write() as folder:
-                source = checkpoint.local_folder((*_COPIED, *_WEIGHTS, "config.json", *COMPANIONS))
+                source = checkpoint.local_folder((*_COPIED, *ALL_WEIGHTS, "config.json", *COMPANIONS))
                 for path in chain.from_iterable(map(source.glob, _COPIED)):
                     refuse_link_outside(path, source)
                     shutil.copyfile(path, folder / path.name)

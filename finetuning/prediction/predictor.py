@@ -19,7 +19,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from ...files.checkpoint import OPENVINO_FILE, Checkpoint
 from ...files.options import AT_LEAST_1, Group, option
 from ...files.output import write_json, write_lines
-from ...files.progress import without_loading_bars
 from ...files.source import Source, rows_of_batch, with_columns
 from ...files.text import PAIR_SEPARATOR, SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX, content_suffix
 from ...metrics import ClassReport
@@ -246,7 +245,6 @@ class Predictor:
             first.value(name)
         self.task, self._is_settled = task, True
 
-    @without_loading_bars()
     def load(self) -> FinetunedModel:
         """The model, loaded on first access; from then on its record determines the task."""
         if self._found is None:

@@ -14,7 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from transformers import PreTrainedConfig
 
 from ...files.checkpoint import PRETRAINING_HEAD, TASK_RECORD, Checkpoint, check_available, head_name, read_json_object
-from ...files.options import AT_LEAST_1, SHARE, Group, Range, check_options, option
+from ...files.options import AT_LEAST_0, AT_LEAST_1, SHARE, Group, Range, check_options, option
 from ...files.output import write_json
 from ...files.source import HubSplit, InMemoryData, Source
 from ...files.text import PAIR_SEPARATOR
@@ -276,7 +276,7 @@ class AnswerSettings:
 
     group = Group.ANSWERS
     decides = True
-    n_best_size: int | None = option(None, "Answers in nbest_predictions.json (default: 20).")
+    n_best_size: int | None = option(None, "Answers in nbest_predictions.json (default: 20).", AT_LEAST_1)
     confidence_threshold: float | None = option(
         None,
         "Leave a label empty if its probability is lower (one class per text).",
@@ -309,10 +309,15 @@ class TaskArguments(DataColumns):
     doc_stride: int | None = option(
         None,
         "Tokens that neighboring windows of a long text share (default: 128, or half a window).",
+        AT_LEAST_0,
         group=Group.SEQUENCES,
     )
-    max_question_length: int | None = option(None, "Longest question in tokens (default: 64).", group=Group.SEQUENCES)
-    max_answer_length: int | None = option(None, "Longest answer in tokens (default: 30).", group=Group.ANSWERS)
+    max_question_length: int | None = option(
+        None, "Longest question in tokens (default: 64).", AT_LEAST_1, group=Group.SEQUENCES
+    )
+    max_answer_length: int | None = option(
+        None, "Longest answer in tokens (default: 30).", AT_LEAST_1, group=Group.ANSWERS
+    )
     max_context: bool | None = option(
         None, "Take answers from the window with most context around them (Google's rule).", group=Group.ANSWERS
     )

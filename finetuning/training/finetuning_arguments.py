@@ -415,7 +415,8 @@ class FinetuningArguments(
                 "test": evaluation_names(task, self.test_file or ()),
             }
         splits = HubSplit.all_of(self.dataset, self.dataset_config)
-        by_kind = {kind: [split for split in splits if split.split.startswith(kind)] for kind in SPLITS}
+        names = {"validation": ("val", "dev")}  # what names of splits begin with, if not with their kind
+        by_kind = {kind: [each for each in splits if each.split.startswith(names.get(kind, kind))] for kind in SPLITS}
         if not by_kind["train"]:
             raise ValueError(f"{self.dataset} has no split train; it has {', '.join(s.split for s in splits)}.")
         validation = evaluation_names(task, by_kind["validation"])

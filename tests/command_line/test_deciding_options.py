@@ -78,12 +78,12 @@ RUNS = {
     "convert bert": lambda data: {"model": "bert", "quiet": True},
     "convert to-bert": lambda data: {"model": "pretrained", "quiet": True},
 }
-# What these commands write is no result of a run, or a graph.
+# Not run here: options that say what is shown, or that are another command's; and exports of graphs, which take long.
 OTHERS = [*"demo ablation card push attention curves bench completion".split(), "convert onnx", "convert openvino"]
 KINDS = {name: cli.COMMANDS[name].load()[0] for name in RUNS}
-# Command -> a class of options that another command has, too: here they are slow tests.
-SHARED = {"adapt": KINDS["pretrain"], "finetune": RunArguments, "distill": KINDS["finetune"]}
-SHARED |= dict.fromkeys(("evaluate", "compare", "prune"), KINDS["predict"])
+# Command -> options whose tests are slow here: another command has them, too, or each trains several times.
+SLOW = {"adapt": KINDS["pretrain"], "finetune": RunArguments, "distill": KINDS["finetune"]}
+SLOW |= dict.fromkeys(("evaluate", "compare", "prune"), KINDS["predict"]) | {"glue": KINDS["glue"]}
 
 # Where a result is written, what is shown or only measured, and how it is computed.
 NEUTRAL = set(
@@ -177,6 +177,7 @@ CASES = {
     "optim": {"optim": "lamb"},
     "optim_args": {"optim": "sgd", "optim_args": "momentum=0.9"},
     "muon_learning_rate": {"optim": "muon"},
+    "label_smoothing_factor": [{}, {"class_weights": "balanced"}],  # two losses
     "max_grad_norm": {"max_grad_norm": 0.01},
     "bf16_full_eval": EVALUATED,
     "fp16_full_eval": EVALUATED,
@@ -197,7 +198,7 @@ CASES = {
     "pretrain metric_for_best_model": LOWEST,
     "adapt metric_for_best_model": LOWEST,
     "greater_is_better": BEST | {"metric_for_best_model": "loss", "greater_is_better": (False, True)},
-    "early_stopping_patience": BEST | {"early_stopping_patience": 1},
+    "early_stopping_patience": BEST | {"learning_rate": 0.0, "early_stopping_patience": 1},
     "batch_ramp": {"gradient_accumulation_steps": 2},
     "phase2_max_length": PHASE,
     "phase2_steps": PHASE | {"max_steps": 4, "phase2_steps": (1, 2)},
@@ -330,13 +331,13 @@ def cases():
         for each, hint in options(name):
             found = CASES.get(f"{name} {each.name}", CASES.get(each.name, {}))
             for number, case in enumerate(found if isinstance(found, list) else [found]):
-                is_shared = each.name in getattr(SHARED.get(name), "__dataclass_fields__", ())
+                is_slow = each.name in getattr(SLOW.get(name), "__dataclass_fields__", ())
                 yield pytest.param(
                     name,
                     each.name,
                     {each.name: other_value(each, hint)} | case,
                     id=f"{name}-{each.name}{number or ''}",
-                    marks=[pytest.mark.slow] if is_shared else [],
+                    marks=[pytest.mark.slow] if is_slow else [],
                 )
 
 

@@ -281,6 +281,10 @@ OF_FINETUNING = [
     ({"task": "multilabel", "label_columns": ["x", "x"]}, "label_columns names 'x' twice; expected different"),
     ({"n_best_size": 3}, "n_best_size is not a setting of the task classification"),
     ({"doc_stride": 3}, "doc_stride is set without window_pooling"),
+    *(
+        ({"task": "squad", name: 0}, f"{name} is 0; expected at least 1")
+        for name in ("n_best_size", "max_question_length", "max_answer_length")
+    ),
     ({"task": "regression", "label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1; expected a task in which"),
     ({"task": "multilabel", "label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1; expected a task in which"),
     ({"task": "squad", "label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1; expected a task in which"),

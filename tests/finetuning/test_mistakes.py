@@ -1,5 +1,6 @@
 """Errors in data or settings are one sentence with exit status 2, and leave no files behind."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -147,6 +148,14 @@ def test_models_of_other_types_whose_encoder_does_not_fit(tmp_path, tiny_model, 
         assert not list(tmp_path.glob("out*"))
 
 
+def test_evaluate_without_scikit_learn_names_what_installs_it(models, monkeypatch, capsys, tmp_path):
+    (tmp_path / "t.tsv").write_text("text\tlabel\na cat\t0\nit\t1\n")
+    monkeypatch.setitem(sys.modules, "sklearn.metrics", None)
+    task = ["--task", "classification", "--max_length", "16"]
+    assert main(["evaluate", str(tmp_path / "t.tsv"), "--model", str(models / "sst2"), "--use_cpu", *task]) == 2
+    assert "needs the package scikit-learn: pip install mybert[train] (import of" in capsys.readouterr().err
+
+
 def test_longest_sequence_of_a_model_without_limit_is_none():
     assert longest_sequence(XLNetConfig()) is None  # whose max_position_embeddings is -1
 
@@ -212,6 +221,7 @@ def test_data_sets_as_on_the_hub(tmp_path, short_run):
     [
         (("train", "validation_matched", "validation_mismatched"), {"matched_accuracy", "mismatched_accuracy"}),
         (("train", "validation"), {"accuracy"}),
+        (("train", "dev"), {"accuracy"}),
         (("train",), set()),
     ],
 )

@@ -120,16 +120,6 @@ def test_lasting_workers_evaluate_on_the_same_examples(arguments, history):
     assert lasting == plain == [plain[0]] * 4
 
 
-@pytest.mark.slow
-def test_the_data_may_have_a_seed_of_its_own(tmp_path, arguments, history):
-    losses = []
-    for seed in (None, 42, 7):
-        pretrain(arguments(f"seed_{seed}", data_seed=seed, dropout=0.0, max_steps=1, optim="adamw_torch"))
-        losses.append(history(f"seed_{seed}")[0]["mlm_loss"])
-    assert losses[0] == losses[1] != losses[2]
-    assert "adamw_torch" in (tmp_path / "seed_7" / "README.md").read_text()
-
-
 @pytest.mark.parametrize(
     ("pack", "device", "dropout", "said"),
     [(True, "cuda", 0.1, True), (True, "cuda", 0.0, False), (True, "cpu", 0.1, False), (False, "cuda", 0.1, False)],
