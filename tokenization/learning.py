@@ -45,14 +45,14 @@ class VocabularyBasics:
 
     group = Group.VOCABULARY
     decides = True
-    vocab_size: int = option(30522, "Pieces of a new vocabulary, reserved ones included.", idle_with="model")
+    vocab_size: int = option(30522, "Pieces of a new vocabulary, reserved ones included.", idle_with="model tokenizer token_store")
     vocab_layout: Layout = option(
         "google",
         "Where its reserved pieces are; google: [PAD] 0, [unused0..98], [UNK] 100 ... 998, as in the released "
         "uncased vocabulary; compact: the five special tokens, first.",
-        idle_with="model",
+        idle_with="model tokenizer token_store",
     )
-    do_lower_case: bool = option(True, "Lower-case the text of a new vocabulary.", idle_with="model")
+    do_lower_case: bool = option(True, "Lower-case the text of a new vocabulary.", idle_with="model tokenizer token_store")
 
 
 @dataclass(kw_only=True)

@@ -200,7 +200,7 @@ CASES = {
     "greater_is_better": BEST | {"metric_for_best_model": "loss", "greater_is_better": (False, True)},
     "early_stopping_patience": BEST | {"learning_rate": 0.0, "early_stopping_patience": 1},
     "batch_ramp": {"gradient_accumulation_steps": 2},
-    "phase2_max_length": PHASE,
+    "phase2_max_length": PHASE | {"phase2_max_length": (24, 32)},
     "phase2_steps": PHASE | {"max_steps": 4, "phase2_steps": (1, 2)},
     "phase2_positions": PHASE,
     "phase2_per_device_train_batch_size": PHASE,
