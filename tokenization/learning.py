@@ -43,16 +43,14 @@ UP_TO_HALF = Range("a fraction from 0 to 0.5", lambda value: 0 <= value <= 0.5)
 class VocabularyBasics:
     """The basic settings of a new vocabulary."""
 
-    group = Group.VOCABULARY
-    decides = True
-    vocab_size: int = option(30522, "Pieces of a new vocabulary, reserved ones included.", idle_with="model tokenizer token_store")
+    group, decides, idle_with = Group.VOCABULARY, True, "model tokenizer token_store"
+    vocab_size: int = option(30522, "Pieces of a new vocabulary, reserved ones included.")
     vocab_layout: Layout = option(
         "google",
         "Where its reserved pieces are; google: [PAD] 0, [unused0..98], [UNK] 100 ... 998, as in the released "
         "uncased vocabulary; compact: the five special tokens, first.",
-        idle_with="model tokenizer token_store",
     )
-    do_lower_case: bool = option(True, "Lower-case the text of a new vocabulary.", idle_with="model tokenizer token_store")
+    do_lower_case: bool = option(True, "Lower-case the text of a new vocabulary.")
 
 
 @dataclass(kw_only=True)
