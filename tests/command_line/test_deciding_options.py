@@ -193,7 +193,7 @@ CASES = {
     "load_best_model_at_end": BEST | {"load_best_model_at_end": (False, True)},
     "distill load_best_model_at_end": BEST
     | {"metric_for_best_model": "loss", "greater_is_better": True, "load_best_model_at_end": (False, True)},
-    "metric_for_best_model": BEST | {"metric_for_best_model": ("accuracy", "loss")},
+    "metric_for_best_model": BEST | {"metric_for_best_model": ("accuracy", "loss"), "learning_rate": 1e-3},
     "distill metric_for_best_model": LOWEST | {"metric_for_best_model": ("loss", "accuracy")},
     "pretrain metric_for_best_model": LOWEST,
     "adapt metric_for_best_model": LOWEST,
