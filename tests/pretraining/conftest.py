@@ -70,6 +70,8 @@ def arguments(tmp_path: Path, text_file: Path) -> Callable[..., PretrainingArgum
 
     def make(name: str = "out", **settings: Any) -> PretrainingArguments:
         size = {} if "model" in settings else OF_A_NEW_MODEL | {"vocab_layout": "compact"}
+        if settings.keys() & {"tokenizer", "token_store"}:
+            size = {name: value for name, value in size.items() if not name.startswith("vocab")}
         own = {"text": [str(text_file)], "output_dir": str(tmp_path / name)}
         return PretrainingArguments(**OF_A_RUN | size | own | settings)
 
