@@ -322,7 +322,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         """Label (None if uncertain) and probability, or those of several labels, or a number."""
         label, table = prediction.label, prediction.probabilities
         if isinstance(label, float):
-            return {"score": _in_float32(label)}, []
+            return {"score": _seven_digits(label)}, []
         ranked = sorted(table, key=lambda name: -table[name])
         best = [{"label": name, "score": rounded(table[name])} for name in ranked[:top_k]]
         if isinstance(label, str):
@@ -451,15 +451,15 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         label = prediction.label
         if isinstance(label, frozenset):
             return _mark_between(label).join(sorted(label))
-        return label if isinstance(label, str) else str(_in_float32(label))
+        return label if isinstance(label, str) else str(_seven_digits(label))
 
     def errors(self, prediction: LabelPrediction, example: TextExample) -> Iterator[tuple[float, dict[str, Any]]]:
         """A wrong label; of several, all, with the probability of the surest wrong one; any difference of a value."""
         label, wanted, table = prediction.label, example.label, prediction.probabilities
         texts: dict[str, Any] = dict(zip(("text", "text_pair"), example.texts, strict=False))
         if isinstance(label, float) and isinstance(wanted, float):
-            difference = _in_float32(label - wanted)
-            told: dict[str, Any] = {"true": wanted, "predicted": _in_float32(label), "difference": difference}
+            difference = _seven_digits(label - wanted)
+            told: dict[str, Any] = {"true": wanted, "predicted": _seven_digits(label), "difference": difference}
             yield abs(difference), texts | told
             return
         if isinstance(label, frozenset) and isinstance(wanted, frozenset):
@@ -531,7 +531,7 @@ def _value_metrics(predicted: np.ndarray, wanted: np.ndarray, weights: np.ndarra
     }
 
 
-def _in_float32(value: float) -> float:
+def _seven_digits(value: float) -> float:
     """A predicted number without the digits that float32 does not have, whatever its unit."""
     return float(f"{value:.7g}")
 
