@@ -118,7 +118,7 @@ def test_outputs_that_are_there_stay(tmp_path, arguments):
 def test_examples_take_the_place_of_nothing_that_is_read(tmp_path, arguments, text_file):
     text = text_file.read_text()
     for taken in (text_file, tmp_path / "store"):
-        with pytest.raises(ValueError, match=rf"{taken} would be both read and written"):
+        with pytest.raises(ValueError, match=rf"{taken} is already read or written"):
             prepare_data(arguments("--export", str(taken), "--overwrite", text=(text_file.parent / "*.txt",)))
     assert text_file.read_text() == text
     assert not (tmp_path / "store").exists()
