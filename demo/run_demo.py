@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..files.checkpoint import read_json_object
+from ..files.checkpoint import read_log_history
 from ..files.options import ABOVE_0, AT_LEAST_1, Group, Settings, option
 from ..files.output import check_output_folder, clear_folder, locked, write_json, write_lines
 from ..files.tables import write_separated
@@ -104,7 +104,7 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
         write_json(output_dir / REPORT, MADE_BY | report)
         pretrained = output_dir / "pretrained"
         words = guess_hidden_words(pretrained, task["test"], np.random.default_rng(arguments.seed))
-        log_history = read_json_object(pretrained / "trainer_state.json")["log_history"]
+        log_history = read_log_history(pretrained / "trainer_state.json")
         try:
             draw_result(report, log_history, words, output_dir / PICTURE)
         except ImportError as error:  # without matplotlib

@@ -299,6 +299,14 @@ def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
     return content
 
 
+def read_log_history(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """What a run logged, from its `trainer_state.json`."""
+    found = read_json_object(path).get("log_history")
+    if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+        raise ValueError(f"{path} is not a trainer state; expected a list `log_history` of objects.")
+    return found
+
+
 def _holds_labels(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(each, (str, int)) for each in value.values())
 

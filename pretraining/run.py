@@ -13,7 +13,7 @@ from torch.utils.data import Subset
 from transformers import IntervalStrategy, TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 
-from ..files.checkpoint import Checkpoint, check_available
+from ..files.checkpoint import Checkpoint, check_available, read_log_history
 from ..files.documents import Corpus
 from ..files.options import settings_of
 from ..files.output import files_written_beside, written_beside
@@ -311,7 +311,7 @@ def _read_finished(output_dir: Path) -> dict[str, Any]:
     if not (output_dir / TRAINER_STATE_NAME).is_file() or not Checkpoint(output_dir).has_weights:
         return {}
     logger.info("%s is finished; it is not trained again.", output_dir)
-    history = TrainerState.load_from_json(str(output_dir / TRAINER_STATE_NAME)).log_history
+    history = read_log_history(output_dir / TRAINER_STATE_NAME)
     metrics = _last_logged(history, "mlm_loss") | _last_logged(history, "eval_loss")
     return {"metrics": metrics, "steps": 0, "wall_time": None, "interrupted": False}
 

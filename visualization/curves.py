@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..files.checkpoint import distinct_names, read_json_object
+from ..files.checkpoint import distinct_names, read_json_object, read_log_history
 from ..files.errors import refuse_address
 from .pictures import BLUE, QUIET_COLOUR, TEXT_COLOUR, VERMILION, in_width, new_figure, picture_path, write_figure
 
@@ -178,7 +178,7 @@ def plot_run(run_dir: str | Path | Sequence[str | Path], output_path: str | Path
     return _draw(list(map(_curves, histories)), names, path)
 
 
-def _log_history(run_dir: str | Path) -> list[Mapping[str, Any]]:
+def _log_history(run_dir: str | Path) -> Sequence[Mapping[str, Any]]:
     """What a run logged, something of which can be drawn."""
     from transformers.trainer_utils import get_last_checkpoint
 
@@ -192,9 +192,7 @@ def _log_history(run_dir: str | Path) -> list[Mapping[str, Any]]:
                 f"{run_dir} holds no trainer_state.json and no checkpoint-* folder with one; expected the output"
                 " folder of a training run."
             )
-    log_history = read_json_object(state_file).get("log_history")
-    if not isinstance(log_history, list) or not all(isinstance(entry, dict) for entry in log_history):
-        raise ValueError(f"{state_file} is not a trainer state; expected a list `log_history` of objects.")
+    log_history = read_log_history(state_file)
     if not _panels([_curves(log_history)]):
         raise ValueError(f"{state_file}: {_NOTHING.format(len(log_history))}")
     return log_history
@@ -377,13 +375,19 @@ def learning_curves(suite_dir: str | Path | Sequence[str | Path], output_path: s
         file = Path(folder, SUITE_FILE)
         if not (curves := read_json_object(file).get("learning_curves")):
             raise ValueError(f"{file} has no learning curves; measure the suite with train_sizes, such as 100 1000.")
-        for task, rows in curves.items():
-            for row, points in rows.items():
-                lines = tasks.setdefault(task, {})
-                line = {size: (score, error or 0.0) for size, score, error in points}
-                known = lines.get(row, {})
-                is_another = any(known[size] != line[size] for size in known.keys() & line.keys())
-                lines.setdefault(f"{row}, {name}" if is_another else row, {}).update(line)
+        try:
+            drawn = [
+                (task, row, {int(size): (float(score), float(error or 0)) for size, score, error in points})
+                for task, rows in curves.items()
+                for row, points in rows.items()
+            ]
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError(f"{file} has other learning_curves than mybert glue writes ({error}).") from error
+        for task, row, line in drawn:
+            lines = tasks.setdefault(task, {})
+            known = lines.get(row, {})
+            is_another = any(known[size] != line[size] for size in known.keys() & line.keys())
+            lines.setdefault(f"{row}, {name}" if is_another else row, {}).update(line)
     return _draw_scores(tasks, path)
 
 

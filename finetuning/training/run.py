@@ -20,13 +20,12 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     TrainerCallback,
-    TrainerState,
     TrainingArguments,
 )
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
-from ...files.checkpoint import TASK_RECORD, Checkpoint, read_json_object
+from ...files.checkpoint import TASK_RECORD, Checkpoint, read_json_object, read_log_history
 from ...files.output import files_written_beside, write_json, written_beside
 from ...files.progress import without_loading_bars
 from ...files.text import file_of
@@ -423,9 +422,11 @@ class Training:
 
     def read_result(self, output_dir: Path) -> None:
         """Read the result of a finished training; of several seeds only the best one's log is kept, in the folder."""
-        self.metrics = read_json_object(self.folder / METRICS)
+        self.metrics = read_json_object(file := self.folder / METRICS)
+        if not all(isinstance(value, int | float) for value in self.metrics.values()):
+            raise ValueError(f"{file} does not hold the metrics of a training; delete it, to train again.")
         logs = [path for path in (self.folder / TRAINER_STATE_NAME, output_dir / TRAINER_STATE_NAME) if path.is_file()]
-        history = TrainerState.load_from_json(str(logs[0])).log_history if logs else []
+        history = read_log_history(logs[0]) if logs else []
         self.seconds = next((entry["train_runtime"] for entry in history if "train_runtime" in entry), None)
 
 

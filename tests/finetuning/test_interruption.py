@@ -128,6 +128,21 @@ def test_a_run_killed_after_training_is_not_trained_again(arguments, monkeypatch
     assert not finetune(arguments())["interrupted"]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("metrics.json", '{"accuracy": "high"}', "does not hold the metrics of a training; delete it"),
+        ("trainer_state.json", '{"log_history"', "is not JSON"),
+        ("trainer_state.json", '{"log_history": 1}', "is not a trainer state; expected a list"),
+    ],
+)
+def test_finetune_changed_records_of_a_finished_run_are_errors(arguments, tmp_path, name, text, message):
+    finetune(arguments(num_train_epochs=1))
+    (tmp_path / "out" / name).write_text(text)
+    with pytest.raises(ValueError, match=f"{name} {message}"):
+        finetune(arguments(num_train_epochs=1))
+
+
 def test_a_finished_run_is_not_that_of_other_files(arguments, tmp_path, pretrained):
     model = shutil.copytree(pretrained, tmp_path / "model")
     finetune(arguments(model=str(model), max_steps=1))

@@ -264,6 +264,10 @@ def test_learning_curves_join_rows_of_the_same_name_and_show_standard_errors(tmp
     (tmp_path / "a" / "suite.json").write_text("{}")
     with pytest.raises(ValueError, match=r"suite\.json has no learning curves; measure the suite with train_sizes"):
         learning_curves(folders[0])
+    for wrong in (3, {"sst2": [1]}, {"sst2": {"mine": [[100, "x", None]]}}, {"sst2": {"mine": [[100, 0.5]]}}):
+        (tmp_path / "a" / "suite.json").write_text(json.dumps({"learning_curves": wrong}))
+        with pytest.raises(ValueError, match=r"suite\.json has other learning_curves than mybert glue writes \("):
+            learning_curves(folders[0])
 
 
 def test_a_long_name_is_broken_and_not_cut(tmp_path, figures):
