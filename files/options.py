@@ -158,9 +158,9 @@ def check_options(settings: Any) -> None:
             setattr(settings, each.name, value)
         if getattr(each, "required", None) and not value:
             raise ValueError(f"{each.name} is not set; expected: {each.metadata['help']}")
-        for number in value if isinstance(value, list) else [value]:
-            check_number(each.name, number, getattr(each, "range", None) or _FINITE)
         parts = (kinds[each.name], *get_args(kinds[each.name]))
+        for number in value if value and list in map(get_origin, parts) else [value]:
+            check_number(each.name, number, getattr(each, "range", None) or _FINITE)
         words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
         if words and value not in (*words, each.default):
             expected = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}"

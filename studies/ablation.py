@@ -29,7 +29,7 @@ from .suite import (
     percent,
     write_report,
 )
-from .suite_file import names_a_folder
+from .suite_file import check_folder_names
 
 logger = logging.getLogger(__name__)
 
@@ -96,12 +96,10 @@ class AblationArguments(StudySettings):
         super().__post_init__()
         self.all_rows = self._own_rows() or ROWS
         self.rows = self.rows or list(self.all_rows)
+        check_folder_names(self.map_of("tasks"), "tasks has")
         for name, settings in self.map_of("tasks").items():
-            if not names_a_folder(name) or name in _MEASURED:
-                raise ValueError(
-                    f"tasks has {name!r}; expected a name that a folder can have, and that is no other column of the "
-                    f"table ({', '.join(_MEASURED)})."
-                )
+            if name in _MEASURED:
+                raise ValueError(f"tasks has {name!r}, a column of the table; expected another name.")
             if not isinstance(settings, dict):
                 raise ValueError(f"The task {name} is {settings!r}; expected a map of settings.")
         if unknown := [name for name in self.rows if name not in self.all_rows]:
@@ -112,9 +110,8 @@ class AblationArguments(StudySettings):
 
     def _own_rows(self) -> dict[str, AblationRow]:
         rows = {}
+        check_folder_names(self.map_of("variants"), "variants has a row")
         for name, row in self.map_of("variants").items():
-            if not names_a_folder(name):
-                raise ValueError(f"variants has a row {name!r}; expected a name that a folder can have.")
             if not isinstance(row, dict):
                 raise ValueError(f"variants has {row!r} as {name}; expected a map.")
             known = [option.name for option in fields(AblationRow)]

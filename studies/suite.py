@@ -209,8 +209,8 @@ class SuiteArguments(StudySettings):
                 raise ValueError(f"grid has {values!r} as {name}; expected a list of values that name folders.")
         self.read = read_suite(self.suite)
         known = self.read.tasks
-        if taken := {"tuning", "from_scratch"} & known.keys():
-            raise ValueError(f"{self.suite} has a task {min(taken)!r}, a name of a folder for other models.")
+        if taken := [name for name in known if name.casefold() in ("tuning", "from_scratch")]:
+            raise ValueError(f"{self.suite} has a task {taken[0]!r}, a name of a folder for other models.")
         if unknown := [name for name in self.only if name not in known]:
             raise ValueError(f"There is no task {unknown[0]!r} in {self.suite}; it has {', '.join(known)}.")
         names = self.only or list(known)

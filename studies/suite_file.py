@@ -1,7 +1,7 @@
 """Files of suites: the tasks that `mybert glue` measures together."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ def read_suite(name: str) -> Suite:
     tasks = found.get("tasks") if isinstance(found, dict) else None
     if not tasks or not isinstance(tasks, dict) or set(found) - set(known_keys):
         raise ValueError(f"{path} is not a suite; expected the keys {', '.join(known_keys)}, with a map of tasks.")
+    check_folder_names(tasks, f"{path} has a task")
     for task, settings in tasks.items():
         _check_task(path, task, settings)
     published = found.get("published") or {}
@@ -65,11 +66,6 @@ def read_suite(name: str) -> Suite:
 
 
 def _check_task(path: Path, task: Any, settings: Any) -> None:
-    if not names_a_folder(task):
-        raise ValueError(
-            f"{path} has a task {task!r}; expected a name that a folder can have, in quotes where YAML takes it for "
-            "something else."
-        )
     if not isinstance(settings, dict):
         raise ValueError(f"{path} has {settings!r} as the task {task}; expected a map of settings.")
     for name in {*PATHS, "submission"} & settings.keys():
@@ -84,8 +80,17 @@ def _are_numbers(value: Any) -> bool:
     return bool(parts) and all(isinstance(part, (int, float)) and not isinstance(part, bool) for part in parts)
 
 
-def names_a_folder(name: Any) -> bool:
-    return isinstance(name, str) and _FOLDER_NAME.fullmatch(name) is not None
+def check_folder_names(names: Iterable[Any], where: str) -> None:
+    """Reject names that no folder can have, or two that differ in case only; `where` begins the message."""
+    known: dict[str, str] = {}
+    for name in names:
+        if not isinstance(name, str) or not _FOLDER_NAME.fullmatch(name):
+            raise ValueError(
+                f"{where} {name!r}; expected a name that a folder can have, in quotes where YAML takes it for "
+                "something else."
+            )
+        if (other := known.setdefault(name.casefold(), name)) != name:
+            raise ValueError(f"{where} {name!r} next to {other!r}; expected names that differ in more than case.")
 
 
 def as_list(value: Any) -> list[Any]:

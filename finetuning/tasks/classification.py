@@ -231,7 +231,9 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return None
         if self.problem == "multi_label_classification":
             names = [name for example in examples for name in example.label]  # type: ignore[union-attr]
-            return Labels(self.label_columns) if self.label_columns else Labels.from_data(names, source)
+            found = Labels(self.label_columns) if self.label_columns else Labels.from_data(names, source)
+            _mark_between(found.names, source)  # of its predictions
+            return found
         found = Labels.from_data([str(example.label) for example in examples], source)
         return Labels(self.classes) if self.classes else found
 
@@ -541,10 +543,15 @@ def _numbers(count: int) -> tuple[str, ...]:
     return tuple(str(number) for number in range(count))
 
 
-def _mark_between(names: Iterable[str]) -> str:
+def _mark_between(names: Iterable[str], source: Source | str = "The data") -> str:
     """The separator of several labels in a prediction file: a comma, unless a label contains one."""
     there = "".join(names)
-    return next((mark for mark in _SEPARATORS if mark not in there), _SEPARATORS[0])
+    if mark := next((mark for mark in _SEPARATORS if mark not in there), ""):
+        return mark
+    raise ValueError(
+        f"{source} has labels with {' '.join(_SEPARATORS)}: none of them could separate the labels of a prediction; "
+        "expected labels without one of these characters."
+    )
 
 
 def _label_names(value: Any, separator: str | None = None) -> frozenset[str]:

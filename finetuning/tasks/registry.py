@@ -476,6 +476,6 @@ def evaluation_names(task: Task, sources: Any) -> dict[str, Source]:
     ]
     if wrong := [name for name in names if not name or Path(name).name != name]:
         raise ValueError(f"{wrong[0]!r} names a data set, and files of its results; expected the name of a file.")
-    if len(set(names)) < len(names):
+    if len(set(map(str.casefold, names))) < len(names):  # on macOS and Windows, case makes no difference
         raise ValueError(f"The files {', '.join(map(str, sources))} have the same name; expected different ones.")
     return dict(zip(names, sources, strict=True))

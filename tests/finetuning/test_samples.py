@@ -212,6 +212,13 @@ def test_texts_that_are_validated_on_and_learned_are_said():
     assert "3 of 3 validation examples are in the training data as well" in warning
 
 
+def test_labels_that_leave_no_mark_between_them_are_an_error(arguments):
+    rows = [{"text": "a cat", "labels": ["a,b", "c;d|e"]}, {"text": "a dog", "labels": ["x"]}]
+    settings = arguments(rows, task="multilabel")
+    with pytest.raises(ValueError, match=r"train_file has labels with , ; \|: none of them could separate"):
+        read_run(settings, settings.resolve_task())
+
+
 @pytest.mark.parametrize("mark", [",", ";", "|"])
 def test_the_mark_between_labels_is_found_and_remembered(arguments, mark):
     rows = [(text, mark.join(["animal", label]) if n % 2 else label) for n, (text, label) in enumerate(ROWS)]
