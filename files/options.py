@@ -159,7 +159,8 @@ def check_options(settings: Any) -> None:
         if getattr(each, "required", None) and not value:
             raise ValueError(f"{each.name} is not set; expected: {each.metadata['help']}")
         parts = (kinds[each.name], *get_args(kinds[each.name]))
-        for number in value if value and list in map(get_origin, parts) else [value]:
+        is_list = isinstance(value, list) and "list[" in str(kinds[each.name])
+        for number in value if is_list else [value]:
             check_number(each.name, number, getattr(each, "range", None) or _FINITE)
         words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
         if words and value not in (*words, each.default):
