@@ -137,7 +137,7 @@ class BenchArguments:
         if self.sst2 is not None and not Path(self.sst2, "train.tsv").is_file():
             raise ValueError(f"sst2 is {self.sst2}; expected a folder with SST-2's train.tsv.")
         if self.output is not None:
-            read = self.data if self.sst2 is None else [Path(self.sst2, "train.tsv")]
+            read = [*self.data, *filter(None, [self.model])] if self.sst2 is None else [Path(self.sst2, "train.tsv")]
             check_output_files([self.output], self.overwrite, read)
             if not Path(self.output).parent.is_dir():
                 raise ValueError(f"output is {self.output}; expected a file in a folder that is there.")

@@ -169,8 +169,6 @@ def _tokenized(
     """The tokenizer, and the network's inputs for texts drawn from the given ones."""
     reading = DocumentSettings(encoding=settings.encoding, text_column=settings.text_column)
     texts = list(map(replace_lone_surrogates, Corpus(settings.data, reading).texts()))
-    if not texts:
-        raise ValueError(f"There is no text in {', '.join(settings.data)}.")
     texts = random.Random(0).sample(texts, min(len(texts), _CALIBRATING + _COMPARED))
     tokenizer = AutoTokenizer.from_pretrained(source.path, trust_remote_code=False)
     record = source.config.get(TASK_RECORD) or {}

@@ -284,11 +284,20 @@ class Corpus:
 
     def lines(self) -> Iterator[str]:
         """Read all sources as lines without surrounding white space, and `""` after each document."""
-        for name, source in self._sources.items():
-            yield from self._shown(name, self._lines_of(name, source))
+        shown = (self._shown(name, self._lines_of(name, source)) for name, source in self._sources.items())
+        return self._some(chain.from_iterable(shown))
 
     def texts(self) -> Iterator[str]:
         """Read texts: the lines of plain text, the rows of tables; empty ones are skipped, with a warning."""
+        return self._some(self._texts())
+
+    def _some(self, texts: Iterator[str]) -> Iterator[str]:
+        """Pass on texts; none at all is an error."""
+        if (first := next(texts, None)) is None:
+            raise ValueError(f"There is no text in {', '.join(self.sources)}.")
+        yield from chain([first], texts)
+
+    def _texts(self) -> Iterator[str]:
         for name, source in self._sources.items():
             empty = 0
             for text in self._documents(source) if _in_rows(source) else self._plain_lines(source):

@@ -21,6 +21,7 @@ SHARE_BELOW_1 = Range("a fraction in [0, 1)", lambda value: 0 <= value < 1)
 AT_LEAST_0 = Range("at least 0", lambda value: 0 <= value < math.inf)
 AT_LEAST_1 = Range("at least 1", lambda value: value >= 1)
 ABOVE_0 = Range("a number above 0", lambda value: 0 < value < math.inf)
+_FINITE = Range("a finite number", lambda value: not isinstance(value, float) or math.isfinite(value))
 
 
 class Group(Enum):
@@ -157,9 +158,8 @@ def check_options(settings: Any) -> None:
             setattr(settings, each.name, value)
         if getattr(each, "required", None) and not value:
             raise ValueError(f"{each.name} is not set; expected: {each.metadata['help']}")
-        if (limits := getattr(each, "range", None)) is not None:
-            for number in value if get_origin(kinds[each.name]) is list else [value]:
-                check_number(each.name, number, limits)
+        for number in value if isinstance(value, list) else [value]:
+            check_number(each.name, number, getattr(each, "range", None) or _FINITE)
         parts = (kinds[each.name], *get_args(kinds[each.name]))
         words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
         if words and value not in (*words, each.default):

@@ -127,12 +127,16 @@ def check_can_be_folder(path: str | Path) -> None:
 
 
 def check_not_read(path: str | Path, read: Iterable[str | Path]) -> None:
-    """Reject an output that is an input or has one in its folder; names on the Hub are not paths."""
+    """Reject an output that is an input, a file of a model folder among them, or has one in its folder.
+
+    Names on the Hub are not paths. Other outputs of a call are given like inputs.
+    """
     place = Path(path).resolve()
     for source in read:
-        if (found := Path(file_of(source)).resolve()).is_relative_to(place):
-            what = f"{path} would" if found == place else f"{path} holds {source}, which would"
-            raise ValueError(f"{what} be both read and written; name another place.")
+        found = Path(file_of(source)).resolve()
+        if found.is_relative_to(place) or (found == place.parent and _is_named(place, MODEL_FOLDER)):
+            what = f"{path} holds {source}, which is" if found.parent.is_relative_to(place) else f"{path} is"
+            raise ValueError(f"{what} already read or written by this call; name another place.")
 
 
 def check_output_files(

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal
 
@@ -151,13 +152,15 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
     """The metrics; also writes the requested files, all or none."""
     task = arguments.resolve_task()
     writes = arguments.output != STANDARD_OUTPUT
-    read = files_of([*arguments.data, *([arguments.predictions] if arguments.predictions else [])])
-    check_output_files([arguments.output] if writes else [], arguments.overwrite, read)
+    read = [*files_of(arguments.data), *filter(None, [arguments.model, arguments.predictions])]
+    name, taken = Path(arguments.output).name, list[Path]()
     for written, patterns in ((arguments.predictions_dir, PREDICTION_FILES), (arguments.report_dir, REPORT_FILES)):
         if written:
             check_can_be_folder(written)
             there = [file for pattern in patterns for file in Path(written).glob(pattern)]
             check_output_files(there, arguments.overwrite, read)
+            taken += [Path(written, name if fnmatch(name, pattern) else pattern) for pattern in patterns]
+    check_output_files([arguments.output] if writes else [], arguments.overwrite, [*read, *taken])
     state = PartialState(cpu=arguments.use_cpu)
     predictions: dict[str, Sequence[Any]]  # by the name of the data
     if arguments.predictions:
@@ -291,14 +294,12 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         ValueError: If there is no text, the number of weights is not that of the layers, or the output exists.
         OSError: If a file cannot be read or written.
     """
-    check_output_files([arguments.output], arguments.overwrite, files_of(arguments.text))
+    check_output_files([arguments.output], arguments.overwrite, [*files_of(arguments.text), arguments.checkpoint.name])
     reading = DocumentSettings(encoding=arguments.encoding, text_column=arguments.text_column)
     checkpoint = arguments.checkpoint
     check_available(checkpoint.name)
     chosen = _chosen_features(arguments)
     texts = list(map(replace_lone_surrogates, Corpus(arguments.text, reading).texts()))
-    if not texts:
-        raise ValueError(f"There is no text in {', '.join(arguments.text)}.")
     tokenizer = AutoTokenizer.from_pretrained(checkpoint.name, trust_remote_code=False)
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -135,10 +136,10 @@ def _compared(arguments: CompareArguments) -> dict[str, Any]:
     read = [*files_of(arguments.data), *arguments.models]
     with ExitStack() as stack:
         table, report_file = (
-            stack.enter_context(output_to(path, overwrite=arguments.overwrite, read=read))
+            stack.enter_context(output_to(path, overwrite=arguments.overwrite, read=[*read, *filter(None, [other])]))
             if path and state.is_main_process
             else None
-            for path in (arguments.output, arguments.report)
+            for path, other in permutations((arguments.output, arguments.report))
         )
         models = _load(arguments, state.device)
         tasks = _tasks(arguments, models)

@@ -1,6 +1,7 @@
 """Calibration (whether predictions with a probability of 80 % are right 80 % of the time), temperatures, thresholds.
 
-Guo et al. (2017), "On Calibration of Modern Neural Networks", arXiv 1706.04599.
+Guo et al. (2017), "On Calibration of Modern Neural Networks", arXiv 1706.04599. A ValueError if there are no examples,
+the shapes do not fit, or a probability, score or class is none.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from .classification import number_array
 
 _BINS = 15  # as in the paper
 _PARTS = 5  # folds for cross-fitting
@@ -31,7 +34,7 @@ def calibration_bins(probabilities: ArrayLike, references: ArrayLike, bins: int 
         For each bin the number of examples, their mean probability and their accuracy: shape `(bins, 3)`; zeros for an
         empty bin.
     """
-    probabilities, references = np.asarray(probabilities, dtype=np.float64), np.asarray(references)
+    probabilities, references = _checked(probabilities, references)
     confidence = probabilities.max(1)
     right = probabilities.argmax(1) == references
     places = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
@@ -58,7 +61,7 @@ def selective_accuracy(probabilities: ArrayLike, references: ArrayLike, threshol
         `coverage`, the fraction of the examples that are answered, and `selective_accuracy`, the accuracy on these,
         which is missing if there are none.
     """
-    probabilities, references = np.asarray(probabilities, dtype=np.float64), np.asarray(references)
+    probabilities, references = _checked(probabilities, references)
     is_answered = probabilities.max(1) >= threshold
     is_right = (probabilities.argmax(1) == references)[is_answered]
     found = {"coverage": float(is_answered.mean())}
@@ -80,11 +83,12 @@ def fit_temperature(probabilities: ArrayLike, references: ArrayLike) -> float:
     """
     from scipy.optimize import minimize_scalar
 
+    probabilities, references = _checked(probabilities, references)
     logits = _logits(probabilities)
     count, classes = logits.shape
     wrong = 1 / (count + 2)
     targets = np.full(logits.shape, wrong / max(classes - 1, 1))
-    targets[np.arange(count), np.asarray(references)] = 1 - wrong
+    targets[np.arange(count), references] = 1 - wrong
 
     def loss(logarithm: float) -> float:
         return -float((targets * _log_softmax(logits * np.exp(-logarithm))).sum(1).mean())
@@ -119,7 +123,7 @@ def held_out_temperatures(probabilities: ArrayLike, references: ArrayLike) -> np
 
 def log_loss(probabilities: ArrayLike, references: ArrayLike) -> float:
     """Mean negative logarithm of the true class's probability, in nats; shapes as in `fit_temperature`."""
-    references = np.asarray(references)
+    probabilities, references = _checked(probabilities, references)
     return -float(_logits(probabilities)[np.arange(len(references)), references].mean())
 
 
@@ -128,7 +132,7 @@ def best_f1_threshold(scores: ArrayLike, references: ArrayLike) -> float:
 
     It is the middle between two neighboring scores; ties go to the one nearest to 1/2. At least one label is true.
     """
-    scores, references = np.asarray(scores, dtype=np.float64), np.asarray(references, dtype=bool)
+    scores, references = _checked(scores, references, of_classes=False)
     order = np.argsort(-scores, kind="stable")
     ranked = scores[order]
     right = np.cumsum(references[order])
@@ -147,7 +151,7 @@ def fit_thresholds(scores: ArrayLike, references: ArrayLike) -> np.ndarray:
     best F1 over all labels, with the weight 10: on few examples the best F1 is often that of predicting a label
     everywhere. If no label is true, all thresholds are 1/2.
     """
-    scores, references = np.asarray(scores, dtype=np.float64), np.asarray(references, dtype=bool)
+    scores, references = _checked(scores, references, of_classes=False)
     counts = references.sum(0)
     if not counts.any():
         return np.full(len(counts), _UNKNOWN)
@@ -171,13 +175,28 @@ def _with_held_out_fit(
     references: ArrayLike,
 ) -> np.ndarray:
     """Apply to each of five folds of the examples (the first axis) what was fitted on the other four."""
-    probabilities, references = np.asarray(probabilities, dtype=np.float64), np.asarray(references)
+    probabilities, references = _checked(probabilities, references, of_classes=np.ndim(references) == 1)
     part = np.arange(len(references)) % min(_PARTS, len(references))
     found = np.empty_like(probabilities)
     for number in range(part.max() + 1):
         own = part == number
         found[own] = apply(probabilities[own], fit(probabilities[~own], references[~own]))
     return found
+
+
+def _checked(scores: ArrayLike, references: ArrayLike, of_classes: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities of classes and each example's class, or scores of labels and whether each is true, as arrays."""
+    scores, found = number_array("probabilities", scores), number_array("references", references)
+    fits = scores.ndim == 2 and len(scores) == found.size if of_classes else scores.shape == found.shape
+    if not fits or (of_classes and not scores.size):
+        expected = "(examples, classes) and (examples,)" if of_classes else "the same shape"
+        raise ValueError(f"probabilities have shape {scores.shape} and references {found.shape}; expected {expected}.")
+    classes = range(scores.shape[1] if of_classes else 2)
+    if not (are_fractions := (scores >= 0) & (scores <= 1)).all():
+        raise ValueError(f"probabilities hold {scores[~are_fractions][0]}; expected numbers in [0, 1].")
+    if not (are_known := np.isin(found, classes)).all():
+        raise ValueError(f"references hold {found[~are_known][0]:g}; expected 0 to {classes[-1]}.")
+    return scores, found.astype(int if of_classes else bool)
 
 
 def _logits(probabilities: ArrayLike) -> np.ndarray:

@@ -94,7 +94,8 @@ def pseudo_log_likelihoods(
         batch = {"input_ids": input_ids, "attention_mask": is_token.astype(np.int64), "labels": labels}
         return {name: torch.from_numpy(values) for name, values in batch.items()}
 
-    def keep(outputs: Any, batch: Mapping[str, torch.Tensor], rows: object) -> list[float]:
+    def keep(outputs: Any, batch: Mapping[str, torch.Tensor], rows: list[_Row]) -> list[float]:
+        bar.update(sum(1 / len(ids) for ids, _, _ in rows))  # a long text takes many batches
         is_predicted = batch["labels"] != IGNORE_INDEX
         logits = outputs["prediction_logits" if "prediction_logits" in outputs else "logits"]
         logits = logits if logits.ndim == 2 else logits[is_predicted]
@@ -107,7 +108,8 @@ def pseudo_log_likelihoods(
     try:
         if before is not None:  # a MyBERT
             model.config.sparse_prediction = True
-        with tqdm(desc="Score", total=len(texts), unit=" texts", delay=2, disable=not progress) as bar:
+        shown = {"unit": " texts", "unit_scale": True, "delay": 2, "disable": not progress}
+        with tqdm(desc="Score", total=len(texts), **shown) as bar:
             for first in range(0, len(texts), EXAMPLES_AT_ONCE):
                 part = list(texts[first : first + EXAMPLES_AT_ONCE])
                 encoded = tokenizer(part, add_special_tokens=False, truncation=False, verbose=False)
@@ -121,7 +123,7 @@ def pseudo_log_likelihoods(
                 found = run_sorted(model, rows, collate, keep, batch_size, length_of, shared)
                 ends = np.cumsum([0, *map(len, tokens)])
                 scores += [np.array(found[start:end], dtype=np.float64) for start, end in pairwise(ends)]
-                bar.update(len(part))
+                bar.update(first + len(part) - bar.n)  # empty texts, and those of other processes
     finally:
         if before is not None:
             model.config.sparse_prediction = before

@@ -74,7 +74,8 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport | None
     all shards exist; if the store is too small for one, there is a warning.
 
     Returns:
-        The contents of the store, None if shards are still missing; with `dry_run`, what would be left out.
+        The contents of the store, None if shards are still missing or it yields no example; with `dry_run`, what would
+        be left out.
 
     Raises:
         ValueError: If an output exists and is neither to be replaced nor appended to, or is also an input, or there
@@ -105,7 +106,13 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport | None
     if not arguments.text:
         summary = store.summary
         summary.log(str(output))
-    _show(arguments, store, tokenizer)
+    try:
+        _show(arguments, store, tokenizer)
+    except ValueError as error:
+        if arguments.export:
+            raise
+        logger.warning("The store has no example to show, or to pretrain on: %s", error)
+        return None
     return summary
 
 
@@ -114,19 +121,13 @@ def _show(arguments: DataArguments, store: TokenStore, tokenizer: MyBertTokenize
     from .dataset import PretrainingDataset
     from .masking import PretrainingCollator
 
-    try:
-        dataset = PretrainingDataset(
-            store,
-            cls_token_id=tokenizer.cls_token_id,
-            sep_token_id=tokenizer.sep_token_id,
-            seed=arguments.seed,
-            **settings_of(ExampleSettings, arguments),
-        )
-    except ValueError as error:
-        if arguments.export:
-            raise
-        logger.warning("There is no example to show: %s", error)
-        return
+    dataset = PretrainingDataset(
+        store,
+        cls_token_id=tokenizer.cls_token_id,
+        sep_token_id=tokenizer.sep_token_id,
+        seed=arguments.seed,
+        **settings_of(ExampleSettings, arguments),
+    )
     rates = MaskingRates(**settings_of(MaskingRates, arguments))
     collator = PretrainingCollator(tokenizer, rates=rates, seed=arguments.seed, objective=arguments.objective)
     logger.info("%s examples in an epoch. The first one:", f"{len(dataset):,}")

@@ -256,7 +256,8 @@ class PretrainingDataset(Dataset):
         if self.settings.objective == "mlm+nsp" and len(documents) < 2:
             raise ValueError(
                 f"{store.path} holds {len(documents)} document(s) to train on; next sentence prediction draws random "
-                "sentences from another document and needs at least 2: put a blank line between documents."
+                "sentences from another document and needs at least 2: put a blank line between documents, or use "
+                "objective='mlm'."
             )
         if not len(documents):
             raise ValueError(f"{store.path} holds no documents to train on.")

@@ -4,7 +4,6 @@ import copy
 import logging
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -169,15 +168,12 @@ def _tokenizer(arguments: PretrainingArguments, corpus: Corpus | None, place: Pa
     if arguments.filter:  # except many_tokens, which needs the vocabulary that is still to be learned
         lines = CorpusFilter(arguments.filter, FilterSettings()).lines(lines)
     text = filter(None, lines)
-    first = next(text, None)
-    if first is None:
-        raise ValueError(f"The corpus is empty: there is no text in {', '.join(map(str, arguments.text))}.")
     work: dict[str, Any] = {"num_processes": arguments.num_processes, "show_progress": not arguments.disable_tqdm}
     if wanted:
         old = MyBertTokenizer.from_pretrained(str(named))
-        tokenizer = learn_new_pieces(old, chain([first], text), wanted, **work).tokenizer
+        tokenizer = learn_new_pieces(old, text, wanted, **work).tokenizer
     else:
-        tokenizer = train_wordpiece(texts=chain([first], text), **work, **settings_of(VocabularyBasics, arguments))
+        tokenizer = train_wordpiece(texts=text, **work, **settings_of(VocabularyBasics, arguments))
     with files_written_beside(place) as folder:
         tokenizer.save_pretrained(folder)
     return tokenizer

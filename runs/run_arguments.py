@@ -24,6 +24,7 @@ from ..files.options import (
     ABOVE_0,
     AT_LEAST_0,
     AT_LEAST_1,
+    SHARE,
     SHARE_BELOW_1,
     Group,
     Range,
@@ -62,7 +63,10 @@ class EvaluationTimes:
     eval_strategy: IntervalStrategy | str = option("no", "When to evaluate: no, steps, epoch.")
     eval_steps: float | None = option(None, "Steps between evaluations; below 1, a fraction of all steps.")
     eval_delay: float = option(
-        0, "Epochs or steps, whichever eval_strategy counts, before the first evaluation.", group=Group.FURTHER
+        0,
+        "Epochs or steps, whichever eval_strategy counts, before the first evaluation.",
+        AT_LEAST_0,
+        group=Group.FURTHER,
     )
     save_strategy: SaveStrategy | str = option("steps", "When to save a checkpoint: no, steps, epoch, best.")
     save_steps: float = option(500, "Steps between checkpoints; below 1, a fraction of all steps.")
@@ -75,8 +79,8 @@ class DecidingArguments(TrainingArguments):
     group, decides = Group.FURTHER, True
     optim_args: str | None = option()
     optim_target_modules: None | str | list[str] = option()  # noqa: RUF036  # the order matters to HfArgumentParser
-    label_smoothing_factor: float = option()
-    neftune_noise_alpha: float | None = option()
+    label_smoothing_factor: float = option(range=SHARE)
+    neftune_noise_alpha: float | None = option(range=AT_LEAST_0)
     tf32: bool | None = option()
     bf16_full_eval: bool = option()
     fp16_full_eval: bool = option()

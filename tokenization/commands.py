@@ -52,7 +52,8 @@ def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
         owned = (*owned, report.name)
     blocks = read_files(arguments.text, arguments)
     if report is not None:
-        check_output_files([report], arguments.overwrite, expand_sources(arguments.text))
+        taken = [folder / name for name in _TOKENIZER_FILES]
+        check_output_files([report], arguments.overwrite, [*expand_sources(arguments.text), *taken])
     with reserved(folder, owned, overwrite=arguments.overwrite) as write:
         tokenizer = learn_tokenizer(blocks, arguments, show_progress=not arguments.quiet)
         assert tokenizer.training_report is not None

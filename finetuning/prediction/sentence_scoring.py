@@ -153,6 +153,8 @@ def _scored(arguments: ScoreArguments) -> tuple[list[DataRow], list[dict[str, An
     task = _with_columns(task, arguments, rows)
     texts = [[row.text(name) for row in rows] for name in task.text_columns]
     labels = _labels(task.label_column, rows, is_wanted=arguments.label_column is not None)
+    if labels:
+        import sklearn.metrics  # before the work, which takes time
     state, checkpoint = PartialState(cpu=arguments.use_cpu), arguments.checkpoint
     fill_mask = fitted_to_model(TASKS["fill_mask"], checkpoint.config)
     model = load_finetuned_model(fill_mask, checkpoint, state.device, arguments.dtype)
@@ -177,10 +179,8 @@ def _scored(arguments: ScoreArguments) -> tuple[list[DataRow], list[dict[str, An
     if len(texts) > 1:
         metrics["accuracy"] = minimal_pair_accuracy(column("score"), column("pair_score"))
     elif labels:
-        from sklearn.metrics import roc_auc_score
-
-        metrics["roc_auc"] = float(roc_auc_score(labels, column("score")))
-        metrics["roc_auc_per_token"] = float(roc_auc_score(labels, column("score_per_token")))
+        metrics["roc_auc"] = float(sklearn.metrics.roc_auc_score(labels, column("score")))
+        metrics["roc_auc_per_token"] = float(sklearn.metrics.roc_auc_score(labels, column("score_per_token")))
     if metrics:
         logger.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
     return rows, answers, metrics

@@ -306,6 +306,7 @@ def fit_linear_probe(model: PreTrainedModel, run: TaskRun, arguments: Finetuning
     """
     data, layer = run.train, output_layer(model)
     assert layer is not None
+    make = _estimators(run.task.objective == "value", arguments.class_weights)
     hook = layer.register_forward_hook(lambda module, inputs, outputs: inputs[0])  # what it reads: (n, D)
     try:
         found: Any = network_outputs(run.task, data, model.eval(), run.tokenizer, shared=True, progress=True)
@@ -321,7 +322,6 @@ def fit_linear_probe(model: PreTrainedModel, run: TaskRun, arguments: Finetuning
     targets = np.asarray(data.inputs["labels"])
     slopes = np.zeros(layer.weight.shape)
     offsets = layer.bias.numpy(force=True).astype(np.float64)  # of labels that all texts have, or none
-    make = _estimators(run.task.objective == "value", arguments.class_weights)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the number of steps
         if run.task.objective == "labels":

@@ -203,7 +203,10 @@ def test_by_default_all_that_can_run_does(small, sst2, monkeypatch, capsys, tmp_
     assert capsys.readouterr().err == f"mybert bench: {output} exists; name another place or pass --overwrite.\n"
     read = str(sst2 / "train.tsv")
     assert main(["bench", "--sst2", str(sst2), "--output", read, "--overwrite"]) == 2
-    assert capsys.readouterr().err == f"mybert bench: {read} would be both read and written; name another place.\n"
+    assert (
+        capsys.readouterr().err
+        == f"mybert bench: {read} is already read or written by this call; name another place.\n"
+    )
     assert not ran
     assert main(["bench", "--workloads", "kernels", "--output", str(output), "--overwrite"]) == 0
     assert output.read_text().endswith("\n\nkernels\n")

@@ -54,7 +54,7 @@ def test_a_model_is_not_replaced_by_what_is_made_of_it(model_dir, tmp_path):
     before = contents(tmp_path)
     for output in (tmp_path / "own" / "model", tmp_path / "own"):
         for convert in (to_transformers_bert, export_onnx):
-            with pytest.raises(ValueError, match="would be both read and written; name another place"):
+            with pytest.raises(ValueError, match="is already read or written by this call; name another place"):
                 convert(tmp_path / "own" / "model", output, overwrite=True)
     assert contents(tmp_path) == before
 

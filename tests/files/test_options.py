@@ -37,6 +37,8 @@ def test_values_that_fit(given):
     [
         ({"share": 1.5}, r"share is 1\.5; expected a fraction in \[0, 1\]\."),  # the range of the base class
         ({"share": float("nan")}, r"share is nan; expected a fraction"),
+        ({"free": float("nan")}, r"free is nan; expected a finite number"),
+        ({"names": [1.0, float("inf")]}, r"names is inf; expected a finite number"),
         ({"kind": "b", "count": 0}, r"count is 0; expected at least 1\."),
         ({"kind": "c"}, r"kind is 'c'; expected one of a, b\."),
         ({"mark": "other"}, r"mark is 'other'; expected only\."),

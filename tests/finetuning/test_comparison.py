@@ -208,7 +208,8 @@ def test_compare_rejects_what_cannot_be_compared(tmp_path, data, models, other, 
         ([a, short, "--data", file], "short.tsv has 1 predictions; expected 30"),
         ([short, short, "--data", file], "task is not set; expected the task of the two files"),
         ([a, b, "--data", file, "--output", tmp_path / "rows.txt"], "rows.txt'; expected a name that ends in .tsv"),
-        ([a, b, "--data", file, "--report", file, "--overwrite"], "sst2.tsv would be both read and written"),
+        ([a, b, "--data", file, "--report", file, "--overwrite"], "sst2.tsv is already read or written"),
+        ([a, b, "--data", file, "--report", output], "rows.tsv is already read or written"),
     ):
         extra = [] if "--output" in words else ["--output", output]
         assert main(["compare", *map(str, [*words, *extra, "--use_cpu"])]) == 2, message

@@ -97,8 +97,15 @@ def test_evaluate_never_replaces_silently(tmp_path, rte, finetuned):
         (tmp_path / "metrics.json").unlink()
     assert (tmp_path / "p" / "predictions.tsv").read_bytes() == (finetuned[0] / "predictions.tsv").read_bytes()
     assert (tmp_path / "p" / "notes.txt").read_text() == "mine"
-    with pytest.raises(ValueError, match=r"dev.tsv would be both read and written"):
+    with pytest.raises(ValueError, match=r"dev.tsv is already read or written"):
         evaluate_model(arguments(tmp_path, rte, model=str(finetuned[0]), output=str(rte), overwrite=True))
+    for output, found in (
+        (tmp_path / "p" / "predictions.tsv", r"predictions.tsv is"),
+        (tmp_path / "p", r"p holds .*predictions\*, which is"),
+        (finetuned[0] / "config.json", "config.json is"),
+    ):
+        with pytest.raises(ValueError, match=f"{found} already read or written by this call"):
+            evaluate_model(arguments(tmp_path, rte, **settings, output=str(output), overwrite=True))
 
 
 @pytest.mark.parametrize(

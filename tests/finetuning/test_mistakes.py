@@ -2,10 +2,11 @@
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import DistilBertModel, RobertaModel, XLNetConfig
+from transformers import DistilBertModel, RobertaModel, Trainer, XLNetConfig
 
 from mybert.cli import main
 from mybert.files.source import HubSplit
@@ -154,6 +155,22 @@ def test_evaluate_without_scikit_learn_names_what_installs_it(models, monkeypatc
     task = ["--task", "classification", "--max_length", "16"]
     assert main(["evaluate", str(tmp_path / "t.tsv"), "--model", str(models / "sst2"), "--use_cpu", *task]) == 2
     assert "needs the package scikit-learn: pip install mybert[train] (import of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("settings", [{"validation_file": "t.tsv"}, {"approach": "linear_probe"}])
+def test_finetune_without_scipy_or_scikit_learn_is_an_error_before_training(
+    settings, models, monkeypatch, short_run, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    Path("t.tsv").write_text("text\tlabel\n" + "a cat\t0\nit\t1\n" * 8)
+    for name in ("scipy.optimize", "sklearn.linear_model"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setattr(Trainer, "train", lambda *_, **__: pytest.fail("trained"))
+    monkeypatch.setattr("mybert.finetuning.training.trainer.network_outputs", lambda *_, **__: pytest.fail("computed"))
+    with pytest.raises(ImportError, match=r"scipy|scikit-learn"):
+        finetune(
+            short_run(model=str(models / "sst2"), train_file="t.tsv", task="sst2", text_column="text", **settings)
+        )
 
 
 def test_longest_sequence_of_a_model_without_limit_is_none():

@@ -561,7 +561,7 @@ def test_predict_overwrite_starts_over_and_resumes_without_the_flag(tmp_path, mo
 def test_predict_to_its_data_or_below_a_file_is_an_error(tmp_path, models):
     table = tmp_path / "t.csv"
     table.write_text("sentence\na cat\n")
-    with pytest.raises(ValueError, match=r"t.csv would be both read and written"):
+    with pytest.raises(ValueError, match=r"t.csv is already read or written"):
         mybert.predict(models / "sst2", table, output=table, overwrite=True)
     with pytest.raises(OSError, match=r"x.csv.*Not a directory"):
         mybert.predict(models / "sst2", table, output=table / "x.csv")

@@ -325,7 +325,7 @@ def test_nothing_is_written_over(tmp_path, bert, data, capsys):
     (tmp_path / "link").symlink_to("own")
     for output in ("own", "link"):
         status, said = call(output, "--overwrite")
-        assert status == 2 and "would be both read and written; name another place" in said.err
+        assert status == 2 and "is already read or written by this call; name another place" in said.err
     assert {path.name: path.read_bytes() for path in own.iterdir()} == before
     with locked(tmp_path / "busy"):
         status, said = call("busy")

@@ -174,7 +174,7 @@ def test_the_model_is_not_overwritten(arguments, tmp_path, deep):
     with pytest.raises(ValueError, match=r"out holds files that no run wrote \(config.json, "):
         finetune(arguments(model=str(model), overwrite=True))
     (model / "run.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"model.safetensors, which would be both read and written; name"):
+    with pytest.raises(ValueError, match=r"model.safetensors, which is already read or written by this call; name"):
         finetune(arguments(model=str(model), overwrite=True))
     assert (model / "model.safetensors").is_file()
 

@@ -151,7 +151,7 @@ def test_sheets_of_a_file_are_files_of_their_own(tmp_path, models, capsys):
     parts = {"a": [("a cat", "1"), ("it", "0")], "b": [("a dog", "1")]}
     assert mybert.evaluate(models / "sst2", names, text_column="text") == mybert.evaluate(models / "sst2", parts)
     call = ["predict", str(models / "sst2"), names[0], "--output", str(tmp_path / "b.xlsx"), "--overwrite"]
-    assert main(call) == 2 and "b.xlsx would be both read and written" in capsys.readouterr().err
+    assert main(call) == 2 and "b.xlsx is already read or written" in capsys.readouterr().err
 
 
 EMPTY = [{"text": " ", "label": "1"}, {"text": "a cat", "label": "1"}, {"text": None, "label": "0"}]

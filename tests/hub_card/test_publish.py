@@ -366,7 +366,7 @@ def test_a_folder_that_a_push_wrote_may_be_replaced(model_dir, tmp_path):
 
 def test_write_publishable_into_the_model_folder_is_rejected(model_dir):
     before = snapshot(model_dir)
-    with pytest.raises(ValueError, match="would be both read and written; name another place"):
+    with pytest.raises(ValueError, match="is already read or written by this call; name another place"):
         write_publishable(model_dir, model_dir, REPO, overwrite=True)
     assert snapshot(model_dir) == before
 

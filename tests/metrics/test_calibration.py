@@ -1,11 +1,16 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
 from mybert.metrics import (
+    best_f1_threshold,
     calibration_bins,
     expected_calibration_error,
     fit_temperature,
+    fit_thresholds,
+    held_out_labels,
     held_out_temperatures,
     log_loss,
     selective_accuracy,
@@ -87,3 +92,41 @@ def test_selective_accuracy_counts_answers_from_the_threshold_on():
     assert selective_accuracy(probabilities, references, 0.7) == {"coverage": 0.5, "selective_accuracy": 0.5}
     assert selective_accuracy(probabilities[1:], references[1:], 0.7)["selective_accuracy"] == 0
     assert selective_accuracy(probabilities, references, 0.8) == {"coverage": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("function", "probabilities", "references", "message"),
+    [
+        *(
+            (function, *wrong)
+            for function in (
+                expected_calibration_error,
+                fit_temperature,
+                log_loss,
+                partial(selective_accuracy, threshold=0.5),
+            )
+            for wrong in (
+                ([[0.2, 0.8]], [0, 1], r"shape \(1, 2\) and references \(2,\); expected \(examples, classes\)"),
+                ([0.2, 0.8], [0, 1], r"shape \(2,\) and references"),
+                (np.zeros((0, 2)), [], r"shape \(0, 2\)"),
+                ([[0.2, np.nan]], [0], "hold nan; expected numbers in"),
+                ([[-0.5, 1.5]], [0], r"hold -0\.5; expected numbers in \[0, 1\]"),
+                ([[0.2, 0.8]], [2], "references hold 2; expected 0 to 1"),
+                ([[0.2, 0.8]], [-1], "references hold -1; expected 0 to 1"),
+            )
+        ),
+        *(
+            (function, *wrong)
+            for function in (fit_thresholds, held_out_labels)
+            for wrong in (
+                ([[0.2], [0.8]], [[1], [0], [0]], "expected the same shape"),
+                ([[0.2], [1.8]], [[1], [0]], "hold 1.8; expected numbers in"),
+                ([[0.2], [0.8]], [[1], [2]], "references hold 2; expected 0 to 1"),
+            )
+        ),
+        (best_f1_threshold, [0.2, np.inf], [1, 0], "hold inf; expected numbers in"),
+    ],
+)
+def test_calibration_wrong_input_is_error(function, probabilities, references, message):
+    with pytest.raises(ValueError, match=message):
+        function(probabilities, references)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tqdm.auto import tqdm
 
 from mybert import MyBertTokenizer
 from mybert.pipelines import minimal_pair_accuracy, pseudo_log_likelihoods
@@ -80,3 +81,11 @@ def test_pseudo_log_likelihoods_reject_models_without_masks(heads, tokenizer):
 
 def test_minimal_pair_accuracy_counts_ties_as_wrong():
     assert minimal_pair_accuracy([-1.0, -2.0, -3.0, -4.00001], [-2.0, -1.0, -3.0, -4.00002]) == 0.25
+
+
+def test_pseudo_log_likelihoods_of_a_long_text_show_progress_within_it(heads, tokenizer, monkeypatch):
+    model, _ = heads("ForMaskedLM").matched_models(vocab_size=len(PIECES), max_position_embeddings=9)
+    updates = []
+    monkeypatch.setattr(tqdm, "update", lambda bar, n=1: updates.append(n))
+    pseudo_log_likelihoods(model, tokenizer, ["the " * 20, ""], batch_size=5, progress=True)
+    assert updates == pytest.approx([0.25] * 4 + [2])  # `bar.n` stays 0 here

@@ -93,8 +93,9 @@ def test_append_and_overwrite(arguments):
 
 def test_one_document_is_a_store_but_no_pair(tmp_path, arguments, caplog):
     (tmp_path / "one.txt").write_text("the cat sat. the dog ran.\nthe cat.")
-    assert prepare_data(arguments(text=(tmp_path / "one.txt",))).documents == 1
-    assert "There is no example to show: " in caplog.text
+    assert prepare_data(arguments(text=(tmp_path / "one.txt",))) is None  # so no call of pretrain is suggested
+    assert prepare_data(arguments("--objective", "mlm", text=())).documents == 1
+    assert "no example to show, or to pretrain on: " in caplog.text
     assert "blank line between documents" in caplog.text
     with pytest.raises(ValueError, match=r"1 document\(s\).*blank line between documents"):
         prepare_data(arguments("--export", str(tmp_path / "e"), text=()))
@@ -118,7 +119,7 @@ def test_outputs_that_are_there_stay(tmp_path, arguments):
 def test_examples_take_the_place_of_nothing_that_is_read(tmp_path, arguments, text_file):
     text = text_file.read_text()
     for taken in (text_file, tmp_path / "store"):
-        with pytest.raises(ValueError, match=rf"{taken} would be both read and written"):
+        with pytest.raises(ValueError, match=rf"{taken} is already read or written"):
             prepare_data(arguments("--export", str(taken), "--overwrite", text=(text_file.parent / "*.txt",)))
     assert text_file.read_text() == text
     assert not (tmp_path / "store").exists()

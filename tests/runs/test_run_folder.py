@@ -85,7 +85,7 @@ def test_run_folder_overwrite_of_inputs_is_an_error(tmp_path):
     begin(run)
     (run / "vocab.txt").write_text("days of work")
     for reads in ({"files": [run / "vocab.txt"]}, {"folders": [run / "checkpoint-1"]}, {"folders": [str(run)]}):
-        with pytest.raises(ValueError, match="would be both read and written"):
+        with pytest.raises(ValueError, match="is already read or written"):
             begin(run, overwrite=True, **reads)
     assert (run / "vocab.txt").exists()
     (tmp_path / "run-2").mkdir()

@@ -144,8 +144,9 @@ def test_a_report_takes_the_place_of_nothing_else(text_file, tmp_path):
     call = ["--text", text_file.parent / "*.txt", "--output_dir", out, "--vocab_size", 60, "--vocab_layout", "compact"]
     with pytest.raises(ValueError, match=r"notes\.json exists; name another place or pass --overwrite"):
         train_vocabulary(parse(*call, "--quiet", "--report", notes))
-    with pytest.raises(ValueError, match=r"text\.txt would be both read and written"):
-        train_vocabulary(parse(*call, "--quiet", "--report", text_file, "--overwrite"))
+    for taken in (text_file, out / "vocab.txt"):
+        with pytest.raises(ValueError, match=rf"{taken.name} is already read or written"):
+            train_vocabulary(parse(*call, "--quiet", "--report", taken, "--overwrite"))
     assert (notes.read_text(), text_file.read_text()) == ("mine", text)
     assert not out.exists()
     train_vocabulary(parse(*call, "--quiet", "--report", notes, "--overwrite"))
