@@ -1,7 +1,7 @@
 """Options: fields of dataclasses, declared once with all that help, checks, settings files and runs read of them."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields
 from enum import Enum
 from types import NoneType
@@ -167,12 +167,22 @@ def check_options(settings: Any) -> None:
             expected = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}"
             raise ValueError(f"{each.name} is {value!r}; expected {expected}.")
     for each in fields(settings):
-        for rule in ("idle_with", "excludes", "needs") if is_given(settings, each) else ():
-            for other, wanted in _others(each, rule, kind):
-                value = getattr(settings, other.name)
-                holds = is_given(settings, other) if wanted is None else value == wanted
-                if holds != (rule == "needs"):
-                    raise ValueError(_contradiction(settings, each, rule, other, wanted))
+        for rule, other, wanted in _broken_rules(settings, each) if is_given(settings, each) else ():
+            raise ValueError(_contradiction(settings, each, rule, other, wanted))
+
+
+def may_be_given(settings: Any, name: str) -> bool:
+    """Whether an option's own rules allow to give it beside the others' values."""
+    return not any(_broken_rules(settings, type(settings).__dataclass_fields__[name]))
+
+
+def _broken_rules(settings: Any, option: Any) -> Iterator[tuple[str, Option, str | None]]:
+    """The rules that an option breaks if it is given, with the other option and the value in question."""
+    for rule in ("idle_with", "excludes", "needs"):
+        for other, wanted in _others(option, rule, type(settings)):
+            holds = is_given(settings, other) if wanted is None else getattr(settings, other.name) == wanted
+            if holds != (rule == "needs"):
+                yield rule, other, wanted
 
 
 class Settings:

@@ -298,7 +298,9 @@ def _temporary_folder(path: Path, parent: Path, prefix: str) -> Iterator[Path]:
         beside = Path(tempfile.mkdtemp(prefix=prefix, suffix=PARTIAL, dir=parent))
         try:
             with readable_disk_errors(path):
-                beside.chmod(0o777 & ~_umask())  # mkdtemp makes private folders
+                mask = os.umask(0)  # it can only be read by setting it
+                os.umask(mask)
+                beside.chmod(0o777 & ~mask)  # mkdtemp makes private folders
                 yield beside
         finally:
             shutil.rmtree(beside, ignore_errors=True)
@@ -330,12 +332,6 @@ def _move_folder(beside: Path, path: Path) -> None:
             if (path / entry.name).is_dir():
                 shutil.rmtree(path / entry.name)
             entry.replace(path / entry.name)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 class BusyError(OSError):

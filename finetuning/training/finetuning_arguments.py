@@ -18,6 +18,7 @@ from ...files.options import (
     Range,
     check_options,
     deciding,
+    may_be_given,
     option,
     settings_of,
 )
@@ -36,13 +37,15 @@ from ..tasks.registry import (
     evaluation_names,
 )
 from ..tasks.task import Task
-from .parameters import rate_for_size
+from .parameters import hidden_size_of, rate_for_size
 
 logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "validation", "test")
 _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _LEARNING_RATE = 5e-5  # of BERT base
+# Of the word embeddings' rate: benchmarks/results/transfer_2core-amd-epyc_2026-11-26.md.
+_FACTOR, _FACTOR_UP_TO, _FACTOR_FROM = 10.0, 128, 20_000  # hidden size; texts
 _FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
 _NOTHING_EVALUATED = "nothing is evaluated; give a validation_file, or hold out data with validation_split"
 _DONE_ANYWAY = "mybert finetune evaluates and predicts all data that it is given"
@@ -106,15 +109,13 @@ class TrainedParts:
     freeze: Literal["encoder"] | None = option(
         None,
         "'encoder': train only pooler and head.",
-        excludes="freeze_layers train_head_first gradual_unfreezing reinitialize_layers layer_decay "
-        "embedding_learning_rate",
+        excludes="freeze_layers train_head_first gradual_unfreezing reinitialize_layers layer_decay",
         why="which trains only pooler and head",
     )
     freeze_layers: int = option(
         -1,
         "Freeze the embeddings and this many of the lowest layers; -1 freezes nothing.",
         _FROM_MINUS_1,
-        excludes="embedding_learning_rate",
     )
     train_head_first: float = option(0.0, "Epochs at the start that train only pooler and head.", AT_LEAST_0)
     gradual_unfreezing: float = option(
@@ -142,11 +143,13 @@ class TrainedParts:
         SHARE_ABOVE_0,
         group=Group.TRAINING,
     )
-    embedding_learning_rate: float = option(
-        1.0,
-        "Factor on the learning rate of the word embeddings, on top of layer_decay (10, for example).",
+    embedding_learning_rate: float | None = option(
+        None,
+        "Factor on the learning rate of the word embeddings, on top of layer_decay (default: 10 to classify single "
+        "texts with 20,000 of them or more and a hidden size up to 128, else 1).",
         ABOVE_0,
         group=Group.TRAINING,
+        excludes="freeze freeze_layers",
     )
 
 
@@ -342,6 +345,24 @@ class FinetuningArguments(
             self.learning_rate, self.why_learning_rate = self._default_learning_rate()
             logger.info("Learning rate: %g (%s).", self.learning_rate, self.why_learning_rate)
             check_libraries(self)
+
+    def choose_embedding_learning_rate(self, task: Task, num_examples: int) -> None:
+        """Set the word embeddings' factor that the user has not given, and log why; `task` is that of the data."""
+        if self.embedding_learning_rate is None:
+            self.embedding_learning_rate = 1.0
+            is_of_texts = _classifies_texts(task) and task.has_classes and task.text_pair_column is None
+            is_large = is_of_texts and num_examples >= _FACTOR_FROM
+            if (
+                is_large
+                and may_be_given(self, "embedding_learning_rate")
+                and hidden_size_of(self.model) <= _FACTOR_UP_TO
+            ):
+                self.embedding_learning_rate = _FACTOR
+                logger.info(
+                    "Learning rate of the word embeddings: x %g (%d texts, hidden size up to %d; "
+                    "--embedding_learning_rate).",
+                    *(_FACTOR, num_examples, _FACTOR_UP_TO),
+                )
 
     def choose_pooling(self) -> None:
         """Set the pooling that the user has not given, if it is not the model's own; the model must exist by now."""

@@ -95,10 +95,14 @@ class Unfreezing(TrainerCallback):
         self.apply(float("inf"))
 
 
+def hidden_size_of(model: str) -> int:
+    """The hidden size in a model's configuration; that of BERT base if it has none."""
+    return getattr(AutoConfig.from_pretrained(model, trust_remote_code=False), "hidden_size", _HIDDEN_SIZE)
+
+
 def rate_for_size(rate: float, model: str) -> tuple[float, str]:
     """The learning rate, to three digits, for another size than BERT base, whose rate is given, and the reason."""
-    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
-    hidden_size = getattr(config, "hidden_size", _HIDDEN_SIZE)
+    hidden_size = hidden_size_of(model)
     # With 5e-5 this is 3e-4 at a hidden size of 128 and 1e-4 at 384; the best rates of Google's miniatures (Turc et
     # al., 2019) are 3e-5 to 3e-4.
     return float(f"{rate * _HIDDEN_SIZE / hidden_size:.3g}"), f"{rate:g} x {_HIDDEN_SIZE} / hidden size {hidden_size}"

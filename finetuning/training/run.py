@@ -189,6 +189,7 @@ class Finetuning:
         def prepare() -> TaskRun:
             nonlocal start
             run = self.read(task)
+            arguments.choose_embedding_learning_rate(run.task, len(run.train.examples))
             check_metric(run, arguments)  # errors must come before a folder is created
             check_batches(run, arguments)
             start = self.start(run, arguments, arguments.seed)

@@ -173,6 +173,7 @@ class TaskTrainer(ResumableTrainer):
 
     def __init__(self, run: TaskRun, args: FinetuningArguments, **kwargs: Any) -> None:
         args.choose_learning_rate()
+        args.choose_embedding_learning_rate(run.task, len(run.train.examples))
         validation = dict(run.validation)
         if _has_windows(run):
             args.remove_unused_columns = False  # the weights are inputs of the loss, not of the model

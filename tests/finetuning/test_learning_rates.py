@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 
 from mybert import MyBertConfig
 from mybert.finetuning import DistillationArguments, finetune
+from mybert.finetuning.training import finetuning_arguments
 from mybert.finetuning.training.parameters import rate_for_size
 
 ROWS = [("the cat was happy", "good"), ("the dog was sad", "bad")] * 8
@@ -61,6 +62,36 @@ def test_finetune_states_the_default_learning_rate(arguments, tmp_path, caplog):
     assert json.loads((tmp_path / "out" / "run.json").read_text())["learning_rate"] == 1.2e-3
     logged = json.loads((tmp_path / "out" / "trainer_state.json").read_text())["log_history"]
     assert logged[0]["learning_rate"] == 1.2e-3
+
+
+@pytest.mark.parametrize(
+    ("settings", "factor"),
+    [
+        ({}, 10),
+        ({"learning_rate": 1e-3, "layer_decay": 0.9}, 10),
+        ({"embedding_learning_rate": 1}, 1),
+        ({"max_train_samples": 10}, 1),
+        ({"train_file": [{"text": text, "text_pair": text, "label": label} for text, label in ROWS]}, 1),
+        ({"task": "regression", "train_file": [(text, len(label)) for text, label in ROWS]}, 1),
+        ({"task": "tagging", "train_file": [{"tokens": ["a", "b"], "tags": ["B-x", "O"]}] * 16}, 1),
+        ({"freeze_layers": 1}, 1),
+        ({"freeze": "encoder"}, 1),
+    ],
+)
+def test_finetune_of_many_texts_moves_word_embeddings_faster(arguments, tmp_path, monkeypatch, settings, factor):
+    monkeypatch.setattr(finetuning_arguments, "_FACTOR_FROM", len(ROWS))
+    finetune(arguments(**settings))
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["embedding_learning_rate"] == factor
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert ("| learning rate of word embeddings | x 10 |" in card) == (factor == 10)
+
+
+@pytest.mark.parametrize(("hidden_size", "texts", "factor"), [(128, 20_000, 10), (128, 19_999, 1), (132, 20_000, 1)])
+def test_choose_embedding_learning_rate_follows_size_and_texts(arguments, tmp_path, hidden_size, texts, factor):
+    MyBertConfig(hidden_size=hidden_size, num_attention_heads=4).save_pretrained(tmp_path)
+    found = arguments(model=str(tmp_path))
+    found.choose_embedding_learning_rate(found.resolve_task(), texts)
+    assert found.embedding_learning_rate == factor
 
 
 def test_a_schedule_that_does_not_fit_the_default_rate_is_refused(arguments):
