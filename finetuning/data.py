@@ -69,7 +69,7 @@ class DataRow:
             raise self.invalid(f"{str(value)[:40]!r} as {name}; expected a text")
         text = "" if value is None else str(value)
         if not (text.strip() or may_be_empty):
-            raise self.invalid(f"an empty {name}; expected a text")
+            raise self.invalid(f"an empty {name}; expected a text, or pass --skip_empty")
         return text
 
     def finite_number(self, name: str) -> float:

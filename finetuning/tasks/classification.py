@@ -193,7 +193,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return self._several_labels(row)
         value = row.value(self.label_column)
         if value is None or str(value).strip() == "":
-            raise ValueError(f"{row.source} has no label in row {row.number}.")
+            raise ValueError(f"{row.source} has no label in row {row.number}; expected one, or pass --skip_empty.")
         if self.problem == "single_label_classification":
             return self._class_name(row, self.label_column)
         return row.finite_number(self.label_column)
