@@ -172,7 +172,7 @@ def check_options(settings: Any) -> None:
 
 
 def may_be_given(settings: Any, name: str) -> bool:
-    """Whether an option's own rules allow to give it beside the others' values."""
+    """Whether an option's own rules allow to give it with the others' values."""
     return not any(_broken_rules(settings, type(settings).__dataclass_fields__[name]))
 
 
