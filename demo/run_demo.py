@@ -169,8 +169,6 @@ def _read(arguments: DemoArguments) -> Sources:
         if Path(path).resolve().is_relative_to(output_dir.resolve()):
             raise ValueError(f"{path} is in {output_dir}, which the demo replaces; name another --output_dir.")
         documents = list(read_documents(path, split_sentences=True, encoding=arguments.encoding))
-        if not documents:
-            raise ValueError(f"{path} is empty; expected text, with a blank line between documents.")
         name = Path(path).name.partition(".")[0] or "text"
         names = (name, *(f"{name}_{number}" for number in range(2, len(sources) + 2)))
         taken = set(map(str.casefold, sources))  # each name becomes a file, where upper and lower case may be one

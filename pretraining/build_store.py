@@ -385,8 +385,8 @@ def read_documents(files: str | Path | Iterable[str | Path], **settings: Any) ->
         Documents, each a list of at least one sentence without surrounding white space.
 
     Raises:
-        ValueError: A file does not have the format its name suggests, or lacks the column; the message names the file
-            and the byte offset, line or row (counted from 1).
+        ValueError: There is no text, or a file does not have the format its name suggests, or lacks the column; the
+            message names the file and the byte offset, line or row (counted from 1).
         ImportError: The package that reads this kind of file is missing.
     """
     text = DocumentSettings(**settings)  # here, not when the first document is requested
