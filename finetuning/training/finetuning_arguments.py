@@ -45,7 +45,7 @@ SPLITS = ("train", "validation", "test")
 _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _LEARNING_RATE = 5e-5  # of BERT base
 # Of the word embeddings' rate: benchmarks/results/transfer_2core-amd-epyc_2026-11-26.md.
-_FACTOR, _FACTOR_UP_TO, _FACTOR_FROM = 10.0, 128, 20_000  # hidden size; texts
+_FACTOR, _FACTOR_UP_TO, _FACTOR_FROM = 10.0, 128, 50_000  # hidden size; texts
 _FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
 _NOTHING_EVALUATED = "nothing is evaluated; give a validation_file, or hold out data with validation_split"
 _DONE_ANYWAY = "mybert finetune evaluates and predicts all data that it is given"
@@ -146,7 +146,7 @@ class TrainedParts:
     embedding_learning_rate: float | None = option(
         None,
         "Factor on the learning rate of the word embeddings, on top of layer_decay (default: 10 to classify single "
-        "texts with 20,000 of them or more and a hidden size up to 128, else 1).",
+        "texts with 50,000 of them or more and a hidden size up to 128, else 1).",
         ABOVE_0,
         group=Group.TRAINING,
         excludes="freeze freeze_layers",

@@ -86,7 +86,7 @@ def test_finetune_of_many_texts_moves_word_embeddings_faster(arguments, tmp_path
     assert ("| learning rate of word embeddings | x 10 |" in card) == (factor == 10)
 
 
-@pytest.mark.parametrize(("hidden_size", "texts", "factor"), [(128, 20_000, 10), (128, 19_999, 1), (132, 20_000, 1)])
+@pytest.mark.parametrize(("hidden_size", "texts", "factor"), [(128, 50_000, 10), (128, 49_999, 1), (132, 50_000, 1)])
 def test_choose_embedding_learning_rate_follows_size_and_texts(arguments, tmp_path, hidden_size, texts, factor):
     MyBertConfig(hidden_size=hidden_size, num_attention_heads=4).save_pretrained(tmp_path)
     found = arguments(model=str(tmp_path))
