@@ -89,7 +89,8 @@ def test_the_batches_of_an_hour_on_a_gpu_grow_from_512_to_2048_sequences():
     sequences = [arguments.batch_size(phase) * arguments.row_length // arguments.max_length for phase in phases]
     assert sequences == [512, 1024, 2048]
     assert [phase.last_step for phase in phases] == [TICKS * 75 // 1000, TICKS * 15 // 100, None]
-    assert (arguments.optim, arguments.learning_rate, arguments.adam_beta2) == ("adamw", 5e-4, 0.98)
+    assert (arguments.optim, arguments.learning_rate, arguments.adam_beta2) == ("muon", 1e-3, 0.98)
+    assert (arguments.embedding_init, arguments.mlm_probability) == ("cooccurrence", 0.4)
     assert (arguments.warmup_steps, arguments.max_grad_norm, arguments.dropout) == (0.06, 1.0, 0.0)
     assert arguments.bf16 and arguments.torch_compile and arguments.pack
 
