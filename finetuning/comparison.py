@@ -143,6 +143,8 @@ def _compared(arguments: CompareArguments) -> dict[str, Any]:
         )
         models = _load(arguments, state.device)
         tasks = _tasks(arguments, models)
+        if tasks[0].objective == "classes":
+            import scipy.stats  # noqa: F401 - for McNemar's test: an error now, not at the end
         examples: Sequence[Any] = tasks[0].read(source, arguments.skip_empty)
         data = [found and found.task.encode(examples, found.labels, found.tokenizer, source) for found in models]
         encoded = [part.examples for part in data if part]

@@ -18,7 +18,6 @@ from transformers import (
 
 from ...files.checkpoint import Checkpoint
 from ...files.source import Source
-from ...metrics import fit_temperature
 from ...modeling_mybert import IGNORE_INDEX
 from ..data import LABEL_ARGUMENTS, Labels, rows_of
 from ..heads import encoder_layers, has_new_head, longest_sequence, reinitialize_layers
@@ -163,7 +162,7 @@ def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:
         if not data.inputs.keys().isdisjoint(LABEL_ARGUMENTS):
             _scores_of_right(run.task, data.examples, str(data.source))
     if names and "temperature" in run.task.fitted_fields:
-        fit_temperature([[1.0]], [0])  # which needs scipy: an error now, not at the end
+        import scipy.optimize  # noqa: F401 - an error now, not at the end
     if names and arguments.metric not in names:
         raise ValueError(f"metric_for_best_model is {arguments.metric!r}; expected one of {', '.join(sorted(names))}.")
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import sys
 import warnings
 from collections import Counter
 
@@ -161,6 +162,13 @@ def test_compare_of_a_data_frame_is_that_of_its_file(data, models):
     assert found["metrics"] == expected["metrics"] and found["rows"] == len(frame)
     frame.loc[len(frame)] = [None] * frame.shape[1]
     assert mybert.compare(*pair, frame, num_resamples=5, use_cpu=True, skip_empty=True)["rows"] == expected["rows"]
+
+
+def test_compare_without_scipy_is_an_error_before_the_work(data, models, other, monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    monkeypatch.setattr("mybert.finetuning.prediction.predictor.network_outputs", lambda *_, **__: pytest.fail("ran"))
+    with pytest.raises(ImportError, match=r"scipy\.stats"):
+        mybert.compare(models / "sst2", other, str(data["sst2"]), use_cpu=True)
 
 
 def test_compare_of_a_model_and_its_prediction_file_finds_no_difference(tmp_path, data, models):
