@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from accelerate import PartialState
 from safetensors.numpy import save_file
 from transformers import AutoTokenizer
 
@@ -143,7 +142,7 @@ def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
     if arguments.output == STANDARD_OUTPUT:
         leave_standard_output()
     metrics = _measured(arguments)
-    if arguments.output == STANDARD_OUTPUT and PartialState(cpu=arguments.use_cpu).is_main_process:
+    if arguments.output == STANDARD_OUTPUT and arguments.state.is_main_process:
         print(json.dumps(metrics, indent=2))
     return metrics
 
@@ -161,7 +160,7 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
             check_output_files(there, arguments.overwrite, read)
             taken += [Path(written, name if fnmatch(name, pattern) else pattern) for pattern in patterns]
     check_output_files([arguments.output] if writes else [], arguments.overwrite, [*read, *taken])
-    state = PartialState(cpu=arguments.use_cpu)
+    state = arguments.state
     predictions: dict[str, Sequence[Any]]  # by the name of the data
     if arguments.predictions:
         source = Source.of(arguments.data[0])
@@ -307,7 +306,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     if runs_in_openvino(checkpoint, arguments.engine, arguments.dtype):
         encoder = load_encoder_graph(checkpoint, arguments.dtype)
     else:
-        encoder = load_encoder(checkpoint.name, PartialState(cpu=arguments.use_cpu).device, arguments.dtype)
+        encoder = load_encoder(checkpoint.name, arguments.state.device, arguments.dtype)
     settings = SentenceSettings(max_length=128)  # of token features, which use nothing else of it
     if arguments.pooling == "own":
         settings = sentence_settings(checkpoint.local_folder(COMPANIONS))

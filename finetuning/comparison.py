@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import PartialState
 
 from ..files.checkpoint import ALL_WEIGHTS, OPENVINO_FILE, Checkpoint, distinct_names
 from ..files.options import AT_LEAST_1, Group, check_options, option
@@ -125,14 +124,14 @@ def compare_files(arguments: CompareArguments) -> dict[str, Any]:
     """
     leave_standard_output()
     report = _compared(arguments)
-    if PartialState(cpu=arguments.use_cpu).is_main_process:
+    if arguments.state.is_main_process:
         print("\n".join(_lines(report)))
     return report
 
 
 def _compared(arguments: CompareArguments) -> dict[str, Any]:
     """The comparison; also writes the requested files, all or none."""
-    state, source = PartialState(cpu=arguments.use_cpu), Source.of(arguments.data[0])
+    state, source = arguments.state, Source.of(arguments.data[0])
     read = [*files_of(arguments.data), *arguments.models]
     with ExitStack() as stack:
         table, report_file = (

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState
 from accelerate.utils import send_to_device
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -207,7 +206,7 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
             write = held.enter_context(reserved(output, owned, overwrite=arguments.overwrite, read=read))
         found: FinetunedModel | None = None
         if arguments.data:
-            device = PartialState(cpu=arguments.use_cpu).device
+            device = arguments.state.device
             found = load_finetuned_model(arguments.resolve_task(), arguments.checkpoint, device, arguments.dtype)
             data = found.read(evaluation_names(found.task, arguments.data), arguments.skip_empty)
             if arguments.keep_heads:

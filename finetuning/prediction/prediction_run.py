@@ -16,7 +16,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accelerate import PartialState
 from accelerate.utils import gather_object
 
 from ...files.errors import refuse_address
@@ -166,7 +165,7 @@ class _Prediction:
         self.arguments, data = arguments, arguments.data
         # Whether another call can read the data again, because it is in files.
         self.can_resume = all(isinstance(source, (str, Path)) and str(source) != STDIN for source in data)
-        self.state = PartialState(cpu=arguments.use_cpu)
+        self.state = arguments.state
         self.predictor = Predictor(arguments)
         rows = chain.from_iterable(rows_of(source, self.predictor.task, new=True) for source in data)
         first = next(rows, None)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 import torch
-from accelerate import PartialState
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ...files.checkpoint import OPENVINO_FILE, Checkpoint
@@ -248,7 +247,7 @@ class Predictor:
     def load(self) -> FinetunedModel:
         """The model, loaded on first access; from then on its record determines the task."""
         if self._found is None:
-            device = PartialState(cpu=self.settings.use_cpu).device
+            device = self.settings.state.device
             options = self.settings.dtype, self.settings.engine, self.settings.threads
             self._found = load_finetuned_model(self.task, self.settings.checkpoint, device, *options)
             self.task = self._found.task

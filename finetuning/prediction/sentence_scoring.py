@@ -10,8 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from accelerate import PartialState
-
 from ...files.options import Group, option
 from ...files.output import check_output_files, output_to
 from ...files.processes import leave_standard_output
@@ -127,7 +125,7 @@ def score_files(arguments: ScoreArguments) -> dict[str, Any]:
             openpyxl_for(arguments.output)  # an error now, not at the end
         check_output_files([arguments.output], arguments.overwrite, files_of(arguments.data))
     rows, answers, metrics = _scored(arguments)
-    if PartialState().is_main_process:
+    if arguments.state.is_main_process:
         known = set(chain.from_iterable(row.values for row in rows))
         written = [output_row(row.values, answer, known) for row, answer in zip(rows, answers, strict=True)]
         if arguments.output == STDIN:
@@ -155,7 +153,7 @@ def _scored(arguments: ScoreArguments) -> tuple[list[DataRow], list[dict[str, An
     labels = _labels(task.label_column, rows, is_wanted=arguments.label_column is not None)
     if labels:
         import sklearn.metrics  # before the work, which takes time
-    state, checkpoint = PartialState(cpu=arguments.use_cpu), arguments.checkpoint
+    state, checkpoint = arguments.state, arguments.checkpoint
     fill_mask = fitted_to_model(TASKS["fill_mask"], checkpoint.config)
     model = load_finetuned_model(fill_mask, checkpoint, state.device, arguments.dtype)
     tokens = pseudo_log_likelihoods(

@@ -4,6 +4,7 @@ A task of the registry is one entry, with the files, metrics and training settin
 read as published.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -11,6 +12,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import torch
+from accelerate import PartialState
 from transformers import PreTrainedConfig
 
 from ...files.checkpoint import PRETRAINING_HEAD, TASK_RECORD, Checkpoint, check_available, head_name, read_json_object
@@ -392,6 +395,16 @@ class InferenceSettings:
         """The model, each part of which is read once."""
         assert self.model
         return Checkpoint(self.model)
+
+    @property
+    def state(self) -> PartialState:
+        """The processes and the device."""
+        state = PartialState(cpu=self.use_cpu)
+        if state.num_processes == 1 and (state.device.type == "cpu") != self.use_cpu:
+            # It has the device of an earlier call, if there was one in this Python process.
+            device = "cpu" if self.use_cpu else os.environ.get("ACCELERATE_TORCH_DEVICE", state.default_device)
+            state.device = torch.device(device)
+        return state
 
 
 @dataclass

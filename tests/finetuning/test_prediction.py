@@ -15,6 +15,7 @@ from itertools import chain, repeat
 import numpy as np
 import pytest
 import torch
+from accelerate import PartialState
 from transformers import BertForSequenceClassification, pipeline
 
 import mybert
@@ -24,7 +25,7 @@ from mybert.files.source import read_rows
 from mybert.finetuning import TASKS, Predictor
 from mybert.finetuning.data import DataRow
 from mybert.finetuning.prediction import prediction_run, predictor
-from mybert.finetuning.prediction.predictor import task_for_columns
+from mybert.finetuning.prediction.predictor import PredictorSettings, task_for_columns
 from mybert.finetuning.tasks.task import label_count_line
 
 
@@ -353,6 +354,14 @@ def test_label_count_line_shows_the_most_frequent_ones():
     line = label_count_line(TASKS["sst2"], counts, 78)
     assert line.startswith("Labels: c0 12 (15.4%), c1 11 (14.1%), ") and line.endswith(", c9 3 (3.8%), others 3.")
     assert label_count_line(TASKS["tagging"], counts, 78).startswith("Labels: c0 12, c1 11, ")
+
+
+def test_each_call_in_a_process_chooses_its_device(models, monkeypatch):
+    monkeypatch.setattr(PartialState, "_shared_state", {})
+    monkeypatch.setattr(PartialState, "default_device", property(lambda self: torch.device("meta")))  # the accelerator
+    for use_cpu in (True, False, True, False):
+        predictor = Predictor(PredictorSettings(model=str(models / "sst2"), use_cpu=use_cpu))
+        assert predictor.load().model.device.type == ("cpu" if use_cpu else "meta")
 
 
 def test_predict_words_and_entities(models, tokenizer):
