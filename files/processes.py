@@ -139,7 +139,8 @@ def map_in_processes(
             running: deque[Future[Result]] = deque()
             try:
                 for item in items:
-                    running.append(pool.submit(_call_mapped, item))
+                    with interrupts_held_back():  # it may start a process
+                        running.append(pool.submit(_call_mapped, item))
                     if len(running) > 2 * processes:
                         yield running.popleft().result()
                 while running:
