@@ -153,7 +153,7 @@ def _scored(arguments: ScoreArguments) -> tuple[list[DataRow], list[dict[str, An
     labels = _labels(task.label_column, rows, is_wanted=arguments.label_column is not None)
     if labels:
         import sklearn.metrics  # before the work, which takes time
-    state, checkpoint = arguments.state, arguments.checkpoint
+    state, checkpoint = arguments.state, arguments.checkpoint.check()
     fill_mask = fitted_to_model(TASKS["fill_mask"], checkpoint.config)
     model = load_finetuned_model(fill_mask, checkpoint, state.device, arguments.dtype)
     tokens = pseudo_log_likelihoods(

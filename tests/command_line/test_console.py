@@ -153,15 +153,27 @@ def test_sentence_for_command_leaves_out_flags_that_the_command_lacks(advice):
     assert sentence_for_command(said, ModelArguments) == said.replace(advice, "")
 
 
-def test_a_folder_that_is_not_there_is_called_that(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "words",
+    [
+        "features text.txt --output x.jsonl --model",
+        "predict --data text.txt --output x.jsonl --model",
+        "score --data text.txt --output x.jsonl --model",
+        "evaluate text.txt --model",
+        "prune --output_dir x --keep_heads 1 --data text.txt --model",
+    ],
+)
+def test_a_folder_that_is_not_there_is_called_that(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("a text\n")
-    assert cli.main(["features", "text.txt", "--model", "nowhere", "--output", "x.jsonl"]) == 2
-    expected = "mybert features: --model is 'nowhere'; there is no such folder here, and the Hub could not be reached"
+    name = f"mybert {words.partition(' ')[0]}"
+    assert cli.main([*words.split(), "nowhere"]) == 2
+    expected = f"{name}: --model is 'nowhere'; there is no such folder here, and the Hub could not be reached"
     assert capsys.readouterr().err.startswith(expected)
     (tmp_path / "models").mkdir()
-    assert cli.main(["features", "text.txt", "--model", "models/tuned", "--output", "x.jsonl"]) == 2
-    assert capsys.readouterr().err == "mybert features: There is no model folder models/tuned.\n"
+    assert cli.main([*words.split(), "models/tuned"]) == 2
+    assert capsys.readouterr().err == f"{name}: There is no model folder models/tuned.\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["models", "text.txt"]
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
