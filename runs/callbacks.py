@@ -267,7 +267,8 @@ def log_line(
     # `first_step` is the step at which this call, or this phase of the run, began; `share_of_time` is the fraction of
     # the time budget that is used.
     if "train_runtime" in logs:
-        text = f"Trained {step - first_step:,} steps in {duration(logs['train_runtime'])}."
+        steps = step - first_step
+        text = f"Trained {steps:,} step{'' if steps == 1 else 's'} in {duration(logs['train_runtime'])}."
         return text if "train_loss" not in logs else f"{text[:-1]}, with a mean loss of {logs['train_loss']:.4g}."
     values = {name: value for name, value in logs.items() if name not in _LEFT_OUT and not name.endswith(_UNSAID)}
     parts = {name.partition("_")[0] for name in values}

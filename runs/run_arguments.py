@@ -177,6 +177,7 @@ class RunArguments(RecordArguments):
         "Peak learning rate of muon; --learning_rate is that of adamw for the other parameters.",
         AT_LEAST_0,
         decides=True,
+        needs="optim=muon",
     )
     weight_decay: float = option(0.01, "Weight decay; biases and LayerNorm are not decayed.", AT_LEAST_0, decides=True)
     adam_beta1: float = option(range=SHARE_BELOW_1, group=Group.FURTHER, decides=True)

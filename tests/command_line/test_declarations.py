@@ -262,6 +262,7 @@ OF_PRETRAINING = [
     ({"phase2_per_device_train_batch_size": 8}, "phase2_per_device_train_batch_size is 8 without phase2_max_length"),
     ({"phase2_gradient_accumulation_steps": 2}, "phase2_gradient_accumulation_steps is 2 without phase2_max_length"),
     ({"pack": True, "row_length": 20}, "row_length is 20, less than max_length 128"),
+    ({"muon_learning_rate": 0.01}, "muon_learning_rate is 0.01 without optim 'muon', so it has no effect"),
     ({"mask_replace_prob": 0.95}, "mask_replace_prob .*add up to more than 1"),
     ({"dataloader_drop_last": True}, "dataloader_drop_last is .* an epoch ends with its last whole batch in any case"),
     ({"metric_for_best_model": "f1"}, "metric_for_best_model is 'f1'; expected one of loss, .*, nsp_accuracy"),

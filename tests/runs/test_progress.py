@@ -41,6 +41,7 @@ def test_an_entry_of_the_log_in_words(logs, line):
 
 def test_the_end_counts_the_steps_of_its_time():
     assert log_line({"train_runtime": 60.0}, 1500, 1500, first_step=1000) == "Trained 500 steps in 1 min 0 s."
+    assert log_line({"train_runtime": 60.0}, 1500, 1500, first_step=1499) == "Trained 1 step in 1 min 0 s."
 
 
 def test_lines_fit_a_terminal_and_are_broken_between_values(monkeypatch):
