@@ -168,7 +168,7 @@ def _tokenized(
 ) -> tuple[PreTrainedTokenizerBase, list[_Row]]:
     """The tokenizer, and the network's inputs for texts drawn from the given ones."""
     reading = DocumentSettings(encoding=settings.encoding, text_column=settings.text_column)
-    texts = list(map(replace_lone_surrogates, Corpus(settings.data, reading).texts()))
+    texts = [replace_lone_surrogates(text) for _, text in Corpus(settings.data, reading).texts()]
     texts = random.Random(0).sample(texts, min(len(texts), _CALIBRATING + _COMPARED))
     tokenizer = AutoTokenizer.from_pretrained(source.path, trust_remote_code=False)
     record = source.config.get(TASK_RECORD) or {}

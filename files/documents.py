@@ -8,9 +8,9 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, pairwise
+from itertools import chain, count, groupby, pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from .errors import abbreviated
 from .options import Group, Settings, option
@@ -20,6 +20,7 @@ from .text import COMPRESSED_SUFFIXES, TABLE_SUFFIXES, ends_sentence, expand_pat
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 DocumentEnd = Literal["auto", "blank_line", "blank_lines", "form_feed", "file"]
 
 _WIDTHS = range(40, 201)  # columns at which text is wrapped
@@ -287,23 +288,24 @@ class Corpus:
         shown = (self._shown(name, self._lines_of(name, source)) for name, source in self._sources.items())
         return self._some(chain.from_iterable(shown))
 
-    def texts(self) -> Iterator[str]:
-        """Read texts: the lines of plain text, the rows of tables; empty ones are skipped, with a warning."""
+    def texts(self) -> Iterator[tuple[int, str]]:
+        """Read texts, lines or rows, each with its number from 0; empty ones count, and are skipped with a warning."""
         return self._some(self._texts())
 
-    def _some(self, texts: Iterator[str]) -> Iterator[str]:
+    def _some(self, texts: Iterator[T]) -> Iterator[T]:
         """Pass on texts; none at all is an error."""
         if (first := next(texts, None)) is None:
             raise ValueError(f"There is no text in {', '.join(self.sources)}.")
         yield from chain([first], texts)
 
-    def _texts(self) -> Iterator[str]:
+    def _texts(self) -> Iterator[tuple[int, str]]:
+        numbers = count()
         for name, source in self._sources.items():
             empty = 0
             for text in self._documents(source) if _in_rows(source) else self._plain_lines(source):
-                value = " ".join(text) if isinstance(text, list) else text
+                value, number = " ".join(text) if isinstance(text, list) else text, next(numbers)
                 if value.strip():
-                    yield value
+                    yield number, value
                 else:
                     empty += 1
             if empty:

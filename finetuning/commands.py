@@ -273,6 +273,9 @@ def _chosen_features(arguments: FeaturesArguments) -> tuple[str, Features]:
 def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     """Write the features of every token of texts.
 
+    Lines and rows without a text are left out. The others keep their number in the input, from 0: `index` in JSON
+    lines, `rows` (texts,) in safetensors.
+
     With `pooling` there is one vector per text: as JSON lines `index`, `text` and `features`, as safetensors
     `features` (texts, F). They equal those of sentence-transformers for the same folder: `"own"` with the settings
     saved there (pooling, normalization, length, prompt, lower case), the others without normalization.
@@ -298,7 +301,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     checkpoint = arguments.checkpoint
     check_available(checkpoint.name)
     chosen = _chosen_features(arguments)
-    texts = list(map(replace_lone_surrogates, Corpus(arguments.text, reading).texts()))
+    texts = {number: replace_lone_surrogates(text) for number, text in Corpus(arguments.text, reading).texts()}
     tokenizer = AutoTokenizer.from_pretrained(checkpoint.name, trust_remote_code=False)
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
@@ -324,7 +327,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         )
     if arguments.weights and len(arguments.weights) != len(states):
         raise ValueError(f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {name}.")
-    pairs = (settings.text(line).rsplit(PAIR_SEPARATOR, 1) for line in texts)
+    pairs = (settings.text(line).rsplit(PAIR_SEPARATOR, 1) for line in texts.values())
     encodings = [encode_and_truncate(tokenizer, [pair], max_length, return_offsets_mapping=True) for pair in pairs]
     cut = sum(encoding.cut for encoding in encodings)
     if cut:
@@ -343,11 +346,12 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
             if arguments.pooling:
                 key, values = "features", (rounded_values(vector, 7) for vector in vectors)
             with path.open("w", encoding="utf-8") as file:
-                for index, (text, value) in enumerate(zip(texts, values, strict=True)):
+                for (index, text), value in zip(texts.items(), values, strict=True):
                     file.write(json_line({"index": index, "text": text, key: value}) + "\n")
         else:
             pooled = {"pooling": settings.pooling} if arguments.pooling else {}
             tensors = {"features": np.stack(list(vectors))} if pooled else token_tensors(encodings, rows)
+            tensors["rows"] = np.array(list(texts), dtype=np.int64)
             save_file(tensors, path, {"model": checkpoint.name, "features": name} | pooled)
     size = combine(torch.zeros(len(states), encoder.config.hidden_size), features).numel()
     tokens = sum(len(encoding.sides[0]) for encoding in encodings)

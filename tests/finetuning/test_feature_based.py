@@ -156,20 +156,26 @@ def test_given_weights(encoder, text_file, tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "said", "rows"),
     [
-        ("t.txt", "a cat\n\n \na dog\n", "t.txt: 2 empty lines are left out"),
-        ("t.csv", 'text,id\na cat,1\n,2\n"a\ndog",3\n" ",4\n', "t.csv: 2 rows without text are left out"),
-        ("t.jsonl", '{"text": "cat"}\n{"text": null}\n{"text": "a"}\n', "t.jsonl: 1 rows without text are left out"),
+        ("t.txt", "a cat\n\n \na dog\n", "t.txt: 2 empty lines are left out", [0, 3]),
+        ("t.csv", 'text,id\na cat,1\n,2\n"a\ndog",3\n" ",4\n', "t.csv: 2 rows without text are left out", [0, 2]),
+        ("t.jsonl", '{"text": null}\n{"text": "cat"}\n{"text": "a"}\n', "t.jsonl: 1 rows without text", [1, 2]),
     ],
 )
-def test_extract_features_of_incomplete_rows_logs_what_is_left_out(encoder, tmp_path, caplog, name, content, said):
+@pytest.mark.parametrize("pooling", ["mean", None])
+def test_texts_keep_their_rows_if_others_are_empty(encoder, tmp_path, caplog, name, content, said, rows, pooling):
     (tmp_path / name).write_text(content)
-    arguments = FeaturesArguments(
-        model=str(encoder), text=[str(tmp_path / name)], output=str(tmp_path / "f.jsonl"), pooling="mean"
-    )
-    assert extract_features(arguments)["texts"] == 2
+    (tmp_path / "more.txt").write_text("\nbread\n")
+    found = {}
+    for ending in ("jsonl", "safetensors"):
+        texts, found[ending] = [str(tmp_path / name), str(tmp_path / "more.txt")], tmp_path / f"f.{ending}"
+        arguments = FeaturesArguments(model=str(encoder), text=texts, output=str(found[ending]), pooling=pooling)
+        assert extract_features(arguments)["texts"] == 3
     assert said in caplog.text
+    rows = [*rows, {"t.txt": 4, "t.csv": 4, "t.jsonl": 3}[name] + 1]
+    assert [json.loads(line)["index"] for line in found["jsonl"].read_text().splitlines()] == rows
+    assert load_file(found["safetensors"])["rows"].tolist() == rows
 
 
 def test_lone_surrogates_are_unknown_characters_in_features(encoder, tmp_path):
