@@ -156,6 +156,9 @@ def _scored(arguments: ScoreArguments) -> tuple[list[DataRow], list[dict[str, An
     state, checkpoint = arguments.state, arguments.checkpoint.check()
     fill_mask = fitted_to_model(TASKS["fill_mask"], checkpoint.config)
     model = load_finetuned_model(fill_mask, checkpoint, state.device, arguments.dtype)
+    for row, text in zip([*rows, *rows], chain(*texts), strict=False):  # before the work
+        if not model.tokenizer.tokenize(text):
+            raise row.invalid(f"{text[:40]!r} has no tokens; expected a sentence")
     tokens = pseudo_log_likelihoods(
         *(model.model, model.tokenizer, list(chain(*texts)), arguments.method),
         *(arguments.max_length, arguments.batch_size),
@@ -163,9 +166,7 @@ def _scored(arguments: ScoreArguments) -> tuple[list[DataRow], list[dict[str, An
         progress=state.is_main_process,
     )
     answers: list[dict[str, Any]] = [{} for _ in rows]
-    for place, (row, scores) in enumerate(zip([*rows, *rows], tokens, strict=False)):
-        if not len(scores):
-            raise row.invalid("a text without tokens")
+    for place, scores in enumerate(tokens):
         found = {"score": rounded(scores.sum()), "num_tokens": len(scores), "score_per_token": rounded(scores.mean())}
         prefix = "" if place < len(rows) else "pair_"
         answers[place % len(rows)] |= {f"{prefix}{name}": value for name, value in found.items()}

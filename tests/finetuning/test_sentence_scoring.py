@@ -4,6 +4,7 @@ import json
 
 import pandas as pd
 import pytest
+import torch
 from sklearn.metrics import roc_auc_score
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertForMaskedLM
 
@@ -84,10 +85,12 @@ def test_score_of_labeled_sentences_reports_the_area_under_the_curve(tmp_path, m
     assert list(written.columns[:5]) == ["source", "label", "author_mark", "sentence", "score"]
 
 
-def test_score_of_wrong_input_is_one_sentence_and_writes_nothing(tmp_path, model, tiny_model, capsys):
+def test_score_of_wrong_input_is_one_sentence_and_writes_nothing(tmp_path, model, tiny_model, capsys, monkeypatch):
+    monkeypatch.setattr(torch.nn.Module, "__call__", pytest.fail)  # nothing is computed
     encoder = str(tiny_model(tmp_path / "encoder", mybert.MyBertModel))
     (tmp_path / "labels.csv").write_text("sentence,label\nthe cat,1\nthe dog,2\n")
     (tmp_path / "empty.csv").write_text("good,bad\nthe cat,\n")
+    (tmp_path / "control.csv").write_text("good,bad\nthe cat,a cat\na dog,\x01\n")
     (tmp_path / "texts.txt").write_text("the cat\n")
     (tmp_path / "mixed.txt").write_text("the cat\na cat ||| a dog\n")
     output = tmp_path / "out.csv"
@@ -95,6 +98,7 @@ def test_score_of_wrong_input_is_one_sentence_and_writes_nothing(tmp_path, model
         ((model, "labels.csv", "--label_column", "label"), "labels.csv, row 2: '2' as label; expected 0 and 1"),
         ((model, "labels.csv", "--text_column", "text"), "no column 'text'; its columns are 'sentence', 'label'"),
         ((model, "empty.csv"), "empty.csv, row 1: an empty bad; expected a text."),
+        ((model, "control.csv"), "control.csv, row 2: '\\x01' has no tokens; expected a sentence."),
         ((model, "mixed.txt"), "mixed.txt has no column 'text_pair' in row 1"),
         ((model, "texts.txt", "--max_length", "600"), "max_length is 600; expected 3 to 512, what the model reads"),
         ((model, "texts.txt", "--task", "mrpc"), "task is 'mrpc'; expected one of classification, cola, sst2."),
