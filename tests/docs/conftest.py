@@ -125,8 +125,8 @@ def files() -> dict[str, str]:
         result[f"glue/MNLI/{name}.tsv"] = mnli
     for name in ("train", "dev"):
         result |= {f"squad/{name}-v1.1.json": squad("1.1"), f"squad/{name}-v2.0.json": squad("v2.0")}
-    for name in ("support", "sst2", "four", "stsb", "nsmc", "korean"):
-        result[f"{name}.yaml"] = "tasks: {sst2: {data_dir: glue/SST-2}}\n"
+    for name in ("support", "four", "labels", "nsmc", "korean"):
+        result[f"{name}.yaml"] = "tasks: {sst2: {data_dir: glue/SST-2}, stsb: {}, mrpc: {}}\n"
     for name in ("train", "valid", "test"):
         result[f"conll2003/{name}.txt"] = conll
     return result | {"swag/train.csv": swag, "swag/val.csv": swag}
