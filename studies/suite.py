@@ -340,9 +340,9 @@ def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
         `average`, the mean of the tasks' scores as fractions (each the mean over its data sets), and `tasks`: for each
         name score, `standard_error` (over seeds, the largest of its data sets; None for one seed), `chosen`, `tried`
         (settings and held-out score) and `metrics`; with `compare_from_scratch` the same of random weights as
-        `from_scratch`; with `train_sizes` also `learning_curves`: for each task ("SST-2, accuracy") and row of the
-        table, a list of number of training examples, score and standard error; or only `interrupted`, if Ctrl-C
-        ended it early.
+        `from_scratch`; with `train_sizes` also `learning_curves`: for each task and row of the table, a list of number
+        of training examples, score and standard error; and `titles`, with the metric, of the tasks; or only
+        `interrupted`, if Ctrl-C ended it early.
 
     Raises:
         ValueError: If a setting is wrong, a file does not fit its task, or training diverges.
@@ -362,7 +362,7 @@ def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
     if others:
         report["from_scratch"] = others[0][0]
     if arguments.sizes:
-        report["learning_curves"] = _learning_curves(arguments, outcomes)
+        report |= _learning_curves(arguments, outcomes)
     averages = [average, *(other for _, other in others)]
     output_dir = Path(arguments.output_dir)
     write_report(output_dir, "suite", report, _table(suite, arguments, outcomes, averages))
@@ -432,14 +432,16 @@ def _report(outcomes: Mapping[str, TaskOutcome]) -> tuple[dict[str, Any], float]
 
 
 def _learning_curves(arguments: SuiteArguments, rows: Mapping[str, Mapping[str, TaskOutcome]]) -> dict[str, Any]:
-    """By title and metric of each task, for each row of the table: training examples, score and standard error."""
+    """Of each task, for each row of the table, the numbers of training examples with score and standard error."""
     curves: dict[str, Any] = {}
-    for name, (_, size) in arguments.sizes.items():
-        title = arguments.read.title_of(name).rpartition(", ")[0]  # without the size
+    titles = {}
+    for name, (task, size) in arguments.sizes.items():
         for row, outcomes in rows.items():
-            points = curves.setdefault(f"{title}, {outcomes[name].metric}", {}).setdefault(row, [])
+            points = curves.setdefault(task, {}).setdefault(row, [])
             points.append([size, outcomes[name].score, outcomes[name].standard_error])
-    return curves
+            title = arguments.read.title_of(name).rpartition(", ")[0]  # without the size
+            titles[task] = f"{title}, {outcomes[name].metric}"
+    return {"learning_curves": curves, "titles": titles}
 
 
 def _outcome(

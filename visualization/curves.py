@@ -371,11 +371,14 @@ def learning_curves(suite_dir: str | Path | Sequence[str | Path], output_path: s
         raise ValueError("output is not set; expected a PNG file for the curves of several suites.")
     path = picture_path(output_path or Path(folders[0], "learning_curves.png"), (".png",))
     tasks: dict[str, dict[str, dict[int, tuple[float, float]]]] = {}
+    titles: dict[str, str] = {}
     for folder, name in zip(folders, distinct_names(folders), strict=True):
         file = Path(folder, SUITE_FILE)
-        if not (curves := read_json_object(file).get("learning_curves")):
+        report = read_json_object(file)
+        if not (curves := report.get("learning_curves")):
             raise ValueError(f"{file} has no learning curves; measure the suite with train_sizes, such as 100 1000.")
         try:
+            titles |= {task: str(report["titles"][task]) for task in curves if task in report.get("titles", {})}
             drawn = [
                 (task, row, {int(size): (float(score), float(error or 0)) for size, score, error in points})
                 for task, rows in curves.items()
@@ -388,10 +391,12 @@ def learning_curves(suite_dir: str | Path | Sequence[str | Path], output_path: s
             known = lines.get(row, {})
             is_another = any(known[size] != line[size] for size in known.keys() & line.keys())
             lines.setdefault(f"{row}, {name}" if is_another else row, {}).update(line)
-    return _draw_scores(tasks, path)
+    return _draw_scores(tasks, titles, path)
 
 
-def _draw_scores(tasks: dict[str, dict[str, dict[int, tuple[float, float]]]], path: Path) -> Path:
+def _draw_scores(
+    tasks: dict[str, dict[str, dict[int, tuple[float, float]]]], titles: dict[str, str], path: Path
+) -> Path:
     from matplotlib.ticker import NullLocator, PercentFormatter
 
     names = list(dict.fromkeys(row for rows in tasks.values() for row in rows))
@@ -410,7 +415,8 @@ def _draw_scores(tasks: dict[str, dict[str, dict[int, tuple[float, float]]]], pa
         ax.set_xticks(ticks, [f"{size:,}" for size in ticks])
         ax.xaxis.set_minor_locator(NullLocator())
         ax.yaxis.set_major_formatter(PercentFormatter(xmax=1))
-        ax.set_title(task, loc="left", fontsize=10, fontweight="bold", color=TEXT_COLOUR, parse_math=False)
+        title = titles.get(task, task)
+        ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=TEXT_COLOUR, parse_math=False)
         ax.set_xlabel("training examples", fontsize=8, color=QUIET_COLOUR)
         ax.tick_params(length=0, labelsize=8, labelcolor=QUIET_COLOUR)
         ax.grid(axis="y", color="#e6e6e6", linewidth=0.8)

@@ -163,7 +163,8 @@ def test_run_suite_with_train_sizes_measures_each_task_with_each_number(tmp_path
     trials = [(2, 0.1), (2, 0.1), (4, 0.1), (4, 0.1), (2, 0), (4, 0)]
     assert samples == [(*each, from_scratch) for from_scratch in (False, True) for each in trials]
     curve = [[2, 0.2, 0.1], [4, 0.4, 0.1]]
-    assert report["learning_curves"] == {"animals, accuracy": {"model": curve, "Random weights": curve}}
+    assert report["learning_curves"] == {"animals": {"model": curve, "Random weights": curve}}
+    assert report["titles"] == {"animals": "animals, accuracy"}
     assert json.loads((tmp_path / "out" / "suite.json").read_text()) == report
     table = (tmp_path / "out" / "suite.md").read_text().splitlines()
     assert table[:3] == [

@@ -246,11 +246,13 @@ def test_learning_curves_join_rows_of_the_same_name_and_show_standard_errors(tmp
     )
     for name, rows in zip("abc", curves, strict=True):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "suite.json").write_text(json.dumps({"learning_curves": {"sst2": rows}}))
+        report = {"learning_curves": {"sst2": rows, "again": rows}, "titles": {"sst2": "SST-2", "again": "SST-2"}}
+        (tmp_path / name / "suite.json").write_text(json.dumps(report))
     folders = [tmp_path / "a", tmp_path / "b"]
     assert draw_run(CurvesArguments([str(folders[0])])) == tmp_path / "a" / "learning_curves.png"
     assert draw_run(CurvesArguments(list(map(str, folders)), str(tmp_path / "both.png"))) == tmp_path / "both.png"
-    (ax,) = figures[1].axes
+    ax, again = figures[1].axes  # tasks may have the same title
+    assert (ax.get_title(loc="left"), again.get_title(loc="left")) == ("SST-2", "SST-2")
     (mine, _, (bars,)), (other, _, _) = ax.containers
     assert (list(mine.get_xdata()), list(mine.get_ydata())) == ([100, 300, 1000], [0.6, 0.7, 0.8])
     assert bars.get_segments()[1][:, 1].tolist() == pytest.approx([0.68, 0.72])
