@@ -432,15 +432,15 @@ def _report(outcomes: Mapping[str, TaskOutcome]) -> tuple[dict[str, Any], float]
 
 
 def _learning_curves(arguments: SuiteArguments, rows: Mapping[str, Mapping[str, TaskOutcome]]) -> dict[str, Any]:
-    """Of each task, for each row of the table, the numbers of training examples with score and standard error."""
+    """The entries of `suite.json` for scores by the number of training examples."""
     curves: dict[str, Any] = {}
     titles = {}
     for name, (task, size) in arguments.sizes.items():
+        title = arguments.read.title_of(name).rpartition(", ")[0]  # without the size
         for row, outcomes in rows.items():
+            titles[task] = f"{title}, {outcomes[name].metric}"
             points = curves.setdefault(task, {}).setdefault(row, [])
             points.append([size, outcomes[name].score, outcomes[name].standard_error])
-            title = arguments.read.title_of(name).rpartition(", ")[0]  # without the size
-            titles[task] = f"{title}, {outcomes[name].metric}"
     return {"learning_curves": curves, "titles": titles}
 
 
