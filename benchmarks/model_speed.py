@@ -50,7 +50,7 @@ from .harness import (
     take_turns,
 )
 from .own_model import compare_engines
-from .runtimes import PACKED, PRODUCTS, RUNTIMES, RuntimeEncoders, matched_encoders, pytorch_encoders
+from .runtimes import PRODUCTS, RUNTIMES, RuntimeEncoders, matched_encoders, pytorch_encoders
 
 logger = logging.getLogger(__name__)
 
@@ -206,9 +206,9 @@ def _inference_section(
     is_token = random_batch(lengths)["attention_mask"].bool().numpy()
     fill = float(is_token.mean())
     sides: dict[str, Callable[[str], Any]] = {}
-    for is_sorted in (False, True)[: 1 + (fill < 1)]:  # sorted: the best case with padding
-        for runtime, (ask, names) in encoders.items():
-            for name in names if not is_sorted or runtime not in (_PYTORCH, PACKED) else ():
+    for is_sorted in (False, True)[: 1 + (fill < 1)]:  # sorted: the best case of those that compute padding
+        for ask, names in encoders.values():
+            for name in (name for name in names if not is_sorted or not name.startswith(("mybert", PRODUCTS))):
                 sides[f"{name}, sorted" if is_sorted else name] = _side(ask, name, lengths, is_sorted)
     sides[PRODUCTS] = sides.pop(PRODUCTS)  # the last row
     notes = differences({name: side("states") for name, side in sides.items()}, is_token)

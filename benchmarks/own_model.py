@@ -68,13 +68,16 @@ class AnsweringSides:
         return memory("VmHWM") * 2**20 / 1e6 if Path("/proc/self/status").exists() else math.nan
 
 
-def by_pipeline(folder: str, task: Task, inputs: Sequence[Any], threads: int) -> dict[str, Callable[[], list[Any]]]:
+def by_pipeline(
+    name: str, folder: str, task: Task, inputs: Sequence[Any], threads: int, dtype: str
+) -> dict[str, Callable[[], list[Any]]]:
     """The BERT of transformers in a pipeline, as most people run it: rows as they come, and sorted by length."""
     torch.set_num_threads(threads)
     source = ModelFolder(folder, head_of_class(task.auto_class.__name__.replace("AutoModel", "Bert")))
     source.require_plain_bert()
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, model_max_length=task.max_length)
-    run = pipeline(task.pipeline, model=source.load("bert")[0], tokenizer=tokenizer, device="cpu")
+    model = source.load("bert")[0].to(getattr(torch, dtype))
+    run = pipeline(task.pipeline, model=model, tokenizer=tokenizer, device="cpu")
     options = _TRUNCATED.get(task.pipeline, {})
 
     def answers(order: Sequence[int]) -> list[Any]:
@@ -83,7 +86,7 @@ def by_pipeline(folder: str, task: Task, inputs: Sequence[Any], threads: int) ->
 
     places = range(len(inputs))
     by_length = sorted(places, key=lambda place: len(str(inputs[place])))
-    return {_PIPELINE: partial(answers, places), f"{_PIPELINE}, sorted": partial(answers, by_length)}
+    return {name: partial(answers, places), f"{name}, sorted": partial(answers, by_length)}
 
 
 def by_predictor(
@@ -117,16 +120,20 @@ def compare_engines(
         temporary = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folders = {_PYTORCH: model} | _converted(model, texts[::2], temporary)
         inputs = [_pipeline_input(task.pipeline, *parts) for parts in texts]
-        made: dict[str, tuple[Any, ...]] = {_PIPELINE: (by_pipeline, model, task, inputs, torch.get_num_threads())}
+        dtypes = {"float32": ""} | ({"bfloat16": " bfloat16"} if bfloat16_features() else {})
+        made: dict[str, tuple[Any, ...]] = {}
+        for dtype, suffix in dtypes.items():
+            name = f"{_PIPELINE}{suffix}"
+            made[name] = by_pipeline, name, model, task, inputs, torch.get_num_threads(), dtype
         for engine, folder in folders.items():
-            for dtype in ("float32", "bfloat16")[: 1 + bool(bfloat16_features())]:
-                name = engine if dtype == "float32" else f"{engine} {dtype}"
+            for dtype, suffix in dtypes.items():
+                name = f"{engine}{suffix}"
                 made[name] = by_predictor, name, str(folder), settings | {"dtype": dtype}, rows
         for name, arguments in tqdm(made.items(), "preparing", leave=False):
             try:
                 ask = stack.enter_context(own_process(name, AnsweringSides, *arguments))
             except ValueError as error:  # of transformers' BERT, which lacks something that MyBERT has
-                if name != _PIPELINE:
+                if not name.startswith(_PIPELINE):
                     raise
                 logger.warning("Without %s: %s.", name, str(error).removesuffix("."))
             else:
@@ -141,7 +148,7 @@ def compare_engines(
         shares = ("", "") if equal is None else (f"{equal:.1%}", f"{difference:.0e}")
         rate, faster = len(rows) / statistics.median(seconds[name]), ratio(seconds[peer], seconds[name])
         lines.append(row(name, f"{rate:,.1f}", f"{faster:.2f}", f"{peaks[name]:,.0f}", *shares))
-        if name in made and name != _PIPELINE and (equal or 0) >= _ENOUGH:
+        if name in made and not name.startswith(_PIPELINE) and (equal or 0) >= _ENOUGH:
             best = min(best, name, key=lambda side: statistics.median(seconds[side]))
     lines += ["", f"{best} is the fastest whose answers are those of PyTorch in {_ENOUGH:.0%} of the rows:", ""]
     lines += [f"    {line}" for line in _commands(best, model, data, columns, task)]

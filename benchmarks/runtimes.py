@@ -122,6 +122,8 @@ def pytorch_encoders(
     torch.set_num_threads(threads)
     bert, my_bert = matched_encoders(settings).values()
     models = {PEER: bert, "mybert": my_bert}
+    if bfloat16_features():
+        models[f"{PEER} bfloat16"] = copy.deepcopy(bert).bfloat16()
     if torch.backends.mkldnn.is_available():
         models["mybert, prepacked"] = copy.deepcopy(my_bert).prepack_weights()
         if torch.ops.mkldnn._is_mkldnn_bf16_supported():
