@@ -1,11 +1,13 @@
 """The documentation site: all pages, the search and the reference are built, and broken links fail the build."""
 
+import inspect
 import json
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+import mybert
 from mybert.cli import COMMANDS
 from mybert.command_line.flags import is_as_transformers_has_it
 from mybert.files.options import Group, contradicting
@@ -51,6 +53,10 @@ def test_search_index_has_words_of_pages(entries, words, page):
 
 def test_the_reference_has_the_public_names(entries):
     locations = {entry["location"] for entry in entries}
+    functions = [name for name in mybert.__all__ if inspect.isfunction(getattr(mybert, name))]
+    assert {"finetune", "pretrain"} < set(functions)
+    for name in functions:
+        assert f"docs/reference/mybert/#mybert.{name}" in locations
     for name in (
         "tokenization.train_wordpiece",
         "pretraining.pretrain",
