@@ -11,7 +11,7 @@ from mybert.command_line.flags import is_as_transformers_has_it
 from mybert.files.options import Group, contradicting
 
 for needed in ("mkdocs", "material", "mkdocstrings", "nbconvert"):
-    pytest.importorskip(needed, reason="the site needs mybert[docs]")
+    pytest.importorskip(needed, reason="the site needs the extra docs")
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
