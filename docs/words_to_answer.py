@@ -1,7 +1,7 @@
 """Count the words between a question and its answer: `python docs/words_to_answer.py` prints a row for each question.
 
 A reader with a question reads README from its first line to a link, and the linked page from its anchor to the first
-command that answers. Blocks of code, pictures and comments do not count; headings, tables and code within a sentence do.
+command that answers. Headings, tables and code within a sentence count; blocks of code, pictures and comments do not.
 """
 
 import re

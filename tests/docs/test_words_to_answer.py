@@ -67,5 +67,5 @@ def test_way_to_broken_way_raises_lookup_error(readme, old, new, message):
 
 def test_way_to_missing_page_raises_os_error(readme):
     (readme.parent / "page.md").unlink()
-    with pytest.raises(OSError, match="page.md"):
+    with pytest.raises(OSError, match=r"page\.md"):
         way_to(Question("page", "^answer"), readme)
