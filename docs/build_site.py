@@ -38,6 +38,8 @@ COPIED = (
     "benchmarks/results/*.md",
 )
 
+WIDE = "---\nhide: [navigation]\n---\n\n"  # of a page that is alone in its section
+
 # Commands, text without headings, tables and other code that ends in "In Python:", and a block of Python.
 TEXT_LINE = r"(?!```| {4}|[#|<]).*"
 COMMANDS_AND_PYTHON = re.compile(
@@ -55,8 +57,8 @@ def lay_out() -> None:
         target = PAGES / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
-            page = path.read_text(encoding="utf-8").replace(".ipynb)", ".md)")
-            target.write_text(with_tabs(page), encoding="utf-8")
+            page = with_tabs(path.read_text(encoding="utf-8").replace(".ipynb)", ".md)"))
+            target.write_text(WIDE + page if path.parent == ROOT else page, encoding="utf-8")
         else:
             shutil.copyfile(path, target)
     for path in ROOT.glob("docs/notebooks/*.ipynb"):
@@ -111,7 +113,6 @@ def flags_page() -> str:
         "`mybert COMMAND --help` shows the same. Every command also has `--config`, `--quiet`, `--debug`, `--help` "
         "and `--help_all`. Those that train have the other flags of transformers' `TrainingArguments`, too. In "
         "Python, flags are keywords.",
-        "<style>@media (min-width: 45em) { .md-typeset td code { white-space: nowrap } }</style>",
     ]
     for name, command in COMMANDS.items():
         parser = CommandParser(name)
