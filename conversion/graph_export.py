@@ -23,6 +23,7 @@ from transformers.utils import ModelOutput
 
 from ..files.checkpoint import OPENVINO_FILE, TASK_RECORD
 from ..files.documents import Corpus, DocumentSettings
+from ..files.errors import how_to_install
 from ..files.output import write_json
 from ..files.processes import no_warnings
 from ..files.text import PAIR_SEPARATOR
@@ -80,7 +81,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            "ONNX export needs onnx, onnxruntime and onnxscript: install them with `pip install mybert[onnx]`."
+            f"ONNX export needs onnx, onnxruntime and onnxscript: {how_to_install('onnx')} ({error})."
         ) from error
     settings = ConvertOnnxArguments(model=os.fspath(model_dir), output_dir=os.fspath(output_dir), **options)
     return _export(settings, _write_onnx)
@@ -117,7 +118,7 @@ def export_openvino(
         try:
             import nncf  # noqa: F401
         except ImportError as error:
-            raise ImportError("int8 needs NNCF; install it with `pip install mybert[openvino]`.") from error
+            raise ImportError(f"int8 needs NNCF: {how_to_install('openvino')} ({error}).") from error
     return _export(settings, _write_openvino)
 
 

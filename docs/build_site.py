@@ -3,13 +3,15 @@
 MkDocs needs a folder with nothing but pages. Here the pages are next to the code, with README.md in the root, so they
 are copied to the same paths in `.site/pages`, which keeps links equal on GitHub and on the site. Notebooks become
 pages with their outputs, docstrings the reference. A broken link or anchor fails the build (`--strict`), as does a
-page that is not in `mkdocs.yml`. The flags of the commands and the recipes are written from the package.
+page that is not in `mkdocs.yml`. The flags of the commands and the recipes are written from the package. Commands and
+the Python code after them become tabs (`with_tabs`). `REPOSITORY_URL=https://...` adds links to the repository.
 """
 
 import os
 import re
 import shutil
 import sys
+import textwrap
 from itertools import takewhile
 from pathlib import Path
 
@@ -32,7 +34,19 @@ COPIED = (
     "CHANGELOG.md",
     "docs/**/*.md",
     "docs/images/*",
+    "docs/site.css",
     "benchmarks/results/*.md",
+)
+
+WIDE = "---\nhide: [navigation]\n---\n\n"  # of a page that is alone in its section
+
+# Commands, text without headings, tables and other code that ends in "In Python:", and a block of Python.
+TEXT_LINE = r"(?!```| {4}|[#|<]).*"
+COMMANDS_AND_PYTHON = re.compile(
+    r"^(?P<commands>```bash\n(?:(?!```).*\n)+```\n| {4}mybert .*\n(?: {4}.*\n)*)\n"
+    rf"(?P<text>(?:{TEXT_LINE}\n)*?(?:{TEXT_LINE} )?)(?:In Python|파이썬에서는):\n\n"
+    r"(?P<python>```python\n(?:(?!```).*\n)+```\n)",
+    re.MULTILINE,
 )
 
 
@@ -43,7 +57,8 @@ def lay_out() -> None:
         target = PAGES / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
-            target.write_text(path.read_text(encoding="utf-8").replace(".ipynb)", ".md)"), encoding="utf-8")
+            page = with_tabs(path.read_text(encoding="utf-8").replace(".ipynb)", ".md)"))
+            target.write_text(WIDE + page if path.parent == ROOT else page, encoding="utf-8")
         else:
             shutil.copyfile(path, target)
     for path in ROOT.glob("docs/notebooks/*.ipynb"):
@@ -57,6 +72,20 @@ def lay_out() -> None:
             picture.parent.mkdir(exist_ok=True)
             picture.write_bytes(content)
     lay_out_package()
+
+
+def with_tabs(page: str) -> str:
+    """A page whose commands and Python code for one purpose are side by side in tabs, before the text between them."""
+
+    def tabs(match: re.Match[str]) -> str:
+        commands = match["commands"]
+        if not commands.startswith("```"):
+            commands = f"```bash\n{textwrap.dedent(commands)}```\n"
+        contents = {"Command line": commands, "Python": match["python"]}
+        titled = [f'=== "{title}"\n\n{textwrap.indent(code, "    ")}' for title, code in contents.items()]
+        return "\n".join([*titled, f"{match['text'].rstrip()}\n"])
+
+    return COMMANDS_AND_PYTHON.sub(tabs, page)
 
 
 def lay_out_package() -> None:
@@ -87,7 +116,6 @@ def flags_page() -> str:
         "`mybert COMMAND --help` shows the same. Every command also has `--config`, `--quiet`, `--debug`, `--help` "
         "and `--help_all`. Those that train have the other flags of transformers' `TrainingArguments`, too. In "
         "Python, flags are keywords.",
-        "<style>@media (min-width: 45em) { .md-typeset td code { white-space: nowrap } }</style>",
     ]
     for name, command in COMMANDS.items():
         parser = CommandParser(name)

@@ -13,6 +13,11 @@ _NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory",
 _OF_TRAIN = {"sklearn": "scikit-learn", "scipy": "scipy"}  # imported where a metric needs them
 
 
+def how_to_install(extra: str) -> str:
+    """The step that installs the packages of an extra, for messages; true of a package that is not on an index."""
+    return f"run pip install '.[{extra}]' in the clone of mybert"
+
+
 def user_message(error: Exception) -> str:
     """The message for a user error or a lack of resources; "" for any other error."""
     text = " ".join(str(error).split())
@@ -30,7 +35,7 @@ def user_message(error: Exception) -> str:
         elif error.errno == errno.EISDIR and error.filename:
             text = f"{error.filename} is a folder; expected a file."
     elif isinstance(error, ImportError) and (package := _OF_TRAIN.get(str(error.name).partition(".")[0])):
-        text = f"This needs the package {package}: pip install mybert[train] ({text})."
+        text = f"This needs the package {package}: {how_to_install('train')} ({text})."
     elif not isinstance(error, ValueError | OSError | ImportError):
         return ""
     half = (LONGEST_SENTENCE - 5) // 2

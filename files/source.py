@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .errors import refuse_address
+from .errors import how_to_install, refuse_address
 from .tables import (
     USUAL,
     Reading,
@@ -189,7 +189,7 @@ class HubSplit(Source):
             import datasets
         except ImportError as error:
             raise ImportError(
-                f"The data set {name} needs the package datasets: pip install mybert[train] ({error})."
+                f"The data set {name} needs the package datasets: {how_to_install('train')} ({error})."
             ) from error
         try:
             return datasets.load_dataset(name, config, **options)

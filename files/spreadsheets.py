@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
-from .errors import first_line
+from .errors import first_line, how_to_install
 from .text import file_of
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ def openpyxl_for(path: str | Path) -> Any:
     try:
         import openpyxl
     except ImportError as error:
-        raise ImportError(f"{path} needs the package openpyxl: pip install mybert[excel] ({error}).") from error
+        raise ImportError(f"{path} needs the package openpyxl: {how_to_install('excel')} ({error}).") from error
     return openpyxl
 
 

@@ -125,7 +125,7 @@ def load(name: str, config_name: str | None = None, **options: Any) -> evaluate.
         from .evaluate_modules import METRICS, LocalMetric
     except ImportError as error:
         raise ImportError(
-            f"mybert.metrics.load needs the packages evaluate and datasets, install mybert[train] ({error})."
+            f"mybert.metrics.load needs the packages evaluate and datasets: pip install evaluate datasets ({error})."
         ) from error
 
     if str(name) not in METRICS:

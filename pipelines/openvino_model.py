@@ -23,6 +23,7 @@ from transformers import PreTrainedConfig
 from transformers.utils import ModelOutput
 
 from ..files.checkpoint import OPENVINO_FILE, Checkpoint
+from ..files.errors import how_to_install
 from ..files.options import AT_LEAST_1, Group, option
 from ..modeling_mybert.batch_mybert import unmask_empty_rows
 
@@ -37,7 +38,7 @@ def import_openvino() -> Any:
     try:
         import openvino
     except ImportError as error:
-        raise ImportError("OpenVINO is not installed; install it with `pip install mybert[openvino]`.") from error
+        raise ImportError(f"OpenVINO is not installed: {how_to_install('openvino')} ({error}).") from error
     return openvino
 
 

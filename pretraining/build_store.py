@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..files.documents import Corpus, DocumentSettings, expand_sources
+from ..files.errors import how_to_install
 from ..files.options import settings_of
 from ..files.output import check_output_files, clear_folder, reserved, write_text, written_beside
 from ..files.processes import fitting_processes, map_in_processes
@@ -181,7 +182,8 @@ def inspect_corpus(
     if not store.filter:
         store.filter = [reason for reason in REASONS if reason != "near_duplicates" or can_find_near_duplicates()]
         if "near_duplicates" not in store.filter:
-            logger.info("Near duplicates are not looked for: that needs datasketch (pip install mybert[corpus]).")
+            step = how_to_install("corpus")
+            logger.info(f"Near duplicates are not looked for, because datasketch is not installed: {step}.")
         if tokenizer is None:
             logger.info("Tokens are not counted: that needs a tokenizer (--tokenizer).")
     else:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..files.errors import abbreviated
+from ..files.errors import abbreviated, how_to_install
 from ..files.options import ABOVE_0, SHARE_ABOVE_0, SHARE_BELOW_1, Group, Settings, option
 from ..tokenization import BulkEncoder
 from ..tokenization.characters import CJK, regex_class
@@ -186,7 +186,7 @@ class CorpusFilter:
         shard: tuple[int, int] = (0, 1),
     ) -> None:
         if "near_duplicates" in reasons and not can_find_near_duplicates():
-            raise ImportError("near_duplicates needs the package datasketch: pip install mybert[corpus].")
+            raise ImportError(f"near_duplicates needs the package datasketch: {how_to_install('corpus')}.")
         self._settings = settings
         self._encoder = encoder
         self._shard = shard

@@ -15,6 +15,7 @@ import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
+from ..files.errors import how_to_install
 from ..tokenization import Extension, MyBertTokenizer, count_corpus_words, extend_vocabulary, spell
 from .settings import NewPiecesSettings
 from .token_store import TokenStore
@@ -77,7 +78,7 @@ def require_scikit_learn() -> Callable:
         from sklearn.utils.extmath import randomized_svd
     except ImportError as error:
         raise ImportError(
-            f"Embeddings from counts of neighbors need scikit-learn: pip install mybert[train] ({error})."
+            f"Embeddings from counts of neighbors need scikit-learn: {how_to_install('train')} ({error})."
         ) from error
     return randomized_svd
 

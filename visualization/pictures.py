@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files.errors import refuse_address
+from ..files.errors import how_to_install, refuse_address
 from ..files.output import write_text, written_beside
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def new_figure(width: float, height: float) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("PNG pictures need matplotlib: install it with `pip install mybert[train]`.") from error
+        raise ImportError(f"PNG pictures need matplotlib: {how_to_install('train')} ({error}).") from error
     return Figure(figsize=(width, height), facecolor="white", layout="constrained")
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, PreTrainedModel, TrainerCallback
 
+from ...files.errors import how_to_install
 from ...files.output import folder_written_beside
 from ...files.yaml_files import read_yaml
 from ...modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
@@ -169,7 +170,7 @@ def read_adapter_config(path: str | None) -> PeftConfig:
         import peft
         from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
     except ImportError as error:
-        raise ImportError(f"Adapters need the package peft: pip install mybert[peft] ({error}).") from error
+        raise ImportError(f"Adapters need the package peft: {how_to_install('peft')} ({error}).") from error
     settings: Any = dict(_LORA)
     if path is not None:
         settings = read_yaml(path)

@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from ...files.checkpoint import Checkpoint
+from ...files.errors import how_to_install
 from ...files.source import Source
 from ...modeling_mybert import IGNORE_INDEX
 from ..data import LABEL_ARGUMENTS, Labels, rows_of
@@ -283,7 +284,7 @@ def _model_selection() -> Any:
     try:
         from sklearn import model_selection
     except ImportError as error:
-        raise ImportError(f"Drawing examples needs scikit-learn: pip install mybert[train] ({error}).") from error
+        raise ImportError(f"Drawing examples needs scikit-learn: {how_to_install('train')} ({error}).") from error
     return model_selection
 
 

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, TrainerCallback
 from transformers.trainer_utils import EvalLoopOutput, EvalPrediction
 
+from ...files.errors import how_to_install
 from ...modeling_mybert import IGNORE_INDEX, flat_indices, mean_of
 from ...runs import OPTIMIZERS, ResumableTrainer
 from ..data import LABEL_ARGUMENTS
@@ -348,7 +349,7 @@ def _estimators(is_of_values: bool, class_weight: str | None) -> Callable[[float
     try:
         from sklearn.linear_model import LogisticRegression, Ridge
     except ImportError as error:
-        raise ImportError(f"A linear probe needs scikit-learn: pip install mybert[train] ({error}).") from error
+        raise ImportError(f"A linear probe needs scikit-learn: {how_to_install('train')} ({error}).") from error
     if is_of_values:
         return lambda strength: Ridge(alpha=1 / strength)
     logistic = partial(LogisticRegression, max_iter=1000, class_weight=class_weight)

@@ -310,6 +310,6 @@ def test_outputs_that_are_not_finite(exported, tmp_path, monkeypatch):
 
 def test_the_extra_is_missing(tmp_path, monkeypatch):
     for package in ("onnx", "onnxruntime", "onnxscript"):
-        with monkeypatch.context() as patch, pytest.raises(ImportError, match=r"mybert\[onnx\]"):
+        with monkeypatch.context() as patch, pytest.raises(ImportError, match=r"run pip install '\.\[onnx\]'"):
             patch.setitem(sys.modules, package, None)
             export_onnx(tmp_path / "model", tmp_path / "onnx")

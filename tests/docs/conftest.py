@@ -41,6 +41,7 @@ MODELS = {
     "path/to/model": (MyBertForPreTraining, TWO),
     "bert-base-folder": (BertForPreTraining, TWO),
     "bert-base-uncased": (BertForPreTraining, TWO),
+    "klue/bert-base": (BertForPreTraining, TWO),
     "all-MiniLM-L6-v2": (BertForPreTraining, TWO),
     "my-rte": (MyBertForSequenceClassification, ["entailment", "not_entailment"]),
     "my-rte-small": (MyBertForSequenceClassification, ["entailment", "not_entailment"]),

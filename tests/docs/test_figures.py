@@ -19,7 +19,7 @@ def test_compare_pages_as_they_are_finds_nothing():
 @pytest.mark.parametrize(
     ("page", "old", "new", "expected"),
     [
-        pytest.param("README.md", "Runtime: 1.9 / 2.9", "Runtime: 1.2 / 1.8", "README.md has 2.6, 4.3", id="quote"),
+        pytest.param("README.md", "| 96 rows", "| 48 rows", "README.md has 48, 164, 292", id="quote"),
         pytest.param(TRANSFER, "| 49.8 ± 0.1 |", "| 41.7 ± 3.2 |", "laptop_10_minutes", id="source"),
         pytest.param(FINETUNING, "| 1.76 |", "| 1.86 |", "README.ko.md has 1.8, 1.3, 2.6", id="median"),
         pytest.param(

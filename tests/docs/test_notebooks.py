@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-nbformat = pytest.importorskip("nbformat", reason="notebooks need mybert[docs]")
+nbformat = pytest.importorskip("nbformat", reason="notebooks need the extra docs")
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(ROOT.glob("docs/notebooks/*.ipynb"))
@@ -41,8 +41,8 @@ def test_links_lead_somewhere(notebook):
 
 @pytest.mark.slow
 def test_it_runs(notebook, tmp_path):
-    pytest.importorskip("ipykernel", reason="running notebooks needs mybert[dev]")
-    client = pytest.importorskip("nbclient", reason="running notebooks needs mybert[dev]").NotebookClient
+    pytest.importorskip("ipykernel", reason="running notebooks needs the extra dev")
+    client = pytest.importorskip("nbclient", reason="running notebooks needs the extra dev").NotebookClient
     (settings,) = (cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ()))
     for name, value in FEW.items():
         settings.source, found = re.subn(rf"^{name} = .+$", f"{name} = {value}", settings.source, flags=re.MULTILINE)

@@ -375,11 +375,14 @@ def test_extras_exist():
     sources = [ROOT / page for page in PAGES]
     folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name[0] != "." and path.name != "tests"]
     sources += [path for folder in folders for path in folder.rglob("*.py")]
+    texts = {path: path.read_text(encoding="utf-8") for path in sources}
     named = {
         extra: path
-        for path in sources
-        for names in re.findall(r"mybert\[([\w,]+)\]", path.read_text(encoding="utf-8"))
-        for extra in names.split(",")
+        for path, text in texts.items()
+        for names in re.findall(r"""'\.\[([\w,]+)\]'|how_to_install\(['"](\w+)""", text)
+        for extra in "".join(names).split(",")
     }
-    assert {"train", "onnx", "peers"} <= set(named)
+    assert {"train", "onnx", "peers", "excel"} <= set(named)
     assert not {extra: path for extra, path in named.items() if extra not in extras}
+    on_an_index = [path for path, text in texts.items() if re.search(r"install '?mybert\b", text)]
+    assert not on_an_index, f"{on_an_index} install mybert from a package index, which does not have it"

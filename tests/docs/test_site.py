@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import runpy
 from dataclasses import fields
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from mybert.command_line.flags import is_as_transformers_has_it
 from mybert.files.options import Group, contradicting
 
 for needed in ("mkdocs", "material", "mkdocstrings", "nbconvert"):
-    pytest.importorskip(needed, reason="the site needs mybert[docs]")
+    pytest.importorskip(needed, reason="the site needs the extra docs")
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
+SCRIPT = runpy.run_path(str(ROOT / "docs" / "build_site.py"))
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +89,50 @@ def test_the_reference_has_flags_and_recipes(entries):
         }
         assert own and all(f"--{option}" in text for option in own - ruled_out), name
     assert "max_hours: 0.1667" in texts["docs/reference/recipes/#laptop_10_minutes"]
+
+
+def test_first_page_has_picture_and_tabs(site):
+    page = (site / "index.html").read_text(encoding="utf-8")
+    assert "docs/images/demo_result.png" in page
+    assert page.count('class="tabbed-set') == 1 and page.index("Command line</label>") < page.index("Python</label>")
+
+
+@pytest.mark.parametrize(
+    "commands", ["```bash\nmybert predict m t  # labels\n```\n", "    mybert predict m t  # labels\n"]
+)
+def test_with_tabs_commands_and_python_become_tabs_before_their_text(commands):
+    page = f"# Title\n\n{commands}\nMore on the command.\nIn Python:\n\n```python\nf()\n\ng()\n```\n\nNext.\n"
+    assert SCRIPT["with_tabs"](page) == (
+        '# Title\n\n=== "Command line"\n\n    ```bash\n    mybert predict m t  # labels\n    ```\n\n'
+        '=== "Python"\n\n    ```python\n    f()\n\n    g()\n    ```\n\nMore on the command.\n\nNext.\n'
+    )
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        pytest.param("# Heading\n\nIn Python:", id="heading"),
+        pytest.param("| table |\n\nIn Python:", id="table"),
+        pytest.param("    other code\n\nIn Python:", id="code"),
+        pytest.param("<!-- not run: long -->\n\nIn Python:", id="comment"),
+        pytest.param("In short:", id="other text"),
+    ],
+)
+def test_with_tabs_other_pages_stay_as_they_are(between):
+    page = f"```bash\nmybert predict m t\n```\n\n{between}\n\n```python\nf()\n```\n"
+    assert SCRIPT["with_tabs"](page) == page
+
+
+@pytest.mark.parametrize("address", ["", "https://example.org/mybert"])
+def test_repository_url_adds_a_link(tmp_path, address, run_python):
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "index.md").write_text("# A page\n")
+    inherited = f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: pages\nsite_dir: html\n"
+    (tmp_path / "mkdocs.yml").write_text(inherited + "plugins: [search]\nnav: [index.md]\n")
+    build = ("-m", "mkdocs", "build", "--config-file", tmp_path / "mkdocs.yml")
+    run_python(*build, REPOSITORY_URL=address)
+    page = (tmp_path / "html" / "index.html").read_text(encoding="utf-8")
+    assert ("md-source" in page) == bool(address) and (not address or f'href="{address}"' in page)
 
 
 @pytest.mark.parametrize(

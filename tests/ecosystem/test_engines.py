@@ -24,7 +24,7 @@ SHARDS = 4
 def ray_data():
     """Ray Data on two local workers."""
     os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-    ray = pytest.importorskip("ray", reason="Ray is not installed (pip install mybert[ray])")
+    ray = pytest.importorskip("ray", reason="Ray is not installed (pip install '.[ray]')")
     # One core for reading, in addition to those of two workers.
     ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, object_store_memory=200 << 20)
     ray.data.DataContext.get_current().enable_progress_bars = False
@@ -36,7 +36,7 @@ def ray_data():
 @pytest.fixture(scope="module")
 def spark():
     """Spark on two local cores; a task may fail three times."""
-    sql = pytest.importorskip("pyspark.sql", reason="Spark is not installed (pip install mybert[spark])")
+    sql = pytest.importorskip("pyspark.sql", reason="Spark is not installed (pip install '.[spark]')")
     if not shutil.which("java"):
         pytest.skip("Spark needs Java, and there is no java")
     os.environ["PYSPARK_PYTHON"] = sys.executable

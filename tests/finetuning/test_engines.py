@@ -197,7 +197,7 @@ def test_engine_torch_needs_weights(graph):
 
 def test_engine_auto_without_openvino_uses_weights_if_there_are_some(models, graph, tmp_path, monkeypatch, texts):
     monkeypatch.setitem(sys.modules, "openvino", None)
-    with pytest.raises(ImportError, match=r"OpenVINO is not installed.*`pip install mybert\[openvino\]`"):
+    with pytest.raises(ImportError, match=r"OpenVINO is not installed: run pip install '\.\[openvino\]' in the clone"):
         mybert.predict(graph("sst2"), texts)
     both = shutil.copytree(graph("sst2"), tmp_path / "both")
     shutil.copy(models / "sst2" / "model.safetensors", both)

@@ -154,7 +154,10 @@ def test_evaluate_without_scikit_learn_names_what_installs_it(models, monkeypatc
     monkeypatch.setitem(sys.modules, "sklearn.metrics", None)
     task = ["--task", "classification", "--max_length", "16"]
     assert main(["evaluate", str(tmp_path / "t.tsv"), "--model", str(models / "sst2"), "--use_cpu", *task]) == 2
-    assert "needs the package scikit-learn: pip install mybert[train] (import of" in capsys.readouterr().err
+    assert (
+        "needs the package scikit-learn: run pip install '.[train]' in the clone of mybert (import of"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("settings", [{"validation_file": "t.tsv"}, {"approach": "linear_probe"}])

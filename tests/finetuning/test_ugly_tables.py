@@ -140,7 +140,9 @@ def test_spreadsheets_need_a_package_from_an_extra(tmp_path, models, monkeypatch
     for words in ((tmp_path / "b.xlsx",), (tmp_path / "t.txt", "--output", tmp_path / "o.xlsx")):
         (tmp_path / "t.txt").write_text("a cat")
         assert main(["predict", str(models / "sst2"), *map(str, words)]) == 2
-        assert "needs the package openpyxl: pip install mybert[excel]" in capsys.readouterr().err
+        assert (
+            "needs the package openpyxl: run pip install '.[excel]' in the clone of mybert" in capsys.readouterr().err
+        )
 
 
 def test_sheets_of_a_file_are_files_of_their_own(tmp_path, models, capsys):

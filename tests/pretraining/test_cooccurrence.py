@@ -135,6 +135,6 @@ def test_a_run_begins_with_them_once(tmp_path, arguments, monkeypatch, caplog):
 
 def test_without_scikit_learn_nothing_begins(tmp_path, arguments, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.utils.extmath", None)
-    with pytest.raises(ImportError, match="need scikit-learn: pip install mybert"):
+    with pytest.raises(ImportError, match="need scikit-learn: run pip install"):
         pretrain(arguments(**RUN))
     assert not any((tmp_path / "out").glob("*"))
