@@ -273,8 +273,10 @@ class _Template(Formatter):
         for option in fields(self.arguments):
             if getattr(option, "group", None) is group:
                 value = getattr(self.arguments, option.name)
-                if value != default_of(option):
-                    words += [f"--{option.name}", *([] if value is True else [str(value)])]
+                if isinstance(value, bool) and value != default_of(option):
+                    words.append(f"--{option.name}" if value else f"--no_{option.name}")
+                elif value != default_of(option):
+                    words += [f"--{option.name}", *map(str, value if isinstance(value, list) else [value])]
         return words
 
 

@@ -6,12 +6,14 @@ Everything is streamed; nothing holds a whole file.
 import logging
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, groupby, pairwise
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from .cleaning import CLEANERS, require_cleaners
 from .errors import abbreviated
 from .options import Group, Settings, option
 from .source import HUB, FileSource, HubSplit, InMemoryData, Source
@@ -178,6 +180,8 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FILE_SUFFIXES = (*TABLE_SUFFIXES, *COMPRESSED_SUFFIXES, ".txt")
 _SAMPLE_LINES, _SAMPLE_CHARACTERS = 2000, 1 << 18  # at the start of a file, to guess its layout
 _SHOWN_LINES, _SHOWN_CHARACTERS = 3, 90
+_CONTEXT = 25  # characters before and after an example of what to clean
+_UNCLEAN = {"html": "HTML", "mojibake": "mojibake"}
 _ENDS = {
     "blank_line": "a blank line ends a document",
     "blank_lines": "two or more blank lines end a document",
@@ -207,6 +211,17 @@ class TextSettings(SourceSettings):
         "Join lines into paragraphs and split these into sentences (default: if lines look wrapped at some column, "
         "which is logged).",
     )
+    clean: list[str] = option(
+        [],
+        f"What to turn into plain text, some of {', '.join(CLEANERS)}: HTML's tags and entities; text decoded by "
+        "another encoding than its own. Reading reports how many lines have them.",
+        decides="if_not_default",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if unknown := [name for name in self.clean if name not in CLEANERS]:
+            raise ValueError(f"clean has {unknown[0]!r}; expected some of {', '.join(CLEANERS)}.")
 
 
 @dataclass(kw_only=True)
@@ -277,6 +292,7 @@ class Corpus:
         for name in expand_sources(item for item in items if not isinstance(item, InMemoryData)):
             self._sources[name] = HubSplit.named(name) if name.startswith(HUB) else FileSource(name, digests)
         self.sources = list(self._sources)
+        require_cleaners(settings.clean)
         self._settings = settings
         self._said: set[object] = set()
         for source in self._sources.values():
@@ -285,8 +301,12 @@ class Corpus:
 
     def lines(self) -> Iterator[str]:
         """Read all sources as lines without surrounding white space, and `""` after each document."""
-        shown = (self._shown(name, self._lines_of(name, source)) for name, source in self._sources.items())
-        return self._some(chain.from_iterable(shown))
+        cleaning = _Cleaning(self._settings.clean)
+        shown = (self._shown(name, self._lines_of(name, source, cleaning)) for name, source in self._sources.items())
+        yield from self._some(chain.from_iterable(shown))
+        if "cleaning" not in self._said:  # of the first of several readings
+            self._said.add("cleaning")
+            cleaning.log()
 
     def texts(self) -> Iterator[tuple[int, str]]:
         """Read texts, lines or rows, each with its number from 0; empty ones count, and are skipped with a warning."""
@@ -312,9 +332,11 @@ class Corpus:
                 what = "rows without text" if _in_rows(source) else "empty lines"
                 logger.warning("%s: %s %s are left out.", name, f"{empty:,}", what)
 
-    def _lines_of(self, name: str, source: Source) -> Iterator[str]:
+    def _lines_of(self, name: str, source: Source, cleaning: "_Cleaning") -> Iterator[str]:
         settings, in_rows = self._settings, _in_rows(source)
-        lines: Iterator[str | None] = self._lines_of_rows(source) if in_rows else self._plain_lines(source)
+        lines: Iterator[str | None] = (
+            self._lines_of_rows(source, cleaning) if in_rows else cleaning.lines(self._plain_lines(source))
+        )
         sample, rest = _beginning(lines)
         document_end = settings.document_end
         if document_end == "auto" and settings.heading_pattern is not None:
@@ -338,9 +360,12 @@ class Corpus:
         assert isinstance(source, FileSource)
         return source.lines(self._settings.encoding)
 
-    def _lines_of_rows(self, source: Source) -> Iterator[str | None]:
+    def _lines_of_rows(self, source: Source, cleaning: "_Cleaning") -> Iterator[str | None]:
         for document in self._documents(source):
-            yield from document.split("\n") if isinstance(document, str) else document
+            if isinstance(document, str):
+                yield from cleaning.text(document).split("\n")
+            else:
+                yield from (" ".join(cleaning.text(sentence).split("\n")) for sentence in document)
             yield None
 
     def _documents(self, source: Source) -> Iterator[str | list[str]]:
@@ -370,6 +395,48 @@ class Corpus:
                     logger.info("  %s", abbreviated(line, _SHOWN_CHARACTERS))
             yield from first
         yield from lines
+
+
+class _Cleaning:
+    """Cleans texts, and counts those that have something to clean."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._texts = 0
+        self._counts: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
+
+    def text(self, text: str) -> str:
+        self._texts += bool(text)
+        for name, (find, cleaned) in CLEANERS.items():
+            if (match := find(text)) is not None:
+                self._counts[name] += 1
+                if name not in self._examples:
+                    self._examples[name] = text[max(0, match.start() - _CONTEXT) : match.end() + _CONTEXT].strip()
+                if name in self._names:
+                    text = cleaned(text)
+        return text
+
+    def lines(self, lines: Iterable[str]) -> Iterator[str]:
+        """Clean lines; what becomes several lines is no end of a document, and what was only a tag is no line."""
+        for line in lines:
+            cleaned = self.text(line)
+            if cleaned is line or not line.strip():
+                yield cleaned
+            else:
+                yield from filter(str.strip, cleaned.split("\n"))
+
+    def log(self) -> None:
+        for name, unclean_texts in self._counts.items():
+            amount = f"{unclean_texts:,} of {self._texts:,} lines or rows"
+            excerpt = abbreviated(self._examples[name], _SHOWN_CHARACTERS)
+            if name in self._names:
+                logger.info(
+                    "%s had %s, which was turned into plain text, such as %r.", amount, _UNCLEAN[name], excerpt
+                )
+            else:
+                step = f"--clean {name} turns it into plain text"
+                logger.info("%s have %s, such as %r; %s.", amount, _UNCLEAN[name], excerpt, step)
 
 
 def _in_rows(source: Source) -> bool:

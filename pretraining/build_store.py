@@ -175,11 +175,12 @@ def inspect_corpus(
 ) -> FilterReport:
     """Examine a corpus: what would be dropped, and why. Nothing is written.
 
-    Arguments and errors are those of `build_token_store`. If `filter` is empty, all possible reasons are checked;
-    without a tokenizer `many_tokens` is not.
+    Arguments and errors are those of `build_token_store`. If `filter` is empty, all possible reasons are checked, each
+    as if it were the only one; without a tokenizer `many_tokens` is not.
     """
     store = StoreSettings(**settings)
-    if not store.filter:
+    each_alone = not store.filter
+    if each_alone:
         store.filter = [reason for reason in REASONS if reason != "near_duplicates" or can_find_near_duplicates()]
         if "near_duplicates" not in store.filter:
             step = how_to_install("corpus")
@@ -190,17 +191,17 @@ def inspect_corpus(
         store.check_reasons()
         if tokenizer is None and "many_tokens" in store.filter:
             raise ValueError("filter has many_tokens but tokenizer is not set; give the tokenizer that counts them.")
-    kept = _corpus_filter(store, tokenizer)
+    kept = _corpus_filter(store, tokenizer, each_alone)
     for _ in kept.lines(_counted(_read(documents, store), "Reading", show_progress)):
         pass
     return kept.report
 
 
-def _corpus_filter(store: StoreSettings, tokenizer: MyBertTokenizer | None) -> CorpusFilter:
+def _corpus_filter(store: StoreSettings, tokenizer: MyBertTokenizer | None, each_alone: bool = False) -> CorpusFilter:
     counts_tokens = tokenizer is not None and "many_tokens" in store.filter
     encoder = _text_encoder(tokenizer) if tokenizer is not None and counts_tokens else None
     shard = (store.shard_index, store.num_shards) if store.shard_by == "documents" else (0, 1)
-    return CorpusFilter(store.filter, store, encoder, shard)
+    return CorpusFilter(store.filter, store, encoder, shard, each_alone)
 
 
 def _left_out(report: FilterReport, first: Path) -> str:

@@ -87,7 +87,8 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport | None
     settings = settings_of(StoreSettings, arguments) | {"show_progress": not arguments.quiet}
     if arguments.dry_run:
         report = inspect_corpus(arguments.text, tokenizer, **settings)
-        logger.info("What would be left out:\n%s", report)
+        title = "What each filter alone would leave out" if report.each_alone else "What would be left out"
+        logger.info("%s:\n%s", title, report)
         if report.examples:
             logger.info("For example:\n%s", report.shown_examples())
         return report

@@ -14,7 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import chain
 from typing import Any
@@ -97,21 +97,28 @@ class FilterReport:
     Attributes:
         read: Everything that was read.
         dropped: What is removed, by reason, for each reason that was checked.
+        each_alone: Whether every reason was judged as if it were the only one, so that their amounts may overlap.
         examples: Examples of it, by reason: the number of the document (from 1) and the beginning of the text.
         scripts: Number of letters of each script, if counted.
         token_shares: Number of documents by tokens per character, in hundredths, if counted.
     """
 
     read: TextCounts = field(default_factory=TextCounts)
+    each_alone: bool = False
     dropped: dict[str, TextCounts] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
     scripts: Counter[str] = field(default_factory=Counter)
     token_shares: Counter[int] = field(default_factory=Counter)
+    _kept: TextCounts = field(default_factory=TextCounts)
+
+    def add(self, document: list[str], kept: list[str]) -> None:
+        """Count a document, and what is kept of it."""
+        self.read.add(document, whole=bool(document))
+        self._kept.add(kept, whole=bool(kept))
 
     def kept(self) -> TextCounts:
-        """What is kept."""
-        dropped = [astuple(amount) for amount in self.dropped.values()]
-        return TextCounts(*(read - sum(others) for read, *others in zip(astuple(self.read), *dropped, strict=True)))
+        """What no reason removes."""
+        return self._kept
 
     def counts(self) -> dict[str, dict[str, int]]:
         """What was read, and what is removed for each reason, as JSON values."""
@@ -119,7 +126,7 @@ class FilterReport:
 
     def __str__(self) -> str:
         """Return a table of the amounts, and the measurements."""
-        amounts = {"read": self.read, **self.dropped, "kept": self.kept()}
+        amounts = {"read": self.read, **self.dropped, "kept by all" if self.each_alone else "kept": self._kept}
         rows = [["", *vars(self.read)]]
         rows += [[name, *(f"{value:,}" for value in vars(amount).values())] for name, amount in amounts.items()]
         lines = [f"{name:<16}" + "".join(f"{figure:>15}" for figure in figures) for name, *figures in rows]
@@ -160,7 +167,7 @@ class CorpusFilter:
     4.4); documents with exactly the lines of an earlier one; documents of at least 50 words that share
     `near_duplicate_similarity` of their five-word sequences with an earlier one (Jaccard similarity, estimated from
     128 minima; Broder, 1997). Text dropped for one reason is not checked for others, and duplicates are only searched
-    among documents kept so far.
+    among documents kept so far, unless each reason is judged alone.
 
     Memory holds one document at a time (for the scripts of the corpus its first million characters), and up to 64 MiB
     of the index of earlier documents; the rest of that, about a kilobyte per document, is in a temporary file.
@@ -170,6 +177,7 @@ class CorpusFilter:
         settings: Thresholds of the checks.
         encoder: Tokenizes texts; without it `many_tokens` is not checked.
         shard: Index and number of shards: every document is checked, those of the shard are counted.
+        each_alone: Whether to judge each reason as if it were the only one.
 
     Attributes:
         report: The findings so far.
@@ -184,6 +192,7 @@ class CorpusFilter:
         settings: FilterSettings,
         encoder: BulkEncoder | None = None,
         shard: tuple[int, int] = (0, 1),
+        each_alone: bool = False,
     ) -> None:
         if "near_duplicates" in reasons and not can_find_near_duplicates():
             raise ImportError(f"near_duplicates needs the package datasketch: {how_to_install('corpus')}.")
@@ -191,8 +200,8 @@ class CorpusFilter:
         self._encoder = encoder
         self._shard = shard
         self._scripts = frozenset(settings.scripts)
-        wanted = [reason for reason in REASONS if reason in reasons and (reason != "many_tokens" or encoder)]
-        self.report = FilterReport(dropped={reason: TextCounts() for reason in wanted})
+        checked = [reason for reason in REASONS if reason in reasons and (reason != "many_tokens" or encoder)]
+        self.report = FilterReport(dropped={reason: TextCounts() for reason in checked}, each_alone=each_alone)
 
     def lines(self, lines: Iterable[str]) -> Iterator[str]:
         """Yield the lines to keep, with "" after each document, even a dropped one; can be called only once."""
@@ -207,23 +216,28 @@ class CorpusFilter:
                 "near_duplicates": earlier.near_copy,
             }
             checks = {reason: all_checks[reason] for reason in self.report.dropped if reason in all_checks}
-            for number, document in enumerate(documents):
-                yield from self._kept(number, document, checks)
+            for index, document in enumerate(documents):
+                kept = self._kept(index, document, checks)
+                if self._counts(index):
+                    self.report.add(document, kept)
+                yield from kept
                 yield ""
 
-    def _kept(self, number: int, document: list[str], checks: dict[str, _Check]) -> list[str]:
-        if self._counts(number):
-            self.report.read.add(document, whole=bool(document))
+    def _kept(self, index: int, document: list[str], checks: dict[str, _Check]) -> list[str]:
+        kept = document
         if "symbol_lines" in self.report.dropped:
             symbols = [line for line in document if _is_symbols(line, self._settings.symbol_share)]
             if symbols:
-                document = [line for line in document if not _is_symbols(line, self._settings.symbol_share)]
-                self._drop("symbol_lines", number, symbols, not document, "")
-        for reason, check in checks.items() if document else ():
-            if (found := check(number, document)) is not None:
-                self._drop(reason, number, document, True, found)
-                return []
-        return document
+                kept = [line for line in document if not _is_symbols(line, self._settings.symbol_share)]
+                self._drop("symbol_lines", index, symbols, not kept, "")
+        judged = document if self.report.each_alone else kept
+        for reason, check in checks.items() if judged else ():
+            if (detail := check(index, judged)) is not None:
+                self._drop(reason, index, judged, True, detail)
+                kept = []
+                if not self.report.each_alone:
+                    break
+        return kept
 
     def _counts(self, number: int) -> bool:
         """Tell whether a document belongs to the shard."""

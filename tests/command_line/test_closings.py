@@ -109,7 +109,7 @@ SAID = {
     "finetune": "\nDone: out (accuracy 0.9123, test accuracy 0.5)\n",
     "distill": "\nDone: out (accuracy 0.9, teacher 0.95)\nNext:\n  mybert predict out",
     "vocab": "mybert pretrain 'a b.csv' --tokenizer out --output_dir pretrained --encoding \\\n"
-    "    cp1252 --text_column 'a b' --join_lines",
+    "    cp1252 --text_column 'a b' --join_lines --clean mojibake html",
     "data": "mybert pretrain --token_store x --tokenizer tok --output_dir pretrained \\\n    --max_length 64",
     "convert google": "mybert attention out 'The cat sat on the mat.'",
     "glue": "\nDone: out/suite.md (average 71.2% over 2 tasks)",
@@ -122,7 +122,14 @@ SAID = {
 
 
 SETTINGS = {  # those whose flags the next call repeats
-    "vocab": VocabArguments(text=["a b.csv"], output_dir="out", text_column="a b", join_lines=True, encoding="cp1252"),
+    "vocab": VocabArguments(
+        text=["a b.csv"],
+        output_dir="out",
+        text_column="a b",
+        join_lines=True,
+        encoding="cp1252",
+        clean=["mojibake", "html"],
+    ),
     "data": DataArguments(output="x", tokenizer="tok", max_length=64),
     "push": PushArguments(model="pre", output_dir="out", repo_id="me/x", private=True, commit_message="The best of 3"),
 }

@@ -127,6 +127,7 @@ CASES = {
     "vocab join_lines": {"validation_split": 0.3},  # of the lines
     "document_end": {"document_end": "blank_lines"},
     "heading_pattern": {"heading_pattern": "^Cat"},
+    "clean": {"text": ["pages.txt"], "clean": ["html"]},
     "filter": {"filter": ["duplicates"]},
     "symbol_share": {"filter": ["symbol_lines"], "symbol_share": 0.2},
     "scripts": {"filter": ["other_scripts"], "scripts": (["Latin"], ["Latin", "Greek"])},
@@ -406,6 +407,7 @@ def write_data(documents):
         lines += [f"{text.capitalize()}. The th\u00e0cat ran on {words[0]}{words[number % 7]}." for text in document]
         lines += [""] * (1 + (number % 5 == 0))
     greek = ["\u03b1\u03b2\u03b3 \u03b4\u03b5\u03b6."] * 4
+    Path("pages.txt").write_text("\n".join(f"<p>{line} &amp; {line}</p>" if line else "" for line in lines))
     Path("text.txt").write_text("\n".join(["cat === dog", *lines, *greek]))
     Path("more.txt").write_text("\n".join(lines[100:]))
     texts = [text for document in documents for text in document]

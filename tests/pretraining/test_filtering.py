@@ -26,7 +26,7 @@ from mybert.pretraining import (
     pretrain,
 )
 from mybert.pretraining.build_store import documents_of_lines, lines_of_documents
-from mybert.pretraining.filtering import count_scripts, script_names
+from mybert.pretraining.filtering import TextCounts, count_scripts, script_names
 from mybert.pretraining.token_store import store_metadata
 
 needs_datasketch = pytest.mark.skipif(importlib.util.find_spec("datasketch") is None, reason="needs datasketch")
@@ -271,10 +271,24 @@ def test_a_dry_run_writes_nothing(tmp_path, dirty, caplog):
     assert report.read.documents == len(dirty) + 1
     assert report.dropped["other_scripts"].documents == 1
     assert report.dropped["symbol_lines"].lines == 9
-    assert "What would be left out" in caplog.text and "document 1: ***" in caplog.text
+    assert "What each filter alone would leave out" in caplog.text and "document 1: ***" in caplog.text
     assert "needs a tokenizer" in caplog.text
-    report = prepare_data(of_flags("--text", text, "--dry_run", "--filter", "duplicates"))
-    assert list(report.dropped) == ["duplicates"]
+    with caplog.at_level(logging.INFO, logger="mybert"):
+        report = prepare_data(of_flags("--text", text, "--dry_run", "--filter", "duplicates"))
+    assert list(report.dropped) == ["duplicates"] and "What would be left out" in caplog.text
+
+
+def test_inspect_corpus_without_filter_judges_each_reason_alone():
+    documents = [RUSSIAN, *[ENGLISH] * 3, RUSSIAN, ["***", "the cat"], ["***", "the cat"]]
+    report = inspect_corpus(documents, scripts=["Latin"])
+    amounts = {"symbol_lines": (0, 2), "other_scripts": (2, 4), "duplicates": (4, 8)}
+    for reason, (whole, lines) in amounts.items():
+        settings = {"scripts": ["Latin"]} if reason == "other_scripts" else {}
+        alone = inspect_corpus(documents, filter=[reason], **settings)
+        assert report.dropped[reason] == alone.dropped[reason]
+        assert (report.dropped[reason].documents, report.dropped[reason].lines) == (whole, lines)
+    assert report.kept() == TextCounts(documents=2, lines=len(ENGLISH) + 1, characters=sum(map(len, ENGLISH)) + 7)
+    assert "kept by all" in str(report)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +313,7 @@ def test_reasons_that_cannot_be_checked(tmp_path, tokenizer, monkeypatch):
         with pytest.raises(ValueError, match=message):
             inspect_corpus([ENGLISH], filter=[reason], **settings)
     monkeypatch.setattr(filtering, "can_find_near_duplicates", lambda: False)
-    with pytest.raises(ImportError, match=r"mybert\[corpus\]"):
+    with pytest.raises(ImportError, match=r"\[corpus\]"):
         build_token_store([ENGLISH], tokenizer, tmp_path / "s", filter=["near_duplicates"])
     assert not any(tmp_path.iterdir())
 
