@@ -2,6 +2,7 @@
 
 import ast
 import io
+import json
 import re
 import tokenize
 from pathlib import Path
@@ -34,7 +35,18 @@ CODE = re.compile(r"^ {4}[^\n]*|^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL
 def pages() -> dict[str, str]:
     """Prose of the pages, without their code."""
     paths = {path for pattern in PAGES for path in ROOT.glob(pattern)}
-    return {str(path.relative_to(ROOT)): CODE.sub("", path.read_text(encoding="utf-8")) for path in sorted(paths)}
+    texts = {str(path.relative_to(ROOT)): CODE.sub("", path.read_text(encoding="utf-8")) for path in sorted(paths)}
+    return texts | {
+        str(path.relative_to(ROOT)): prose_of_notebook(path) for path in ROOT.glob("docs/notebooks/*.ipynb")
+    }
+
+
+def prose_of_notebook(path: Path) -> str:
+    """The text of a notebook, and the comments and strings of its code."""
+    cells = [
+        (cell["cell_type"], "".join(cell["source"])) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
+    ]
+    return "\n".join(CODE.sub("", text) if kind == "markdown" else prose_of_code(text) for kind, text in cells)
 
 
 def modules() -> dict[str, str]:
