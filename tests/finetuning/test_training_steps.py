@@ -155,10 +155,8 @@ def test_the_proof_can_fail(tmp_path, pretrained, no_value_read):
         trainer.train()
 
 
-def test_batches_whose_rows_begin_with_padding_are_looked_at(tmp_path, pretrained):
+def test_batches_of_training_hold_the_indices_of_their_tokens(tmp_path, pretrained):
     trainer = waiting_trainer(tmp_path, pretrained, "classification", use_cpu=True)
-    rows = [trainer.train_dataset[row] for row in range(3)]
-    batch = trainer.data_collator(rows)
+    batch = trainer.data_collator([trainer.train_dataset[row] for row in range(3)])
+    assert not batch["attention_mask"].all()
     assert batch["token_indices"].tolist() == batch["attention_mask"].flatten().nonzero()[:, 0].tolist()
-    trainer.run.tokenizer.padding_side = "left"
-    assert "token_indices" not in trainer.data_collator(rows)
