@@ -171,6 +171,41 @@ def test_words_without_soft_targets_and_windows_weigh_as_they_should():
     assert not logits.grad[0, 2].any() and logits.grad[1, 2].any()
 
 
+def test_loss_with_labels_of_more_pieces_than_the_teacher_has_logits_for_is_two_means():
+    """As with `continuation_labels`: the labels of all pieces weigh as much as those of the words' first pieces."""
+    torch.manual_seed(0)
+    logits, targets = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
+    labels = torch.tensor([[1, 3, 0], [-100, 2, 2]])
+    targets[0, 1:] = targets[1, 2] = NAN  # the teacher has logits at (0, 0), (1, 0) and (1, 1)
+    loss = DistillationLoss("classes", 2.0, 0.25)({"logits": logits}, {"labels": labels, SOFT_TARGETS: targets})
+    soft = [
+        hand_made("classes", logits[row, [place]], targets[row, [place]], [-100], 2.0, 0.25)[0]
+        for row, place in ((0, 0), (1, 0), (1, 1))
+    ]
+    hard = cross_entropy(logits.flatten(0, 1), labels.flatten())  # of five pieces, two of them in the teacher's three
+    torch.testing.assert_close(loss, (0.75 * soft[0] + soft[1] + 0.75 * soft[2] + 2 * 0.25 * hard) / 3)
+
+
+@pytest.mark.parametrize("objective", [*CASES, "span"])
+def test_loss_of_logits_in_float64_has_the_gradient_of_its_differences(objective):
+    torch.manual_seed(0)
+    width = 1 if objective == "value" else 3
+    loss_of = DistillationLoss(objective, 2.0, 0.3)
+    if objective == "span":
+        names, targets = ("start_logits", "end_logits"), torch.randn(4, 3, 2)
+        labels = {name: torch.tensor([0, 2, -100, 1]) for name in ("start_positions", "end_positions")}
+    else:
+        names, targets, labels = ("logits",), torch.randn(4, width), {"labels": CASES[objective][1]}
+    logits = [torch.randn(4, width, dtype=torch.float64, requires_grad=True) for _ in names]
+    for batch in (labels, labels | {SOFT_TARGETS: targets}):
+
+        def loss(*logits, batch=batch):
+            return loss_of(dict(zip(names, logits, strict=True)), batch)
+
+        assert loss(*logits).dtype == torch.float64
+        assert torch.autograd.gradcheck(loss, logits)
+
+
 def test_the_ends_of_answers_are_compared_over_the_tokens_that_there_are():
     torch.manual_seed(0)
     outputs = {name: torch.randn(2, 5, requires_grad=True) for name in ("start_logits", "end_logits")}
@@ -296,6 +331,14 @@ def test_distill_with_windows_and_tables_learns_from_labels_and_texts(arguments,
     distill(arguments(teacher="several", student="plain", window_pooling="mean", max_steps=1, **data))
     weights = load_file(tmp_path / "out" / "model.safetensors")
     assert all(np.isfinite(values).all() for values in weights.values())
+
+
+def test_texts_without_labels_have_missing_numbers_as_labels(arguments):
+    rows = [{"text": text, "score": number / 8} for number, text in enumerate(TEXTS[:16])]
+    run = training_data(arguments(teacher="value", student="plain", train_file=rows, unlabeled=unlabeled()))
+    labels = run.train.inputs["labels"]
+    assert len(labels) == 40
+    assert not np.isnan(labels[:16]).any() and np.isnan(labels[16:]).all()
 
 
 @pytest.mark.parametrize("model", ["several", "value", "answers"])
