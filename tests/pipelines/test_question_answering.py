@@ -292,3 +292,11 @@ def test_question_answering_wrong_inputs_are_errors(answerer, call, message):
 def test_unknown_parameters_are_refused(answerer):
     with pytest.raises(TypeError, match="max_anwser_len"):
         answerer("who?", CONTEXT, max_anwser_len=3)
+
+
+@pytest.mark.parametrize(("positions", "longest"), [(512, 384), (256, 256)])
+def test_windows_have_384_tokens_or_those_of_the_model(tokenizer, tiny, positions, longest):
+    model = tiny(BertForQuestionAnswering, max_position_embeddings=positions)
+    ask = pipeline("question-answering", model=model, tokenizer=tokenizer)
+    (question,) = ask.preprocess([{"question": "who ?", "context": "the cat sat " * 400}])
+    assert max(len(window.inputs["input_ids"]) for window in question.windows) == longest
