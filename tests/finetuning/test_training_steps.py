@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -114,6 +115,41 @@ def test_a_model_that_knows_nothing_of_other_batches(tmp_path, models, task, dif
     monkeypatch.setitem(DATA, task, DATA[task][:different] * (6 // different))
     expected = gradients(tmp_path, models["bert"], task, 6, 1, keep_model_type=True)
     assert_same(gradients(tmp_path, models["bert"], task, 2, 3, keep_model_type=True), expected)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("task", "model", "settings"),
+    [
+        *((task, "mybert", {}) for task in DATA),
+        ("classification", "mybert", {"window_pooling": "mean", "max_length": 9}),
+        ("tagging", "mybert", {"label_smoothing_factor": 0.1}),
+        ("classification", "bert", {"keep_model_type": True}),
+    ],
+)
+def test_prediction_step_of_two_processes_is_that_of_one(tmp_path, models, monkeypatch, task, model, settings, count):
+    """Each has two examples; those beyond the first `count` are the first ones again, and do not count."""
+    trainer = trainer_of(tmp_path, models[model], task, TrainerCallback(), **settings)
+    trainer.model.eval()
+    order = [4, 5, 6, 7] if "window_pooling" in settings else range(4)
+    rows = [trainer.train_dataset[number] for number in order][:count]
+    loss, logits, _ = trainer.prediction_step(trainer.model, trainer.data_collator(rows), False)
+    filled, sums, parts = (rows * 4)[:4], [], []
+    monkeypatch.setattr(type(trainer.args), "world_size", 2)
+    monkeypatch.setattr(trainer.accelerator, "reduce", lambda values, reduction: sums.append(values) or values)
+    state = SimpleNamespace(end_of_dataloader=True, remainder=count % 4)
+    monkeypatch.setattr(trainer.accelerator, "gradient_state", state)
+    for process in (0, 1):
+        monkeypatch.setattr(type(trainer.args), "process_index", process)
+        batch = trainer.data_collator(filled[2 * process : 2 * process + 2])
+        parts.append(trainer.prediction_step(trainer.model, batch, False)[1:])
+    total, items = sum(sums)
+    torch.testing.assert_close(total / items, loss, rtol=1e-5, atol=1e-6)
+    for first, second in ((part[0], part[1]) if isinstance(part, tuple) else (part, part) for part, _ in parts):
+        assert len(first) == len(second) == 2
+    if task in ("classification", "multiple_choice"):
+        found = torch.cat([part for part, _ in parts])[:count]
+        torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
 
 
 class EnoughError(Exception):
