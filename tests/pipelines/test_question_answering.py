@@ -36,7 +36,7 @@ def plain_loop(model, tokenizer, question, context, max_seq_len, doc_stride, max
     (windowed,) = make_windows(tokenizer, [question], [context], max_seq_len, doc_stride)
     with torch.no_grad():
         outputs = [
-            model(**{name: torch.tensor([values], device=model.device) for name, values in window.inputs.items()})
+            model(**{name: torch.tensor(values, device=model.device)[None] for name, values in window.inputs.items()})
             for window in windowed.windows
         ]
     starts, ends = ([output[name][0].cpu().numpy() for output in outputs] for name in ("start_logits", "end_logits"))
