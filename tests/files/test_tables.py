@@ -1,13 +1,14 @@
 import csv
 import gzip
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mybert.files import text
 from mybert.files.source import FileSource, read_rows
-from mybert.files.tables import json_line, write_separated
+from mybert.files.tables import CsvStyle, json_line, style_of, write_separated
 from mybert.finetuning import TASKS
 
 
@@ -293,3 +294,14 @@ def test_read_table_leaves_the_limit_of_a_field_to_the_caller(tmp_path, name, qu
         assert csv.field_size_limit() == 1000
     finally:
         csv.field_size_limit(before)
+
+
+def test_read_table_with_a_long_field_finds_the_separator_and_the_style(tmp_path):
+    """csv reads at most 128 KiB of a field by default."""
+    path, long = str(tmp_path / "t.csv"), "x" * 200_000
+    Path(path).write_text(f'text;value\n"{long}";"1,5"\na;2,5\n')
+    assert list(read_rows(path)) == [{"text": long, "value": "1,5"}, {"text": "a", "value": "2,5"}]
+    assert style_of(path, "utf-8") == CsvStyle(";", ",")
+    Path(path).write_text(f'text,value\n"{long}')
+    with pytest.raises(ValueError, match="a quote is never closed"):
+        list(read_rows(path))

@@ -376,19 +376,23 @@ def relation_by_hand(models_and_states, part, heads):
     return sum((p * (p / q).log()).sum(-1).mean() / heads for p, q in zip(*tables, strict=True))
 
 
-@pytest.mark.parametrize("places", [(0, 2), (0, 1, 3, 4)])
-def test_layer_losses_are_those_made_by_hand(tokenizer, places):
+@pytest.mark.parametrize(
+    ("places", "dtype", "tolerance"),
+    [((0, 2), torch.float32, 1e-4), ((0, 1, 3, 4), torch.float32, 1e-4), ((0, 2), torch.float64, 1e-10)],
+)
+def test_layer_losses_are_those_made_by_hand(tokenizer, places, dtype, tolerance):
     """Each of the student's states learns from the teacher's nearest one: 4 / 3 is 1, and 8 / 3 is 3."""
     torch.manual_seed(0)
     sizes = ({"num_hidden_layers": places[-1]}, {"num_hidden_layers": len(places) - 1, "hidden_size": 8})
     configs = [MyBertConfig(vocab_size=len(tokenizer), **SIZE | size) for size in sizes]
-    teacher, student = (MyBertForSequenceClassification(config).eval() for config in configs)
+    teacher, student = (MyBertForSequenceClassification(config).eval().to(dtype) for config in configs)
     batch = dict(tokenizer([*TEXTS[3:5], "the cat"], padding=True, return_tensors="pt"))
     layers = LayerLosses(teacher, 2.0, 3.0, relation_heads=4)
     layers.check(student)
     layers.attach(student, seed=0)
     assert LAYER_LOSSES not in student(**batch)
     found = student(**batch, output_hidden_states=True)[LAYER_LOSSES]
+    assert found.dtype == dtype
     maps = getattr(student, PROJECTIONS)
     for row, expected in enumerate(found):
         single = {name: values[[row]][:, : batch["attention_mask"][row].sum()] for name, values in batch.items()}
@@ -398,7 +402,7 @@ def test_layer_losses_are_those_made_by_hand(tokenizer, places):
         states = sum(((map_(state) - wanted) ** 2).mean() for map_, state, wanted in learned) / len(places)
         both = ((teacher, right[-2]), (student, own[-2]))
         relations = sum(relation_by_hand(both, name, 4) for name in ("query", "key", "value"))
-        torch.testing.assert_close(expected, 2 * states + 3 * relations, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(expected, 2 * states + 3 * relations, atol=tolerance, rtol=tolerance)
     found.sum().backward()
     assert all(parameter.grad.abs().sum() > 0 for parameter in maps.parameters())
     assert not any(parameter.grad is not None for parameter in teacher.parameters())

@@ -117,6 +117,17 @@ def test_a_model_that_knows_nothing_of_other_batches(tmp_path, models, task, dif
     assert_same(gradients(tmp_path, models["bert"], task, 2, 3, keep_model_type=True), expected)
 
 
+@pytest.mark.parametrize("task", DATA)
+@pytest.mark.parametrize("settings", [{}, {"label_smoothing_factor": 0.1}, {"class_weights": "balanced"}])
+def test_loss_of_a_network_in_float64_is_in_float64(tmp_path, models, task, settings):
+    if settings and task in ("multiple_choice", "question_answering"):
+        pytest.skip("choices and answers have no classes")
+    trainer = trainer_of(tmp_path, models["mybert"], task, TrainerCallback(), use_cpu=True, **settings)
+    batch = trainer.data_collator([trainer.train_dataset[row] for row in range(3)])
+    losses = [trainer.compute_loss(trainer.model.to(dtype), dict(batch)) for dtype in (torch.float32, torch.float64)]
+    assert losses[1].dtype == torch.float64 and losses[1].item() == pytest.approx(losses[0].item(), rel=1e-5)
+
+
 @pytest.mark.parametrize("count", [2, 3, 5, 6])
 @pytest.mark.parametrize(
     ("task", "model", "settings"),
