@@ -5,6 +5,7 @@ import csv
 import json
 import logging
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}  # column separators
 _LONGEST_FIELD = 2**31 - 1  # csv's own limit, 128 KiB, is too small for long texts
+_FIELD_SIZE_LIMIT = threading.RLock()  # held while csv's limit is changed
 _ROWS_AT_A_TIME = 256  # of Parquet
 _LINES_OF_STYLE = 1000  # in which a file's decimal sign is looked for
 _DECIMAL = re.compile(r"\s*[-+]?\d*([.,])\d+\s*")
@@ -152,7 +154,6 @@ def is_table(path: str | Path) -> bool:
 
 def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None) -> Iterator[dict[str, str]]:
     kind = content_suffix(path)
-    csv.field_size_limit(_LONGEST_FIELD)
     record: list[str] = []  # lines of the current row
 
     head, text = until_filled(open_text(path, reading.encoding, digests), 2)
@@ -169,7 +170,7 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
     if reading.columns is None:
         mark = _mark_of(head, usual)
     is_csv = kind == ".csv" or mark != usual
-    rows: Iterator[list[str]] = csv.reader(lines(), delimiter=mark)
+    rows = _split_lines(lines(), delimiter=mark)
     if not is_csv:
         rows = _tab_separated(lines(), lambda: not reading.literal_quotes and _is_quoted(path, reading.encoding))
     header, row = reading.columns, [""]
@@ -208,6 +209,21 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
         logger.warning("%s: %d broken rows are left out.", path, skipped)
 
 
+def _split_lines(lines: Iterable[str], **dialect: Any) -> Iterator[list[str]]:
+    """The rows of `csv.reader`, for fields of any length; the limit is the whole process's, so it changes briefly."""
+    rows = csv.reader(lines, **dialect)
+    while True:
+        with _FIELD_SIZE_LIMIT:
+            before = csv.field_size_limit(_LONGEST_FIELD)
+            try:
+                fields = next(rows)
+            except StopIteration:
+                return
+            finally:
+                csv.field_size_limit(before)
+        yield fields
+
+
 def _tab_separated(lines: Iterator[str], is_quoted: Callable[[], bool]) -> Iterator[list[str]]:
     """The rows of a TSV file; the first field that begins with a quote has `is_quoted` decide what quotes are."""
     rest: list[str] = []
@@ -219,11 +235,10 @@ def _tab_separated(lines: Iterator[str], is_quoted: Callable[[], bool]) -> Itera
                 return
             yield line
 
-    yield from csv.reader(without_quotes(), delimiter="\t", quoting=csv.QUOTE_NONE)
+    yield from _split_lines(without_quotes(), delimiter="\t", quoting=csv.QUOTE_NONE)
     if rest:
         lines = chain(rest, lines)
-        quoted = csv.reader(lines, delimiter="\t")
-        yield from quoted if is_quoted() else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+        yield from _split_lines(lines, delimiter="\t", quoting=csv.QUOTE_MINIMAL if is_quoted() else csv.QUOTE_NONE)
 
 
 def _is_quoted(path: str, encoding: str) -> bool:
@@ -239,7 +254,7 @@ def _is_quoted(path: str, encoding: str) -> bool:
             yield f"{line}\n"
 
     try:
-        for fields in csv.reader(lines(), delimiter="\t", strict=True):
+        for fields in _split_lines(lines(), delimiter="\t", strict=True):
             width = width or len(fields)
             # Lines that are rows by themselves would be joined: two quotes begin and end fields by chance.
             if len(record) > 1 and all(line.count("\t") == width - 1 for line in record):
@@ -282,7 +297,7 @@ def style_of(path: str, encoding: str) -> CsvStyle:
         return style
     head, _ = until_filled(open_text(path, encoding), 2)
     mark = _mark_of(head, ",")
-    rows = csv.reader(islice(open_text(path, encoding), _LINES_OF_STYLE), delimiter=mark)
+    rows = _split_lines(islice(open_text(path, encoding), _LINES_OF_STYLE), delimiter=mark)
     signs = {found[1] for row in rows for value in row if (found := _DECIMAL.fullmatch(value))}
     return replace(style, mark=mark, decimal_sign="," if mark == ";" and signs == {","} else ".")
 
@@ -320,7 +335,7 @@ def _mark_of(head: Sequence[str], usual: str) -> str:
     """The separator of columns: the usual one, unless only another divides the header, and the next row alike."""
     with suppress(csv.Error):  # which is reported when the row is read
         for mark in (usual, *_MARKS):
-            widths = [len(fields) for fields in csv.reader(head, delimiter=mark)]
+            widths = [len(fields) for fields in _split_lines(head, delimiter=mark)]
             if widths and widths[0] > 1 and (mark == usual or len(set(widths)) == 1):
                 return mark
     return usual
@@ -329,7 +344,7 @@ def _mark_of(head: Sequence[str], usual: str) -> str:
 def _is_unclosed(record: Sequence[str], mark: str) -> bool:
     """Whether a row ends within quotes, at the end of the file."""
     try:
-        list(csv.reader(record, delimiter=mark, strict=True))
+        list(_split_lines(record, delimiter=mark, strict=True))
     except csv.Error as error:
         return "unexpected end of data" in str(error)
     return False

@@ -35,6 +35,7 @@ from ..files.checkpoint import Checkpoint
 from ..files.output import PARTIAL, written_beside
 from ..files.progress import progress_bar
 from ..files.text import new_digest
+from ..modeling_mybert.losses_mybert import full_precision
 from ..pipelines import pool_windows
 from .data import LABEL_ARGUMENTS, Labels
 from .features import FeatureTaggerConfig
@@ -260,7 +261,8 @@ class DistillationLoss(TaskLoss):
         self, outputs: Any, batch: Mapping[str, torch.Tensor], num_items_in_batch: Any = None
     ) -> torch.Tensor:
         """The loss of a batch; `num_items_in_batch` is the sum of `count` over the optimizer step, or None."""
-        items, sequences = self.count(batch) if num_items_in_batch is None else num_items_in_batch
+        counts = self.count(batch) if num_items_in_batch is None else num_items_in_batch
+        items, sequences, labeled, labeled_items = counts
         if SOFT_TARGETS not in batch:
             return super().__call__(outputs, batch, items)
         logits, targets, shares = self.logits(outputs), batch[SOFT_TARGETS], batch.get(WINDOW_WEIGHT)
@@ -268,7 +270,9 @@ class DistillationLoss(TaskLoss):
         total = torch.zeros((), device=logits.device)
         if not batch.keys().isdisjoint(LABEL_ARGUMENTS):
             has_label = self.labeled(batch)
-            total = self.hard_label_weight * weighted_sum(self.of_labels(logits, batch), has_label, shares)
+            hard = weighted_sum(self.of_labels(logits, batch), has_label, shares)
+            # Labels of more pieces than the teacher has logits for count no more than if they were of these.
+            total = self.hard_label_weight * hard * labeled_items / labeled.where(labeled > 0, 1)
             soft = soft * (1 - self.hard_label_weight * has_label.float())
         loss = (total + weighted_sum(soft, self.counted(batch), shares)) / items
         if (each := outputs.get(LAYER_LOSSES)) is not None:
@@ -276,10 +280,12 @@ class DistillationLoss(TaskLoss):
         return loss
 
     def count(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The weighted numbers of items and of sequences, by which the losses are divided (2,)."""
-        shares, there = batch.get(WINDOW_WEIGHT), self.counted(batch)
-        sequences = torch.ones(len(there), device=there.device) if shares is None else shares.float()
-        return torch.stack([super().count(batch), sequences.sum()])
+        """The weighted numbers of items, sequences, labels, and labels of items: the losses' divisors (4,)."""
+        shares, counted = batch.get(WINDOW_WEIGHT), self.counted(batch)
+        labeled = torch.zeros_like(counted) if batch.keys().isdisjoint(LABEL_ARGUMENTS) else self.labeled(batch)
+        sequences = torch.ones(len(counted), dtype=torch.bool, device=counted.device)
+        masks = (counted, sequences, labeled, labeled & counted)
+        return torch.stack([weighted_sum(mask.float(), mask, shares) for mask in masks])
 
     def counted(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Which items count: those with the teacher's logits, or in an evaluation with a label."""
@@ -292,10 +298,10 @@ class DistillationLoss(TaskLoss):
 
     def soft(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The loss of each item against the teacher's logits, both (..., K), or (B, L, 2) for a span."""
+        is_there, targets = ~targets.isnan(), targets.nan_to_num().to(logits.dtype)
         if self.objective == "value":
-            return (logits - targets.nan_to_num()).square().squeeze(-1)
-        is_there = ~targets.isnan()
-        logits, targets = logits / self.temperature, targets.nan_to_num() / self.temperature
+            return (logits - targets).square().squeeze(-1)
+        logits, targets = logits / self.temperature, targets / self.temperature
         if self.objective == "labels":
             each = binary_cross_entropy_with_logits(logits, targets.sigmoid(), reduction="none").mean(-1)
             return each * self.temperature**2
@@ -310,7 +316,7 @@ class DistillationLoss(TaskLoss):
 
 @dataclass(eq=False)
 class LayerLosses:
-    """Losses, in float32, on hidden states and on relations of the last layers."""
+    """Losses, in float32 or float64, on hidden states and on relations of the last layers."""
 
     # The student's hidden state i of M (0 is the embeddings) learns from the teacher's hidden state i N / M of N,
     # through a linear map that is trained with it and then discarded.
@@ -337,7 +343,8 @@ class LayerLosses:
         if self.hidden_state_weight:
             generator = torch.Generator().manual_seed(seed)
             width, wanted = student.config.hidden_size, self.teacher.config.hidden_size
-            maps = [nn.Linear(width, wanted, bias=False) for _ in range(student.config.num_hidden_layers + 1)]
+            count, dtype = student.config.num_hidden_layers + 1, student.dtype
+            maps = [nn.Linear(width, wanted, bias=False, dtype=dtype) for _ in range(count)]
             for each in maps:
                 nn.init.normal_(each.weight, std=width**-0.5, generator=generator)
             # As part of the student the linear maps are trained, and saved in checkpoints.
@@ -376,7 +383,7 @@ class LayerLosses:
         with self.autocast():
             said = [map_(state) for map_, state in zip(maps, found, strict=True)]
         each = [
-            _mean_of_tokens((state.float() - wanted[place]).square().mean(-1), mask)
+            _mean_of_tokens((full_precision(state) - wanted[place]).square().mean(-1), mask)
             for state, place in zip(said, places, strict=True)
         ]
         return torch.stack(each).mean(0)
@@ -428,7 +435,7 @@ def relation_heads(wanted: int | None, teacher: PreTrainedModel, student: PreTra
 
 def _log_relations(one: torch.Tensor, other: torch.Tensor, heads: int, mask: torch.Tensor) -> torch.Tensor:
     """Log-softmax over tokens of scaled dot products of vectors (B, L, D) split into parts: (B, H, L, L)."""
-    left, right = (states.float().unflatten(-1, (heads, -1)).transpose(1, 2) for states in (one, other))
+    left, right = (full_precision(states).unflatten(-1, (heads, -1)).transpose(1, 2) for states in (one, other))
     scores = left @ right.transpose(-1, -2) / left.shape[-1] ** 0.5
     return scores.masked_fill(~mask[:, None, None, :], torch.finfo(scores.dtype).min).log_softmax(-1)
 

@@ -77,7 +77,8 @@ def hidden_states(
     needs_all = list(states) != [encoder.config.num_hidden_layers]
 
     def collate(chosen: list[Any]) -> Any:
-        return {**tokenizer.pad(chosen, return_tensors="pt"), **({"output_hidden_states": True} if needs_all else {})}
+        batch = tokenizer.pad(chosen, padding_side="right", return_tensors="pt")  # see `padding_at_end`
+        return {**batch, **({"output_hidden_states": True} if needs_all else {})}
 
     def keep(outputs: Any, batch: Mapping[str, Any], chosen: object) -> list[np.ndarray]:
         found = [outputs.hidden_states[number] if needs_all else outputs.last_hidden_state for number in states]

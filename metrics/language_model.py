@@ -109,6 +109,7 @@ def word_loss(
             truncation=True,
             max_length=_LONGEST,
             padding=True,
+            padding_side="right",
             return_tensors="pt",
         )
         is_hidden = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
@@ -120,7 +121,8 @@ def word_loss(
         labels = batch["input_ids"][is_hidden]
         batch["input_ids"] = batch["input_ids"].masked_fill(is_hidden, tokenizer.mask_token_id)
         with torch.inference_mode():
-            logits = model(**batch.to(model.device)).logits[is_hidden.to(model.device)].float()
+            logits = model(**batch.to(model.device)).logits[is_hidden.to(model.device)]
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         loss += float(torch.nn.functional.cross_entropy(logits, labels.to(model.device), reduction="sum"))
     if not words:
         raise ValueError("There are no masked words to predict; expected texts of at least 36 words.")

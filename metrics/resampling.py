@@ -116,14 +116,15 @@ def count_metrics(counts: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarr
     f1 = _ratio(2 * correct, predicted + true)
     present = np.maximum((predicted + true > 0).sum(-1), 1)
     covariance = hits * wanted - (predicted * true).sum(-1)
-    variances = (wanted**2 - (side**2).sum(-1) for side in (predicted, true))
+    # Not below 0, as they would be for items with several classes, of which this correlation says nothing.
+    variances = [np.maximum(wanted**2 - (side**2).sum(-1), 0) for side in (predicted, true)]
     return {
         "accuracy": _defined(hits, wanted),
         "precision": _defined(hits, guesses),
         "recall": _defined(hits, wanted),
         "micro_f1": _defined(2 * hits, guesses + wanted),
         "macro_f1": np.nansum(f1, -1) / present,
-        "matthews_correlation": _defined(covariance, np.sqrt(np.prod(list(variances), axis=0))),
+        "matthews_correlation": _defined(covariance, np.sqrt(np.prod(variances, axis=0))),
         "f1": f1,
     }
 

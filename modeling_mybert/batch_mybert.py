@@ -179,13 +179,9 @@ class Batch:
         if self.is_packed and self.kernel != "flash":
             return {"batch": self}
         create_mask = create_causal_mask if config.is_decoder else create_bidirectional_mask
-        attention_mask = create_mask(
-            config=config,
-            inputs_embeds=hidden_states,
-            attention_mask=self.attention_mask,
-            past_key_values=None,
-            and_mask_function=None if self.numbers is None else packed_sequence_mask_function(self.numbers),
-        )
+        keep_apart = None if self.numbers is None else packed_sequence_mask_function(self.numbers)
+        # No cache, by position: its name is `past_key_values` or, from transformers 5.24, `cache`.
+        attention_mask = create_mask(config, hidden_states, self.attention_mask, None, and_mask_function=keep_apart)
         limits = {}
         if self.kernel == "flash" and self.cu_seqlens is not None:
             names = (("cu_seq_lens", self.cu_seqlens), ("max_length", self.max_seqlen))

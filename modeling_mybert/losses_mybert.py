@@ -1,4 +1,4 @@
-"""Losses, computed in float32 whatever the dtype of the network.
+"""Losses, computed in float32, in half precision too, and in float64 in a network of float64.
 
 With `num_items_in_batch`, the loss is divided by that number, so that it is the batch's fraction of the mean over an
 optimizer step. Means over single micro-batches would not add up to the gradients of one large batch.
@@ -18,10 +18,15 @@ _TYPES = (torch.float32, torch.bfloat16)  # dtypes of the products of `linear_cr
 _SMALLEST_PROBABILITY = 1e-30  # the logarithm of smaller ones is not exact
 
 
+def full_precision(values: torch.Tensor) -> torch.Tensor:
+    """Values in float32, but in float64 if they are: what losses are computed in."""
+    return values if values.dtype == torch.float64 else values.float()
+
+
 def cross_entropy(
     logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """Cross entropy over the labels that are not -100, in float32.
+    """Cross entropy over the labels that are not -100, in `full_precision`.
 
     Args:
         logits: (..., C).
@@ -31,9 +36,8 @@ def cross_entropy(
     Returns:
         A scalar; over no labels see `mean_of`.
     """
-    total = F.cross_entropy(
-        logits.flatten(0, -2).float(), labels.flatten().long(), ignore_index=IGNORE_INDEX, reduction="sum"
-    )
+    scores = full_precision(logits.flatten(0, -2))
+    total = F.cross_entropy(scores, labels.flatten().long(), ignore_index=IGNORE_INDEX, reduction="sum")
     if num_items_in_batch is None:
         num_items_in_batch = (labels != IGNORE_INDEX).sum()
     return mean_of(total, num_items_in_batch)
@@ -57,10 +61,11 @@ def value_loss(
 ) -> torch.Tensor:
     """Mean squared error, or binary cross entropy with labels in [0, 1], of logits and labels of equal shape.
 
-    In float32: half precision would round the labels.
+    In `full_precision`: half precision would round the labels.
     """
     function = F.mse_loss if is_regression else F.binary_cross_entropy_with_logits
-    total = function(logits.float(), labels.float(), reduction="sum")
+    logits = full_precision(logits)
+    total = function(logits, labels.to(logits.dtype), reduction="sum")
     return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
 
 

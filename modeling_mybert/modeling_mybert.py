@@ -14,7 +14,7 @@ other (as from transformers' `DataCollatorWithFlattening`), the pooled output ha
 
 import functools
 import inspect
-from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import torch
@@ -40,7 +40,8 @@ from .layers_mybert import MyBertEmbeddings, MyBertEncoder, MyBertPooler, MyBert
 from .linear_mybert import filled_up, pack_weights
 from .losses_mybert import cross_entropy
 
-_MANY = 1000  # a longer list in a user's module holds data, not models
+# Whether a user's module around the encoder is running, which may read the hidden states of padding, too.
+_padding_is_read: ContextVar[bool] = ContextVar("_padding_is_read", default=False)
 _Model = TypeVar("_Model", bound="MyBertPreTrainedModel")
 
 
@@ -109,8 +110,9 @@ class MyBertPreTrainedModel(PreTrainedModel):
             model_class._auto_class = None
             del self.config.auto_map
 
-    def _encoder_arguments(
+    def _encode(
         self,
+        input_ids: torch.Tensor | None,
         attention_mask: torch.Tensor | None,
         token_type_ids: torch.Tensor | None,
         position_ids: torch.Tensor | None,
@@ -118,8 +120,8 @@ class MyBertPreTrainedModel(PreTrainedModel):
         others: dict[str, Any],
         output_indices: torch.Tensor | None = None,
         unpad_inputs: bool | None = None,
-    ) -> dict[str, Any]:
-        """Keyword arguments of a head's call of its encoder: its caller's, and mybert's where the encoder takes them.
+    ) -> Any:
+        """A head's call of its encoder: with its caller's arguments, and mybert's where the encoder takes them.
 
         What a user has put in place of a `MyBertModel`, or around it, gets the arguments of transformers' BERT. It may
         read any token, and padding as well. For `output_indices` and `unpad_inputs` see `MyBertModel.forward`.
@@ -134,17 +136,22 @@ class MyBertPreTrainedModel(PreTrainedModel):
             "return_dict": True,
         }
         is_unchanged = type(encoder).forward is _FORWARD and runs_known_forward(encoder)
-        if is_unchanged and encoder.keeps_rows:
-            encoder.keeps_rows = False
         if not (is_unchanged or _passes_arguments_on(encoder)):
-            for model in () if torch.compiler.is_compiling() else _models_in(encoder):
-                model.keeps_rows = True
-            return {name: value for name, value in arguments.items() if name not in ("token_indices", "unpad_inputs")}
+            arguments = {
+                name: value for name, value in arguments.items() if name not in ("token_indices", "unpad_inputs")
+            }
+            if torch.compiler.is_compiling():  # it cannot trace context variables
+                return encoder(input_ids, **arguments)
+            before = _padding_is_read.set(True)
+            try:
+                return encoder(input_ids, **arguments)
+            finally:
+                _padding_is_read.reset(before)
         if unpad_inputs is not None:
             arguments["unpad_inputs"] = unpad_inputs
         if output_indices is not None and is_unchanged and not has_foreign_hooks(*hooks_of(encoder)):
             arguments["output_indices"] = output_indices
-        return arguments
+        return encoder(input_ids, **arguments)
 
     def _loss_of_classes(
         self,
@@ -198,7 +205,6 @@ class MyBertModel(MyBertPreTrainedModel):
         config.check()
         super().__init__(config)
         self.gradient_checkpointing = False
-        self.keeps_rows = False  # whether code around this module expects hidden states of padding, too
         self.embeddings = MyBertEmbeddings(config)
         self.encoder = MyBertEncoder(config)
         self.pooler = MyBertPooler(config) if add_pooling_layer else None
@@ -292,7 +298,8 @@ class MyBertModel(MyBertPreTrainedModel):
                 attention_mask = token_indices = None  # no padding
         if output_indices is not None:
             check_indices("output_indices", output_indices, shape[0] * shape[1], self.training)
-        is_changed_inside = self.keeps_rows or self._is_changed_inside()
+        is_read = not torch.compiler.is_compiling() and _padding_is_read.get()
+        is_changed_inside = is_read or self._is_changed_inside()
         may_pack = self.config.unpad_inputs and unpad_inputs and not is_changed_inside
         given = (words, attention_mask, position_ids, cu_seqlens, max_seqlen, token_indices)
         has_varlen_kernel = may_pack and self._supports_varlen(words)
@@ -384,22 +391,6 @@ def _passes_arguments_on(encoder: nn.Module) -> bool:
         return is_known_class(type(encoder), type(encoder).forward) and runs_known_forward(encoder)
     parameters = inspect.signature(encoder.forward).parameters.values()
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-
-
-def _models_in(module: Any) -> Iterator[MyBertModel]:
-    """Every `MyBertModel` in a module, also where PyTorch does not see it: in attributes, lists and dictionaries."""
-    left, seen = [module], set()
-    while left:
-        one = left.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if isinstance(one, MyBertModel):
-            yield one
-        elif isinstance(one, nn.Module):
-            left += vars(one).values()
-        elif isinstance(one, (dict, list, tuple)) and len(one) <= _MANY:
-            left += one.values() if isinstance(one, dict) else one
 
 
 def no_tokens(*inputs: torch.Tensor | None) -> torch.Tensor | None:

@@ -11,6 +11,7 @@ import torch
 from tqdm.auto import tqdm
 
 from ..modeling_mybert import IGNORE_INDEX
+from ..modeling_mybert.losses_mybert import full_precision
 from .batching import EXAMPLES_AT_ONCE, longest_input, run_sorted
 
 ScoringMethod = Literal["within_word_l2r", "original"]
@@ -99,7 +100,7 @@ def pseudo_log_likelihoods(
         is_predicted = batch["labels"] != IGNORE_INDEX
         logits = outputs["prediction_logits" if "prediction_logits" in outputs else "logits"]
         logits = logits if logits.ndim == 2 else logits[is_predicted]
-        found = logits.float().log_softmax(-1).gather(1, batch["labels"][is_predicted][:, None])
+        found = full_precision(logits).log_softmax(-1).gather(1, batch["labels"][is_predicted][:, None])
         return found[:, 0].tolist()
 
     model.eval()

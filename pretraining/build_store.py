@@ -283,8 +283,8 @@ def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
 
 def _text_encoder(tokenizer: MyBertTokenizer) -> BulkEncoder:
     """Return an encoder that treats special tokens in text as ordinary text."""
-    tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.backend_tokenizer.encode_special_tokens = True
+    tokenizer = copy.copy(tokenizer)
+    tokenizer.split_special_tokens = True
     return BulkEncoder(tokenizer)
 
 

@@ -231,13 +231,14 @@ class PretrainingTrainer(ResumableTrainer):
         self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor | None, Any, Any]:
         """`Trainer.prediction_step`; examples that pad the last batch of several processes are not counted."""
-        state = self.accelerator.gradient_state
-        if self.args.world_size > 1 and state.end_of_dataloader and state.remainder > 0:
-            rows = len(inputs["labels"])
-            own = max(0, state.remainder - self.args.process_index * rows)
-            for name in ("labels", "next_sentence_label"):
-                if name in inputs:
-                    inputs[name][own:] = IGNORE_INDEX
+        size, length = inputs["labels"].shape
+        own = self.count_own_rows(size)
+        if own < size:
+            inputs["labels"][own:] = IGNORE_INDEX
+            if "next_sentence_label" in inputs:
+                starts = inputs.get("cu_seq_lens_q")  # packed rows hold several sequences
+                sequences = own if starts is None else int((starts < own * length).sum())
+                inputs["next_sentence_label"][sequences:] = IGNORE_INDEX
         return super().prediction_step(model, inputs, *args, **kwargs)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:

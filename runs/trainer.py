@@ -234,6 +234,16 @@ class ResumableTrainer(Trainer):
         with temporarily(self.args, **_IN_EVALUATION):
             return super().get_test_dataloader(*args, **kwargs)
 
+    def count_own_rows(self, size: int) -> int:
+        """How many rows of this batch of `size` rows count: the first ones, before those that accelerate repeats.
+
+        It repeats examples so that all processes have equally many in their last batches. 0 to `size`.
+        """
+        state = self.accelerator.gradient_state
+        if self.args.world_size == 1 or not (state.end_of_dataloader and state.remainder > 0):
+            return size
+        return min(size, max(0, state.remainder - self.args.process_index * size))
+
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """`Trainer.evaluation_loop`, which restores the random state of training.
 

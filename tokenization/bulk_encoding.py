@@ -118,11 +118,11 @@ class _MemoEncoder:
         for token in added:
             if re.search(r"\s", token.content):
                 raise ValueError(f"The added token {token.content!r} holds white space; BulkEncoder cannot cut there.")
-        # A copy without the last call's truncation and padding; much faster than via JSON.
+        # A copy without the last call's truncation, padding and `split_special_tokens`; much faster than via JSON.
         self._backend = Tokenizer(backend.model)
         self._backend.normalizer, self._backend.pre_tokenizer = backend.normalizer, backend.pre_tokenizer
         self._backend.add_tokens(added)
-        self._backend.encode_special_tokens = backend.encode_special_tokens
+        self._backend.encode_special_tokens = tokenizer.split_special_tokens
         assert self._backend.get_added_tokens_decoder() == backend.get_added_tokens_decoder()
         self._splitter = WordSplitter(
             tokenizer.do_lower_case, tokenizer.strip_accents, tokenizer.tokenize_chinese_chars

@@ -15,7 +15,7 @@ from ...hub_card import PipelineCall
 from ...metrics import accuracy
 from ...tokenization import encode_and_truncate
 from ..data import DataRow, Labels, label_name, quoted
-from .task import Objective, Task, TaskData, TaskExample, rounded
+from .task import Objective, Task, TaskData, TaskExample, padding_at_end, rounded
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """A collator for batches of shape (questions, choices, tokens)."""
+        tokenizer = padding_at_end(tokenizer, model)
 
         def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
             count = len(rows[0]["input_ids"])

@@ -22,7 +22,7 @@ from ...hub_card import PipelineCall
 from ...metrics import squad_metrics, squad_v2_metrics
 from ...pipelines import Answer, QuestionError, answer_positions, best_answers, make_windows
 from ..data import DataRow, Labels, label_name
-from .task import Objective, Task, TaskData, TaskExample, padding_at_end, rounded
+from .task import Objective, Task, TaskData, TaskExample, rounded
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """A collator that lets MyBERT remove padding, where no answer can be."""
-        pad = super().collator(padding_at_end(tokenizer))
+        pad = super().collator(tokenizer)
         if model is None or model.config.model_type != "mybert":
             return pad
         return lambda rows: {**pad(rows), "unpad_inputs": True}

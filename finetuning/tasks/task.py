@@ -94,10 +94,16 @@ class TaskData(Dataset, Generic[E]):
         return {name: values[index] for name, values in self.inputs.items()}
 
 
-def padding_at_end(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """A tokenizer that pads on the right, for tasks that index tokens in a row."""
+def padding_at_end(
+    tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None
+) -> PreTrainedTokenizerBase:
+    """A tokenizer that pads rows at their end, whatever its `padding_side`; given a model, where its head expects it.
+
+    Absolute positions count padding before a text, which would have another result in a batch than alone.
+    """
+    reads_last_token = getattr(getattr(model, "config", None), "summary_type", None) == "last"  # XLNet
     at_end = copy.copy(tokenizer)
-    at_end.padding_side = "right"
+    at_end.padding_side = "left" if reads_last_token else "right"
     return at_end
 
 
@@ -338,7 +344,7 @@ class Task(ABC, Generic[E, P]):
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """The collator, for a certain model or for any."""
-        return DataCollatorWithPadding(tokenizer)
+        return DataCollatorWithPadding(padding_at_end(tokenizer, model))
 
     def kept_outputs(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
         """The model outputs to keep for a batch, one row per sequence."""

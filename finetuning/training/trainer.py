@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import recursively_apply
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch.utils.data import DataLoader
@@ -18,6 +19,7 @@ from transformers.trainer_utils import EvalLoopOutput, EvalPrediction
 
 from ...files.errors import how_to_install
 from ...modeling_mybert import IGNORE_INDEX, flat_indices, mean_of
+from ...modeling_mybert.losses_mybert import full_precision
 from ...runs import OPTIMIZERS, ResumableTrainer
 from ..data import LABEL_ARGUMENTS
 from ..heads import output_layer
@@ -95,8 +97,8 @@ class TaskLoss:
     def logits(self, outputs: Any) -> torch.Tensor:
         """The logits of each item (..., K); of spans (B, L, 2)."""
         if self.objective == "span":
-            return torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=-1).float()
-        return outputs["logits"].float()
+            return full_precision(torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=-1))
+        return full_precision(outputs["logits"])
 
     def of_labels(self, logits: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The loss of each item against its label; undefined for items without one."""
@@ -106,7 +108,7 @@ class TaskLoss:
         labels = batch["labels"]
         if self.objective == "classes":
             return self._cross_entropy(logits, labels)
-        labels = labels.nan_to_num().float()
+        labels = labels.nan_to_num().to(logits.dtype)
         if self.objective == "value":
             return (logits.squeeze(-1) - labels).square()
         return binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(-1)
@@ -120,7 +122,7 @@ class TaskLoss:
 
     def _cross_entropy(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Cross-entropy of each item (...), with logits (..., C)."""
-        weights = None if self.class_weights is None else self.class_weights.to(logits.device)
+        weights = None if self.class_weights is None else self.class_weights.to(logits)
         flat = logits.flatten(0, -2), labels.flatten(), weights
         how: Any = {"reduction": "none", "ignore_index": IGNORE_INDEX, "label_smoothing": self.label_smoothing}
         return cross_entropy(*flat, **how).view(labels.shape)
@@ -154,12 +156,16 @@ def _loss(run: TaskRun, args: FinetuningArguments) -> TaskLoss | None:
 
 
 def _with_token_indices(collate: Callable[[list[Any]], dict[str, Any]], rows: list[Any]) -> dict[str, Any]:
-    """Add to a batch the indices of its tokens, computed on the CPU, unless rows are padded on the left."""
+    """Add to a batch the indices of its tokens, computed on the CPU."""
     batch = collate(rows)
-    mask = batch.get("attention_mask")
-    if mask is not None and mask[..., 0].all():
+    if (mask := batch.get("attention_mask")) is not None:
         batch["token_indices"] = flat_indices(mask)
     return batch
+
+
+def _row_count(batch: Mapping[str, Any]) -> int:
+    values = (value for name, value in batch.items() if name != "token_indices")
+    return next(len(value) for value in values if isinstance(value, torch.Tensor))
 
 
 def _first_rows(batch: dict[str, Any], count: int) -> dict[str, Any]:
@@ -199,16 +205,33 @@ class TaskTrainer(ResumableTrainer):
     def get_batch_samples(self, epoch_iterator: Iterator[dict[str, Any]], *args: Any) -> Any:
         """`Trainer.get_batch_samples`, without the examples that accelerate repeats to fill the last batches."""
         # A process that has no other example in its last batch keeps one, whose loss does not count.
-        return super().get_batch_samples(map(self._without_repeated, epoch_iterator), *args)
+        return super().get_batch_samples(map(self._own_rows, epoch_iterator), *args)
 
-    def _without_repeated(self, batch: dict[str, Any]) -> dict[str, Any]:
-        state = self.accelerator.gradient_state
-        if self.args.world_size == 1 or not (state.end_of_dataloader and state.remainder > 0):
+    def _own_rows(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """A batch without repeated examples, but for one, marked as `_REPEATED`, if it has no other."""
+        size = _row_count(batch)
+        own = self.count_own_rows(size)
+        if own == size:
             return batch
         batch = {name: value for name, value in batch.items() if name != "token_indices"}
-        size = next(len(value) for value in batch.values() if isinstance(value, torch.Tensor))
-        own = state.remainder - self.args.process_index * size  # real examples come first
         return _first_rows(batch, max(1, own)) | ({_REPEATED: True} if own < 1 else {})
+
+    def prediction_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """`Trainer.prediction_step`, whose loss is the mean over all processes, without repeated examples."""
+        if self.args.world_size == 1:
+            return super().prediction_step(model, inputs, *args, **kwargs)
+        batch = self._own_rows(inputs)
+        is_repeated = batch.pop(_REPEATED, False)
+        loss, *outputs = super().prediction_step(model, batch, *args, **kwargs)
+        if loss is not None:
+            count = self._count_here(batch).to(loss) * (not is_repeated)
+            total = (loss * count).where(count > 0, 0)  # the loss of no label may be NaN
+            total, count = self.accelerator.reduce(torch.stack([total, count]), reduction="sum")
+            loss = total / count
+        if batch is not inputs:  # all processes gather equally many rows, and `Trainer` drops what is too much
+            rows = torch.arange(_row_count(inputs), device=self.args.device).clamp(max=_row_count(batch) - 1)
+            outputs = recursively_apply(lambda values: values[rows], outputs)
+        return loss, *outputs
 
     def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
         """The `count` of the loss, or the number of labels, without repeated examples; an answer counts once."""
@@ -220,6 +243,13 @@ class TaskTrainer(ResumableTrainer):
         total = torch.stack([loss.count(batch) for batch in batches]).sum(0).to(device)
         return self.accelerator.gather(total[None]).sum(0) if self.args.average_tokens_across_devices else total
 
+    def _count_here(self, batch: dict[str, Any]) -> torch.Tensor:
+        """The number of items over which the loss of a batch in this process is a mean."""
+        if self.compute_loss_func is None:
+            return (batch["start_positions" if "start_positions" in batch else "labels"] != IGNORE_INDEX).sum()
+        loss: Any = self.compute_loss_func
+        return loss.count(batch).flatten()[0]
+
     def compute_loss(
         self,
         model: nn.Module,
@@ -229,8 +259,9 @@ class TaskTrainer(ResumableTrainer):
     ) -> Any:
         """`Trainer.compute_loss`, whose `labels` may be all inputs of the loss, see `with_all_for_the_loss`."""
         counts = not inputs.pop(_REPEATED, False)
-        if not model.training:  # `Trainer` counts labels only
-            num_items_in_batch = self.count_items([inputs], self.args.device)
+        if not model.training:  # `Trainer` counts labels only, and those of all processes
+            alone = self.args.world_size == 1
+            num_items_in_batch = self.count_items([inputs], self.args.device) if alone else None
         is_outside = self.compute_loss_func is not None or (self.label_smoother is not None and "labels" in inputs)
         loss, outputs = super().compute_loss(
             model, self.with_all_for_the_loss(inputs), return_outputs=True, num_items_in_batch=num_items_in_batch

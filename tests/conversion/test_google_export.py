@@ -145,6 +145,17 @@ def test_another_activation_is_refused_or_written_with_a_warning(tmp_path, caplo
     assert "tanh-GELU instead" in caplog.text and any("outputs will differ" in text for text in report.decisions)
 
 
+def test_another_epsilon_is_written_with_a_warning(tmp_path, caplog, save_model):
+    for epsilon in (1e-12, 1e-5):
+        caplog.clear()
+        save_model(tmp_path / f"{epsilon}", "encoder", layer_norm_eps=epsilon)
+        output = tmp_path / f"out {epsilon}" / "m"
+        report = export_google_checkpoint(tmp_path / f"{epsilon}", output, verify=False)
+        is_other = epsilon != 1e-12
+        assert ("layer_norm_eps is 1e-05; Google's code uses 1e-12" in caplog.text) == is_other
+        assert any("layer_norm_eps: 1e-05 becomes 1e-12" in text for text in report.decisions) == is_other
+
+
 @pytest.mark.parametrize(
     ("fields", "message"), [({"is_decoder": True}, "is_decoder is true"), ({"tie_word_embeddings": False}, "tie_word")]
 )

@@ -1,13 +1,14 @@
 import csv
 import gzip
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mybert.files import text
 from mybert.files.source import FileSource, read_rows
-from mybert.files.tables import json_line, write_separated
+from mybert.files.tables import CsvStyle, json_line, style_of, write_separated
 from mybert.finetuning import TASKS
 
 
@@ -272,3 +273,35 @@ def test_read_conll_u_has_words_and_parts_of_speech(tmp_path, caplog):
     assert first["tokens"] == ["vamos", "nos"] and first["tags"] == ["VERB", "PRON"] and first["4"] == ["V", "P"]
     assert second["tokens"] == ["al"] and second["document"] == first["document"] + 1
     assert caplog.messages == [f"{path}: left out: comments (3), ranges of words (1), empty nodes (1)."]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv"])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_read_table_leaves_the_limit_of_a_field_to_the_caller(tmp_path, name, quote):
+    mark, long = ("," if name == "t.csv" else "\t"), "x" * 200_000
+    (tmp_path / name).write_text(f"a{mark}b\n{quote}{long}{quote}{mark}1\n2{mark}3\n")
+    before = csv.field_size_limit(1000)
+    try:
+        limits, rows = [], []
+        for row in read_rows(str(tmp_path / name)):
+            limits.append(csv.field_size_limit())
+            rows.append(row)
+        assert rows == [{"a": long, "b": "1"}, {"a": "2", "b": "3"}]
+        assert {*limits, csv.field_size_limit()} == {1000}
+        (tmp_path / name).write_text(f"a{mark}b\n1{mark}2{mark}3\n")
+        with pytest.raises(ValueError, match="fields; expected"):
+            list(read_rows(str(tmp_path / name)))
+        assert csv.field_size_limit() == 1000
+    finally:
+        csv.field_size_limit(before)
+
+
+def test_read_table_with_a_long_field_finds_the_separator_and_the_style(tmp_path):
+    """csv reads at most 128 KiB of a field by default."""
+    path, long = str(tmp_path / "t.csv"), "x" * 200_000
+    Path(path).write_text(f'text;value\n"{long}";"1,5"\na;2,5\n')
+    assert list(read_rows(path)) == [{"text": long, "value": "1,5"}, {"text": "a", "value": "2,5"}]
+    assert style_of(path, "utf-8") == CsvStyle(";", ",")
+    Path(path).write_text(f'text,value\n"{long}')
+    with pytest.raises(ValueError, match="a quote is never closed"):
+        list(read_rows(path))

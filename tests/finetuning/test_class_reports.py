@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import mybert
+from mybert import metrics
 from mybert.cli import main
 from mybert.conversion import to_transformers_bert
 from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
@@ -125,6 +126,22 @@ def test_adapted_keeps_a_temperature_only_if_it_helps_held_out_examples():
     for probability, is_kept in ((0.8, False), (0.99, True)):  # of class a; as frequent as it is, or too sure
         predictions = [LabelPrediction("a", {"a": probability, "b": 1 - probability})] * 200
         assert (TASKS["classification"].calibrated(predictions, examples).temperature != 1) == is_kept
+
+
+def test_calibration_of_what_a_temperature_is_fitted_to_is_by_the_other_examples():
+    generator = np.random.default_rng(0)
+    examples = [TextExample(("x",), "a" if right else "b") for right in generator.random(60) < 0.7]
+    probabilities = generator.uniform(0.9, 0.999, 60)  # too sure
+    predictions = [LabelPrediction("a", {"a": p, "b": 1 - p}) for p in probabilities.tolist()]
+    task, held_out = TASKS["classification"], {"fitted_to_them": True}
+    before, after = (task.calibration(predictions, examples, **how) for how in ({}, held_out))
+    table = np.stack([probabilities, 1 - probabilities], axis=1)
+    references = np.array([example.label == "b" for example in examples], dtype=int)
+    by_others = metrics.held_out_temperatures(table, references)
+    fitted = metrics.with_temperature(table, metrics.fit_temperature(table, references))
+    errors = [metrics.expected_calibration_error(values, references) for values in (table, by_others, fitted)]
+    assert len(set(errors)) == 3
+    assert [before["expected_calibration_error"], after["expected_calibration_error"]] == pytest.approx(errors[:2])
 
 
 def test_the_error_of_probabilities_is_measured_before_and_after(run, data):

@@ -185,6 +185,16 @@ def test_compare_of_a_model_and_its_prediction_file_finds_no_difference(tmp_path
         assert files["models"] == {} and files["metrics"].keys() == found["metrics"].keys()
 
 
+def test_compare_of_numbers_lists_the_largest_differences_first(tmp_path, data):
+    files = [tmp_path / "a.tsv", tmp_path / "b.tsv"]
+    for file, values in zip(files, ([0, 1, 2, 3, 4, 5, 6], [0, 2, -1, 3.5, 4, 7.5, 5]), strict=True):
+        file.write_text("\n".join(["prediction", *map(str, values)]) + "\n")
+    output = tmp_path / "rows.csv"
+    settings = {"task": "regression", "num_resamples": 20, "output": str(output)}
+    mybert.compare(*files, str(data["regression"]), **settings)
+    assert [row["row"] for row in csv.DictReader(output.open())] == ["3", "6", "2", "7", "4"]
+
+
 def test_compare_reads_numbers_in_prediction_files_as_the_models_classes(tmp_path, data, models, changed):
     model = changed(models / "sst2", id2label={"0": "bad", "1": "good"}, label2id={"bad": 0, "good": 1})
     config = json.loads((model / "config.json").read_text())

@@ -171,6 +171,41 @@ def test_words_without_soft_targets_and_windows_weigh_as_they_should():
     assert not logits.grad[0, 2].any() and logits.grad[1, 2].any()
 
 
+def test_loss_with_labels_of_more_pieces_than_the_teacher_has_logits_for_is_two_means():
+    """As with `continuation_labels`: the labels of all pieces weigh as much as those of the words' first pieces."""
+    torch.manual_seed(0)
+    logits, targets = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
+    labels = torch.tensor([[1, 3, 0], [-100, 2, 2]])
+    targets[0, 1:] = targets[1, 2] = NAN  # the teacher has logits at (0, 0), (1, 0) and (1, 1)
+    loss = DistillationLoss("classes", 2.0, 0.25)({"logits": logits}, {"labels": labels, SOFT_TARGETS: targets})
+    soft = [
+        hand_made("classes", logits[row, [place]], targets[row, [place]], [-100], 2.0, 0.25)[0]
+        for row, place in ((0, 0), (1, 0), (1, 1))
+    ]
+    hard = cross_entropy(logits.flatten(0, 1), labels.flatten())  # of five pieces, two of them in the teacher's three
+    torch.testing.assert_close(loss, (0.75 * soft[0] + soft[1] + 0.75 * soft[2] + 2 * 0.25 * hard) / 3)
+
+
+@pytest.mark.parametrize("objective", [*CASES, "span"])
+def test_loss_of_logits_in_float64_has_the_gradient_of_its_differences(objective):
+    torch.manual_seed(0)
+    width = 1 if objective == "value" else 3
+    loss_of = DistillationLoss(objective, 2.0, 0.3)
+    if objective == "span":
+        names, targets = ("start_logits", "end_logits"), torch.randn(4, 3, 2)
+        labels = {name: torch.tensor([0, 2, -100, 1]) for name in ("start_positions", "end_positions")}
+    else:
+        names, targets, labels = ("logits",), torch.randn(4, width), {"labels": CASES[objective][1]}
+    logits = [torch.randn(4, width, dtype=torch.float64, requires_grad=True) for _ in names]
+    for batch in (labels, labels | {SOFT_TARGETS: targets}):
+
+        def loss(*logits, batch=batch):
+            return loss_of(dict(zip(names, logits, strict=True)), batch)
+
+        assert loss(*logits).dtype == torch.float64
+        assert torch.autograd.gradcheck(loss, logits)
+
+
 def test_the_ends_of_answers_are_compared_over_the_tokens_that_there_are():
     torch.manual_seed(0)
     outputs = {name: torch.randn(2, 5, requires_grad=True) for name in ("start_logits", "end_logits")}
@@ -298,6 +333,14 @@ def test_distill_with_windows_and_tables_learns_from_labels_and_texts(arguments,
     assert all(np.isfinite(values).all() for values in weights.values())
 
 
+def test_texts_without_labels_have_missing_numbers_as_labels(arguments):
+    rows = [{"text": text, "score": number / 8} for number, text in enumerate(TEXTS[:16])]
+    run = training_data(arguments(teacher="value", student="plain", train_file=rows, unlabeled=unlabeled()))
+    labels = run.train.inputs["labels"]
+    assert len(labels) == 40
+    assert not np.isnan(labels[:16]).any() and np.isnan(labels[16:]).all()
+
+
 @pytest.mark.parametrize("model", ["several", "value", "answers"])
 def test_other_tasks_are_learned_from_labels_and_from_texts_without(arguments, model, tmp_path, log_history):
     data = {
@@ -333,19 +376,23 @@ def relation_by_hand(models_and_states, part, heads):
     return sum((p * (p / q).log()).sum(-1).mean() / heads for p, q in zip(*tables, strict=True))
 
 
-@pytest.mark.parametrize("places", [(0, 2), (0, 1, 3, 4)])
-def test_layer_losses_are_those_made_by_hand(tokenizer, places):
+@pytest.mark.parametrize(
+    ("places", "dtype", "tolerance"),
+    [((0, 2), torch.float32, 1e-4), ((0, 1, 3, 4), torch.float32, 1e-4), ((0, 2), torch.float64, 1e-10)],
+)
+def test_layer_losses_are_those_made_by_hand(tokenizer, places, dtype, tolerance):
     """Each of the student's states learns from the teacher's nearest one: 4 / 3 is 1, and 8 / 3 is 3."""
     torch.manual_seed(0)
     sizes = ({"num_hidden_layers": places[-1]}, {"num_hidden_layers": len(places) - 1, "hidden_size": 8})
     configs = [MyBertConfig(vocab_size=len(tokenizer), **SIZE | size) for size in sizes]
-    teacher, student = (MyBertForSequenceClassification(config).eval() for config in configs)
+    teacher, student = (MyBertForSequenceClassification(config).eval().to(dtype) for config in configs)
     batch = dict(tokenizer([*TEXTS[3:5], "the cat"], padding=True, return_tensors="pt"))
     layers = LayerLosses(teacher, 2.0, 3.0, relation_heads=4)
     layers.check(student)
     layers.attach(student, seed=0)
     assert LAYER_LOSSES not in student(**batch)
     found = student(**batch, output_hidden_states=True)[LAYER_LOSSES]
+    assert found.dtype == dtype
     maps = getattr(student, PROJECTIONS)
     for row, expected in enumerate(found):
         single = {name: values[[row]][:, : batch["attention_mask"][row].sum()] for name, values in batch.items()}
@@ -355,7 +402,7 @@ def test_layer_losses_are_those_made_by_hand(tokenizer, places):
         states = sum(((map_(state) - wanted) ** 2).mean() for map_, state, wanted in learned) / len(places)
         both = ((teacher, right[-2]), (student, own[-2]))
         relations = sum(relation_by_hand(both, name, 4) for name in ("query", "key", "value"))
-        torch.testing.assert_close(expected, 2 * states + 3 * relations, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(expected, 2 * states + 3 * relations, atol=tolerance, rtol=tolerance)
     found.sum().backward()
     assert all(parameter.grad.abs().sum() > 0 for parameter in maps.parameters())
     assert not any(parameter.grad is not None for parameter in teacher.parameters())

@@ -42,11 +42,16 @@ def same_by_two_processes(tmp_path, launch):
 
     def train(command, start, *flags_of_two, changed=(DENSE,), by=1e-3, atol=1e-6, rtol=0.0):
         command = command.split()
-        assert main([*command, "--output_dir", "one", "--per_device_train_batch_size", "4", "--use_cpu"]) == 0
-        launch(*command, "--output_dir", "two", "--per_device_train_batch_size", "2", *flags_of_two)
+        for name, size in (("one", "4"), ("two", "2")):
+            sizes = [f"--per_device_{split}_batch_size={size}" for split in ("train", "eval")]
+            words = [*command, "--output_dir", name, *sizes]
+            assert main([*words, "--use_cpu"]) == 0 if name == "one" else launch(*words, *flags_of_two) is not None
         first, one, two = (load_file(tmp_path / name / "model.safetensors") for name in (start, "one", "two"))
         assert all((one[name] - first[name]).abs().max() > by for name in changed)
         torch.testing.assert_close(one, two, atol=atol, rtol=rtol)
+        metrics = [json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("one", "two")]
+        losses = [{key: value for key, value in each.items() if key.endswith("loss")} for each in metrics]
+        assert losses[0] and losses[0] == pytest.approx(losses[1], rel=1e-4)
 
     return train
 
@@ -69,7 +74,9 @@ def test_two_processes_are_one_run(tmp_path, save, launch, same_by_two_processes
     assert measured["accuracy"] > 0
 
 
-@pytest.mark.parametrize(("task", "count"), [("classification", 7), ("regression", 5)])
+@pytest.mark.parametrize(
+    ("task", "count"), [("classification", 7), ("regression", 5), ("tagging", 7), ("question_answering", 5)]
+)
 def test_two_processes_count_no_example_twice(tmp_path, save, task, count, same_by_two_processes):
     """With five examples in batches of two, the second process has none of its own at the end of an epoch."""
     save("base")
@@ -77,6 +84,13 @@ def test_two_processes_count_no_example_twice(tmp_path, save, task, count, same_
     rows = {
         "classification": [{"text": f"the {word} sat", "label": "xy"[n % 2]} for n, word in enumerate(words)],
         "regression": [{"text": f"the {word} sat", "score": n / 4} for n, word in enumerate(words)],
+        "tagging": [
+            {"tokens": [word] * (n + 1), "tags": [*"XYZ"[:n], *"ZYXZYX"][: n + 1]} for n, word in enumerate(words)
+        ],
+        "question_answering": [
+            {"id": word, "question": "who ?", "context": f"the {word} sat", "answers": ["the", "sat"][n % 2]}
+            for n, word in enumerate(words)
+        ],
     }[task]
     (tmp_path / "data.json").write_text(json.dumps(rows))
     same_by_two_processes(

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import torch
 from safetensors.torch import load_file
 
 from mybert import MyBertForSequenceClassification, MyBertTokenizer
-from mybert.finetuning import finetune, predict
+from mybert.finetuning import TASKS, finetune, predict
+from mybert.finetuning.data import Labels
 from mybert.finetuning.training import run as training_run
 from mybert.finetuning.training import trainer
+from mybert.finetuning.training.preparation import read_run
 from mybert.finetuning.training.run import Training, better_approach
 
 linear_model = pytest.importorskip("sklearn.linear_model")
@@ -97,6 +100,22 @@ def test_linear_probe_with_a_class_of_one_example_is_finite(probe):
     weights = load_file(folder / "model.safetensors")
     assert weights["classifier.weight"].isfinite().all() and weights["classifier.bias"].isfinite().all()
     assert predict(folder, ["the cat sat"])[0]["label"] in "abc"
+
+
+def test_linear_probe_offset_of_a_class_without_an_example_is_below_all_others(short_run, rows, pretrained):
+    """By the logarithm of the number of examples, so that it is as rare as less than one of them."""
+    run = read_run(short_run(train_file=rows), TASKS["classification"])
+    labels = Labels((*run.labels.names, "never"))
+    model, _ = run.task.with_classes(labels).load_model(str(pretrained), labels)
+    run = replace(run, labels=labels)
+    trainer.fit_linear_probe(model, run, short_run(train_file=rows))
+    weight, bias = (value.detach().double().numpy() for value in (model.classifier.weight, model.classifier.bias))
+    with torch.no_grad():
+        batch = run.tokenizer([text for text, _ in rows], padding=True, return_tensors="pt")
+        vectors = model.eval().bert(**batch).pooler_output.double().numpy()
+    offsets = bias + weight @ vectors.mean(0)
+    assert not weight[2].any() and weight[:2].any(1).all()
+    assert offsets[2] == pytest.approx(offsets[:2].min() - np.log(len(rows)), abs=1e-4)
 
 
 def test_linear_probe_of_a_first_token_reads_the_pooler(probe, rows):

@@ -11,6 +11,7 @@ from transformers import AutoConfig, pipeline
 import mybert
 from mybert import MyBertForSequenceClassification
 from mybert.finetuning import finetune
+from mybert.finetuning.data import Labels
 from mybert.finetuning.heads import fold_target_scale, learn_standardized
 
 WORDS = {"happy": 3.0, "sad": -3.0, "fish": 1.0, "under": -1.0}
@@ -136,3 +137,8 @@ def test_learn_standardized_has_the_gradients_of_standardized_numbers(pretrained
     hook.remove()
     fold_target_scale(model)
     assert torch.allclose(model(ids).logits, outputs.logits, atol=1e-5)
+
+
+def test_labels_that_are_numbers_are_in_numerical_order():
+    names = ["10", "-1", "2", "b", "-10", "nan", "0.5", "a"]
+    assert Labels.from_data(names, "data").names == ("-10", "-1", "0.5", "2", "10", "a", "b", "nan")

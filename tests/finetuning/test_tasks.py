@@ -537,6 +537,13 @@ def test_answers_that_are_not_where_they_should_be(tmp_path, caplog):
         TASKS["squad"].training_examples(examples[2:], "x")
 
 
+def test_answer_that_is_not_at_its_place_is_the_nearest_occurrence(tmp_path):
+    places = [0, 3, 20, 27, 50]  # of "the" in CONTEXT, or next to one
+    answers = [[{"text": "The", "answer_start": start}] for start in places]
+    examples = TASKS["squad"].read(squad(tmp_path, answers))
+    assert [example.answers[0][0] for example in examples] == [0, 0, 24, 24, 24]
+
+
 def test_questions_are_learned_and_measured_without_padding(tmp_path, pretrained, monkeypatch):
     given, forward = [], MyBertForQuestionAnswering.forward
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -116,6 +117,55 @@ def test_a_model_that_knows_nothing_of_other_batches(tmp_path, models, task, dif
     assert_same(gradients(tmp_path, models["bert"], task, 2, 3, keep_model_type=True), expected)
 
 
+@pytest.mark.parametrize("task", DATA)
+@pytest.mark.parametrize("settings", [{}, {"label_smoothing_factor": 0.1}, {"class_weights": "balanced"}])
+def test_loss_of_a_network_in_float64_is_in_float64(tmp_path, models, task, settings):
+    if settings and task in ("multiple_choice", "question_answering"):
+        pytest.skip("choices and answers have no classes")
+    trainer = trainer_of(tmp_path, models["mybert"], task, TrainerCallback(), use_cpu=True, **settings)
+    batch = trainer.data_collator([trainer.train_dataset[row] for row in range(3)])
+    losses = [trainer.compute_loss(trainer.model.to(dtype), dict(batch)) for dtype in (torch.float32, torch.float64)]
+    assert losses[1].dtype == torch.float64 and losses[1].item() == pytest.approx(losses[0].item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 6])
+@pytest.mark.parametrize(
+    ("task", "model", "settings"),
+    [
+        *((task, "mybert", {}) for task in DATA),
+        ("classification", "mybert", {"window_pooling": "mean", "max_length": 9}),
+        ("tagging", "mybert", {"label_smoothing_factor": 0.1}),
+        ("classification", "bert", {"keep_model_type": True}),
+    ],
+)
+def test_prediction_step_of_two_processes_is_that_of_one(tmp_path, models, monkeypatch, task, model, settings, count):
+    """Each has three examples; those beyond the first `count` are the first ones again, and do not count."""
+    trainer = trainer_of(tmp_path, models[model], task, TrainerCallback(), **settings)
+    trainer.model.eval()
+    first = 2 if "window_pooling" in settings else 0  # the last two are windows of one text
+    rows = [trainer.train_dataset[number] for number in range(first, first + count)]
+    if task == "tagging":  # a process may have no label
+        rows[3:] = [row | {"labels": [-100] * len(row["labels"])} for row in rows[3:]]
+    loss, logits, _ = trainer.prediction_step(trainer.model, trainer.data_collator(rows), False)
+    filled, sums, parts = (rows * 3)[:6], [], []
+    monkeypatch.setattr(type(trainer.args), "world_size", 2)
+    monkeypatch.setattr(type(trainer.accelerator), "num_processes", 2)
+    monkeypatch.setattr(trainer.accelerator, "reduce", lambda values, reduction: sums.append(values) or values)
+    state = SimpleNamespace(end_of_dataloader=True, remainder=count % 6)
+    monkeypatch.setattr(trainer.accelerator, "gradient_state", state)
+    for process in (0, 1):
+        monkeypatch.setattr(type(trainer.args), "process_index", process)
+        batch = trainer.data_collator(filled[3 * process : 3 * process + 3])
+        parts.append(trainer.prediction_step(trainer.model, batch, False)[1:])
+    total, items = sum(sums)
+    torch.testing.assert_close(total / items, loss, rtol=1e-5, atol=1e-6)
+    for first, second in ((part[0], part[1]) if isinstance(part, tuple) else (part, part) for part, _ in parts):
+        assert len(first) == len(second) == 3
+    if task in ("classification", "multiple_choice"):
+        found = torch.cat([part for part, _ in parts])[:count]
+        torch.testing.assert_close(found, logits, rtol=1e-5, atol=1e-5)
+
+
 class EnoughError(Exception):
     """Ends training after the steps; later code may read values."""
 
@@ -155,10 +205,8 @@ def test_the_proof_can_fail(tmp_path, pretrained, no_value_read):
         trainer.train()
 
 
-def test_batches_whose_rows_begin_with_padding_are_looked_at(tmp_path, pretrained):
+def test_batches_of_training_hold_the_indices_of_their_tokens(tmp_path, pretrained):
     trainer = waiting_trainer(tmp_path, pretrained, "classification", use_cpu=True)
-    rows = [trainer.train_dataset[row] for row in range(3)]
-    batch = trainer.data_collator(rows)
+    batch = trainer.data_collator([trainer.train_dataset[row] for row in range(3)])
+    assert not batch["attention_mask"].all()
     assert batch["token_indices"].tolist() == batch["attention_mask"].flatten().nonzero()[:, 0].tolist()
-    trainer.run.tokenizer.padding_side = "left"
-    assert "token_indices" not in trainer.data_collator(rows)

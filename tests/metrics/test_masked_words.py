@@ -65,3 +65,9 @@ def test_models_of_two_tokenizers_are_asked_for_what_both_read_whole(tokenizer, 
 def test_without_words_there_is_no_loss(tokenizer):
     with pytest.raises(ValueError, match="no masked words"):
         word_loss(torch.nn.Identity(), tokenizer, masked_words([["short"]], 3))
+
+
+def test_word_loss_with_a_tokenizer_that_pads_on_the_left_is_the_same(tokenizer, heads):
+    model = heads("ForMaskedLM").model(vocab_size=len(tokenizer))
+    left = MyBertTokenizer(vocab=tokenizer.get_vocab(), padding_side="left")
+    assert word_loss(model, left, TEXTS) == word_loss(model, tokenizer, TEXTS)

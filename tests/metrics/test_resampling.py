@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from mybert.metrics import mcnemar, paired_bootstrap, weighted_mean
+from mybert.metrics import count_metrics, mcnemar, paired_bootstrap, weighted_mean
 
 
 def systems(rows=80):
@@ -49,6 +49,13 @@ def test_paired_bootstrap_of_a_metric_that_some_resamples_lack_uses_the_others()
     metrics = [lambda weights, scale=scale: {"rare": weighted_mean(scale * values, weights)} for scale in (1, 0.5)]
     found = paired_bootstrap(*metrics, 5, resamples=200)["rare"]
     assert found["difference"] == {"value": -0.5, "low": -0.5, "high": -0.5} and found["p"] == pytest.approx(2 / 201)
+
+
+@pytest.mark.filterwarnings("error")
+def test_count_metrics_of_items_with_several_classes_have_no_correlation():
+    true, predicted = np.array([[1, 0], [0, 1.0]]), np.ones((2, 2))
+    found = count_metrics(np.stack([true * predicted, predicted, true]), np.ones((1, 2)))
+    assert found["matthews_correlation"].tolist() == [0] and found["micro_f1"].tolist() == [2 * 2 / 6]
 
 
 def test_mcnemar_counts_rows_where_one_is_right():

@@ -4,6 +4,7 @@ Hooks that need no rows do not prevent packing.
 """
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from types import MethodType
 from typing import Any
@@ -225,10 +226,76 @@ def test_a_wrapped_encoder_gets_berts_arguments(head_with_loss, agree, training,
     my_bert.bert, bert.bert = Wrapper(inner, HIDDEN[hide]), Wrapper(others, HIDDEN[hide])
     agree(my_bert.train(training), bert.train(training), batch)
     agree(my_bert, bert, head_with_loss.batch(padding))
-    assert inner.keeps_rows
     my_bert.bert, bert.bert = inner, others
     agree(my_bert, bert, batch)
-    assert not inner.keeps_rows
+
+
+class Spy(nn.Module):
+    """A user's module that calls the encoder within it by a function."""
+
+    def __init__(self, inner: nn.Module, call: Any) -> None:
+        super().__init__()
+        self.inner, self.call = inner, call
+
+    def forward(self, *args: Any, **arguments: Any) -> Any:
+        """What the function returns for the encoder's call."""
+        return self.call(lambda: self.inner(*args, **arguments))
+
+
+@pytest.fixture
+def wrapped(heads):
+    """A head whose encoder is in a user's module, and the states at padding of a direct call of that encoder."""
+    model, batch = heads("ForTokenClassification").model(), heads("ForTokenClassification").batch()
+    inner = model.bert
+    is_padding = batch["attention_mask"] == 0
+
+    def padding_of_direct_call():
+        return inner(**batch).last_hidden_state[is_padding]
+
+    def call(function):
+        model.bert = Spy(inner, function)
+        return model(**batch)
+
+    return call, padding_of_direct_call
+
+
+def state_of(model):
+    return [(name, key, id(value)) for name, part in model.named_modules() for key, value in vars(part).items()]
+
+
+def test_forward_changes_no_module(head_with_loss):
+    model, batch = head_with_loss.model(), head_with_loss.batch(labels=True)
+    model.config.problem_type = "single_label_classification"
+    model(**batch)  # transformers prepares what it captures at the first call
+    for hide in (None, *HIDDEN.values()):
+        if hide is not None:
+            model.bert = Wrapper(model.bert, hide)
+        before = state_of(model)
+        model(**batch)
+        assert state_of(model) == before
+
+
+def test_encoder_after_a_call_within_a_users_module_returns_the_same_states(wrapped):
+    call, padding_of_direct_call = wrapped
+    assert not padding_of_direct_call().any()
+    seen = []
+    call(lambda encode: seen.append(encode()) or seen[0])
+    assert seen[0].last_hidden_state.abs().sum(-1).all()  # at padding, too
+    assert not padding_of_direct_call().any()
+
+
+def test_encoder_after_an_error_in_a_users_module_returns_the_same_states(wrapped):
+    call, padding_of_direct_call = wrapped
+    with pytest.raises(ZeroDivisionError):
+        call(lambda encode: encode() and 1 / 0)
+    assert not padding_of_direct_call().any()
+
+
+def test_encoder_in_another_thread_returns_the_same_states_during_a_call_within_a_users_module(wrapped):
+    (call, padding_of_direct_call), seen = wrapped, []
+    with ThreadPoolExecutor(1) as pool:
+        call(lambda encode: seen.append(pool.submit(padding_of_direct_call).result()) or encode())
+    assert len(seen) == 1 and not seen[0].any()
 
 
 def test_an_encoder_of_transformers(head_with_loss, agree):

@@ -1,4 +1,4 @@
-"""The losses alone: float32 whatever the dtype of the network, and exact."""
+"""The losses alone: in float32, in float64 if the network is, and exact."""
 
 import math
 
@@ -94,3 +94,25 @@ def test_padding_is_ignored_where_no_label_stands_on_it():
     assert not padding_is_ignored(outside, mask.bool())
     assert padding_is_ignored(None, mask) and padding_is_ignored(outside, None)
     assert padding_is_ignored(torch.tensor([1, 2]), mask)  # labels of sequences
+
+
+FLOATS = {
+    "regression": (1, torch.tensor([71.03, -3.0, 0.1, 4.0])),
+    "multi_label_classification": (2, torch.tensor([[0.3, 1.0], [0.0, 1.0], [0.7, 0.1], [1.0, 0.0]])),
+}
+
+
+@pytest.mark.parametrize("problem", [None, *FLOATS])
+def test_loss_of_a_network_in_float64_is_berts(head_with_loss, problem):
+    """Whose finite differences are its gradient, as far as float64 goes."""
+    if problem and head_with_loss.name != "ForSequenceClassification":
+        pytest.skip("only texts have numbers as labels")
+    num_labels, labels = FLOATS.get(problem, (3, None))
+    fields = {"problem_type": problem, "num_labels": num_labels} if problem else {}
+    my_bert, bert = (model.double() for model in head_with_loss.matched_models(dropout=0.0, **fields))
+    batch = head_with_loss.batch(labels=True) | ({"labels": labels.double()} if problem else {})
+    loss = my_bert(**batch).loss
+    assert loss.dtype == torch.float64
+    torch.testing.assert_close(loss, bert(**batch).loss, rtol=1e-12, atol=0)
+    words = my_bert.get_input_embeddings()(batch.pop("input_ids")).detach().requires_grad_()
+    assert torch.autograd.gradcheck(lambda words: my_bert(inputs_embeds=words, **batch).loss, words, fast_mode=True)

@@ -194,3 +194,21 @@ def test_layers_that_share_their_weights(heads, agree):
 def test_model_in_double_precision_agrees_with_bert(head, agree):
     my_bert, bert = head.matched_models()
     agree(my_bert.double(), bert.double(), head.batch(), tolerance=1e-12)
+
+
+def test_model_without_some_heads_is_the_model_whose_outputs_of_these_are_zero(heads):
+    """`head_dim` keeps the width of the others, by which scores are scaled."""
+    head = heads("Model")
+    whole, part = head.model(), head.model(num_attention_heads=2, head_dim=8)
+    weights, width = whole.state_dict(), 2 * 8
+    with torch.no_grad():
+        for layer in whole.encoder.layer:
+            layer.attention.output.dense.weight[:, width:] = 0
+    for name in part.state_dict():
+        if "attention.self" in name:
+            weights[name] = weights[name][:width]
+        elif "attention.output.dense.weight" in name:
+            weights[name] = weights[name][:, :width]
+    part.load_state_dict(weights)
+    batch = head.batch(None)
+    torch.testing.assert_close(part(**batch), whole(**batch), rtol=0, atol=1e-5)

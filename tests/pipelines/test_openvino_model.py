@@ -1,9 +1,12 @@
 """Which sequences share a row of OpenVINO's graph."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 
-from mybert.pipelines.openvino_model import row_length, shared_rows
+from mybert.pipelines.openvino_model import OpenVinoModel, row_length, shared_rows
 
 
 @pytest.mark.parametrize(
@@ -27,3 +30,29 @@ def test_shared_rows_are_filled_and_hold_every_sequence_once(lengths, rows):
 )
 def test_row_length_of_several_sequences_is_rounded_up(lengths, length):
     assert row_length(np.array(lengths)) == length
+
+
+class Output:
+    """An output of a graph."""
+
+    def __init__(self, name):
+        self.get_any_name = lambda: name
+
+
+def test_states_of_padding_before_tokens_are_zero_and_sequences_keep_their_outputs():
+    """Of a graph whose states are the ids, and whose logits are the sums of the ids that the mask counts."""
+
+    class Graph:
+        def infer(self, arrays):
+            ids, mask, _ = arrays.values()
+            results = {"last_hidden_state": ids[..., None].astype(np.float32), "logits": (ids * mask).sum(1)[:, None]}
+            return {Output(name): values for name, values in results.items()}
+
+    model = OpenVinoModel.__new__(OpenVinoModel)
+    torch.nn.Module.__init__(model)
+    model.config, model._logits, model._has_choices = SimpleNamespace(max_position_embeddings=8), "", False
+    model._of_tokens, model._request = {"last_hidden_state": True, "logits": False}, Graph()
+    ids = torch.tensor([[7, 7, 3, 4], [5, 6, 7, 8]])
+    outputs = model(ids, torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]]))
+    assert outputs["last_hidden_state"][..., 0].tolist() == [[0, 0, 3, 4], [5, 6, 7, 8]]
+    assert outputs["logits"][:, 0].tolist() == [7, 26]

@@ -36,7 +36,7 @@ def plain_loop(model, tokenizer, question, context, max_seq_len, doc_stride, max
     (windowed,) = make_windows(tokenizer, [question], [context], max_seq_len, doc_stride)
     with torch.no_grad():
         outputs = [
-            model(**{name: torch.tensor([values], device=model.device) for name, values in window.inputs.items()})
+            model(**{name: torch.tensor(values, device=model.device)[None] for name, values in window.inputs.items()})
             for window in windowed.windows
         ]
     starts, ends = ([output[name][0].cpu().numpy() for output in outputs] for name in ("start_logits", "end_logits"))
@@ -292,3 +292,11 @@ def test_question_answering_wrong_inputs_are_errors(answerer, call, message):
 def test_unknown_parameters_are_refused(answerer):
     with pytest.raises(TypeError, match="max_anwser_len"):
         answerer("who?", CONTEXT, max_anwser_len=3)
+
+
+@pytest.mark.parametrize(("positions", "longest"), [(512, 384), (256, 256)])
+def test_windows_have_384_tokens_or_those_of_the_model(tokenizer, tiny, positions, longest):
+    model = tiny(BertForQuestionAnswering, max_position_embeddings=positions)
+    ask = pipeline("question-answering", model=model, tokenizer=tokenizer)
+    (question,) = ask.preprocess([{"question": "who ?", "context": "the cat sat " * 400}])
+    assert max(len(window.inputs["input_ids"]) for window in question.windows) == longest

@@ -139,6 +139,14 @@ def test_words_do_not_reach_across_special_tokens(unit):
     assert (labels == -100).all()
 
 
+def test_spans_end_at_special_tokens():
+    """A span is masked or kept as a whole; of two words with [SEP] between them, each is by itself."""
+    generator, ids = np.random.default_rng(0), np.array([2, 10, 3, 20, 3])
+    rates = MaskingRates(mlm_probability=1.0, masking_unit="span", mask_replace_prob=0.5, random_replace_prob=0.0)
+    differ = sum(np.diff((mask(ids, rates, generator)[0] == 4)[[1, 3]])[0] for _ in range(2000))
+    assert differ == pytest.approx(1000, abs=100)  # standard deviation 22
+
+
 @pytest.fixture(scope="module")
 def dataset(make_dataset):
     return make_dataset()

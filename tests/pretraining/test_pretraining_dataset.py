@@ -198,6 +198,18 @@ def test_groups_of_too_few_examples_begin_anew(store, small_groups, monkeypatch)
 
 
 @pytest.mark.parametrize("pack", [False, True])
+def test_groups_of_too_many_examples_use_the_longest(store, small_groups, pack):
+    dataset = make(store, objective="mlm", pack=pack, row_length=60)
+    dataset._shares, dataset._current = dataset._shares // 2, None  # as if half as many were expected
+    layout = dataset._layout(0)
+    for number, size in enumerate(layout.sizes):
+        group = dataset._group(layout, number)
+        tokens = np.add.reduceat(dataset._lengths(group.plan)[group.sequences], group.row_starts[:-1])
+        assert len(set(group.rows)) == size < len(tokens)
+        assert sorted(tokens[group.rows]) == sorted(tokens)[-size:]
+
+
+@pytest.mark.parametrize("pack", [False, True])
 def test_an_epoch_is_as_long_as_expected_of_all_groups(store, small_groups, pack):
     lengths, drawn = [], []
     for seed in range(8):

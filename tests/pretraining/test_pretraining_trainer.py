@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from transformers import TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from mybert import MyBertForMaskedLM, MyBertForPreTraining
 from mybert.pretraining import PretrainingCollator, PretrainingTrainer
@@ -188,6 +188,33 @@ def test_log_and_evaluation_hold_what_a_plain_computation_gives(make_trainer):
     random = batch["next_sentence_label"].float().mean().item()
     assert metrics["eval_nsp_majority"] == pytest.approx(max(random, 1 - random)) != pytest.approx(0.5)
     assert model.config.sparse_prediction is False
+
+
+def test_evaluate_majority_leaves_ignored_sequences_out(make_trainer):
+    data = examples()
+    for row in (data[1], data[2], data[5]):
+        row["next_sentence_label"].fill_(-100)
+    metrics = make_trainer(eval_dataset=data, per_device_eval_batch_size=3).evaluate()
+    assert metrics["eval_nsp_majority"] == pytest.approx(3 / 5)  # random are 0, 3 and 4; not 6 and 7
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_prediction_step_ignores_labels_of_repeated_rows(make_trainer, monkeypatch, is_packed):
+    """Of two processes with two rows each, three of them real; packed rows hold two and three sequences."""
+    trainer, steps = make_trainer(), []
+    monkeypatch.setattr(Trainer, "prediction_step", lambda trainer, model, inputs: steps.append(inputs))
+    state = SimpleNamespace(end_of_dataloader=True, remainder=3)
+    monkeypatch.setattr(trainer.accelerator, "gradient_state", state)
+    monkeypatch.setattr(TrainingArguments, "world_size", 2)
+    for process, own in ((0, 2), (1, 1)):
+        monkeypatch.setattr(TrainingArguments, "process_index", process)
+        pairs = [0, 0, 1, 1, 1] if is_packed else [0, 1]
+        batch = {"labels": torch.tensor([[7] * 3, [8] * 3]), "next_sentence_label": torch.tensor(pairs)}
+        if is_packed:
+            batch["cu_seq_lens_q"] = torch.tensor([0, 1, 3, 4, 5, 6])
+        trainer.prediction_step(trainer.model, batch)
+        assert steps[-1]["labels"].tolist() == [[7] * 3, [8 if own == 2 else -100] * 3]
+        assert steps[-1]["next_sentence_label"].tolist() == [pair if own == 2 or not pair else -100 for pair in pairs]
 
 
 def test_tokens_per_second_count_no_padding(run, monkeypatch):

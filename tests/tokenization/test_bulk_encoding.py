@@ -1,3 +1,4 @@
+import copy
 import pickle
 import sys
 from itertools import pairwise, product
@@ -187,3 +188,15 @@ def test_bulk_encoder_wrong_inputs_are_errors(google_vocab_file):
         BulkEncoder(BertTokenizer(str(google_vocab_file)))
     with pytest.raises(TypeError, match="texts is a str"):
         BulkEncoder(MyBertTokenizer(google_vocab_file)).encode("the cat")
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_bulk_encoder_follows_the_tokenizer_not_its_last_call(tokenizers, split):
+    tokenizer = copy.deepcopy(tokenizers[True][0])
+    tokenizer.split_special_tokens = split
+    text = "the [MASK] sat.[SEP]"
+    expected = tokenizer(text, add_special_tokens=False).input_ids
+    other = tokenizer(text, add_special_tokens=False, split_special_tokens=not split).input_ids
+    assert expected != other
+    assert BulkEncoder(tokenizer).encode([text])[0].tolist() == expected
+    assert encode_words([text], tokenizer)[0].tolist() == expected
