@@ -92,17 +92,18 @@ class BenchArguments:
         AT_LEAST_1,
     )
     threads: int | None = option(None, "Threads on a CPU, of PyTorch and other runtimes.", AT_LEAST_1)
-    sst2: str | None = option(None, f"Folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}.")
+    sst2: str | None = option(None, f"Folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}.", reads="file")
     num_sentences: int = option(640, f"How many for {', '.join(ON_SENTENCES)}, or rows of --data.", AT_LEAST_1)
     compiled: bool = option(False, "Also compiled models (compiling takes minutes).")
     model: str | None = option(
         None,
         "Measure this fine-tuned model, a folder, on --data instead: with every engine and type that is installed.",
         group=Group.MODEL,
+        reads="model",
         needs="data",
         excludes="workloads model_size training_sizes sst2 compiled",
     )
-    data: list[str] = option([], "Texts for --model, as predict reads them.", group=Group.INPUT, needs="model")
+    data: list[str] = option([], "Texts for --model, as predict reads them.", group=Group.INPUT, needs="model", reads="rows")
     task: str | None = option(
         None, "The task (default: what the model was fine-tuned for).", group=Group.INPUT, needs="model"
     )

@@ -171,10 +171,18 @@ def sentence_for_command(sentence: str, arguments_class: Any) -> str:
     return sentence
 
 
-def did_you_mean(word: str, known: Iterable[str], alike: float = 0.6) -> str:
-    """Return a question that names the nearest known word, with a space before it; "" if none is near."""
+def did_you_mean(
+    word: str, known: Iterable[str], alike: float = 0.6, aliases: Mapping[str, str] | None = None
+) -> str:
+    """Return a question that names the nearest known word, with a space before it; "" if none is near.
+
+    A word among `aliases` means one of the words there, separated by spaces: the first that is known, or none.
+    """
     spellings = {_plain(name): name for name in known}
-    near = difflib.get_close_matches(_plain(word), spellings, n=1, cutoff=alike)
+    if (meant := (aliases or {}).get(_plain(word))) is not None:
+        near = [name for name in meant.split() if name in spellings]
+    else:
+        near = difflib.get_close_matches(_plain(word), spellings, n=1, cutoff=alike)
     return f" Did you mean {spellings[near[0]]}?" if near else ""
 
 

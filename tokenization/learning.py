@@ -36,7 +36,7 @@ _WORDS_AT_A_TIME = 10_000
 # Text that one process counts at a time, in characters; smaller texts are counted in the main process.
 BLOCK_CHARACTERS = 8 << 20
 
-UP_TO_HALF = Range("a fraction from 0 to 0.5", lambda value: 0 <= value <= 0.5)
+UP_TO_HALF = Range("a fraction from 0 to 0.5", 0, 0.5)
 
 
 @dataclass(kw_only=True)

@@ -53,6 +53,7 @@ class RowFiles:
         "Texts: .txt (one per line), .csv, .tsv, .jsonl, .parquet, .xlsx, compressed or not; - reads standard input.",
         required=True,
         positional=2,
+        reads="rows",
     )
     output: str = option(STDIN, f"File to write: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
     overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)

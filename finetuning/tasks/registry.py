@@ -215,7 +215,7 @@ def _is_of(value: Any, hint: Any) -> bool:
     return value is None if hint is NoneType else type(value) is hint
 
 
-LENGTH = Range("at least 3: [CLS], [SEP] and some text", lambda value: value >= 3)
+LENGTH = Range("at least 3: [CLS], [SEP] and some text", 3)
 SKIP_EMPTY_HELP = (
     "Leave out rows without text or label, and log how many; predict keeps those without text, with empty answers."
 )
@@ -378,7 +378,7 @@ class InferenceSettings:
     """A model, and how it is run."""
 
     group = Group.SEQUENCES
-    model: str | None = option(None, "Fine-tuned model, folder or Hub name.", group=Group.INPUT)
+    model: str | None = option(None, "Fine-tuned model, folder or Hub name.", group=Group.INPUT, reads="model")
     batch_size: int | None = option(None, BATCH_SIZE_HELP, AT_LEAST_1, idle_with="predictions")
     dtype: Literal["float32", "bfloat16"] = option(
         "float32", "Type of the weights, and of the computation.", decides=True
