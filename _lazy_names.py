@@ -22,10 +22,16 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
 @functools.cache
 def modules_of_names(package: str) -> dict[str, str]:
     """The module of each name that type checkers see in a package."""
-    import ast  # not needed to start a command
+    import dis  # not needed to start a command
 
+    # From the compiled code: an installation may have no source, and a package in a zip file has no file.
     spec = importlib.util.find_spec(package)
-    source: str = spec.loader.get_source(package)  # type: ignore[union-attr]  # also in a zip file
-    blocks = [node.body for node in ast.parse(source).body if isinstance(node, ast.If)]
-    imports = [node for block in blocks for node in block if isinstance(node, ast.ImportFrom)]
-    return {alias.name: f"{'.' * node.level}{node.module}" for node in imports for alias in node.names}
+    code = spec.loader.get_code(package)  # type: ignore[union-attr]
+    instructions, modules, module = [*dis.get_instructions(code)], {}, ""
+    for index, instruction in enumerate(instructions):
+        if instruction.opname == "IMPORT_NAME":
+            level = instructions[index - 2].argval  # before the list of names
+            module = f"{'.' * level}{instruction.argval}" if level else ""
+        elif instruction.opname == "IMPORT_FROM" and module:
+            modules[instruction.argval] = module
+    return modules

@@ -116,15 +116,16 @@ def _usage(commands: Mapping[str, Command]) -> str:
     """The commands with their summaries; all of them by what they are for."""
     width = max(map(len, commands)) + 4
     lines = {
-        name: textwrap.fill(command.summary, 80, initial_indent=f"  {name:<{width - 2}}", subsequent_indent=" " * width)
+        name: textwrap.fill(
+            command.summary, 80, initial_indent=f"  {name:<{width - 2}}", subsequent_indent=" " * width
+        )
         for name, command in commands.items()
     }
     parts = ["\n".join(lines.values())]
     if len(commands) == len(COMMANDS):
         parts = ["Start here: mybert demo"]
         for title, names in GROUPS.items():
-            parts.append(
-                "\n".join([f"{title.capitalize()}:", *(lines[name] for name in lines if name.split()[0] in names.split())])
-            )
+            of_group = [lines[name] for first in names.split() for name in lines if name.split()[0] == first]
+            parts.append("\n".join([f"{title.capitalize()}:", *of_group]))
     end = "mybert <command> --help lists the flags of a command."
     return "\n\n".join(["usage: mybert <command> [flags]", *parts, end])

@@ -140,8 +140,8 @@ COMMANDS = {
         ".pretraining",
         "pretrain",
         "corpus/ --config laptop_10_minutes --output_dir my-bert",
-        "text config tokenizer model_size max_length max_hours max_steps per_device_train_batch_size learning_rate seed "
-        "output_dir",
+        "text config tokenizer model_size max_length max_hours max_steps per_device_train_batch_size learning_rate "
+        "seed output_dir",
         closing=Closing("{output_dir}", _LOSSES, _FINETUNE),
     ),
     "adapt": Command(
@@ -149,7 +149,8 @@ COMMANDS = {
         ".pretraining",
         "adapt",
         "bert-base-uncased corpus/ --output_dir my-domain-bert",
-        "model text new_pieces max_length max_hours max_steps per_device_train_batch_size learning_rate seed output_dir",
+        "model text new_pieces max_length max_hours max_steps per_device_train_batch_size learning_rate seed "
+        "output_dir",
         closing=Closing(
             "{output_dir}",
             "nats per character {result[before][nats_per_character]} before; {result[after][nats_per_character]} now"

@@ -105,7 +105,9 @@ def _value_name(action: Action) -> str:
     return kind or _VALUES.get(action.dest) or action.dest.rpartition("_")[2].upper()
 
 
-_TRUTH = {"yes": True, "true": True, "t": True, "y": True, "1": True} | dict.fromkeys(("no", "false", "f", "n", "0"), False)
+_TRUTH = {"yes": True, "true": True, "t": True, "y": True, "1": True} | dict.fromkeys(
+    ("no", "false", "f", "n", "0"), False
+)
 _UNSET: Any = object()  # the value of a flag that is not given
 
 
@@ -178,10 +180,10 @@ class CommandParser(ArgumentParser):
 
     def _add_option(self, declared: Field) -> None:
         """Add the flag of an option; for one that is on by default, also the one that turns it off."""
-        name, words = declared.name, {part for part in (declared.type, *get_args(declared.type))}
-        default = default_of(declared)
-        settings: dict[str, Any] = {key: declared.metadata[key] for key in ("help", "metavar", "nargs", "const") if key in declared.metadata}
-        choices = next((get_args(part) for part in words if get_origin(part) is Literal), declared.metadata.get("choices"))
+        name, words, default = declared.name, (declared.type, *get_args(declared.type)), default_of(declared)
+        shown = ("help", "metavar", "nargs", "const", "choices")
+        settings: dict[str, Any] = {key: declared.metadata[key] for key in shown if key in declared.metadata}
+        choices = next((get_args(part) for part in words if get_origin(part) is Literal), settings.get("choices"))
         element = next((get_args(part)[0] for part in words if get_origin(part) is list), None)
         if element is not None:
             settings |= {"nargs": "+", "type": element}
@@ -361,8 +363,8 @@ def check_flags(name: str, flags: list[str]) -> tuple[dict[str, Any], Any]:
         values["disable_tqdm"] = True
     values = {name: value for name, value in values.items() if name in known}
     if missing := missing_options(parser.options_class, values):
-        example = f" For example: {parser.prog} {parser.command.example}" if len(missing) > 1 else ""
-        raise ValueError(f"{not_set(missing, '--')}{example}")
+        example = f" (as in: {parser.prog} {parser.command.example})." if len(missing) > 1 else "."
+        raise ValueError(f"{not_set(missing, '--').removesuffix('.')}{example}")
     options = parser.options_class(**values)
     check_options(options)
     return values, options

@@ -84,7 +84,7 @@ _COLUMNS = ("text_column", "text_pair_column", "label_column")
 
 
 def _columns_of_task(options: Any) -> dict[str, str]:
-    """The columns of labeled data by setting, if the task is one for a user's own data: as given, or the model's own."""
+    """The columns of labeled data by setting, if the task is one for a user's own data: as the model records them."""
     task, record = getattr(options, "task", None), dict[str, Any]()
     model = getattr(options, "teacher", None) or getattr(options, "model", None)
     if task is None and isinstance(model, str) and Path(model, "config.json").is_file():

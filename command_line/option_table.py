@@ -1,7 +1,7 @@
 """The options of each command as a table, from which flags are made without the classes that declare them.
 
-These classes import torch and transformers, which takes seconds of CPU. `options.json` holds what they declare, for one
-version of transformers; with another one the table is made of the classes. `python -m
+These classes import torch and transformers, which takes seconds of CPU. `options.json` holds what they declare, for
+one version of transformers; with another one the table is made of the classes. `python -m
 mybert.command_line.option_table` writes the file, and a test compares it with the classes.
 """
 
@@ -151,12 +151,16 @@ def table_text() -> str:
     table = current_table()
     lines = [f'{{"transformers": {json.dumps(table["transformers"])},', ' "tasks": {']
     lines += [_lines(table["tasks"]), ' "options": {', _lines(table["options"]), ' "commands": {']
-    commands = [f'  {json.dumps(name)}: {{\n{_lines(records, "   ", "}")}' for name, records in table["commands"].items()]
+    commands = [
+        f"  {json.dumps(name)}: {{\n{_lines(records, '   ', '}')}" for name, records in table["commands"].items()
+    ]
     return "\n".join([*lines, ",\n".join(commands), " }}"]) + "\n"
 
 
 def _lines(records: dict[str, Any], indent: str = "  ", end: str = "},") -> str:
-    parts = [f"{indent}{json.dumps(name)}: {json.dumps(record, ensure_ascii=False)}" for name, record in records.items()]
+    parts = [
+        f"{indent}{json.dumps(name)}: {json.dumps(record, ensure_ascii=False)}" for name, record in records.items()
+    ]
     return ",\n".join(parts) + end
 
 

@@ -190,11 +190,17 @@ def missing_options(kind: type, given: Mapping[str, Any]) -> dict[Field, list[st
     options = kind.__dataclass_fields__  # type: ignore[attr-defined]
     missing = {}
     for each in options.values():
-        required = getattr(each, "required", None) or default_of(each) is MISSING
+        required = getattr(each, "required", None)
         others = [name for name in str(required).split() if name in options and options[name].init]
-        if required and each.init and all(_is_empty(given.get(name)) for name in (each.name, *others)):
+        is_missing = bool(required) and all(_is_empty(given.get(name)) for name in (each.name, *others))
+        if each.init and (is_missing or (default_of(each) is MISSING and each.name not in given)):
             missing[each] = others
-    return missing
+    order = sorted(missing, key=lambda each: (_comes_last(each), getattr(each, "positional", None) or math.inf))
+    return {each: missing[each] for each in order}
+
+
+def _comes_last(option: Field) -> bool:
+    return bool(getattr(option, "comes_last", None))
 
 
 def _is_empty(value: Any) -> bool:

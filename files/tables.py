@@ -510,13 +510,13 @@ def names_in(row: Mapping[str, Any]) -> list[str]:
     return names
 
 
-_MAX_NAMES, _LONGEST_NAME = 12, 40  # columns in messages, and characters of a name
+_MAX_NAMES, LONGEST_NAME = 12, 40  # columns in messages, and characters of a name
 
 
 def shown_columns(row: Mapping[str, Any]) -> str:
     """The names of a row's columns, for messages."""
     names = names_in(row)
-    shown = [repr(name[:_LONGEST_NAME]) for name in names[:_MAX_NAMES]]
+    shown = [repr(name[:LONGEST_NAME]) for name in names[:_MAX_NAMES]]
     return ", ".join(shown) + (", ..." if len(names) > _MAX_NAMES else "")
 
 

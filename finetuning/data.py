@@ -16,7 +16,7 @@ import numpy as np
 from transformers import PreTrainedConfig
 
 from ..files.source import FileSource, Source, sources_of
-from ..files.tables import Reading, lacking_columns, shown_columns, value_at
+from ..files.tables import LONGEST_NAME, Reading, lacking_columns, shown_columns, value_at
 from ..files.text import LINE_BREAKS, PAIR_SEPARATOR
 
 _SHARE_AGAIN = 0.8  # of the parts of joined labels that occur in several
@@ -324,7 +324,7 @@ def quoted(name: str) -> str:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
 
 
 def _natural_order(name: str) -> tuple[int, float, str]:

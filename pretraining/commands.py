@@ -36,7 +36,10 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
         required="dry_run",
     )
     tokenizer: str = option(
-        "", "Folder or vocab.txt of the tokenizer. With --dry_run it may be left out.", required="dry_run", reads="file"
+        "",
+        "Folder or vocab.txt of the tokenizer. With --dry_run it may be left out.",
+        required="dry_run",
+        reads="file",
     )
     text: list[str] = option(
         [],

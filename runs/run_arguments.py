@@ -316,8 +316,8 @@ def suggest_bfloat16(arguments: TrainingArguments) -> None:
         )
     elif arguments.device.type == "cpu" and (instructions := bfloat16_features()):
         _log_once(
-            f"This processor multiplies in bfloat16 ({', '.join(instructions)}): with --bf16 steps would take about two "
-            "thirds of the time."
+            f"This processor multiplies in bfloat16 ({', '.join(instructions)}): with --bf16 steps would take about "
+            "two thirds of the time."
         )
 
 

@@ -145,16 +145,19 @@ class RunFolder(ExitStack):
             changes = _changed_settings(earlier, record) or _other_files(known, set(map(str, files)))
         difference = ""
         if changes:
-            difference = f"with other settings ({changes}); repeat the earlier ones"
+            difference = f"Other settings: {changes}."
         else:
             states = _file_states(files, known)
             changed = [name for name in states if states[name].get("digest") != known.get(name, {}).get("digest")]
             if changed:
                 names = ", ".join(sorted(changed))
-                difference = f"on other data: {names} changed since it began; restore them, name another folder"
+                difference = f"Changed since it began: {names}."
         if difference:
             if not self.overwrite:
-                raise ValueError(f"{self.path} holds a run {difference} or pass --overwrite.")
+                raise ValueError(
+                    f"{self.path} holds another run; name another folder, repeat that run's settings and data, or "
+                    f"pass --overwrite. {difference}"
+                )
             shutil.rmtree(run_file.parent)
             is_new, states = True, _file_states(files, {})
         record[_FILES] = states

@@ -10,7 +10,7 @@ import pytest
 from transformers import HfArgumentParser, TrainingArguments
 
 from mybert import MyBertForSequenceClassification, cli
-from mybert.command_line.flags import is_as_transformers_has_it
+from mybert.command_line.option_table import is_as_transformers_has_it
 from mybert.files.options import Group, contradicting
 
 RUN = {"output_dir": "out", "use_cpu": True}

@@ -11,7 +11,8 @@ from inspect import get_annotations
 import pytest
 
 from mybert import cli
-from mybert.command_line.flags import CommandParser, is_as_transformers_has_it, name_positional, parse_flags
+from mybert.command_line.flags import CommandParser, name_positional, parse_flags
+from mybert.command_line.option_table import is_as_transformers_has_it
 from mybert.files.options import Group
 
 # What a command reads, writes, replaces and draws: each says in its help what that is.
@@ -182,7 +183,7 @@ def test_a_default_is_the_last_word_of_a_help_and_choices_are_shown_once(name):
     parser = CommandParser(name)
     formatter = parser._get_formatter()
     for flag in parser.flags:
-        field = parser.arguments_class.__dataclass_fields__.get(flag.dest)
+        field = parser.options_class.__dataclass_fields__.get(flag.dest)
         if field is None or is_as_transformers_has_it(field):
             continue
         text = formatter._get_help_string(flag)
