@@ -24,14 +24,21 @@ def modules_of_names(package: str) -> dict[str, str]:
     """The module of each name that type checkers see in a package."""
     import dis  # not needed to start a command
 
-    # From the compiled code: an installation may have no source, and a package in a zip file has no file.
+    # From the compiled code, because an installation may have no source.
     spec = importlib.util.find_spec(package)
-    code = spec.loader.get_code(package)  # type: ignore[union-attr]
-    instructions, modules, module = [*dis.get_instructions(code)], {}, ""
-    for index, instruction in enumerate(instructions):
-        if instruction.opname == "IMPORT_NAME":
-            level = instructions[index - 2].argval  # before the list of names
-            module = f"{'.' * level}{instruction.argval}" if level else ""
-        elif instruction.opname == "IMPORT_FROM" and module:
-            modules[instruction.argval] = module
+    instructions = [*dis.get_instructions(spec.loader.get_code(package))]  # type: ignore[union-attr]
+    tests = [
+        index for index, each in enumerate(instructions) if each.argval == "TYPE_CHECKING" and "LOAD" in each.opname
+    ]
+    modules, module = {}, ""
+    for start in tests:
+        end = next(each.argval for each in instructions[start:] if "JUMP" in each.opname)  # where the block ends
+        for index, each in enumerate(instructions[start:], start):
+            if each.offset >= end:
+                break
+            if each.opname == "IMPORT_NAME":
+                level = instructions[index - 2].argval  # before the list of names
+                module = f"{'.' * level}{each.argval}"
+            elif each.opname == "IMPORT_FROM":
+                modules[each.argval] = module
     return modules

@@ -68,7 +68,7 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
     command, options = COMMANDS[name], None
     try:
         from .command_line.flags import CommandParser, check_flags
-        from .command_line.inputs import check_inputs
+        from .command_line.inputs import check_files_and_models
 
         if asked := _HELP & set(flags):
             every_flag = not asked <= {"-h", "--help"}
@@ -77,7 +77,7 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
         # In the order of the cost: flags and files, then libraries and models.
         options = options_class(name)
         values, said = check_flags(name, flags)
-        check_inputs(said)
+        check_files_and_models(said)
         arguments_class, function = command.load()
         register()
         arguments = arguments_class(**values)

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from ..files.checkpoint import TASK_RECORD, Checkpoint
-from ..files.documents import expand_sources
+from ..files.documents import Corpus, DocumentSettings, expand_sources
 from ..files.errors import refuse_address
-from ..files.source import HUB, FileSource
-from ..files.tables import Reading, lacking_columns, value_at
+from ..files.source import FileSource
+from ..files.tables import Reading, lacking_columns
 from ..files.text import SEPARATED_SUFFIXES, STDIN, content_suffix, file_of
 from .option_table import task_columns
 
 logger = logging.getLogger(__name__)
 
 
-def check_inputs(options: Any) -> None:
+def check_files_and_models(options: Any) -> None:
     """Reject models and files that are missing or broken, and tables without a column that is certainly read.
 
     What only the command can know, such as the columns of a benchmark's files, is not looked at.
@@ -33,20 +33,22 @@ def check_inputs(options: Any) -> None:
         for option, name in named:
             if option.reads == "model":
                 Checkpoint(name).check(option.name, ask_hub=False, needs_weights=False)
+            elif option.reads == "text" and hasattr(options, "text_column"):
+                Corpus(name, DocumentSettings(encoding=options.encoding, text_column=options.text_column))
             elif option.reads == "text":
                 expand_sources(name)
-            elif name != STDIN and not name.startswith(HUB):
-                _check_file(name, is_table=option.reads in ("rows", "examples"))
+            elif name != STDIN:
+                _check_file(name, is_table=option.reads != "file")
         for option, name in named:
             if option.reads in ("rows", "examples") and content_suffix(name) in SEPARATED_SUFFIXES:
                 _check_columns(name, options, is_labeled=option.reads == "examples")
-    places: dict[str, str] = {}
+    first: dict[str, str] = {}  # file -> option
     for option, name in named:
-        place = os.path.realpath(name)
-        if option.reads != "model" and place in places and name != STDIN:
-            other = f" and as --{places[place]}" if places[place] != option.name else ""
-            logger.warning("%s is given twice, as --%s%s: its rows count twice.", name, option.name, other)
-        places.setdefault(place, option.name)
+        file = os.path.realpath(name)
+        if option.reads != "model" and name != STDIN and file in first:
+            options_of_file = " and ".join(f"--{each}" for each in dict.fromkeys((first[file], option.name)))
+            logger.warning("%s is given twice, as %s.", name, options_of_file)
+        first.setdefault(file, option.name)
 
 
 def _inputs(options: Any) -> Iterator[tuple[Any, str]]:
@@ -72,11 +74,11 @@ def _check_columns(name: str, options: Any, is_labeled: bool) -> None:
     columns = (_columns_of_task(options) if is_labeled else {}) | given
     if getattr(options, "label_columns", None) or not is_labeled:
         columns.pop("label_column", None)
-    if not columns:
+    if not columns or not Path(name).is_file():  # a pipe can be read only once
         return
     encoding = getattr(options, "encoding", None) or "utf-8"
     row = next(FileSource(name).rows(Reading(encoding=encoding)))
-    if missing := {column: setting for setting, column in columns.items() if not _has(row, column)}:
+    if missing := {column: setting for setting, column in columns.items() if column not in row}:
         raise ValueError(lacking_columns(name, row, missing))
 
 
@@ -93,14 +95,6 @@ def _columns_of_task(options: Any) -> dict[str, str]:
     columns = {setting: column for column, setting in task_columns().get(str(task), {}).items()}
     columns |= {setting: str(record[setting]) for setting in columns if record.get(setting)}
     return {setting: column for setting, column in columns.items() if setting in _COLUMNS}
-
-
-def _has(row: Mapping[str, Any], column: str) -> bool:
-    try:
-        value_at(row, column)
-    except KeyError:
-        return False
-    return True
 
 
 @contextmanager

@@ -132,7 +132,7 @@ class GraphOptions(SourceSettings, OutputOptions):
         [],
         "Texts as the model reads them, one per line or table row: OpenVINO's int8 is calibrated with 300 of them, "
         "and the result is compared with PyTorch on others. The texts of a pair are separated by |||.",
-        reads="rows",
+        reads="text",
     )
 
 

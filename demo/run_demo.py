@@ -58,7 +58,7 @@ class DemoArguments(Settings):
         "file, which of its longest documents.",
         group=Group.INPUT,
         positional=1,
-        reads="file",
+        reads="text",
     )
     encoding: str = option("utf-8", "Encoding of your text.", group=Group.READING)
     vocab_size: int = option(6000, "Entries of the vocabulary.", group=Group.VOCABULARY)

@@ -135,8 +135,8 @@ def option(
         positional: Its place among the values that may be given before all flags, without their names.
         required: Whether it has to be given although it has a default, as fields after others must have; names of
             options: unless one of these is given.
-        reads: What the command reads there, which can be looked at before it starts: a model, labeled examples or
-            other rows, text, or another file or folder.
+        reads: What the command reads there, which can be looked at before it starts: a model or tokenizer, labeled
+            examples or other rows, text of a corpus, or another file or folder.
         **more: Arguments of `add_argument`, or of `dataclasses.field`.
     """
     of_field: dict[Any, Any] = {
@@ -195,12 +195,11 @@ def missing_options(kind: type, given: Mapping[str, Any]) -> dict[Field, list[st
         is_missing = bool(required) and all(_is_empty(given.get(name)) for name in (each.name, *others))
         if each.init and (is_missing or (default_of(each) is MISSING and each.name not in given)):
             missing[each] = others
-    order = sorted(missing, key=lambda each: (_comes_last(each), getattr(each, "positional", None) or math.inf))
-    return {each: missing[each] for each in order}
 
+    def place(option: Field) -> tuple[bool, float]:
+        return bool(getattr(option, "comes_last", False)), getattr(option, "positional", None) or math.inf
 
-def _comes_last(option: Field) -> bool:
-    return bool(getattr(option, "comes_last", None))
+    return {each: missing[each] for each in sorted(missing, key=place)}
 
 
 def _is_empty(value: Any) -> bool:
@@ -213,7 +212,7 @@ def not_set(missing: Mapping[Field, Sequence[str]], prefix: str = "") -> str:
     if len(names) == 1:
         (each, others) = next(iter(missing.items()))
         instead = f" Or give {' or '.join(f'{prefix}{name}' for name in others)}." if others else ""
-        return f"{names[0]} is not set; expected: {each.metadata['help']}{instead}"
+        return f"{names[0]} is not set; expected: {each.metadata['help'].partition('. ')[0].rstrip('.')}.{instead}"
     names = [
         f"{name} (or {' or '.join(f'{prefix}{other}' for other in others)})" if others else name
         for name, others in zip(names, missing.values(), strict=True)

@@ -217,7 +217,7 @@ class FeaturesArguments(EngineOptions, InferenceSettings, SourceSettings):
         f"separated by{PAIR_SEPARATOR.rstrip()}.",
         required=True,
         positional=1,
-        reads="rows",
+        reads="text",
     )
     output: str = option("", "File to write: .jsonl or .safetensors.", required=True, comes_last=True)
     features: str | None = option(

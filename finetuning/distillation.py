@@ -67,7 +67,7 @@ class DistillationOptions:
         "", f"Model folder or Hub name, or the size of a new model: {STUDENT_SIZES}.", group=Group.INPUT, required=True
     )
     tokenizer: str | None = option(
-        None, "Folder of a new student's tokenizer (default: the teacher's).", group=Group.INPUT, reads="file"
+        None, "Folder of a new student's tokenizer (default: the teacher's).", group=Group.INPUT, reads="model"
     )
     unlabeled: list[str] | None = option(
         None,

@@ -39,7 +39,7 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
         "",
         "Folder or vocab.txt of the tokenizer. With --dry_run it may be left out.",
         required="dry_run",
-        reads="file",
+        reads="model",
     )
     text: list[str] = option(
         [],

@@ -153,7 +153,7 @@ class PretrainingArguments(
         "Folder or vocab.txt of a tokenizer; without it one is trained on the text.",
         group=Group.INPUT,
         decides=True,
-        reads="file",
+        reads="model",
     )
     model: str | None = option(
         None,

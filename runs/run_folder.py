@@ -143,21 +143,16 @@ class RunFolder(ExitStack):
             if not isinstance(known, dict):
                 raise ValueError(f"{run_file} holds no settings; expected the record of a run.")
             changes = _changed_settings(earlier, record) or _other_files(known, set(map(str, files)))
-        difference = ""
-        if changes:
-            difference = f"Other settings: {changes}."
-        else:
+        other = "with other settings; repeat those"
+        if not changes:
             states = _file_states(files, known)
             changed = [name for name in states if states[name].get("digest") != known.get(name, {}).get("digest")]
             if changed:
-                names = ", ".join(sorted(changed))
-                difference = f"Changed since it began: {names}."
-        if difference:
+                other, changes = "on other data; restore it", f"{', '.join(sorted(changed))} changed since it began"
+        if changes:
             if not self.overwrite:
-                raise ValueError(
-                    f"{self.path} holds another run; name another folder, repeat that run's settings and data, or "
-                    f"pass --overwrite. {difference}"
-                )
+                message = f"{self.path} holds a run {other}, name another folder, or pass --overwrite."
+                raise ValueError(f"{message} What differs: {changes}.")
             shutil.rmtree(run_file.parent)
             is_new, states = True, _file_states(files, {})
         record[_FILES] = states

@@ -285,8 +285,9 @@ def test_a_switch_that_may_be_unset_needs_no_value():
 
 
 def test_settings_that_exclude_each_other_are_refused_in_one_place(tmp_path, capsys):
-    (tmp_path / "recipe.yaml").write_text("max_hours: 1.0\nmax_steps: 5\ntext: a.txt\noutput_dir: out")
-    for flags in (["--config", str(tmp_path / "recipe.yaml")], "--text a.txt --max_hours 1 --max_steps 5".split()):
+    (text := tmp_path / "a.txt").write_text("a text\n")
+    (tmp_path / "recipe.yaml").write_text(f"max_hours: 1.0\nmax_steps: 5\ntext: {text}\noutput_dir: out")
+    for flags in (["--config", str(tmp_path / "recipe.yaml")], f"--text {text} --max_hours 1 --max_steps 5".split()):
         assert cli.main(["pretrain", *flags, "--output_dir", str(tmp_path / "out")]) == 2
         assert (
             "--max_hours is 1.0 and --max_steps 5; use either --max_hours or --max_steps." in capsys.readouterr().err

@@ -1,11 +1,12 @@
 """What is wrong is found in the order of its cost: flags, then files, then libraries and models."""
 
 import json
+import re
 
 import pytest
 
 from mybert import MyBertForSequenceClassification, cli
-from mybert.command_line import option_table
+from mybert.command_line import GROUPS, option_table
 from mybert.command_line.flags import CommandParser, check_flags
 from mybert.files.checkpoint import TASK_RECORD
 
@@ -31,6 +32,11 @@ raise SystemExit(status)
         ),
         ("predict ./model t.tsv", "There is no model folder ./model."),
         ("pretrain no.txt --output_dir o --max_steps 5", "There is no file or folder no.txt."),
+        ("pretrain t.tsv --output_dir o --max_steps 5", "t.tsv has no 'text', only 'review', 'stars'"),
+        (
+            "features t.tsv --model m --output v.jsonl --text_column body",
+            "t.tsv has no 'body', only 'review', 'stars'",
+        ),
         ("bench --model .", "--model is '.' without --data; expected: Texts for --model, as predict reads them."),
         (
             "distill m --student tiny --train_file t.tsv --freeze encoder --freeze_layers 1 --output_dir o",
@@ -153,6 +159,7 @@ def test_unknown_task_says_what_is_for_own_labels(tmp_path, monkeypatch, capsys)
         assert message in error and error.endswith("For labels of your own use classification.\n")
 
 
+README = option_table.OPTIONS_FILE.parents[1] / "README.md"
 USUAL = {
     "finetune": "model task train_file validation_file validation_split text_column label_column learning_rate "
     "num_train_epochs per_device_train_batch_size seed output_dir",
@@ -181,9 +188,16 @@ def test_help_lists_tasks_on_own_data_before_benchmarks():
     assert "on your own data classification, multilabel, regression" in text and "; benchmarks cola, " in text
 
 
+def test_readme_table_has_the_groups_of_the_help():
+    table = README.read_text(encoding="utf-8").partition("| to |")[2].partition("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+    known = {name.split()[0] for name in cli.COMMANDS}
+    found = {title: [name for name in re.findall("`([^`]+)`", text) if name in known] for title, text in rows}
+    assert found == {title: names.split() for title, names in GROUPS.items()}
+
+
 def test_readme_examples_are_those_of_the_help():
-    root = option_table.OPTIONS_FILE.parents[1]
-    readme = (root / "README.md").read_text(encoding="utf-8")
+    readme = README.read_text(encoding="utf-8")
     for name in ("finetune", "predict", "pretrain"):
         assert f"mybert {name} {cli.COMMANDS[name].example}" in " ".join(readme.replace("\\\n", " ").split()), name
 
@@ -194,9 +208,9 @@ def write(path, content):
 
 
 def check(command, flags):
-    from mybert.command_line.inputs import check_inputs
+    from mybert.command_line.inputs import check_files_and_models
 
-    check_inputs(check_flags(command, flags)[1])
+    check_files_and_models(check_flags(command, flags)[1])
 
 
 RECORD = {"task": "classification", "text_column": "review", "label_column": "stars"}
