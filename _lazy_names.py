@@ -27,11 +27,9 @@ def modules_of_names(package: str) -> dict[str, str]:
     # From the compiled code, because an installation may have no source.
     spec = importlib.util.find_spec(package)
     instructions = [*dis.get_instructions(spec.loader.get_code(package))]  # type: ignore[union-attr]
-    tests = [
-        index for index, each in enumerate(instructions) if each.argval == "TYPE_CHECKING" and "LOAD" in each.opname
-    ]
+    loads = [index for index, each in enumerate(instructions) if each.opname == "LOAD_NAME"]
     modules, module = {}, ""
-    for start in tests:
+    for start in (index for index in loads if instructions[index].argval == "TYPE_CHECKING"):
         end = next(each.argval for each in instructions[start:] if "JUMP" in each.opname)  # where the block ends
         for index, each in enumerate(instructions[start:], start):
             if each.offset >= end:

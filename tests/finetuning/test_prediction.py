@@ -524,7 +524,7 @@ def test_predict_changed_settings_or_model_do_not_resume(tmp_path, models, texts
     data, output = interrupted
     moved = shutil.copytree(models / "sst2", tmp_path / "sst2")
     for model, settings, found in (
-        (models / "sst2", {"top_k": 2}, r"\(top_k was 1, is 2\)"),
+        (models / "sst2", {"top_k": 2}, r"What differs: top_k was 1, is 2\."),
         (moved, {}, "model was"),
     ):
         with pytest.raises(ValueError, match=f"other settings.*{found}"):

@@ -298,7 +298,7 @@ def test_changed_settings_are_named(tmp_path):
     begin(tmp_path)
     with pytest.raises(ValueError, match=r"What differs: seed was 1, is 2\.$"):
         begin(tmp_path, SETTINGS | {"seed": 2})
-    with pytest.raises(ValueError, match=r"\(seed was 1, is 2, delay was None, is 3\)"):  # what both record first
+    with pytest.raises(ValueError, match=r"seed was 1, is 2, delay was None, is 3\.$"):  # what both record first
         begin(tmp_path, SETTINGS | {"delay": 3, "seed": 2})
 
 
