@@ -22,10 +22,21 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
 @functools.cache
 def modules_of_names(package: str) -> dict[str, str]:
     """The module of each name that type checkers see in a package."""
-    import ast  # not needed to start a command
+    import dis  # not needed to start a command
 
+    # From the compiled code, because an installation may have no source.
     spec = importlib.util.find_spec(package)
-    source: str = spec.loader.get_source(package)  # type: ignore[union-attr]  # also in a zip file
-    blocks = [node.body for node in ast.parse(source).body if isinstance(node, ast.If)]
-    imports = [node for block in blocks for node in block if isinstance(node, ast.ImportFrom)]
-    return {alias.name: f"{'.' * node.level}{node.module}" for node in imports for alias in node.names}
+    instructions = [*dis.get_instructions(spec.loader.get_code(package))]  # type: ignore[union-attr]
+    loads = [index for index, each in enumerate(instructions) if each.opname == "LOAD_NAME"]
+    modules, module = {}, ""
+    for start in (index for index in loads if instructions[index].argval == "TYPE_CHECKING"):
+        end = next(each.argval for each in instructions[start:] if "JUMP" in each.opname)  # where the block ends
+        for index, each in enumerate(instructions[start:], start):
+            if each.offset >= end:
+                break
+            if each.opname == "IMPORT_NAME":
+                level = instructions[index - 2].argval  # before the list of names
+                module = f"{'.' * level}{each.argval}"
+            elif each.opname == "IMPORT_FROM":
+                modules[each.argval] = module
+    return modules

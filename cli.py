@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from . import __version__
 from ._registration import register
-from .command_line import COMMANDS, Command, did_you_mean
+from .command_line import COMMANDS, GROUPS, Command, did_you_mean
 from .command_line.console import (
     drop_output,
     make_output_safe,
@@ -19,6 +19,7 @@ from .command_line.console import (
     sentence_for_command,
     silence_libraries,
 )
+from .command_line.option_table import options_class
 from .files.errors import user_message
 from .files.processes import INTERRUPTED, interruptible
 
@@ -64,22 +65,23 @@ def _run(argv: list[str]) -> int:
 
 
 def _run_command(name: str, flags: list[str], debug: bool) -> int:
-    command, arguments_class = COMMANDS[name], None
+    command, options = COMMANDS[name], None
     try:
-        arguments_class, function = command.load()
-        from .command_line.flags import CommandParser, parse_flags
+        from .command_line.flags import CommandParser, check_flags
+        from .command_line.inputs import check_files_and_models
 
         if asked := _HELP & set(flags):
             every_flag = not asked <= {"-h", "--help"}
             print(CommandParser(name).full_help(every_flag), end="")
             return 0
+        # In the order of the cost: flags and files, then libraries and models.
+        options = options_class(name)
+        values, said = check_flags(name, flags)
+        check_files_and_models(said)
+        arguments_class, function = command.load()
         register()
-        arguments = parse_flags(name, flags)
+        arguments = arguments_class(**values)
         with silence_libraries():
-            if hasattr(arguments, "bf16"):  # otherwise there is no such flag to suggest
-                from .runs import suggest_bfloat16
-
-                suggest_bfloat16(arguments)
             result = function(arguments)
             distributed = sys.modules.get("torch.distributed")
             if distributed is not None and distributed.is_available() and distributed.is_initialized():
@@ -94,7 +96,7 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
             raise
         if debug:
             traceback.print_exc()
-        print_error(f"mybert {name}: {sentence_for_command(sentence, arguments_class)}")
+        print_error(f"mybert {name}: {sentence_for_command(sentence, options)}")
         return 2
     except KeyboardInterrupt:
         print_error(f"mybert {name}: interrupted.")
@@ -111,11 +113,19 @@ def take_debug(flags: list[str]) -> tuple[list[str], bool]:
 
 
 def _usage(commands: Mapping[str, Command]) -> str:
+    """The commands with their summaries; all of them by what they are for."""
     width = max(map(len, commands)) + 4
-    lines = [
-        textwrap.fill(command.summary, 80, initial_indent=f"  {name:<{width - 2}}", subsequent_indent=" " * width)
+    lines = {
+        name: textwrap.fill(
+            command.summary, 80, initial_indent=f"  {name:<{width - 2}}", subsequent_indent=" " * width
+        )
         for name, command in commands.items()
-    ]
-    return "\n".join(
-        ["usage: mybert <command> [flags]", "", *lines, "", "mybert <command> --help lists the flags of a command."]
-    )
+    }
+    parts = ["\n".join(lines.values())]
+    if len(commands) == len(COMMANDS):
+        parts = ["Start here: mybert demo"]
+        for title, names in GROUPS.items():
+            of_group = [lines[name] for first in names.split() for name in lines if name.split()[0] == first]
+            parts.append("\n".join([f"{title.capitalize()}:", *of_group]))
+    end = "mybert <command> --help lists the flags of a command."
+    return "\n\n".join(["usage: mybert <command> [flags]", *parts, end])

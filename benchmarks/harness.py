@@ -15,12 +15,12 @@ import numpy as np
 import torch
 import transformers
 import yaml
-from tqdm import tqdm
 
 from .. import modeling_mybert
 from ..files.errors import user_message
 from ..files.machine import describe_environment, describe_waiting
 from ..files.processes import INTERRUPTED, interruptible, only_errors, own_process
+from ..files.progress import progress_bar
 from ..files.text import expand_paths, open_text
 from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..pretraining import PretrainingArguments
@@ -183,7 +183,7 @@ def take_turns(
 def in_turns(measures: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[Any]]:
     """As `take_turns`, for functions that return what they have measured, such as runs in another process."""
     found: dict[str, list[Any]] = {name: [] for name in measures}
-    for _ in tqdm(range(repeats), leave=False):
+    for _ in progress_bar(range(repeats), leave=False):
         for name, measure in measures.items():
             found[name].append(measure())
     return found

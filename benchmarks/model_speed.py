@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from ..files.checkpoint import Checkpoint
 from ..files.errors import refuse_address
@@ -27,6 +26,7 @@ from ..files.machine import bfloat16_features
 from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..files.output import check_output_files, write_text
 from ..files.processes import own_process
+from ..files.progress import progress_bar
 from ..files.source import read_rows
 from ..modeling_mybert import IGNORE_INDEX, linear_kernels, set_linear_kernel
 from ..modeling_mybert.configuration_mybert import fields_of_size
@@ -92,17 +92,20 @@ class BenchArguments:
         AT_LEAST_1,
     )
     threads: int | None = option(None, "Threads on a CPU, of PyTorch and other runtimes.", AT_LEAST_1)
-    sst2: str | None = option(None, f"Folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}.")
+    sst2: str | None = option(None, f"Folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}.", reads="file")
     num_sentences: int = option(640, f"How many for {', '.join(ON_SENTENCES)}, or rows of --data.", AT_LEAST_1)
     compiled: bool = option(False, "Also compiled models (compiling takes minutes).")
     model: str | None = option(
         None,
         "Measure this fine-tuned model, a folder, on --data instead: with every engine and type that is installed.",
         group=Group.MODEL,
+        reads="model",
         needs="data",
         excludes="workloads model_size training_sizes sst2 compiled",
     )
-    data: list[str] = option([], "Texts for --model, as predict reads them.", group=Group.INPUT, needs="model")
+    data: list[str] = option(
+        [], "Texts for --model, as predict reads them.", group=Group.INPUT, needs="model", reads="rows"
+    )
     task: str | None = option(
         None, "The task (default: what the model was fine-tuned for).", group=Group.INPUT, needs="model"
     )
@@ -188,7 +191,7 @@ def _inference(names: list[str], arguments: BenchArguments) -> list[str]:
     encoders: dict[str, tuple[Callable[..., Any], list[str]]] = {}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        for runtime, make in tqdm(runtimes.items(), "preparing", leave=False):
+        for runtime, make in progress_bar(runtimes.items(), "preparing", leave=False):
             process = own_process(runtime, RuntimeEncoders, make, settings, threads, folder)
             try:
                 ask = stack.enter_context(process)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 from transformers import AutoTokenizer, pipeline
 
 from ..conversion import export_openvino
@@ -22,7 +21,7 @@ from ..conversion.key_map import head_of_class
 from ..conversion.model_folder import ModelFolder
 from ..files.machine import bfloat16_features
 from ..files.processes import no_warnings, own_process
-from ..files.progress import without_loading_bars
+from ..files.progress import progress_bar, without_loading_bars
 from ..files.text import PAIR_SEPARATOR
 from ..finetuning.data import DataRow, rows_of
 from ..finetuning.prediction.predictor import ROWS_OF_A_PART, Predictor
@@ -129,7 +128,7 @@ def compare_engines(
             for dtype, suffix in dtypes.items():
                 name = f"{engine}{suffix}"
                 made[name] = by_predictor, name, str(folder), settings | {"dtype": dtype}, rows
-        for name, arguments in tqdm(made.items(), "preparing", leave=False):
+        for name, arguments in progress_bar(made.items(), "preparing", leave=False):
             try:
                 ask = stack.enter_context(own_process(name, AnsweringSides, *arguments))
             except ValueError as error:  # of transformers' BERT, which lacks something that MyBERT has
@@ -138,7 +137,7 @@ def compare_engines(
                 logger.warning("Without %s: %s.", name, str(error).removesuffix("."))
             else:
                 sides |= dict.fromkeys(ask("names"), ask)
-        answers = {name: ask("answers", name) for name, ask in tqdm(sides.items(), "answering", leave=False)}
+        answers = {name: ask("answers", name) for name, ask in progress_bar(sides.items(), "answering", leave=False)}
         seconds = in_turns({name: partial(ask, "seconds", name) for name, ask in sides.items()}, repeats)
         peaks = {name: ask("peak") for name, ask in sides.items()}
     lines = [heading("", "rows a second", "times as fast", "peak memory, MB", "equal answers", "largest difference")]

@@ -25,6 +25,7 @@ class Command:
     module: str  # relative to the package
     function: str
     example: str = ""  # flags of a typical first call
+    usual: str = ""  # the flags that the help explains first, in its order
     # Another command whose `--config` file is accepted, too; `of_training` of the arguments' class converts it.
     config_of: str = ""
     closing: Closing = Closing()
@@ -50,6 +51,59 @@ _PREDICT = "predict {output_dir:with config.json} {new_data[0]} --output predict
 _LINES = "each line of {new_data[0]}: {new_data[1]}"
 _OF_CONVERSION = "{result.parameters} parameters"
 _ATTENTION = f"attention {{output_dir:with tokenizer.json}} {_CAT}"
+
+# The commands by what they are for, in the order of the help and of README's table.
+GROUPS = {
+    "prepare text, pretrain": "vocab data pretrain adapt ablation",
+    "fine-tune, measure": "finetune evaluate compare glue distill prune",
+    "use": "predict features score attention curves bench",
+    "convert, publish": "convert card push",
+    "learn": "demo completion",
+}
+
+# Flags, of which a command's first one is meant -> what other tools call them.
+_OTHER_NAMES = {
+    "learning_rate": "lr rate peak_lr peak_learning_rate",
+    "num_train_epochs finetuning_epochs": "epochs epoch num_epochs n_epochs max_epochs train_epochs",
+    "per_device_train_batch_size batch_size": "batch_size bs batch train_batch_size per_gpu_train_batch_size",
+    "per_device_eval_batch_size batch_size": "eval_batch_size per_gpu_eval_batch_size",
+    "train_file data text source": "data dataset input inputs input_file input_dir file files data_file data_path",
+    "train_file text data": "train train_data training_data training_file train_path",
+    "validation_file data": "validation valid val dev eval validation_data valid_data val_data dev_data eval_data "
+    "valid_file val_file dev_file eval_file",
+    "test_file data": "test test_data predict_file",
+    "validation_split": "val_split valid_split dev_split test_size val_size",
+    "text data sentences": "texts corpus sentences input_text",
+    "output_dir output": "output output_dir out o out_dir output_path output_file output_folder save_dir",
+    "model teacher models source": "model model_name model_name_or_path model_path model_dir pretrained_model "
+    "base_model bert_model checkpoint init_checkpoint",
+    "num_seeds seed": "seeds num_seed n_seeds",
+    "seed": "random_seed random_state",
+    "max_length": "max_len max_seq_length max_seq_len seq_len seq_length",
+    "text_column": "text_col text_field",
+    "label_column labels": "label labels label_col label_field target target_column",
+    "warmup_steps": "warmup warmup_ratio warmup_proportion num_warmup_steps",
+    "gradient_accumulation_steps": "accumulation_steps grad_accum grad_acc_steps gradient_accumulation",
+    "max_steps pretraining_steps": "steps num_steps train_steps num_train_steps",
+    "max_hours": "hours time time_limit",
+    "weight_decay": "wd l2",
+    "optim": "optimizer opt",
+    "lr_scheduler_type": "scheduler lr_scheduler schedule",
+    "early_stopping_patience": "patience early_stopping",
+    "folds": "cv k_folds n_folds num_folds cross_validation",
+    "num_processes dataloader_num_workers": "workers num_workers n_jobs",
+    "use_cpu": "cpu no_cuda device",
+    "max_grad_norm": "clip grad_clip clip_grad gradient_clipping",
+    "overwrite": "force overwrite_output_dir",
+    "num_hidden_layers keep_layers": "layers num_layers n_layers",
+    "hidden_size": "hidden hidden_dim d_model dim",
+    "num_attention_heads keep_heads": "heads num_heads n_heads",
+    "tokenizer vocab_file vocab_size": "vocab vocabulary tokenizer_name",
+    "mlm_probability": "mask_prob masked_lm_prob mlm_prob",
+    "bf16 dtype": "precision mixed_precision",
+    "repo_id": "repo repo_name hub_model_id",
+}
+ALIASES = {alias: flags for flags, aliases in _OTHER_NAMES.items() for alias in aliases.split()}
 
 COMMANDS = {
     "demo": Command(
@@ -85,14 +139,18 @@ COMMANDS = {
         "pretrain a model from text or a token store",
         ".pretraining",
         "pretrain",
-        "corpus/ --config laptop_10_minutes --output_dir pretrained",
+        "corpus/ --config laptop_10_minutes --output_dir my-bert",
+        "text config tokenizer model_size max_length max_hours max_steps per_device_train_batch_size learning_rate "
+        "seed output_dir",
         closing=Closing("{output_dir}", _LOSSES, _FINETUNE),
     ),
     "adapt": Command(
         "add a domain's vocabulary to an existing model and continue its pretraining",
         ".pretraining",
         "adapt",
-        "bert-base-uncased reports/*.txt --output_dir bert-reports --max_steps 10000",
+        "bert-base-uncased corpus/ --output_dir my-domain-bert",
+        "model text new_pieces max_length max_hours max_steps per_device_train_batch_size learning_rate seed "
+        "output_dir",
         closing=Closing(
             "{output_dir}",
             "nats per character {result[before][nats_per_character]} before; {result[after][nats_per_character]} now"
@@ -104,7 +162,9 @@ COMMANDS = {
         "fine-tune a model on task data",
         ".finetuning",
         "finetune",
-        "pretrained --task classification --train_file train.tsv --validation_file dev.tsv --output_dir tuned",
+        "bert-base-uncased --train_file train.tsv --validation_split 0.1 --output_dir my-classifier",
+        "model task train_file validation_file validation_split text_column label_column learning_rate "
+        "num_train_epochs per_device_train_batch_size seed output_dir",
         closing=Closing("{output_dir}", f"BEST: {{result:BEST}} | {_BEST}", _PREDICT, _LINES),
     ),
     "distill": Command(
@@ -112,6 +172,8 @@ COMMANDS = {
         ".finetuning",
         "distill",
         "tuned --student tiny --train_file train.tsv --validation_file dev.tsv --output_dir tuned-tiny",
+        "teacher student train_file unlabeled validation_file validation_split learning_rate num_train_epochs "
+        "per_device_train_batch_size seed output_dir",
         closing=Closing(
             "{output_dir}",
             f"BEST: {{result:BEST}}{{result[mean]:given}} | {_BEST}; teacher {{result[teacher][BEST]}}",
@@ -123,7 +185,8 @@ COMMANDS = {
         "compute the metrics of a model on task data, or of a file of predictions",
         ".finetuning",
         "evaluate_model",
-        "test.tsv --model tuned --task classification --predictions_dir predictions",
+        "test.tsv --model my-classifier --predictions_dir predictions",
+        "data model predictions text_column label_column output predictions_dir report_dir",
         config_of="finetune",
         closing=Closing("{output}", "{result:4}"),
     ),
@@ -138,7 +201,8 @@ COMMANDS = {
         "give labels, scores or answers for new texts",
         ".finetuning",
         "predict_files",
-        "tuned texts.txt --output labels.csv",
+        "my-classifier texts.txt --output labels.csv",
+        "model data output text_column text_pair_column probabilities top_k batch_size max_length",
         config_of="finetune",
         closing=Closing("{output}"),
     ),
@@ -262,7 +326,7 @@ COMMANDS = {
         "compare speed with transformers, ONNX Runtime, OpenVINO and CTranslate2 on the same weights and inputs",
         ".benchmarks",
         "run_benchmarks",
-        "--workloads sentences query --model_size mini",
+        "--model my-classifier --data texts.txt",
         closing=Closing("{output}"),
     ),
     "completion": Command(

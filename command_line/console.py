@@ -10,7 +10,7 @@ import textwrap
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import fields
 from pathlib import Path
 from shlex import quote
@@ -24,20 +24,23 @@ _PACKAGE = __package__.partition(".")[0]
 _KEYWORD = re.compile(r"(?<![\w.-])(?P<name>[a-z][a-z_0-9]*)=(?P<value>True|'[^']*'|\"[^\"]*\")")
 _CHOICE = re.compile(
     r"(?:is|has|no row) '(?P<word>[^']+)'(?P<rest>; expected (?P<expected>(?:(?:one|some) of )?(?P<known>[\w+ ,'-]+))"
-    r"\.)$"
+    r"\.)(?P<hint> .*)?$"
 )
 # An option's name: with an underscore anywhere outside of quotes, paths and code, unless it is that of something else
-# ("the data_dir of mnli"); without one as the subject, or after with and without.
+# ("the data_dir of mnli"); without one as the subject of our checks' sentences, not of others that a model's folder of
+# that name begins, or after with and without.
 _NAME = re.compile(
     r"(?<![\w./`'\"=-])[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?![\w`'\"=(-]|[./]\w| of )"
-    r"|(?:^|(?<= and ))[a-z][a-z0-9]*(?= (?:is|has|are|and) )|(?<= with |thout )[a-z][a-z0-9]*(?=[,;:.]| ')"
+    r"|(?:^|(?<= and ))[a-z][a-z0-9]*(?=(?: and \w+)? (?:(?:is|are) (?:(?:not )?set|empty|given|nan|inf|True|False"
+    r"|None|['\"\[{\d-])|is [^ ,;]+(?:;| with(?:out)? )|has (?:['\"\[{]|unknown settings)|belong ))"
+    r"|(?<= with |thout )[a-z][a-z0-9]*(?=[,;:.]| ')"
 )
 _EITHER = re.compile(r"(?<=either )[a-z][a-z0-9]*(?= n?or )|(?<= or |nor )[a-z][a-z0-9]*(?=\.$| is )")
 _COLUMN = re.compile(
     r"has no (?:columns? )?(?P<missing>'.+?')(?: in row \d+)?(?:; its columns are |, only )"
     r"(?P<known>'.+?')(?:[.;]|, [.])"
 )
-_OR_PASS = re.compile(r",? or pass --(?P<name>\w+)[^.]*(?=\.$)")
+_OR_PASS = re.compile(r",? or pass --(?P<name>\w+)[^.]*(?=\.(?: |$))")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 # Warnings of torch and transformers about calls that users do not make.
 _OF_NO_USE = ("'pin_memory' argument is set as true", "`is_gradient_checkpointing` is deprecated")
@@ -46,27 +49,22 @@ _OF_NO_USE = ("'pin_memory' argument is set as true", "`is_gradient_checkpointin
 @contextmanager
 def silence_libraries() -> Iterator[None]:
     """Suppress output of other libraries that users cannot act on: loading bars, notes to developers."""
-    from tqdm import tqdm
     from transformers.utils import logging as hf_logging
+
+    from ..files.progress import without_bars
 
     hub = logging.getLogger("huggingface_hub")  # which logs every retry without a network
     level = hub.level
-    shown, begin = hf_logging.is_progress_bar_enabled(), tqdm.__init__
-
-    def begin_unseen(bar: tqdm, *args: Any, **kwargs: Any) -> None:
-        begin(bar, *args, **kwargs | {"disable": True})
-
+    shown = hf_logging.is_progress_bar_enabled()
     hf_logging.disable_progress_bar()
     hub.setLevel(logging.ERROR)
-    if not logging.getLogger(_PACKAGE).isEnabledFor(logging.INFO):  # `--quiet`: no bars at all
-        tqdm.__init__ = begin_unseen
+    is_quiet = not logging.getLogger(_PACKAGE).isEnabledFor(logging.INFO)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), without_bars() if is_quiet else nullcontext():
             for message in _OF_NO_USE:
                 warnings.filterwarnings("ignore", message=message)
             yield
     finally:
-        tqdm.__init__ = begin
         hub.setLevel(level)
         if shown:
             hf_logging.enable_progress_bar()
@@ -164,17 +162,24 @@ def sentence_for_command(sentence: str, arguments_class: Any) -> str:
     if choice := _CHOICE.search(sentence):
         meant = did_you_mean(choice["word"], re.split(", | or ", choice["known"].replace("'", "")))
         if meant:
-            sentence = f"{sentence[: choice.start('rest')]}.{meant} Expected {choice['expected']}."
+            expected = f"Expected {choice['expected']}.{choice['hint'] or ''}"
+            sentence = f"{sentence[: choice.start('rest')]}.{meant} {expected}"
     if columns := _COLUMN.search(sentence):
         missing, known = (re.findall("'(.+?)'", columns[name]) for name in ("missing", "known"))
         sentence += "".join(did_you_mean(name, known, alike=0.75) for name in missing)
     return sentence
 
 
-def did_you_mean(word: str, known: Iterable[str], alike: float = 0.6) -> str:
-    """Return a question that names the nearest known word, with a space before it; "" if none is near."""
+def did_you_mean(word: str, known: Iterable[str], alike: float = 0.6, aliases: Mapping[str, str] | None = None) -> str:
+    """Return a question that names the nearest known word, with a space before it; "" if none is near.
+
+    A word among `aliases` means one of the words there, separated by spaces: the first that is known, or none.
+    """
     spellings = {_plain(name): name for name in known}
-    near = difflib.get_close_matches(_plain(word), spellings, n=1, cutoff=alike)
+    if (meant := (aliases or {}).get(_plain(word))) is not None:
+        near = [name for name in meant.split() if name in spellings]
+    else:
+        near = difflib.get_close_matches(_plain(word), spellings, n=1, cutoff=alike)
     return f" Did you mean {spellings[near[0]]}?" if near else ""
 
 

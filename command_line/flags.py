@@ -1,30 +1,36 @@
-"""A command's flags, read from the fields of its arguments' class: help, settings files, parsing, completion.
-
-This module imports transformers, whose parser turns fields into flags; listing the commands does not need it.
-"""
+"""A command's flags, made from the table of its options: help, settings files, parsing, completion."""
 
 import copy
 import json
 import re
 import shutil
 import textwrap
-from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, ArgumentTypeError, HelpFormatter
-from collections.abc import Sequence
-from dataclasses import Field, dataclass, fields
+from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, ArgumentTypeError, HelpFormatter, Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, dataclass, fields
 from itertools import takewhile
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 import yaml
-from transformers import HfArgumentParser, TrainingArguments
-from transformers.hf_argparser import string_to_bool
 
 from ..files.errors import refuse_address
-from ..files.options import Group, Settings, contradicting, may_be_none, option
+from ..files.options import (
+    Group,
+    Settings,
+    check_options,
+    contradicting,
+    default_of,
+    may_be_none,
+    missing_options,
+    not_set,
+    option,
+)
 from ..files.yaml_files import yaml_nodes, yaml_value
-from .command_table import COMMANDS
+from .command_table import ALIASES, COMMANDS
 from .console import did_you_mean, set_up_output, shell_lines
+from .option_table import options_class
 
 _RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"
 _MAX_WIDTH = 100  # of the help, in columns
@@ -40,7 +46,7 @@ _ARGPARSE = {
     r"^argument (--\w+)\S*: invalid int value: (.+)$": r"\1 is \2; expected a whole number.",
     r"^argument (--\w+)\S*: invalid float value: (.+)$": r"\1 is \2; expected a number.",
     r"^argument (--\w+)\S*: expected .*argument$": r"\1 has no value.",
-    r"^argument (--\w+)\S*: Truthy value expected: got (.+) but .*$": r"\1 is '\2'; expected true or false.",
+    r"^argument (--\w+)\S*: (.+) is no truth value$": r"\1 is \2; expected true or false.",
     r"^argument (--\w+)\S*: ": r"\1: ",
 }
 
@@ -99,22 +105,49 @@ def _value_name(action: Action) -> str:
     return kind or _VALUES.get(action.dest) or action.dest.rpartition("_")[2].upper()
 
 
-class CommandParser(HfArgumentParser):
-    """The parser of a command: a flag for each field of its arguments' class, in groups, and the common flags."""
+_TRUTH = {"yes": True, "true": True, "t": True, "y": True, "1": True} | dict.fromkeys(
+    ("no", "false", "f", "n", "0"), False
+)
+_UNSET: Any = object()  # the value of a flag that is not given
+
+
+def string_to_bool(text: str) -> bool:
+    """Return the value of a switch, in the words of transformers' parser."""
+    try:
+        return _TRUTH[text.lower()]
+    except KeyError:
+        raise ArgumentTypeError(f"{text!r} is no truth value") from None
+
+
+def _choice_of(choices: Sequence[Any]) -> Callable[[str], Any]:
+    """A function that returns the choice that a word means; other words as they are."""
+    by_word = {str(choice): choice for choice in choices}
+
+    def choice_of(word: str) -> Any:
+        if True in choices and word not in by_word and word.lower() in _TRUTH:
+            return _TRUTH[word.lower()]
+        return by_word.get(word, word)
+
+    return choice_of
+
+
+class CommandParser(ArgumentParser):
+    """The parser of a command: a flag for each of its options, in groups, and the common flags."""
 
     def __init__(self, name: str) -> None:
         self.command = COMMANDS[name]
-        self.arguments_class, _ = self.command.load()
+        self.options_class: Any = options_class(name)
         self.flags: list[Action] = []
         super().__init__(
-            self.arguments_class,
             prog=f"mybert {name}",
             description=f"{self.command.summary[0].upper()}{self.command.summary[1:]}.",
             formatter_class=GroupedFormatter,
             allow_abbrev=False,
             add_help=False,
         )
-        leading = [each for each in fields(self.arguments_class) if each.init and getattr(each, "positional", None)]
+        for each in fields(self.options_class):
+            self._add_option(each)
+        leading = [each for each in fields(self.options_class) if getattr(each, "positional", None)]
         takes_list = {flag.dest: flag.nargs == "+" for flag in self.flags}
         self.positional = {each.name: takes_list[each.name] for each in sorted(leading, key=attrgetter("positional"))}
         values = [
@@ -126,7 +159,8 @@ class CommandParser(HfArgumentParser):
             metavar="FILE",
             help="YAML file of flags, or the name of a recipe (docs/pretraining.md); flags here win.",
         )
-        if "quiet" not in self.arguments_class.__dataclass_fields__:
+        known = self.options_class.__dataclass_fields__
+        if "quiet" not in known:
             self.add_argument(
                 "--quiet",
                 type=string_to_bool,
@@ -136,7 +170,7 @@ class CommandParser(HfArgumentParser):
                 help="Show warnings only, and no progress bars.",
             )
         where = "show the traceback of an error."
-        if issubclass(self.arguments_class, TrainingArguments):
+        if "debug" in known:  # of `TrainingArguments`
             debug = next(action for action in self.flags if action.dest == "debug")
             debug.help, debug.metavar = f"Without a value: {where} With a value: {debug.help}", "[OPTION]"
         else:
@@ -144,19 +178,61 @@ class CommandParser(HfArgumentParser):
         self.add_argument("--help_all", "--help-all", action="help", help="Explain every flag, inherited ones too.")
         self.add_argument("-h", "--help", action="help", help=f"Explain flags in at most {_MAX_LINES} lines.")
 
+    def _add_option(self, declared: Field) -> None:
+        """Add the flag of an option; for one that is on by default, also the one that turns it off."""
+        name, words, default = declared.name, (declared.type, *get_args(declared.type)), default_of(declared)
+        shown = ("help", "metavar", "nargs", "const", "choices")
+        settings: dict[str, Any] = {key: declared.metadata[key] for key in shown if key in declared.metadata}
+        choices = next((get_args(part) for part in words if get_origin(part) is Literal), settings.get("choices"))
+        element = next((get_args(part)[0] for part in words if get_origin(part) is list), None)
+        if element is not None:
+            settings |= {"nargs": "+", "type": element}
+        elif bool in words:
+            settings |= {"nargs": "?", "const": True, "type": string_to_bool}
+        elif choices:
+            settings["type"] = _choice_of(choices)
+        else:
+            settings["type"] = next(kind for kind in (int, float, str) if kind in words)
+        if choices:
+            settings["choices"] = choices
+        self.add_argument(*_spellings(name), **settings, default=None if default is MISSING else default)
+        if bool in words and default is True:
+            self.add_argument(
+                *_spellings(f"no_{name}"), action="store_false", dest=name, default=True, help=f"Turn --{name} off."
+            )
+
     def add_argument(self, *names: Any, **settings: Any) -> Action:
-        """Add a flag: a command's own, or one that `HfArgumentParser` makes of a field."""
+        """Add a flag: an option's, or one that every command has."""
         action = super().add_argument(*names, **settings)
-        if action.choices is not None and True in action.choices:
-            action.type = _switch_or_word
-        if action.type is string_to_bool:  # also one that may be None, which transformers' parser wants a value for
-            action.nargs, action.const = "?", True
-        if settings.get("action") == "store_false":
-            action.help = f"Turn --{action.dest} off."
         # `--output-dir` is accepted, but only `--output_dir` is shown.
         action.option_strings = [flag for flag in action.option_strings if "-" not in flag.lstrip("-")]
         self.flags.append(action)
         return action
+
+    def given(self, flags: list[str]) -> dict[str, Any]:
+        """The values of the flags and of the settings file that they name, without defaults."""
+        words, flags = flags, name_positional(flags, self.positional)
+        finder = ArgumentParser(add_help=False, allow_abbrev=False)
+        finder.add_argument("--config", action="append", default=[])
+        finder.error = self.error  # type: ignore[method-assign]
+        paths = finder.parse_known_args(flags)[0].config
+        if len(paths) > 1:
+            self.error(f"--config is given {len(paths)} times ({', '.join(paths)}); expected one file")
+        known, unknown = self.parse_known_args(flags, Namespace(**{flag.dest: _UNSET for flag in self.flags}))
+        if unknown:
+            self.error(_unknown(unknown[0], self))
+        values = {name: value for name, value in vars(known).items() if value is not _UNSET}
+        settings, of_other = _read_settings(paths[0], self) if paths else ({}, {})
+        if of_other:
+            settings |= self.command.load()[0].of_training(of_other)
+        for name in contradicting(self.options_class, values):
+            settings.pop(name, None)
+        values = settings | values
+        for name in self.positional if flags != words else ():
+            if getattr(self.options_class.__dataclass_fields__[name], "required", None) and not values.get(name):
+                order = " ".join(self.positional).upper()
+                self.error(f"--{name} is not set: {words[0]!r} is read as {flags[0]}; expected {order}, or --{name}.")
+        return values
 
     def value_of(self, flag: Action, word: str) -> Any:
         """The value of a word of a settings file: the same as on the command line."""
@@ -207,28 +283,31 @@ class CommandParser(HfArgumentParser):
 
     def flags_by_group(self, every_flag: bool = False) -> dict[Group, list[Action]]:
         """The flags of each group in their order, without those that a required one rules out."""
-        known = self.arguments_class.__dataclass_fields__
-        places = {name: place for place, name in enumerate(known)}
+        known = self.options_class.__dataclass_fields__
+        usual = self.command.usual.split()
+        places = {name: place for place, name in enumerate(known)} | {name: place for place, name in enumerate(usual)}
         is_required = {
-            flag.dest: flag.required or bool(getattr(known.get(flag.dest), "required", None)) for flag in self.flags
+            flag.dest: flag.dest in known
+            and (default_of(known[flag.dest]) is MISSING or known[flag.dest].required is True)
+            for flag in self.flags
         }
-        ruled_out = contradicting(self.arguments_class, {name: True for name, needed in is_required.items() if needed})
+        ruled_out = contradicting(self.options_class, {name: True for name, needed in is_required.items() if needed})
         groups: dict[Group, list[tuple[Any, Action]]] = {group: [] for group in Group}
         for action in map(copy.copy, self.flags):
             each = known.get(action.dest)
             if action.dest in ruled_out:
                 continue
-            if each and not every_flag and is_as_transformers_has_it(each):
+            if each and not every_flag and each.metadata.get("inherited"):
                 action.help = f"{(action.help or '').partition('. ')[0].rstrip('.')}."
             if not every_flag and len(list(action.choices or ())) > _MAX_CHOICES:
                 action.choices = None
             action.required = is_required[action.dest]
-            group = Group.COMMON if each is None or action.dest == "debug" else getattr(each, "group", Group.FURTHER)
-            place = (
-                action.dest not in self.positional,
-                getattr(each, "comes_last", False) or False,
-                places.get(action.dest, 0),
-            )
+            is_common = each is None or action.dest == "debug"
+            group = Group.COMMON if is_common else getattr(each, "group", None) or Group.FURTHER
+            is_last = action.dest not in self.positional, bool(getattr(each, "comes_last", False))
+            if action.dest in usual:
+                group, is_last = Group.USUAL, (False, False)
+            place = (*is_last, places.get(action.dest, 0))
             groups[group].append((place, action))
         if not every_flag:
             groups[Group.FURTHER] = []
@@ -238,18 +317,8 @@ class CommandParser(HfArgumentParser):
         return self.full_help()
 
 
-def is_as_transformers_has_it(option: Field) -> bool:
-    """Whether `TrainingArguments` has a field with the same help."""
-    inherited = TrainingArguments.__dataclass_fields__.get(option.name)
-    return inherited is not None and inherited.metadata.get("help") == option.metadata.get("help")
-
-
-def _switch_or_word(text: str) -> bool | str:
-    """Return the value of a flag that is true, false or a word such as "auto"."""
-    try:
-        return string_to_bool(text)
-    except ArgumentTypeError:
-        return text
+def _spellings(name: str) -> list[str]:
+    return list(dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}")))
 
 
 def _in_words(message: str) -> str:
@@ -280,38 +349,31 @@ def _given(flags: Sequence[str]) -> set[str]:
     return {flag[2:].partition("=")[0].replace("-", "_") for flag in flags if flag.startswith("--")}
 
 
-def parse_flags(name: str, flags: list[str]) -> Any:
-    """Parse a command's flags and set up its output."""
+def check_flags(name: str, flags: list[str]) -> tuple[dict[str, Any], Any]:
+    """Set up the output, and check what can be checked without the command: what is required, ranges, rules.
+
+    Returns:
+        The values that are given, for the class of the command's arguments, and all of them as `options_class`.
+    """
     parser = CommandParser(name)
-    given, flags = flags, name_positional(flags, parser.positional)
-    finder = ArgumentParser(add_help=False, allow_abbrev=False)
-    finder.add_argument("--config", action="append", default=[])
-    finder.error = parser.error  # type: ignore[method-assign]
-    paths = finder.parse_known_args(flags)[0].config
-    if len(paths) > 1:
-        parser.error(f"--config is given {len(paths)} times ({', '.join(paths)}); expected one file")
-    settings, of_other = _read_settings(paths[0], parser) if paths else ({}, {})
-    if of_other:
-        settings |= parser.arguments_class.of_training(of_other)
-    own = {name: parser.get_default(name) for name in settings}
-    parser.set_defaults(**settings)
-    for action in parser.flags:
-        action.required = action.required and settings.get(action.dest) is None
-    known, unknown = parser.parse_known_args(flags)
-    if unknown:
-        parser.error(_unknown(unknown[0], parser))
-    for name in parser.positional if flags != given else ():
-        if getattr(parser.arguments_class.__dataclass_fields__[name], "required", None) and not getattr(known, name):
-            order = " ".join(parser.positional).upper()
-            parser.error(f"--{name} is not set: {given[0]!r} is read as {flags[0]}; expected {order}, or --{name}.")
-    replaced = contradicting(
-        parser.arguments_class, {name: getattr(known, name) for name in _given(flags) & vars(known).keys()}
-    )
-    parser.set_defaults(**{name: value for name, value in own.items() if name in replaced})
-    set_up_output(known.quiet)
-    if known.quiet and "disable_tqdm" in parser.arguments_class.__dataclass_fields__:
-        parser.set_defaults(disable_tqdm=True)
-    return parser.parse_args_into_dataclasses(flags, look_for_args_file=False)[0]
+    values = parser.given(flags)
+    known = parser.options_class.__dataclass_fields__
+    set_up_output(quiet := values.get("quiet", False))
+    if quiet and "disable_tqdm" in known:
+        values["disable_tqdm"] = True
+    values = {name: value for name, value in values.items() if name in known}
+    if missing := missing_options(parser.options_class, values):
+        example = f" (as in: {parser.prog} {parser.command.example})." if len(missing) > 1 else "."
+        raise ValueError(f"{not_set(missing, '--').removesuffix('.')}{example}")
+    options = parser.options_class(**values)
+    check_options(options)
+    return values, options
+
+
+def parse_flags(name: str, flags: list[str]) -> Any:
+    """The arguments of a command, as its flags say."""
+    values, _ = check_flags(name, flags)
+    return COMMANDS[name].load()[0](**values)
 
 
 def _unknown(word: str, parser: CommandParser) -> str:
@@ -319,12 +381,12 @@ def _unknown(word: str, parser: CommandParser) -> str:
         return f"{word!r} belongs to no flag"
     flag = word.partition("=")[0]
     known = [option for action in parser.flags for option in action.option_strings if option.startswith("--")]
-    return f"unknown flag {flag!r}.{did_you_mean(flag, known)}"
+    return f"unknown flag {flag!r}.{did_you_mean(flag, known, aliases=ALIASES)}"
 
 
 def _read_settings(path: str, parser: CommandParser) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read a file's or recipe's settings: the command's, and those that only the command of `config_of` knows."""
-    own, nullable = _settable(parser), may_be_none(parser.arguments_class)
+    own, nullable = _settable(parser), may_be_none(parser.options_class)
     others: dict[str, Action] = {}
     settings: dict[str, Any] = {}
     of_other: dict[str, Any] = {}
@@ -337,13 +399,13 @@ def _read_settings(path: str, parser: CommandParser) -> tuple[dict[str, Any], di
     if parser.command.config_of and not nodes.keys() <= own.keys():
         other = CommandParser(parser.command.config_of)
         others = _settable(other)
-        nullable = nullable - others.keys() | may_be_none(other.arguments_class)
+        nullable = nullable - others.keys() | may_be_none(other.options_class)
     unknown = sorted(nodes.keys() - own.keys() - others.keys())
     if unknown and _config_file(path).parent == _RECIPES:
         command = next((name for name in ("ablation", "glue") if path.startswith(name)), "pretrain")
         raise ValueError(f"{path} is a recipe of mybert {command}; {parser.prog} has no recipes.")
     if unknown:
-        guess = did_you_mean(unknown[0], [*own, *others])
+        guess = did_you_mean(unknown[0], [*own, *others], aliases=ALIASES)
         raise ValueError(f"{path} has unknown settings: {', '.join(unknown)}.{guess}")
     for name, node in nodes.items():
         is_null = node.tag == "tag:yaml.org,2002:null"

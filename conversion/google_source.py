@@ -26,9 +26,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from ..files.errors import refuse_address
+from ..files.progress import progress_bar
 from .key_map import GROUPS, HEADS, IGNORED, UNUSED_BY_HEAD, WeightRow, encoder_rows, sizes_of
 from .tensorflow import (
     GRAPH_KEY,
@@ -342,7 +342,7 @@ class ConversionPlan:
 
     def parameters(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield name and float32 array of each parameter in the checkpoint, one after the other."""
-        for row, key in tqdm(self.used, desc="Reading the checkpoint", delay=2):
+        for row, key in progress_bar(self.used, desc="Reading the checkpoint", delay=2):
             yield row.parameter, row.to_parameter(self.layout, self.bundle[key])
 
 

@@ -47,7 +47,7 @@ class ConvertBertArguments(ImportOptions):
     """A BERT folder of transformers to a MyBERT model folder."""
 
     group = Group.INPUT
-    model: str = option(help="BERT model folder, or name on the Hub.", positional=1)
+    model: str = option(help="BERT model folder, or name on the Hub.", positional=1, reads="model")
     output_dir: str = option(help="Model folder to write.", comes_last=True, positional=2)
 
 
@@ -66,11 +66,13 @@ class ConvertGoogleArguments(ImportOptions):
         None,
         "bert_config.json, if it is not next to the checkpoint or in the folder above. Not needed for TF2 "
         "checkpoints: everything but dropout follows from their shapes.",
+        reads="file",
     )
     vocab_file: str | None = option(
         None,
         "vocab.txt, if it is not next to the checkpoint or in the folder above. Without one the folder gets no "
         "tokenizer.",
+        reads="file",
     )
     do_lower_case: bool | None = option(
         None, "Whether the tokenizer lower-cases (default: derived from checkpoint, vocabulary or name)."
@@ -98,7 +100,7 @@ class ConvertToGoogleArguments(ConversionOptions):
     """A model folder to a checkpoint that Google's TensorFlow 1 code restores."""
 
     group = Group.CONVERSION
-    model: str = option(help="MyBERT or BERT model folder.", group=Group.INPUT, positional=1)
+    model: str = option(help="MyBERT or BERT model folder.", group=Group.INPUT, positional=1, reads="model")
     output: str = option(
         help="Prefix of the checkpoint to write, such as out/bert_model.ckpt, or a folder (out/).",
         group=Group.INPUT,
@@ -115,7 +117,7 @@ class ConvertToBertArguments(ConversionOptions):
     """A MyBERT model folder to a plain BERT folder that other tools serve."""
 
     group = Group.INPUT
-    model: str = option(help="MyBERT model folder.", positional=1)
+    model: str = option(help="MyBERT model folder.", positional=1, reads="model")
     output_dir: str = option(help="BERT folder to write.", comes_last=True, positional=2)
 
 
@@ -124,12 +126,13 @@ class GraphOptions(SourceSettings, OutputOptions):
     """Options of conversions to graphs of other runtimes."""
 
     group = Group.INPUT
-    model: str = option(help="MyBERT or BERT model folder.", positional=1)
+    model: str = option(help="MyBERT or BERT model folder.", positional=1, reads="model")
     output_dir: str = option(help="Folder to write.", comes_last=True, positional=2)
     data: list[str] = option(
         [],
         "Texts as the model reads them, one per line or table row: OpenVINO's int8 is calibrated with 300 of them, "
         "and the result is compared with PyTorch on others. The texts of a pair are separated by |||.",
+        reads="text",
     )
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from ..files.checkpoint import read_log_history
 from ..files.options import ABOVE_0, AT_LEAST_1, Group, Settings, option
 from ..files.output import check_output_folder, clear_folder, locked, write_json, write_lines
+from ..files.progress import progress_bar
 from ..files.tables import write_separated
 from ..files.text import expand_paths
 from ..finetuning import FinetuningArguments, finetune
@@ -58,6 +58,7 @@ class DemoArguments(Settings):
         "file, which of its longest documents.",
         group=Group.INPUT,
         positional=1,
+        reads="text",
     )
     encoding: str = option("utf-8", "Encoding of your text.", group=Group.READING)
     vocab_size: int = option(6000, "Entries of the vocabulary.", group=Group.VOCABULARY)
@@ -360,7 +361,9 @@ def collect_documentation(
     seen: set[str] = set()
     unreadable = 0
     files = [(root, path) for root in roots for path in sorted(root.rglob("*.py")) if _is_source(path, root)]
-    for root, path in tqdm(files, desc="Reading documentation", unit=" files", disable=not show_progress, leave=False):
+    for root, path in progress_bar(
+        files, desc="Reading documentation", unit=" files", disable=not show_progress, leave=False
+    ):
         try:
             source = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):

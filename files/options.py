@@ -1,7 +1,7 @@
 """Options: fields of dataclasses, declared once with all that help, checks, settings files and runs read of them."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields
 from enum import Enum
 from types import NoneType
@@ -12,21 +12,28 @@ class Range(NamedTuple):
     """The numbers that an option may be."""
 
     expected: str  # these numbers in words, for messages
-    holds: Callable[[float], bool]  # whether a number is one of them
+    least: float = -math.inf
+    most: float = math.inf
+    excluded: tuple[float, ...] = ()  # ends that do not belong to it, and gaps between whole numbers
+
+    def holds(self, value: float) -> bool:
+        """Whether a number is one of them."""
+        return self.least <= value <= self.most and value not in self.excluded
 
 
-SHARE = Range("a fraction in [0, 1]", lambda value: 0 <= value <= 1)
-SHARE_ABOVE_0 = Range("a fraction above 0, up to 1", lambda value: 0 < value <= 1)
-SHARE_BELOW_1 = Range("a fraction in [0, 1)", lambda value: 0 <= value < 1)
-AT_LEAST_0 = Range("at least 0", lambda value: 0 <= value < math.inf)
-AT_LEAST_1 = Range("at least 1", lambda value: value >= 1)
-ABOVE_0 = Range("a number above 0", lambda value: 0 < value < math.inf)
-_FINITE = Range("a finite number", lambda value: not isinstance(value, float) or math.isfinite(value))
+SHARE = Range("a fraction in [0, 1]", 0, 1)
+SHARE_ABOVE_0 = Range("a fraction above 0, up to 1", 0, 1, (0,))
+SHARE_BELOW_1 = Range("a fraction in [0, 1)", 0, 1, (1,))
+AT_LEAST_0 = Range("at least 0", 0, excluded=(math.inf,))
+AT_LEAST_1 = Range("at least 1", 1)
+ABOVE_0 = Range("a number above 0", 0, excluded=(0, math.inf))
+_FINITE = Range("a finite number", excluded=(-math.inf, math.inf))
 
 
 class Group(Enum):
     """The titles of the help, in its order."""
 
+    USUAL = "Most used"
     INPUT = "Input and output"
     EXAMPLES = "Which examples"
     READING = "Reading files"
@@ -70,7 +77,8 @@ class Option(Field):
     why: str | None
     comes_last: bool | None
     positional: int | None
-    required: bool | None
+    required: bool | str | None
+    reads: Literal["model", "examples", "rows", "text", "file"] | None
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Take over what is not given: from the field of a base class, or the class's `group` and `decides`."""
@@ -101,7 +109,8 @@ def option(
     why: str | None = None,
     comes_last: bool | None = None,
     positional: int | None = None,
-    required: bool | None = None,
+    required: bool | str | None = None,
+    reads: Literal["model", "examples", "rows", "text", "file"] | None = None,
     **more: Any,
 ) -> Any:
     """Declare an option, a field of a dataclass.
@@ -124,7 +133,10 @@ def option(
         why: Ends messages on what contradicts it, such as "where the whole encoder is frozen".
         comes_last: Whether the help shows it at the end of its group.
         positional: Its place among the values that may be given before all flags, without their names.
-        required: Whether it has to be given although it has a default, as fields after others must have.
+        required: Whether it has to be given although it has a default, as fields after others must have; names of
+            options: unless one of these is given.
+        reads: What the command reads there, which can be looked at before it starts: a model or tokenizer, labeled
+            examples or other rows, text of a corpus, or another file or folder.
         **more: Arguments of `add_argument`, or of `dataclasses.field`.
     """
     of_field: dict[Any, Any] = {
@@ -140,7 +152,7 @@ def option(
         setattr(self, attribute, getattr(made, attribute))
     self.range, self.group, self.decides, self.why = range, group, decides, why
     self.needs, self.excludes, self.idle_with, self.replaces = needs, excludes, idle_with, replaces
-    self.comes_last, self.positional, self.required = comes_last, positional, required
+    self.comes_last, self.positional, self.required, self.reads = comes_last, positional, required, reads
     return self
 
 
@@ -151,17 +163,19 @@ def check_options(settings: Any) -> None:
     """
     kind = type(settings)
     kinds = get_type_hints(kind)
+    if missing := missing_options(kind, vars(settings)):
+        raise ValueError(not_set(missing))
     for each in fields(settings):
         value = getattr(settings, each.name)
         if isinstance(value, str) and kinds[each.name] in _LISTS_OF_TEXTS:
             value = [value]
             setattr(settings, each.name, value)
-        if getattr(each, "required", None) and not value:
-            raise ValueError(f"{each.name} is not set; expected: {each.metadata['help']}")
         parts = (kinds[each.name], *get_args(kinds[each.name]))
         is_list = isinstance(value, list) and "list[" in str(kinds[each.name])
         for number in value if is_list else [value]:
-            check_number(each.name, number, getattr(each, "range", None) or _FINITE)
+            limits = getattr(each, "range", None) or (_FINITE if isinstance(number, float) else None)
+            if limits:
+                check_number(each.name, number, limits)
         words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
         if words and value not in (*words, each.default):
             expected = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}"
@@ -169,6 +183,41 @@ def check_options(settings: Any) -> None:
     for each in fields(settings):
         for rule, other, wanted in _broken_rules(settings, each) if is_given(settings, each) else ():
             raise ValueError(_contradiction(settings, each, rule, other, wanted))
+
+
+def missing_options(kind: type, given: Mapping[str, Any]) -> dict[Field, list[str]]:
+    """The options of a dataclass that have to be given and are not, each with others that would do instead."""
+    options = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    missing = {}
+    for each in options.values():
+        required = getattr(each, "required", None)
+        others = [name for name in str(required).split() if name in options and options[name].init]
+        is_missing = bool(required) and all(_is_empty(given.get(name)) for name in (each.name, *others))
+        if each.init and (is_missing or (default_of(each) is MISSING and each.name not in given)):
+            missing[each] = others
+
+    def place(option: Field) -> tuple[bool, float]:
+        return bool(getattr(option, "comes_last", False)), getattr(option, "positional", None) or math.inf
+
+    return {each: missing[each] for each in sorted(missing, key=place)}
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, (str, list, dict, bool)) and not value)
+
+
+def not_set(missing: Mapping[Field, Sequence[str]], prefix: str = "") -> str:
+    """The message for `missing_options`; a prefix makes flags of names."""
+    names = [f"{prefix}{each.name}" for each in missing]
+    if len(names) == 1:
+        (each, others) = next(iter(missing.items()))
+        instead = f" Or give {' or '.join(f'{prefix}{name}' for name in others)}." if others else ""
+        return f"{names[0]} is not set; expected: {each.metadata['help'].partition('. ')[0].rstrip('.')}.{instead}"
+    names = [
+        f"{name} (or {' or '.join(f'{prefix}{other}' for other in others)})" if others else name
+        for name, others in zip(names, missing.values(), strict=True)
+    ]
+    return f"{', '.join(names[:-1])} and {names[-1]} are not set."
 
 
 def may_be_given(settings: Any, name: str) -> bool:
@@ -213,6 +262,8 @@ def _contradiction(settings: Any, option: Any, rule: str, other: Option, wanted:
 
     if rule == "needs":
         what = other.name if wanted is None else f"{other.name} {wanted!r}"
+        if other.reads:
+            return f"{said(option)} without {what}; expected: {other.metadata['help']}"
         return f"{said(option)} without {what}, so it has no effect; give both or neither."
     if rule == "idle_with":
         found = getattr(settings, other.name)

@@ -6,15 +6,39 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
+from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from tqdm import tqdm
 
 
 def progress_bar(*items: Any, **settings: Any) -> Any:
     """A bar with the arguments of `tqdm`; `disable=None` disables it where there is neither terminal nor notebook."""
+    if are_bars_hidden():
+        settings["disable"] = True
     ipython = sys.modules.get("IPython")
     in_notebook = getattr(ipython and ipython.get_ipython(), "kernel", None) is not None
     return (CellBar if in_notebook else tqdm)(*items, **settings)
+
+
+_hidden: list[object] = []  # a mark for each `without_bars` that is open
+
+
+def are_bars_hidden() -> bool:
+    """Whether `without_bars` is open."""
+    return bool(_hidden)
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Show no bars of this package, and none of downloads."""
+    mark, of_downloads = object(), not are_progress_bars_disabled()
+    _hidden.append(mark)
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        _hidden.remove(mark)
+        if of_downloads:
+            enable_progress_bars()
 
 
 @contextmanager

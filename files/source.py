@@ -187,10 +187,14 @@ class HubSplit(Source):
     def _load(name: str, config: str | None, **options: Any) -> Any:
         try:
             import datasets
+
+            from .progress import are_bars_hidden
         except ImportError as error:
             raise ImportError(
                 f"The data set {name} needs the package datasets: {how_to_install('train')} ({error})."
             ) from error
+        if are_bars_hidden():
+            datasets.disable_progress_bars()
         try:
             return datasets.load_dataset(name, config, **options)
         except (OSError, ValueError, RuntimeError) as error:  # no network, no such data set or configuration

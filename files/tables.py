@@ -525,6 +525,28 @@ def names_in(row: Mapping[str, Any]) -> list[str]:
     return names
 
 
+_MAX_NAMES, LONGEST_NAME = 12, 40  # columns in messages, and characters of a name
+
+
+def shown_columns(row: Mapping[str, Any]) -> str:
+    """The names of a row's columns, for messages."""
+    names = names_in(row)
+    shown = [repr(name[:LONGEST_NAME]) for name in names[:_MAX_NAMES]]
+    return ", ".join(shown) + (", ..." if len(names) > _MAX_NAMES else "")
+
+
+def lacking_columns(source: str, row: Mapping[str, Any], columns: Mapping[str, str]) -> str:
+    """The message that columns are missing, with those of a row; `columns` maps each to the setting that names it."""
+    missing = _enumerated(list(map(repr, columns)))
+    settings = _enumerated([f"{setting}='NAME'" for setting in dict.fromkeys(columns.values())])
+    found = f"has no column{'s' * (len(columns) > 1)} {missing}; its columns are {shown_columns(row)}"
+    return f"{source} {found}; choose which to read with {settings}."
+
+
+def _enumerated(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+
+
 def lacks_column(column: str, names: Sequence[str] | Mapping[str, Any]) -> str:
     """The message that a column is missing, with the existing ones."""
     names = names_in(names) if isinstance(names, Mapping) else names

@@ -68,13 +68,19 @@ class EvaluateArguments(EngineOptions, AnswerSettings, MeasuredModelArguments):
 
     group = Group.INPUT
     data: list[str] = option(
-        [], "Task data with labels; several files are reported separately.", required=True, positional=1
+        [],
+        "Task data with labels; several files are reported separately.",
+        required=True,
+        positional=1,
+        reads="examples",
     )
+    model: str | None = option(required="predictions")
     predictions: str | None = option(
         None,
         "Predictions for the data in the benchmark's format, instead of a model.",
         excludes="model",
         why="which need no model",
+        reads="file",
     )
     output: str = option(STANDARD_OUTPUT, "JSON file to write the metrics to; - prints them.", comes_last=True)
     predictions_dir: str | None = option(None, "Folder to write the model's predictions to.", idle_with="predictions")
@@ -88,8 +94,6 @@ class EvaluateArguments(EngineOptions, AnswerSettings, MeasuredModelArguments):
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
         self.data = sources_of(self.data, "data")
-        if not self.model and not self.predictions:
-            raise ValueError("neither model nor predictions is set; use either model or predictions.")
         if self.predictions and len(self.data) > 1:
             raise ValueError("predictions belong to one data file; expected one file in data.")
         super().__post_init__()
@@ -213,6 +217,7 @@ class FeaturesArguments(EngineOptions, InferenceSettings, SourceSettings):
         f"separated by{PAIR_SEPARATOR.rstrip()}.",
         required=True,
         positional=1,
+        reads="text",
     )
     output: str = option("", "File to write: .jsonl or .safetensors.", required=True, comes_last=True)
     features: str | None = option(
@@ -263,7 +268,7 @@ def _chosen_features(arguments: FeaturesArguments) -> tuple[str, Features]:
     depth = arguments.checkpoint.config.num_hidden_layers
     limits = Range(
         f"-{depth + 1} to {depth}: {arguments.checkpoint.name} has the embeddings (0) and {depth} layers",
-        lambda value: -depth - 1 <= value <= depth,
+        *(-depth - 1, depth),
     )
     check_number("layer", arguments.layer, limits)
     layer = arguments.layer % (depth + 1)

@@ -50,7 +50,7 @@ class CompareArguments(EngineOptions, MeasuredModelArguments):
         required=True,
         positional=1,
     )
-    data: list[str] = option([], "Task data with labels, one file.", required=True)
+    data: list[str] = option([], "Task data with labels, one file.", required=True, reads="examples")
     output: str | None = option(
         None, "Table (.tsv, .csv) to write, of the rows that the two predict differently.", comes_last=True
     )

@@ -16,11 +16,10 @@ import numpy as np
 from transformers import PreTrainedConfig
 
 from ..files.source import FileSource, Source, sources_of
-from ..files.tables import Reading, names_in, value_at
+from ..files.tables import LONGEST_NAME, Reading, lacking_columns, shown_columns, value_at
 from ..files.text import LINE_BREAKS, PAIR_SEPARATOR
 
 _SHARE_AGAIN = 0.8  # of the parts of joined labels that occur in several
-_MAX_NAMES, _LONGEST_NAME = 12, 40  # columns in messages, and characters of a name
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,8 @@ class DataRow:
         """The value of a column; if there is no such column, the message lists those that exist."""
         if name not in self:
             raise ValueError(
-                f"{self.source} has no column {name!r} in row {self.number}; its columns are {self._columns()}."
+                f"{self.source} has no column {name!r} in row {self.number}; its columns are "
+                f"{shown_columns(self.values)}."
             )
         return value_at(self.values, name)
 
@@ -98,15 +98,7 @@ class DataRow:
 
     def lacks(self, columns: Mapping[str, str]) -> ValueError:
         """An error with the columns of the data; `columns` maps each missing one to the setting that names it."""
-        missing = _enumerated(list(map(repr, columns)))
-        settings = _enumerated([f"{setting}='NAME'" for setting in dict.fromkeys(columns.values())])
-        found = f"has no column{'s' * (len(columns) > 1)} {missing}; its columns are {self._columns()}"
-        return ValueError(f"{self.source} {found}; choose which to read with {settings}.")
-
-    def _columns(self) -> str:
-        names = names_in(self.values)
-        shown = [repr(name[:_LONGEST_NAME]) for name in names[:_MAX_NAMES]]
-        return ", ".join(shown) + (", ..." if len(names) > _MAX_NAMES else "")
+        return ValueError(lacking_columns(self.source, self.values, columns))
 
     def invalid(self, what: str) -> ValueError:
         """An error that says where it was found: `what` follows "<source>, row <number>: "."""
@@ -139,10 +131,6 @@ def check_columns(rows: Sequence[DataRow], columns: Mapping[str, str]) -> None:
         if not columns:
             return
     raise rows[0].lacks(columns)
-
-
-def _enumerated(parts: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
 _WRITTEN_LIST = re.compile(r"""\[(?:['"].*['"]|\d+(?:[\s,]+\d+)+|)\]""", re.DOTALL)
@@ -336,7 +324,7 @@ def quoted(name: str) -> str:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
 
 
 def _natural_order(name: str) -> tuple[int, float, str]:

@@ -56,18 +56,24 @@ class DistillationOptions:
 
     group, decides = Group.TEACHER, True
     teacher: str = option(
-        "", "Fine-tuned model to learn from, folder or Hub name.", group=Group.INPUT, required=True, positional=1
+        "",
+        "Fine-tuned model to learn from, folder or Hub name.",
+        group=Group.INPUT,
+        required=True,
+        positional=1,
+        reads="model",
     )
     student: str = option(
         "", f"Model folder or Hub name, or the size of a new model: {STUDENT_SIZES}.", group=Group.INPUT, required=True
     )
     tokenizer: str | None = option(
-        None, "Folder of a new student's tokenizer (default: the teacher's).", group=Group.INPUT
+        None, "Folder of a new student's tokenizer (default: the teacher's).", group=Group.INPUT, reads="model"
     )
     unlabeled: list[str] | None = option(
         None,
         "Texts for the teacher to label: .txt (one per line), or tables with the task's columns.",
         group=Group.INPUT,
+        reads="rows",
     )
     teacher_embeddings: bool = option(
         False,
@@ -144,6 +150,8 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
             raise ValueError(
                 f"relation_heads is {self.relation_heads}; attention (qk in relations) uses the models' own heads."
             )
+        if self.validation_split and not (self.train_file or self.dataset or self.data_dir):
+            raise ValueError("validation_split is set without train_file; only labeled data can be held out.")
         if self.is_new_student:
             fields_of_size(self.student, "student")  # checks it
             plain = NetworkChanges(dropout=self.dropout, from_scratch=self.from_scratch)
@@ -189,12 +197,6 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
         """The teacher's task, without what was fitted to its predictions (thresholds, temperature)."""
         name, task = self.teacher_task
         return name, task.fitted_as(TASKS[name])
-
-    def _check_training_data(self) -> None:
-        if not (self.train_file or self.dataset or self.unlabeled):
-            raise ValueError("neither train_file nor unlabeled is set; distillation needs labeled data or texts.")
-        if self.validation_split and not (self.train_file or self.dataset):
-            raise ValueError("validation_split is set without train_file; only labeled data can be held out.")
 
     def _default_learning_rate(self) -> tuple[float, str]:
         return (5e-4, "for a new student") if self.is_new_student else super()._default_learning_rate()

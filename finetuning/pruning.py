@@ -69,7 +69,12 @@ class PruneArguments(TargetSettings, MeasuredModelArguments):
     group = Group.SMALLER
     model: str | None = option(required=True, positional=1)
     data: list[str] = option(
-        [], "Task data with labels, to measure on; without it nothing is measured.", group=Group.INPUT, positional=2
+        [],
+        "Task data with labels, to measure on; without it nothing is measured.",
+        group=Group.INPUT,
+        positional=2,
+        required="output_dir",
+        reads="examples",
     )
     drop_layers: list[str] = option(
         ["top"],
@@ -99,8 +104,6 @@ class PruneArguments(TargetSettings, MeasuredModelArguments):
         """Check what can be checked without looking at data."""
         self.data = sources_of(self.data, "data")
         check_options(self)
-        if not self.data and not self.output_dir:
-            raise ValueError("data and output_dir are not set; give data to measure on, a folder to write, or both.")
         if self.named_layers() is not None and self.keep_layers:
             raise ValueError(
                 "keep_layers is set, and drop_layers lists the layers to drop; use either keep_layers or drop_layers."

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from tqdm.auto import tqdm
 
+from ..files.progress import progress_bar
 from ..modeling_mybert import IGNORE_INDEX
 from ..modeling_mybert.losses_mybert import full_precision
 from .batching import EXAMPLES_AT_ONCE, longest_input, run_sorted
@@ -110,7 +110,7 @@ def pseudo_log_likelihoods(
         if before is not None:  # a MyBERT
             model.config.sparse_prediction = True
         shown = {"unit": " texts", "unit_scale": True, "delay": 2, "disable": not progress}
-        with tqdm(desc="Score", total=len(texts), **shown) as bar:
+        with progress_bar(desc="Score", total=len(texts), **shown) as bar:
             for first in range(0, len(texts), EXAMPLES_AT_ONCE):
                 part = list(texts[first : first + EXAMPLES_AT_ONCE])
                 encoded = tokenizer(part, add_special_tokens=False, truncation=False, verbose=False)

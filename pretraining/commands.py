@@ -33,13 +33,20 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
         "",
         "Token store to write: a file or, with several shards, a folder. Not needed with --dry_run.",
         comes_last=True,
+        required="dry_run",
     )
-    tokenizer: str = option("", "Folder or vocab.txt of the tokenizer. With --dry_run it may be left out.")
+    tokenizer: str = option(
+        "",
+        "Folder or vocab.txt of the tokenizer. With --dry_run it may be left out.",
+        required="dry_run",
+        reads="model",
+    )
     text: list[str] = option(
         [],
         "Text files (plain, CSV, TSV, JSON lines, Parquet; compressed too), folders, patterns, - (standard input) "
         "or data sets of the Hub (hf:owner/name:configuration:split). Without text, an existing store is shown.",
         positional=1,
+        reads="text",
     )
     dry_run: bool = option(
         False, "Write nothing; show what --filter leaves out, or could leave out, with examples.", group=Group.FILTERS
@@ -59,9 +66,6 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
         super().__post_init__()
-        for name in () if self.dry_run else ("output", "tokenizer"):
-            if not getattr(self, name):
-                raise ValueError(f"{name} is not set; a token store needs it, a dry_run does not.")
         if self.dry_run and (self.export or not self.text):
             found = "export is set" if self.export else "text is not"
             raise ValueError(f"dry_run is set and {found}; a dry run reads text and writes nothing.")

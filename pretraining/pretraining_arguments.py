@@ -137,6 +137,8 @@ class PretrainingArguments(
         "are read too.",
         group=Group.INPUT,
         positional=2,
+        required="token_store",
+        reads="text",
     )
     token_store: str | None = option(
         None,
@@ -144,12 +146,14 @@ class PretrainingArguments(
         group=Group.INPUT,
         excludes="text",
         why="whose text was chosen when it was made",
+        reads="file",
     )
     tokenizer: str | None = option(
         None,
         "Folder or vocab.txt of a tokenizer; without it one is trained on the text.",
         group=Group.INPUT,
         decides=True,
+        reads="model",
     )
     model: str | None = option(
         None,
@@ -157,6 +161,7 @@ class PretrainingArguments(
         group=Group.INPUT,
         decides=True,
         why="which has its own",
+        reads="model",
     )
     validation_split: float = option(
         0.01,
@@ -170,6 +175,7 @@ class PretrainingArguments(
         "Table of minimal pairs, with columns sentence_good and sentence_bad, or good and bad: the finished model's "
         "accuracy on them is reported (mybert score).",
         group=Group.RECORDS,
+        reads="file",
         excludes="objective=ltr",
         why="whose model predicts no masked words",
     )
@@ -280,8 +286,6 @@ class PretrainingArguments(
         for name in ("token_store", "tokenizer", "model"):
             if isinstance(getattr(self, name), Path):
                 setattr(self, name, str(getattr(self, name)))
-        if not self.text and not self.token_store:
-            raise ValueError("text is empty; give at least one file or folder to pretrain on, or a token_store.")
         if "-" in self.text:
             raise ValueError("text is '-', standard input, which can be read only once; give files or a token store.")
 

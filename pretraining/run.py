@@ -33,6 +33,7 @@ from ..runs import (
     last_complete_checkpoint,
     log_on_main_process,
     prepare_once,
+    suggest_bfloat16,
 )
 from ..tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
 from .build_store import build_token_store
@@ -227,6 +228,7 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
     log_on_main_process(arguments)
     with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
         run = prepare_once(arguments.should_save, lambda: prepare_run(arguments, folder))
+        suggest_bfloat16(arguments)
         run.store.summary.log("Corpus")
         state = _read_finished(folder.path) or _train(run, arguments)
         if "metrics" not in state:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_type_hints
 
@@ -39,8 +40,8 @@ from .optimizers import OPTIMIZERS
 logger = logging.getLogger(__name__)
 
 _PUBLISHED = "publish the finished folder with mybert push"
-_SEED = Range(f"a whole number from 0 to {2**32 - 1}", lambda value: 0 <= value < 2**32)
-_NORM = Range("at least 0", lambda value: value >= 0)
+_SEED = Range(f"a whole number from 0 to {2**32 - 1}", 0, 2**32 - 1)
+_NORM = Range("at least 0", 0)
 A = TypeVar("A")
 _MAX_WORKERS = 4  # one worker masks about a million tokens per second
 LOGGED_EVERY = 50  # steps between log entries
@@ -309,15 +310,21 @@ def suggest_bfloat16(arguments: TrainingArguments) -> None:
     if arguments.bf16 or arguments.fp16 or not arguments.should_log:
         return
     if arguments.device.type == "cuda" and _multiplies_bfloat16(uses_gpu=True):
-        logger.info(
+        _log_once(
             "This GPU multiplies in bfloat16: with --bf16 steps take less time, and with --dropout 0 in addition "
             "padding is not computed."
         )
     elif arguments.device.type == "cpu" and (instructions := bfloat16_features()):
-        logger.info(
-            "This processor multiplies in bfloat16 (%s): with --bf16 steps would take about two thirds of the time.",
-            ", ".join(instructions),
+        _log_once(
+            f"This processor multiplies in bfloat16 ({', '.join(instructions)}): with --bf16 steps would take about "
+            "two thirds of the time."
         )
+
+
+@cache
+def _log_once(line: str) -> None:
+    """Log a line that is true of every run of the process."""
+    logger.info("%s", line)
 
 
 def _multiplies_bfloat16(uses_gpu: bool) -> bool:

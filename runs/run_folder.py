@@ -143,18 +143,16 @@ class RunFolder(ExitStack):
             if not isinstance(known, dict):
                 raise ValueError(f"{run_file} holds no settings; expected the record of a run.")
             changes = _changed_settings(earlier, record) or _other_files(known, set(map(str, files)))
-        difference = ""
-        if changes:
-            difference = f"with other settings ({changes}); repeat the earlier ones"
-        else:
+        other = "with other settings; repeat those"
+        if not changes:
             states = _file_states(files, known)
             changed = [name for name in states if states[name].get("digest") != known.get(name, {}).get("digest")]
             if changed:
-                names = ", ".join(sorted(changed))
-                difference = f"on other data: {names} changed since it began; restore them, name another folder"
-        if difference:
+                other, changes = "on other data; restore it", f"{', '.join(sorted(changed))} changed since it began"
+        if changes:
             if not self.overwrite:
-                raise ValueError(f"{self.path} holds a run {difference} or pass --overwrite.")
+                message = f"{self.path} holds a run {other}, name another folder, or pass --overwrite."
+                raise ValueError(f"{message} What differs: {changes}.")
             shutil.rmtree(run_file.parent)
             is_new, states = True, _file_states(files, {})
         record[_FILES] = states

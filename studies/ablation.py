@@ -67,7 +67,9 @@ class AblationArguments(StudySettings):
     """Settings of `run_ablation`."""
 
     group = Group.TABLE
-    text: list[str] = option([], "Text to pretrain on, as in `mybert pretrain`.", group=Group.INPUT, positional=1)
+    text: list[str] = option(
+        [], "Text to pretrain on, as in `mybert pretrain`.", group=Group.INPUT, positional=1, reads="text"
+    )
     output_dir: str = option(
         "", "Folder for all models and the table.", group=Group.INPUT, comes_last=True, required=True
     )

@@ -171,9 +171,16 @@ class SuiteArguments(StudySettings):
 
     group = Group.TABLE
     model: str = option(
-        "", "Model folder or Hub name to start from, for every task.", group=Group.INPUT, required=True, positional=1
+        "",
+        "Model folder or Hub name to start from, for every task.",
+        group=Group.INPUT,
+        required=True,
+        positional=1,
+        reads="model",
     )
-    data_dir: str = option("", "Folder with the benchmark's files as downloaded.", group=Group.INPUT, required=True)
+    data_dir: str = option(
+        "", "Folder with the benchmark's files as downloaded.", group=Group.INPUT, required=True, reads="file"
+    )
     output_dir: str = option(
         "", "Folder for the fine-tuned models and the table.", group=Group.INPUT, comes_last=True, required=True
     )

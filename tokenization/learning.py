@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from tokenizers import Tokenizer
-from tqdm.auto import tqdm
 
 from ..files.documents import Corpus, DocumentSettings, TextSettings
 from ..files.options import AT_LEAST_1, SHARE_ABOVE_0, Group, Range, check_options, option, settings_of
+from ..files.progress import progress_bar
 from ..files.source import InMemoryData, is_frame
 from .pair_merging import Algorithm, learn_pieces
 from .vocab import (
@@ -36,7 +36,7 @@ _WORDS_AT_A_TIME = 10_000
 # Text that one process counts at a time, in characters; smaller texts are counted in the main process.
 BLOCK_CHARACTERS = 8 << 20
 
-UP_TO_HALF = Range("a fraction from 0 to 0.5", lambda value: 0 <= value <= 0.5)
+UP_TO_HALF = Range("a fraction from 0 to 0.5", 0, 0.5)
 
 
 @dataclass(kw_only=True)
@@ -284,7 +284,9 @@ def _learn(
     usable = {w: n for w, n in words.items() if len(w) <= MAX_WORD_LENGTH and kept.issuperset(w)}
     found = learn_pieces(usable, alphabet, settings.algorithm, settings.min_frequency) if usable else iter(())
     pieces = list(
-        tqdm(islice(found, wanted), "Learning pieces", wanted, unit="piece", disable=not show_progress, delay=2)
+        progress_bar(
+            islice(found, wanted), "Learning pieces", wanted, unit="piece", disable=not show_progress, delay=2
+        )
     )
     if len(pieces) < wanted:
         logger.warning(

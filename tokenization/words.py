@@ -14,9 +14,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from ..files.processes import fitting_processes, map_in_processes
+from ..files.progress import progress_bar
 from .characters import (
     CJK,
     DELETED,
@@ -115,7 +115,7 @@ def count_words(
     processes, blocks = fitting_processes(blocks, num_processes)
     with (
         map_in_processes(counter, processes) as counted,
-        tqdm(desc="Counting words", unit="char", unit_scale=True, disable=not show_progress, delay=2) as bar,
+        progress_bar(desc="Counting words", unit="char", unit_scale=True, disable=not show_progress, delay=2) as bar,
     ):
         for part in counted(blocks):
             bar.update(part.characters)

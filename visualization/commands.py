@@ -21,7 +21,7 @@ class AttentionArguments(Settings):
     """Arguments of `mybert attention`."""
 
     group = Group.INPUT
-    model: str = option(help="Model folder or Hub name, with its tokenizer.", positional=1)
+    model: str = option(help="Model folder or Hub name, with its tokenizer.", positional=1, reads="model")
     sentences: list[str] = option(help="The text, or the two of a pair.", positional=2)
     output: str = option(
         "attention.html", "File to write: .html is an interactive page, .png a picture.", comes_last=True
@@ -77,6 +77,7 @@ class CurvesArguments(Settings):
         help="Output folder of a training run, also of one that is still running, or of several; or of suites that "
         "mybert glue measured with --train_sizes.",
         positional=1,
+        reads="file",
     )
     output: str | None = option(
         None,

@@ -53,6 +53,7 @@ class RowFiles:
         "Texts: .txt (one per line), .csv, .tsv, .jsonl, .parquet, .xlsx, compressed or not; - reads standard input.",
         required=True,
         positional=2,
+        reads="rows",
     )
     output: str = option(STDIN, f"File to write: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
     overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
@@ -218,6 +219,10 @@ class _Prediction:
             prepare_once(self.state.is_main_process, lambda: self._begin(folder, output))
             try:
                 heads, rows = self._write_parts(folder.path, output)
+            except KeyboardInterrupt:
+                if self.can_resume and any(folder.path.glob("predictions-*.jsonl")):
+                    logger.warning("What was predicted is kept; the same command continues from there.")
+                raise
             except ValueError:  # an error in the data
                 if self.can_resume and any(folder.path.glob("predictions-*.jsonl")):
                     logger.info("What was predicted is kept; correct the data and run the same command to continue.")

@@ -53,7 +53,16 @@ def _squad(version: str, epochs: float, **fields: Any) -> QuestionAnsweringTask:
 
 
 TASKS: dict[str, Task] = {
+    # For a user's own data.
     "classification": ClassificationTask(main_metric="accuracy"),
+    "multilabel": ClassificationTask(
+        main_metric="micro_f1", label_column="labels", problem="multi_label_classification"
+    ),
+    "regression": ClassificationTask(main_metric="pearson", label_column="score", problem="regression"),
+    "multiple_choice": MultipleChoiceTask(main_metric="accuracy"),
+    "tagging": TaggingTask(main_metric="f1", text_column="tokens", label_column="tags", any_tags=True),
+    "question_answering": QuestionAnsweringTask(main_metric="f1"),
+    # Benchmarks.
     "cola": _glue(
         *("cola", "matthews_correlation", "sentence"),
         file_columns=("source", "label", "author_mark", "sentence"),
@@ -117,14 +126,6 @@ TASKS: dict[str, Task] = {
         },
         hub={"label_column": "ner_tags"},
     ),
-    # For a user's own data, like classification.
-    "multilabel": ClassificationTask(
-        main_metric="micro_f1", label_column="labels", problem="multi_label_classification"
-    ),
-    "regression": ClassificationTask(main_metric="pearson", label_column="score", problem="regression"),
-    "multiple_choice": MultipleChoiceTask(main_metric="accuracy"),
-    "tagging": TaggingTask(main_metric="f1", text_column="tokens", label_column="tags", any_tags=True),
-    "question_answering": QuestionAnsweringTask(main_metric="f1"),
     # With the pretraining heads.
     "next_sentence": NextSentenceTask(main_metric="accuracy"),
     "fill_mask": FillMaskTask(),
@@ -215,11 +216,18 @@ def _is_of(value: Any, hint: Any) -> bool:
     return value is None if hint is NoneType else type(value) is hint
 
 
-LENGTH = Range("at least 3: [CLS], [SEP] and some text", lambda value: value >= 3)
+LENGTH = Range("at least 3: [CLS], [SEP] and some text", 3)
 SKIP_EMPTY_HELP = (
     "Leave out rows without text or label, and log how many; predict keeps those without text, with empty answers."
 )
 BATCH_SIZE_HELP = "Sequences per batch (default: chosen by their lengths and the device)."
+
+
+def _listed(*without: str) -> str:
+    """The tasks for help: those on a user's own data, then the benchmarks."""
+    benchmarks = [name for name, task in TASKS.items() if task.files]
+    own = [name for name in TASKS if name not in (*benchmarks, *without)]
+    return f"on your own data {', '.join(own)}; benchmarks {', '.join(benchmarks)}"
 
 
 @dataclass
@@ -294,9 +302,7 @@ class TaskArguments(DataColumns):
 
     group = Group.READING
     decides = True
-    task: str = option(
-        "classification", f"The task: {', '.join(name for name in TASKS if name != 'fill_mask')}.", group=Group.INPUT
-    )
+    task: str = option("classification", f"The task: {_listed('fill_mask')}.", group=Group.INPUT)
     choice_columns: list[str] | None = option(None, "Columns of the choices, or the column that holds lists of them.")
     max_length: int | None = option(
         None, "Longest sequence in tokens (default: 128, question answering 384).", LENGTH, group=Group.SEQUENCES
@@ -347,7 +353,9 @@ class TaskArguments(DataColumns):
     def _given_settings(self, name: str) -> dict[str, Any]:
         """The settings given for a task; a setting of other tasks, or a column named twice, is an error."""
         if name not in TASKS:
-            raise ValueError(f"task is {name!r}; expected one of {', '.join(TASKS)}.")
+            raise ValueError(
+                f"task is {name!r}; expected one of {', '.join(TASKS)}. For labels of your own use classification."
+            )
         task, given = TASKS[name], dict[str, Any]()
         for each in TASK_OPTIONS:
             if (value := getattr(self, each, None)) is None:
@@ -378,7 +386,7 @@ class InferenceSettings:
     """A model, and how it is run."""
 
     group = Group.SEQUENCES
-    model: str | None = option(None, "Fine-tuned model, folder or Hub name.", group=Group.INPUT)
+    model: str | None = option(None, "Fine-tuned model, folder or Hub name.", group=Group.INPUT, reads="model")
     batch_size: int | None = option(None, BATCH_SIZE_HELP, AT_LEAST_1, idle_with="predictions")
     dtype: Literal["float32", "bfloat16"] = option(
         "float32", "Type of the weights, and of the computation.", decides=True
@@ -412,7 +420,7 @@ class FinetunedModelArguments(TaskArguments, InferenceSettings):
     """The settings of commands that use a fine-tuned model; it records what it was trained for."""
 
     task: str | None = option(  # type: ignore[assignment]  # the model's own
-        None, f"The task: {', '.join(TASKS)} (default: what the model was fine-tuned for).", group=Group.INPUT
+        None, f"The task: {_listed()} (default: what the model was fine-tuned for).", group=Group.INPUT
     )
     dtype: Literal["float32", "bfloat16", "int8"] = option(  # type: ignore[assignment]
         "float32",

@@ -49,9 +49,9 @@ _FACTOR, _FACTOR_UP_TO, _FACTOR_FROM = 10.0, 128, 50_000  # hidden size; texts
 _FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
 _NOTHING_EVALUATED = "nothing is evaluated; give a validation_file, or hold out data with validation_split"
 _DONE_ANYWAY = "mybert finetune evaluates and predicts all data that it is given"
-_PART = Range("a fraction in (0, 1), or 0 for none", lambda value: 0 <= value < 1)
-_SEVERAL = Range("at least 2, or 0 for none", lambda value: value == 0 or value >= 2)
-_FROM_MINUS_1 = Range("at least 0, or -1 for none", lambda value: value >= -1)
+_PART = Range("a fraction in (0, 1), or 0 for none", 0, 1, (1,))
+_SEVERAL = Range("at least 2, or 0 for none", 0, excluded=(1,))
+_FROM_MINUS_1 = Range("at least 0, or -1 for none", -1)
 _EXPECTED_TEXTS = "expected a task that classifies texts: classification, multilabel, regression, or one of GLUE's"
 _ADAPTED = "where only adapters, pooler and head are trained"
 
@@ -65,15 +65,23 @@ class TaskFiles:
     """The model to start from, and the data."""
 
     group = Group.INPUT
-    model: str = option("", "Model folder or Hub name to start from.", decides=True, required=True, positional=1)
+    model: str = option(
+        "", "Model folder or Hub name to start from.", decides=True, required=True, positional=1, reads="model"
+    )
     train_file: str | None = option(
-        None, "Training data (.csv, .tsv, .json, .jsonl, .parquet, .xlsx, CoNLL, compressed or not).", decides=True
+        None,
+        "Training data (.csv, .tsv, .json, .jsonl, .parquet, .xlsx, CoNLL, compressed or not).",
+        decides=True,
+        required="data_dir dataset unlabeled",
+        reads="examples",
     )
     validation_file: list[str] | None = option(
-        None, "Data to evaluate on; several files (MNLI) are reported one by one."
+        None, "Data to evaluate on; several files (MNLI) are reported one by one.", reads="examples"
     )
-    test_file: list[str] | None = option(None, "Data to predict; labels are optional, and scored if present.")
-    data_dir: str | None = option(None, "Folder with the benchmark's files as downloaded.")
+    test_file: list[str] | None = option(
+        None, "Data to predict; labels are optional, and scored if present.", reads="rows"
+    )
+    data_dir: str | None = option(None, "Folder with the benchmark's files as downloaded.", reads="file")
     dataset: str | None = option(
         None, "Data set on the Hub, in place of files.", decides=True, excludes="train_file validation_file data_dir"
     )
@@ -135,7 +143,11 @@ class TrainedParts:
         why=_ADAPTED,
     )
     peft_config: str | None = option(
-        None, "JSON or YAML file with any other PEFT configuration, instead of --lora.", idle_with="", why=_ADAPTED
+        None,
+        "JSON or YAML file with any other PEFT configuration, instead of --lora.",
+        idle_with="",
+        why=_ADAPTED,
+        reads="file",
     )
     layer_decay: float = option(
         1.0,
@@ -271,7 +283,6 @@ class FinetuningArguments(
                 "classes or choices is right."
             )
         self._find_files(task)
-        self._check_training_data()
         defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults}
         if self.approach == "features":
             defaults |= {"num_train_epochs": 20.0}
@@ -334,10 +345,6 @@ class FinetuningArguments(
                 "the best is not kept"
             )
             raise ValueError(f"early_stopping_patience is {self.early_stopping_patience}, but {why}.")
-
-    def _check_training_data(self) -> None:
-        if not self.train_file and not self.dataset:
-            raise ValueError("train_file is not set; give training data as train_file, data_dir or dataset.")
 
     def choose_learning_rate(self) -> None:
         """Set the learning rate that the user has not given, and log why; the model must exist by now."""

@@ -39,6 +39,7 @@ from ...runs import (
     log_on_main_process,
     log_or_print,
     prepare_once,
+    suggest_bfloat16,
 )
 from ...tokenization import save_vocab
 from ..data import LABEL_ARGUMENTS
@@ -148,11 +149,10 @@ class Finetuning:
         arguments = self.arguments
         log_on_main_process(arguments)
         self.check()
-        arguments.choose_learning_rate()
-        arguments.choose_pooling()
         with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
             run, model = self._prepare(folder)
             start: StartingModel | None = model
+            suggest_bfloat16(arguments)
             run = self.begun(run)
             describe_data(run.task, run.train, dict(run.validation), run.tokenizer, arguments.folds)
             if arguments.offers_linear_probe and (line := few_labels_line(run.task, run.train)):
@@ -186,18 +186,24 @@ class Finetuning:
         if arguments.approach == "features":
             task = feature_task(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))
 
+        def choose(run: TaskRun) -> None:  # and say it, now that nothing is wrong with the data
+            arguments.choose_learning_rate()
+            arguments.choose_pooling()
+            arguments.choose_embedding_learning_rate(run.task, len(run.train.examples))
+
         def prepare() -> TaskRun:
             nonlocal start
             run = self.read(task)
-            arguments.choose_embedding_learning_rate(run.task, len(run.train.examples))
             check_metric(run, arguments)  # errors must come before a folder is created
             check_batches(run, arguments)
+            choose(run)
             start = self.start(run, arguments, arguments.seed)
             files = [file for file in self.files(run) if Path(file_of(file)).is_file()]
             folder.begin(arguments.result_settings(), files, arguments.folders_read())
             return run
 
         run = prepare_once(arguments.should_save, prepare)
+        choose(run)  # in the other processes
         return run, start or self.start(run, arguments, arguments.seed)
 
     def _finetune(self, run: TaskRun, output_dir: Path, start: StartingModel | None) -> dict[str, Any]:

@@ -10,7 +10,8 @@ import pytest
 from safetensors import SafetensorError
 
 import mybert
-from mybert import cli, runs
+from mybert import cli
+from mybert.command_line import GROUPS
 from mybert.files.options import Group, option
 
 
@@ -62,16 +63,6 @@ def echo_command(monkeypatch):
     calls.clear()
     monkeypatch.setitem(cli.COMMANDS, "echo", cli.Command("say it again", __name__, "echo"))
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or sys.modules[echo.__module__])
-
-
-def test_bfloat16_is_suggested_where_there_is_a_flag_for_it(echo_command, monkeypatch):
-    suggested = []
-    monkeypatch.setattr(runs, "suggest_bfloat16", suggested.append)
-    assert cli.main(["echo"]) == 0
-    assert not suggested
-    monkeypatch.setattr(EchoArguments, "bf16", False, raising=False)
-    assert cli.main(["echo"]) == 0
-    assert suggested == calls[1:]
 
 
 def test_yaml_gives_defaults_and_flags_win(echo_command, tmp_path):
@@ -126,8 +117,7 @@ def test_yaml_gives_what_a_command_requires(echo_command, monkeypatch, tmp_path,
     for content in ("number: 2\n", "name: null\n"):
         path.write_text(content)
         assert cli.main(["name", "--config", str(path)]) == 2
-        expected = "mybert name: the following arguments are required: --name; --help lists the flags.\n"
-        assert capsys.readouterr().err == expected
+        assert capsys.readouterr().err == "mybert name: --name is not set; expected: A name.\n"
 
 
 @pytest.mark.parametrize(
@@ -259,11 +249,18 @@ def test_ctrl_c_while_the_commands_are_loaded_is_one_line(monkeypatch, capsys):
     assert capsys.readouterr().err == "mybert: interrupted.\n"
 
 
-def test_usage_lists_every_command(capsys):
+def test_usage_lists_every_command_once_in_groups(capsys):
     assert cli.main([]) == 2
+    capsys.readouterr()
     assert cli.main(["--help"]) == 0
     usage = capsys.readouterr().out
-    assert all(f"  {name} " in usage for name in cli.COMMANDS)
+    assert all(usage.count(f"\n  {name} ") == 1 for name in cli.COMMANDS)
+    places = [usage.index(f"\n{title.capitalize()}:\n") for title in GROUPS]
+    assert usage.index("Start here: mybert demo") < places[0] and places == sorted(places)
+    assert sorted({name.split()[0] for name in cli.COMMANDS}) == sorted(" ".join(GROUPS.values()).split())
+    first = [name for words in GROUPS.values() for name in words.split()]
+    shown = [usage.index(f"\n  {name} ") for name in first if name in cli.COMMANDS]
+    assert shown == sorted(shown)
 
 
 def test_usage_of_a_group_lists_its_commands(capsys):

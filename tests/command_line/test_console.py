@@ -5,11 +5,13 @@ import warnings
 from dataclasses import dataclass, field
 
 import pytest
+from huggingface_hub.utils import are_progress_bars_disabled
 from tqdm import tqdm
 from transformers.utils import logging as transformers_logging
 
 from mybert import cli
 from mybert.command_line.console import sentence_for_command, set_up_output, silence_libraries
+from mybert.files.progress import progress_bar
 from mybert.finetuning import PruneArguments
 
 
@@ -18,8 +20,12 @@ class NoisyArguments:
     name: str = field(default="x", metadata={"help": "A name."})
 
 
+starts = []
+
+
 def make_noise(arguments: NoisyArguments):
-    for _ in tqdm(range(3), desc="work", disable=False):
+    starts.append(vars(tqdm)["__init__"])
+    for _ in progress_bar(range(3), desc="work", disable=False):
         pass
     for _ in transformers_logging.tqdm(range(3), desc="Loading weights"):
         pass
@@ -48,13 +54,22 @@ def test_quiet_is_quiet(noisy_command, capsys):
     assert (captured.out, captured.err) == ("a warning\n", "")
 
 
-def test_libraries_are_as_they_were_afterwards(noisy_command):
-    begin, shown = tqdm.__init__, transformers_logging.is_progress_bar_enabled()
+def test_quiet_leaves_tqdm_as_it_is(noisy_command, capsys):
+    begin = vars(tqdm)["__init__"]
     assert cli.main(["noise", "--quiet"]) == 0
-    assert (tqdm.__init__, transformers_logging.is_progress_bar_enabled()) == (begin, shown)
+    assert starts[-1] is begin
+    for _ in progress_bar(range(3), desc="later", disable=False):
+        pass
+    assert "later: 100%" in capsys.readouterr().err
+
+
+def test_libraries_are_as_they_were_afterwards(noisy_command):
+    shown = transformers_logging.is_progress_bar_enabled()
+    assert cli.main(["noise", "--quiet"]) == 0
+    assert transformers_logging.is_progress_bar_enabled() == shown and not are_progress_bars_disabled()
     with pytest.raises(ZeroDivisionError), silence_libraries():
         1 / 0  # noqa: B018
-    assert (tqdm.__init__, transformers_logging.is_progress_bar_enabled()) == (begin, shown)
+    assert transformers_logging.is_progress_bar_enabled() == shown
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -129,6 +144,16 @@ class ModelArguments:
         ),
         ("neither model nor other is set; expected one.", "neither --model nor --other is set; expected one."),
         ("model and other are not set.", "--model and --other are not set."),
+        # of a model's folder that has an option's name
+        *(
+            (said, said)
+            for said in (
+                "model has no head for this task; expected one of classification.",
+                "model is BertModel, without a head for a task; expected a fine-tuned model.",
+                "other has 30,522 entries in its vocabulary, the tokenizer has 100.",
+                "model is a folder of sentence-transformers.",
+            )
+        ),
         ("vocab_layout is 3 without model; leave it out.", "--vocab_layout is 3 without --model; leave it out."),
         ("model is 3 with other 'x'; with model files.", "--model is 3 with --other 'x'; with model files."),
         ("d has no x, the vocab_layout of sst2.", "d has no x, the vocab_layout of sst2."),  # of a suite's task
@@ -148,7 +173,7 @@ def test_sentences_are_in_the_words_of_the_command(said, shown):
 
 @pytest.mark.parametrize("advice", [" or pass --overwrite", ", or pass --encoding cp949 or cp1252"])
 def test_sentence_for_command_leaves_out_flags_that_the_command_lacks(advice):
-    said = f"x holds a run with other settings (seed was 1, is 2); repeat the earlier ones{advice}."
+    said = f"x holds another run; name another folder{advice}. Other settings: hidden was 1, is 2."
     assert sentence_for_command(said, PruneArguments) == said
     assert sentence_for_command(said, ModelArguments) == said.replace(advice, "")
 

@@ -18,7 +18,7 @@ from transformers import BertForPreTraining
 
 import mybert
 from mybert import cli
-from mybert.command_line.flags import is_as_transformers_has_it
+from mybert.command_line.option_table import is_as_transformers_has_it
 from mybert.conversion import export_google_checkpoint
 from mybert.files.options import contradicting
 from mybert.finetuning import comparison

@@ -10,7 +10,7 @@ import pytest
 from transformers import HfArgumentParser, TrainingArguments
 
 from mybert import MyBertForSequenceClassification, cli
-from mybert.command_line.flags import is_as_transformers_has_it
+from mybert.command_line.option_table import is_as_transformers_has_it
 from mybert.files.options import Group, contradicting
 
 RUN = {"output_dir": "out", "use_cpu": True}
@@ -251,7 +251,7 @@ OF_PRETRAINING = [
     ({"max_hours": 1.0, "phase2_max_length": 256, "phase2_steps": 100}, "phase2_steps is 100; expected a fraction"),
     ({"max_hours": 1.0, "save_steps": 0.1}, r"save_steps is 0\.1; with max_hours the total number"),
     ({"max_hours": 1.0, "lr_scheduler_type": "cosine"}, "lr_scheduler_type is 'cosine'; with max_hours only 'linear'"),
-    ({"text": []}, "text is empty"),
+    ({"text": []}, "text is not set; expected: Text to train on: .* Or give token_store."),
     ({"text": ["-"]}, "text is '-', standard input"),
     ({"output_dir": None}, "output_dir is not set"),
     ({"model_size": "huge"}, "model_size is 'huge'; expected one of tiny, mini"),
@@ -276,9 +276,13 @@ OF_PRETRAINING = [
     ({"use_liger_kernel": True}, "use_liger_kernel is True; mybert pretrain ignores it"),
 ]
 OF_FINETUNING = [
-    ({"task": "sst3"}, "task is 'sst3'; expected one of classification, cola"),
+    (
+        {"task": "sst3"},
+        "task is 'sst3'; expected one of classification, multilabel, .*, cola, .* For labels of your own",
+    ),
     ({"model": ""}, "model is not set"),
-    ({"train_file": None}, "train_file is not set; give training data as train_file, data_dir or dataset"),
+    ({"train_file": None}, r"train_file is not set; expected: Training data \(.*\)\. Or give data_dir or dataset\."),
+    ({"model": "", "train_file": None}, r"model and train_file \(or data_dir or dataset\) are not set\.$"),
     ({"num_seeds": 2}, "num_seeds is 2 without validation data"),
     ({"label_columns": ["x", "y"]}, "label_columns are for the task multilabel; this one has a label_column"),
     ({"task": "multilabel", "label_columns": ["x", "x"]}, "label_columns names 'x' twice; expected different"),

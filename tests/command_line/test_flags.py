@@ -11,7 +11,8 @@ from inspect import get_annotations
 import pytest
 
 from mybert import cli
-from mybert.command_line.flags import CommandParser, is_as_transformers_has_it, name_positional, parse_flags
+from mybert.command_line.flags import CommandParser, name_positional, parse_flags
+from mybert.command_line.option_table import is_as_transformers_has_it
 from mybert.files.options import Group
 
 # What a command reads, writes, replaces and draws: each says in its help what that is.
@@ -182,7 +183,7 @@ def test_a_default_is_the_last_word_of_a_help_and_choices_are_shown_once(name):
     parser = CommandParser(name)
     formatter = parser._get_formatter()
     for flag in parser.flags:
-        field = parser.arguments_class.__dataclass_fields__.get(flag.dest)
+        field = parser.options_class.__dataclass_fields__.get(flag.dest)
         if field is None or is_as_transformers_has_it(field):
             continue
         text = formatter._get_help_string(flag)
@@ -284,8 +285,9 @@ def test_a_switch_that_may_be_unset_needs_no_value():
 
 
 def test_settings_that_exclude_each_other_are_refused_in_one_place(tmp_path, capsys):
-    (tmp_path / "recipe.yaml").write_text("max_hours: 1.0\nmax_steps: 5\ntext: a.txt\noutput_dir: out")
-    for flags in (["--config", str(tmp_path / "recipe.yaml")], "--text a.txt --max_hours 1 --max_steps 5".split()):
+    (text := tmp_path / "a.txt").write_text("a text\n")
+    (tmp_path / "recipe.yaml").write_text(f"max_hours: 1.0\nmax_steps: 5\ntext: {text}\noutput_dir: out")
+    for flags in (["--config", str(tmp_path / "recipe.yaml")], f"--text {text} --max_hours 1 --max_steps 5".split()):
         assert cli.main(["pretrain", *flags, "--output_dir", str(tmp_path / "out")]) == 2
         assert (
             "--max_hours is 1.0 and --max_steps 5; use either --max_hours or --max_steps." in capsys.readouterr().err

@@ -88,7 +88,7 @@ def test_other_data_is_refused_and_the_same_goes_on(tmp_path, tune):
     assert finetune(frame.copy())["accuracy"] == first["accuracy"]
     other = frame.copy()
     other.loc[7, "label"] = "bad" if other.loc[7, "label"] == "good" else "good"
-    with pytest.raises(ValueError, match=r"other settings \(train_file was 'DataFrame \w+', is 'DataFrame \w+'\)"):
+    with pytest.raises(ValueError, match=r"differs: train_file was 'DataFrame \w+', is 'DataFrame \w+'\.$"):
         finetune(other)
     assert finetune(other, overwrite=True).keys() >= {"accuracy"}
     checkpoint = next((tmp_path / "out").glob("checkpoint-*"))

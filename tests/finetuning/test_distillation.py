@@ -680,7 +680,7 @@ def refusals():
         | {"relations": ["qk"], "relation_weight": 1.0, "relation_heads": 4},
         "hidden_state_weight is set with fsdp": base | {"hidden_state_weight": 1.0, "fsdp": True},
         "bilstm is True but a new student": base | {"bilstm": True},
-        "neither train_file nor unlabeled is set": {**base, "train_file": None},
+        r"train_file is not set; .*\. Or give data_dir or dataset or unlabeled": {**base, "train_file": None},
         "validation_split is set without train_file": {
             **base, "train_file": None, "unlabeled": texts, "validation_split": 0.5,
         },

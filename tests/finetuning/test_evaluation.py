@@ -135,7 +135,7 @@ def test_broken_configurations(tmp_path, rte, finetuned, changed, fields, found)
             *("choices.jsonl", '{"text": "a", "choices": ["b", "c"], "label": 0}\n'),
             *({"model": "finetuned", "task": "multiple_choice"}, r"no head .*\(it is a MyBertForSequenceClass"),
         ),
-        ("", "", {}, "neither model nor predictions is set"),
+        ("", "", {}, "model is not set; .* Or give predictions"),
         ("", "", {"model": "m", "data": []}, "data is not set"),
         ("short.tsv", "index\tprediction\n0\tentailment\n", {"predictions": "short.tsv"}, r"short.tsv has 1 .* 12"),
         ("", "", {"model": "m", "max_answer_length": 3}, "max_answer_length is not a setting of the task rte"),

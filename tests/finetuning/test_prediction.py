@@ -144,6 +144,25 @@ def test_predict_to_parquet_loses_no_column(tmp_path, models, monkeypatch, caplo
     assert "'mixed'" in caplog.text
 
 
+def test_predict_interrupted_says_that_the_same_command_continues(tmp_path, models, monkeypatch, caplog):
+    monkeypatch.setattr(prediction_run, "ROWS_OF_A_PART", 1)
+    (tmp_path / "t.txt").write_text("a cat\na dog\n")
+    answers = prediction_run.Predictor.answers
+
+    def interrupted_after_the_first_part(predictor, rows):
+        if any(tmp_path.glob("*/predictions-*.jsonl")) or any(tmp_path.glob(".*/predictions-*.jsonl")):
+            raise KeyboardInterrupt
+        return answers(predictor, rows)
+
+    call = {"model": models / "sst2", "data": str(tmp_path / "t.txt"), "output": tmp_path / "o.csv"}
+    with monkeypatch.context() as patches, pytest.raises(KeyboardInterrupt):
+        patches.setattr(prediction_run.Predictor, "answers", interrupted_after_the_first_part)
+        mybert.predict(**call)
+    assert "What was predicted is kept; the same command continues from there." in caplog.text
+    mybert.predict(**call)
+    assert len(read_rows(tmp_path / "o.csv")) == 2
+
+
 @pytest.mark.parametrize(("row", "found"), [({"id": "a\tb"}, r"'a\\tb' as id"), ({"a\nb": 1}, "name of a column")])
 def test_predict_to_tsv_rejects_breaks_in_the_first_part(tmp_path, models, monkeypatch, row, found):
     monkeypatch.setattr(prediction_run, "ROWS_OF_A_PART", 1)
@@ -505,7 +524,7 @@ def test_predict_changed_settings_or_model_do_not_resume(tmp_path, models, texts
     data, output = interrupted
     moved = shutil.copytree(models / "sst2", tmp_path / "sst2")
     for model, settings, found in (
-        (models / "sst2", {"top_k": 2}, r"\(top_k was 1, is 2\)"),
+        (models / "sst2", {"top_k": 2}, r"What differs: top_k was 1, is 2\."),
         (moved, {}, "model was"),
     ):
         with pytest.raises(ValueError, match=f"other settings.*{found}"):

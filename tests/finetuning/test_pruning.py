@@ -298,7 +298,7 @@ def test_data_in_memory(tmp_path, bert, data):
     ("settings", "message"),
     [
         ({"model": ""}, "model is not set"),
-        ({"data": []}, "data and output_dir are not set"),
+        ({"data": []}, "data is not set; .* Or give output_dir"),
         ({"drop_layers": ["bottom"]}, "drop_layers is 'bottom'; expected top or alternate"),
         ({"drop_layers": ["1"], "keep_layers": [2]}, "keep_layers is set, and drop_layers lists"),
         ({"output_dir": "x"}, "output_dir is set; say with keep_layers"),

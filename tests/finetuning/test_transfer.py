@@ -208,7 +208,7 @@ def test_a_finished_run_is_not_repeated_with_other_settings(arguments, tmp_path,
         ("dataloader_drop_last", True),
         ("eval_strategy", "no"),
     ):
-        with pytest.raises(ValueError, match=rf"holds a run with other settings \(.*{name} was "):
+        with pytest.raises(ValueError, match=rf"holds a run with other settings; .*\. What differs: .*{name} was "):
             finetune(arguments(**settings | {name: value}))
     finetune(arguments(**settings, logging_steps=7, dataloader_num_workers=0, run_name="again"))
 

@@ -1,5 +1,7 @@
 """MyBERT is registered with transformers after `import mybert`, whichever of the two is imported first."""
 
+import compileall
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -199,6 +201,24 @@ def test_public_names_are_those_that_type_checkers_see(package):
     assert {*package.__all__} - {"__version__"} == modules_of_names(package.__name__).keys()
     with pytest.raises(AttributeError, match=f"'{package.__name__}' has no attribute 'Nothing'"):
         _ = package.Nothing
+
+
+def test_lazy_names_without_source_load(tmp_path, monkeypatch):
+    """As in an installation of .pyc files only."""
+    package = tmp_path / "compiled_only"
+    package.mkdir()
+    (package / "part.py").write_text("class First: ...\nsecond = 2\n")
+    (package / "__init__.py").write_text(
+        "from typing import TYPE_CHECKING\nfrom mybert._lazy_names import lazy_names\nif TYPE_CHECKING:\n"
+        "    from .part import First, second\n__getattr__, __dir__ = lazy_names(__name__)\n"
+    )
+    compileall.compile_dir(package, legacy=True, quiet=1)
+    for source in package.glob("*.py"):
+        source.unlink()
+    monkeypatch.syspath_prepend(tmp_path)
+    loaded = importlib.import_module("compiled_only")
+    assert modules_of_names("compiled_only") == {"First": ".part", "second": ".part"}
+    assert loaded.second == 2 and loaded.First.__module__ == "compiled_only.part" and "First" in dir(loaded)
 
 
 def test_auto_classes_load_a_saved_model(head, tmp_path, no_complaints):

@@ -74,7 +74,7 @@ def test_digests_that_are_known_are_not_taken_again(tmp_path):
         begin(tmp_path / "other", files=files, prepare=killed)
     assert '"digest"' not in (tmp_path / "other" / ".preparation.partial" / "run.json").read_text()
     files[0].write_text("changed before anything was known of it")
-    with pytest.raises(ValueError, match=r"holds a run on other data: .*a changed since it began"):
+    with pytest.raises(ValueError, match=r"holds a run on other data; .*a changed since it began"):
         begin(tmp_path / "other", files=files)
     begin(tmp_path / "other", files=files, overwrite=True)
     assert begin(tmp_path / "other", files=files) is None
@@ -121,7 +121,7 @@ def test_changed_files_are_named(tmp_path):
     begin(folder, files=files)
     assert json.loads((folder / "run.json").read_text())["files"][str(files[0])]["modified"] == 1
     files[1].write_text("TEXT")
-    with pytest.raises(ValueError, match=r"on other data: [^,]*b.txt changed since it began"):
+    with pytest.raises(ValueError, match=r"on other data; .*What differs: [^,]*b.txt changed since it began"):
         begin(folder, files=files)
     assert begin(folder, overwrite=True, files=files) is None
     with pytest.raises(FileNotFoundError, match="nowhere"):
@@ -296,9 +296,9 @@ def test_one_run_at_a_time(tmp_path):
 
 def test_changed_settings_are_named(tmp_path):
     begin(tmp_path)
-    with pytest.raises(ValueError, match=r"\(seed was 1, is 2\)"):
+    with pytest.raises(ValueError, match=r"What differs: seed was 1, is 2\.$"):
         begin(tmp_path, SETTINGS | {"seed": 2})
-    with pytest.raises(ValueError, match=r"\(seed was 1, is 2, delay was None, is 3\)"):  # what both record first
+    with pytest.raises(ValueError, match=r"seed was 1, is 2, delay was None, is 3\.$"):  # what both record first
         begin(tmp_path, SETTINGS | {"delay": 3, "seed": 2})
 
 

@@ -1,0 +1,108 @@
+"""What a command reads is looked at before its libraries are loaded: models, files, columns."""
+
+import errno
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from ..files.checkpoint import TASK_RECORD, Checkpoint
+from ..files.documents import Corpus, DocumentSettings, expand_sources
+from ..files.errors import refuse_address
+from ..files.source import FileSource
+from ..files.tables import Reading, lacking_columns
+from ..files.text import SEPARATED_SUFFIXES, STDIN, content_suffix, file_of
+from .option_table import task_columns
+
+logger = logging.getLogger(__name__)
+
+
+def check_files_and_models(options: Any) -> None:
+    """Reject models and files that are missing or broken, and tables without a column that is certainly read.
+
+    What only the command can know, such as the columns of a benchmark's files, is not looked at.
+
+    Args:
+        options: The options of a command, see `options_class`.
+    """
+    named = list(_inputs(options))
+    with _quiet():  # the command says it again
+        for option, name in named:
+            if option.reads == "model":
+                Checkpoint(name).check(option.name, ask_hub=False, needs_weights=False)
+            elif option.reads == "text" and hasattr(options, "text_column"):
+                Corpus(name, DocumentSettings(encoding=options.encoding, text_column=options.text_column))
+            elif option.reads == "text":
+                expand_sources(name)
+            elif name != STDIN:
+                _check_file(name, is_table=option.reads != "file")
+        for option, name in named:
+            if option.reads in ("rows", "examples") and content_suffix(name) in SEPARATED_SUFFIXES:
+                _check_columns(name, options, is_labeled=option.reads == "examples")
+    first: dict[str, str] = {}  # file -> option
+    for option, name in named:
+        file = os.path.realpath(name)
+        if option.reads != "model" and name != STDIN and file in first:
+            options_of_file = " and ".join(f"--{each}" for each in dict.fromkeys((first[file], option.name)))
+            logger.warning("%s is given twice, as %s.", name, options_of_file)
+        first.setdefault(file, option.name)
+
+
+def _inputs(options: Any) -> Iterator[tuple[Any, str]]:
+    """What an option names that is read, with the option."""
+    for option in fields(options):
+        value = getattr(options, option.name)
+        if getattr(option, "reads", None) and value:
+            yield from ((option, name) for name in ([value] if isinstance(value, str) else value))
+
+
+def _check_file(name: str, is_table: bool) -> None:
+    refuse_address(name)
+    path = Path(file_of(name))
+    if not path.exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    if is_table and path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+
+
+def _check_columns(name: str, options: Any, is_labeled: bool) -> None:
+    """Reject a CSV or TSV file that lacks a column which is given or, in labeled data, is the task's."""
+    given = {setting: value for setting in _COLUMNS if (value := getattr(options, setting, None))}
+    columns = (_columns_of_task(options) if is_labeled else {}) | given
+    if getattr(options, "label_columns", None) or not is_labeled:
+        columns.pop("label_column", None)
+    if not columns or not Path(name).is_file():  # a pipe can be read only once
+        return
+    encoding = getattr(options, "encoding", None) or "utf-8"
+    row = next(FileSource(name).rows(Reading(encoding=encoding)))
+    if missing := {column: setting for setting, column in columns.items() if column not in row}:
+        raise ValueError(lacking_columns(name, row, missing))
+
+
+_COLUMNS = ("text_column", "text_pair_column", "label_column")
+
+
+def _columns_of_task(options: Any) -> dict[str, str]:
+    """The columns of labeled data by setting, if the task is one for a user's own data: as the model records them."""
+    task, record = getattr(options, "task", None), dict[str, Any]()
+    model = getattr(options, "teacher", None) or getattr(options, "model", None)
+    if task is None and isinstance(model, str) and Path(model, "config.json").is_file():
+        record = Checkpoint(model).fields.get(TASK_RECORD) or {}
+        task = record.get("task") if isinstance(record, Mapping) else None
+    columns = {setting: column for column, setting in task_columns().get(str(task), {}).items()}
+    columns |= {setting: str(record[setting]) for setting in columns if record.get(setting)}
+    return {setting: column for setting, column in columns.items() if setting in _COLUMNS}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    package = logging.getLogger(__package__.partition(".")[0])
+    level = package.level
+    package.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        package.setLevel(level)
