@@ -16,7 +16,19 @@ from .errors import abbreviated
 from .options import Group, Settings, option
 from .source import HUB, FileSource, HubSplit, InMemoryData, Source
 from .tables import is_table
-from .text import COMPRESSED_SUFFIXES, TABLE_SUFFIXES, ends_sentence, expand_paths, split_sentences
+from .text import (
+    COMPRESSED_SUFFIXES,
+    PARQUET_SUFFIX,
+    SPREADSHEET_SUFFIX,
+    STDIN,
+    TABLE_SUFFIXES,
+    EncodingError,
+    content_suffix,
+    ends_sentence,
+    expand_paths,
+    is_encoded,
+    split_sentences,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -178,6 +190,7 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FILE_SUFFIXES = (*TABLE_SUFFIXES, *COMPRESSED_SUFFIXES, ".txt")
 _SAMPLE_LINES, _SAMPLE_CHARACTERS = 2000, 1 << 18  # at the start of a file, to guess its layout
 _SHOWN_LINES, _SHOWN_CHARACTERS = 3, 90
+_MAX_FILES = 8  # listed in a message
 _ENDS = {
     "blank_line": "a blank line ends a document",
     "blank_lines": "two or more blank lines end a document",
@@ -281,11 +294,15 @@ class Corpus:
         self._said: set[object] = set()
         for source in self._sources.values():
             if _in_rows(source) and not isinstance(source, HubSplit):
-                next(source.column(settings.text_column, settings.encoding), None)  # errors are reported at once
+                # Errors are reported at once.
+                next(self._naming_others(source, source.column(settings.text_column, settings.encoding)), None)
 
     def lines(self) -> Iterator[str]:
         """Read all sources as lines without surrounding white space, and `""` after each document."""
-        shown = (self._shown(name, self._lines_of(name, source)) for name, source in self._sources.items())
+        shown = (
+            self._shown(name, self._naming_others(source, self._lines_of(name, source)))
+            for name, source in self._sources.items()
+        )
         return self._some(chain.from_iterable(shown))
 
     def texts(self) -> Iterator[tuple[int, str]]:
@@ -302,7 +319,8 @@ class Corpus:
         numbers = count()
         for name, source in self._sources.items():
             empty = 0
-            for text in self._documents(source) if _in_rows(source) else self._plain_lines(source):
+            texts = self._documents(source) if _in_rows(source) else self._plain_lines(source)
+            for text in self._naming_others(source, texts):
                 value, number = " ".join(text) if isinstance(text, list) else text, next(numbers)
                 if value.strip():
                     yield number, value
@@ -311,6 +329,28 @@ class Corpus:
             if empty:
                 what = "rows without text" if _in_rows(source) else "empty lines"
                 logger.warning("%s: %s %s are left out.", name, f"{empty:,}", what)
+
+    def _naming_others(self, source: Source, texts: Iterable[T]) -> Iterator[T]:
+        """Pass on what a source holds; an error in its encoding also names all other files that have one."""
+        try:
+            yield from texts
+        except EncodingError as error:
+            others = [
+                other.path
+                for other in self._sources.values()
+                if isinstance(other, FileSource)
+                and other is not source
+                and other.path != STDIN
+                and content_suffix(other.path) not in (PARQUET_SUFFIX, SPREADSHEET_SUFFIX)
+                and not is_encoded(other.path, self._settings.encoding)
+            ]
+            if not others:
+                raise
+            names = [Path(other).name for other in others[:_MAX_FILES]]
+            shown = ", ".join([*names, *["..."] * (len(others) > _MAX_FILES)])
+            files = "1 other file is" if len(others) == 1 else f"{len(others)} other files are"
+            message = str(error).removesuffix(".")
+            raise EncodingError(f"{message}; {files} not {self._settings.encoding} text either: {shown}.") from error
 
     def _lines_of(self, name: str, source: Source) -> Iterator[str]:
         settings, in_rows = self._settings, _in_rows(source)
