@@ -14,6 +14,7 @@ from .errors import refuse_address
 from .tables import (
     USUAL,
     Reading,
+    declared_mark,
     is_table,
     json_rows,
     lacks_column,
@@ -140,6 +141,8 @@ class FileSource(Source):
         assert reading.as_row is not None
         empty = 0
         for number, line in enumerate(lines, start=1):
+            if number == 1 and declared_mark(line):
+                raise ValueError(f"{self} begins with {line[:20]!r}, as tables of Excel do; rename it to .csv.")
             if line.strip():
                 yield {"line": number, **(reading.as_row(line) or {})}
             else:
@@ -381,4 +384,6 @@ def _plain(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, (set, frozenset)):
+        value = sorted(value, key=str)  # the same in every process
     return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
