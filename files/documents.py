@@ -292,17 +292,16 @@ class Corpus:
         self.sources = list(self._sources)
         self._settings = settings
         self._said: set[object] = set()
-        for source in self._sources.values():
-            if _in_rows(source) and not isinstance(source, HubSplit):
-                # Errors are reported at once.
-                next(self._naming_others(source, source.column(settings.text_column, settings.encoding)), None)
+        try:
+            for source in self._sources.values():
+                if _in_rows(source) and not isinstance(source, HubSplit):
+                    next(source.column(settings.text_column, settings.encoding), None)  # errors are reported at once
+        except EncodingError as error:
+            raise self._with_others(error) from error
 
     def lines(self) -> Iterator[str]:
         """Read all sources as lines without surrounding white space, and `""` after each document."""
-        shown = (
-            self._shown(name, self._naming_others(source, self._lines_of(name, source)))
-            for name, source in self._sources.items()
-        )
+        shown = (self._shown(name, self._lines_of(name, source)) for name, source in self._sources.items())
         return self._some(chain.from_iterable(shown))
 
     def texts(self) -> Iterator[tuple[int, str]]:
@@ -311,16 +310,33 @@ class Corpus:
 
     def _some(self, texts: Iterator[T]) -> Iterator[T]:
         """Pass on texts; none at all is an error."""
-        if (first := next(texts, None)) is None:
-            raise ValueError(f"There is no text in {', '.join(self.sources)}.")
-        yield from chain([first], texts)
+        try:
+            if (first := next(texts, None)) is None:
+                raise ValueError(f"There is no text in {', '.join(self.sources)}.")
+            yield from chain([first], texts)
+        except EncodingError as error:
+            raise self._with_others(error) from error
+
+    def _with_others(self, error: EncodingError) -> EncodingError:
+        """The error that a file has another encoding, with the names of all other files that have one."""
+        encoding = self._settings.encoding
+        files = [source.path for source in self._sources.values() if isinstance(source, FileSource)]
+        texts = [file for file in files if content_suffix(file) not in (PARQUET_SUFFIX, SPREADSHEET_SUFFIX)]
+        others = [
+            Path(file).name for file in texts if file not in (error.path, STDIN) and not is_encoded(file, encoding)
+        ]
+        if not others:
+            return error
+        shown = ", ".join([*others[:_MAX_FILES], *["..."] * (len(others) > _MAX_FILES)])
+        count = "1 other file is" if len(others) == 1 else f"{len(others)} other files are"
+        message = str(error).removesuffix(".")
+        return EncodingError(error.path, f"{message}; {count} not {encoding} text either: {shown}.")
 
     def _texts(self) -> Iterator[tuple[int, str]]:
         numbers = count()
         for name, source in self._sources.items():
             empty = 0
-            texts = self._documents(source) if _in_rows(source) else self._plain_lines(source)
-            for text in self._naming_others(source, texts):
+            for text in self._documents(source) if _in_rows(source) else self._plain_lines(source):
                 value, number = " ".join(text) if isinstance(text, list) else text, next(numbers)
                 if value.strip():
                     yield number, value
@@ -329,28 +345,6 @@ class Corpus:
             if empty:
                 what = "rows without text" if _in_rows(source) else "empty lines"
                 logger.warning("%s: %s %s are left out.", name, f"{empty:,}", what)
-
-    def _naming_others(self, source: Source, texts: Iterable[T]) -> Iterator[T]:
-        """Pass on what a source holds; an error in its encoding also names all other files that have one."""
-        try:
-            yield from texts
-        except EncodingError as error:
-            others = [
-                other.path
-                for other in self._sources.values()
-                if isinstance(other, FileSource)
-                and other is not source
-                and other.path != STDIN
-                and content_suffix(other.path) not in (PARQUET_SUFFIX, SPREADSHEET_SUFFIX)
-                and not is_encoded(other.path, self._settings.encoding)
-            ]
-            if not others:
-                raise
-            names = [Path(other).name for other in others[:_MAX_FILES]]
-            shown = ", ".join([*names, *["..."] * (len(others) > _MAX_FILES)])
-            files = "1 other file is" if len(others) == 1 else f"{len(others)} other files are"
-            message = str(error).removesuffix(".")
-            raise EncodingError(f"{message}; {files} not {self._settings.encoding} text either: {shown}.") from error
 
     def _lines_of(self, name: str, source: Source) -> Iterator[str]:
         settings, in_rows = self._settings, _in_rows(source)

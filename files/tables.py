@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import StringIO
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice, takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +82,9 @@ def read_table(path: str, reading: Reading, digests: dict[str, str] | None = Non
         expected = f"a {', '.join(TABLE_SUFFIXES[:-1])} or {TABLE_SUFFIXES[-1]} file"
         raise ValueError(f"{path} ends in {kind or 'nothing'}; expected {expected}.")
     lines = open_text(path, reading.encoding, digests)
-    return (
-        _read_json(path, lines) if kind == ".json" and not reading.column else json_rows(path, lines, reading.column)
-    )
+    if reading.column:
+        return json_rows(path, lines, reading.column)
+    return question_rows(path, _read_json(path, lines) if kind == ".json" else json_rows(path, lines))
 
 
 def read_conll(path: str | Path, encoding: str = "utf-8", has_comments: bool = True) -> Iterator[dict[str, Any]]:
@@ -157,9 +157,11 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
     csv.field_size_limit(_LONGEST_FIELD)
     record: list[str] = []  # lines of the current row
 
-    mark, number, text = _lines_below_mark(path, reading.encoding, digests)  # number: of the last line that was read
-    head, text = until_filled(text, 2)
     usual = "," if kind == ".csv" else "\t"
+    # `number` is that of the last line that was read.
+    mark, number, text = separator_of(open_text(path, reading.encoding, digests), usual)
+    if reading.columns is not None and not number:
+        mark = usual
 
     def lines() -> Iterator[str]:
         nonlocal number
@@ -168,7 +170,6 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
             record.append(f"{line}\n")
             yield record[-1]
 
-    mark = mark or (_mark_of(head, usual) if reading.columns is None else usual)
     is_csv = kind == ".csv" or mark != usual
     rows: Iterator[list[str]] = csv.reader(lines(), delimiter=mark)
     if not is_csv:
@@ -230,7 +231,7 @@ def _tab_separated(lines: Iterator[str], is_quoted: Callable[[], bool]) -> Itera
 def _is_quoted(path: str, encoding: str) -> bool:
     """Whether all fields of a TSV file that begin with a quote are quoted as in CSV."""
     record: list[str] = []
-    _, number, text = _lines_below_mark(path, encoding)
+    _, number, text = separator_of(open_text(path, encoding), "\t")
     width = 0
 
     def lines() -> Iterator[str]:
@@ -282,10 +283,8 @@ def style_of(path: str, encoding: str) -> CsvStyle:
     style = CsvStyle(encoding="utf-8" if is_plain else "utf-8-sig")
     if content_suffix(path) != ".csv":
         return style
-    mark, _, text = _lines_below_mark(path, encoding)
-    lines = list(islice(text, _LINES_OF_STYLE))
-    mark = mark or _mark_of(until_filled(iter(lines), 2)[0], ",")
-    rows = csv.reader(lines, delimiter=mark)
+    mark, _, lines = separator_of(open_text(path, encoding), ",")
+    rows = csv.reader(islice(lines, _LINES_OF_STYLE), delimiter=mark)
     signs = {found[1] for row in rows for value in row if (found := _DECIMAL.fullmatch(value))}
     return replace(style, mark=mark, decimal_sign="," if mark == ";" and signs == {","} else ".")
 
@@ -319,30 +318,20 @@ def _plain(value: Any) -> Any:
     return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _mark_of(head: Sequence[str], usual: str) -> str:
-    """The separator of columns: the usual one, unless only another divides the header, and the next row alike."""
+def separator_of(lines: Iterator[str], usual: str) -> tuple[str, int, Iterator[str]]:
+    """The separator of columns; the number of lines that declare it (Excel's `sep=;`); and the lines below these.
+
+    Undeclared it is the usual one, unless only another divides the header, and the next row alike.
+    """
+    head, lines = until_filled(lines, 2)
+    if head and (match := _DECLARATION.fullmatch(head[0])):
+        return match[1], 1 + sum(1 for _ in takewhile(head[0].__ne__, lines)), lines
     with suppress(csv.Error):  # which is reported when the row is read
         for mark in (usual, *_MARKS):
             widths = [len(fields) for fields in csv.reader(head, delimiter=mark)]
             if widths and widths[0] > 1 and (mark == usual or len(set(widths)) == 1):
-                return mark
-    return usual
-
-
-def declared_mark(line: str) -> str:
-    """The separator of columns that Excel's first line `sep=;` declares; "" for any other line."""
-    match = _DECLARATION.fullmatch(line)
-    return match[1] if match else ""
-
-
-def _lines_below_mark(
-    path: str, encoding: str, digests: dict[str, str] | None = None
-) -> tuple[str, int, Iterator[str]]:
-    """The separator that a file declares, or "", how many lines that takes, and the lines below them."""
-    lines = open_text(path, encoding, digests)
-    first = list(islice(lines, 1))
-    mark = declared_mark(first[0]) if first else ""
-    return (mark, 1, lines) if mark else ("", 0, chain(first, lines))
+                return mark, 0, lines
+    return usual, 0, lines
 
 
 def _is_unclosed(record: Sequence[str], mark: str) -> bool:

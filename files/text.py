@@ -51,7 +51,11 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class EncodingError(ValueError):
-    """The message that a file is not text in the expected encoding."""
+    """A file, `path`, is not text in the expected encoding."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
@@ -144,8 +148,9 @@ def read_blocks(
             elif data.count(b"\0") * 100 > len(data):
                 order = "le" if data.index(0) % 2 else "be"
                 raise EncodingError(
+                    path,
                     f"{path} looks like a binary file or UTF-16 (zero byte at offset {data.index(0)}); if it is "
-                    f"text, save it as UTF-8 or pass --encoding utf-16-{order}."
+                    f"text, save it as UTF-8 or pass --encoding utf-16-{order}.",
                 )
         pending = decoder.getstate()[0]
         try:
@@ -153,8 +158,9 @@ def read_blocks(
         except UnicodeDecodeError as error:
             valid = _encodings_of(pending + data, encoding)
             raise EncodingError(
+                path,
                 f"{path} is not {encoding} text: bad byte at offset {offset - len(pending) + error.start} "
-                f"({error.reason}); save it as UTF-8 or pass --encoding{valid}."
+                f"({error.reason}); save it as UTF-8 or pass --encoding{valid}.",
             ) from error
         text = newlines.decode(text, final=not data)
         if start and text:

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from transformers import PreTrainedConfig
 
-from ..files.source import FileSource, InMemoryData, Source, is_frame, sources_of
-from ..files.tables import Reading, names_in, question_rows, value_at
+from ..files.source import FileSource, Source, sources_of
+from ..files.tables import Reading, names_in, value_at
 from ..files.text import LINE_BREAKS, PAIR_SEPARATOR
 
 logger = logging.getLogger(__name__)
@@ -209,7 +209,7 @@ def _lone_surrogate(value: Any) -> str:
 
 
 def rows_of(data: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
-    """Stream the rows of a task's data: a file, a split on the Hub, or data in memory; of SQuAD's format, questions.
+    """Stream the rows of a task's data: a file, a split on the Hub, or data in memory.
 
     Args:
         data: A `Source`, a path, "-" for standard input, a `pandas.DataFrame` or a `datasets.Dataset`; or an iterable
@@ -241,10 +241,8 @@ def rows_of(data: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
         as_row=as_row,
         expected=f"{read if new else f'a tuple of {read} and its label'} or a dictionary",
     )
-    name, rows = str(source), source.rows(reading)
-    if not (isinstance(source, InMemoryData) and is_frame(source.data)):  # with as many answers as it has rows
-        rows = question_rows(name, rows)
-    for number, row in enumerate(rows, start=source.first_row):
+    name = str(source)
+    for number, row in enumerate(source.rows(reading), start=source.first_row):
         yield DataRow(row, name, number)
 
 
@@ -253,7 +251,7 @@ _DECISIONS = ("accept", "reject", "ignore")  # of an annotator, in the column `a
 
 def accepted_rows(rows: Sequence[DataRow], columns: Collection[str]) -> Sequence[DataRow]:
     """The rows without those that an annotator rejected or left open in Prodigy; `columns` are those of the task."""
-    answers = [row.get("answer") for row in rows]
+    answers = [row.values.get("answer") for row in rows]
     if "answer" in columns or not all(answer in (None, "", *_DECISIONS) for answer in answers):
         return rows
     accepted = [row for row, answer in zip(rows, answers, strict=True) if answer not in _DECISIONS[1:]]

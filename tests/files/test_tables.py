@@ -148,7 +148,7 @@ def test_case_17_other_first_lines_are_headers(tmp_path, line):
 def test_case_17_a_table_in_a_text_file_is_an_error(tmp_path):
     (tmp_path / "t.txt").write_text("sep=;\ntext;label\na;1\n")
     rows = rows_of(str(tmp_path / "t.txt"), TASKS["classification"], new=True)
-    with pytest.raises(ValueError, match=r"t.txt begins with 'sep=;', as tables of Excel do; rename it to .csv"):
+    with pytest.raises(ValueError, match=r"t.txt begins with 'sep=;', as tables of Excel do; save it as .csv"):
         next(rows)
 
 
