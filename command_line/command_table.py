@@ -46,7 +46,10 @@ _LOSSES = (
     "{result[eval_nsp_accuracy]}; minimal pairs {result[minimal_pair_accuracy]} | mlm loss {result[mlm_loss]}; nsp "
     "loss {result[nsp_loss]}"
 )
-_BEST = "BEST {result[BEST]}; most frequent answer {result[majority_BEST]}; test BEST {result[test_BEST]}"
+_BEST = (
+    "BEST {result[BEST]}; most frequent answer {result[majority_BEST]}; mae {result[mae]}; mae of the mean value "
+    "{result[mean_value_mae]}; test BEST {result[test_BEST]}"
+)
 _PREDICT = "predict {output_dir:with config.json} {new_data[0]} --output predictions.csv"
 _LINES = "each line of {new_data[0]}: {new_data[1]}"
 _OF_CONVERSION = "{result.parameters} parameters"

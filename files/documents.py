@@ -18,7 +18,19 @@ from .errors import abbreviated
 from .options import Group, Settings, option
 from .source import HUB, FileSource, HubSplit, InMemoryData, Source
 from .tables import is_table
-from .text import COMPRESSED_SUFFIXES, TABLE_SUFFIXES, ends_sentence, expand_paths, split_sentences
+from .text import (
+    COMPRESSED_SUFFIXES,
+    PARQUET_SUFFIX,
+    SPREADSHEET_SUFFIX,
+    STDIN,
+    TABLE_SUFFIXES,
+    EncodingError,
+    content_suffix,
+    ends_sentence,
+    expand_paths,
+    is_encoded,
+    split_sentences,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -182,6 +194,7 @@ _SAMPLE_LINES, _SAMPLE_CHARACTERS = 2000, 1 << 18  # at the start of a file, to 
 _SHOWN_LINES, _SHOWN_CHARACTERS = 3, 90
 _CONTEXT = 25  # characters before and after an example of what to clean
 _UNCLEAN = {"html": "HTML", "mojibake": "mojibake"}
+_MAX_FILES = 8  # listed in a message
 _ENDS = {
     "blank_line": "a blank line ends a document",
     "blank_lines": "two or more blank lines end a document",
@@ -295,9 +308,12 @@ class Corpus:
         require_cleaners(settings.clean)
         self._settings = settings
         self._said: set[object] = set()
-        for source in self._sources.values():
-            if _in_rows(source) and not isinstance(source, HubSplit):
-                next(source.column(settings.text_column, settings.encoding), None)  # errors are reported at once
+        try:
+            for source in self._sources.values():
+                if _in_rows(source) and not isinstance(source, HubSplit):
+                    next(source.column(settings.text_column, settings.encoding), None)  # errors are reported at once
+        except EncodingError as error:
+            raise self._with_others(error) from error
 
     def lines(self) -> Iterator[str]:
         """Read all sources as lines without surrounding white space, and `""` after each document."""
@@ -314,9 +330,27 @@ class Corpus:
 
     def _some(self, texts: Iterator[T]) -> Iterator[T]:
         """Pass on texts; none at all is an error."""
-        if (first := next(texts, None)) is None:
-            raise ValueError(f"There is no text in {', '.join(self.sources)}.")
-        yield from chain([first], texts)
+        try:
+            if (first := next(texts, None)) is None:
+                raise ValueError(f"There is no text in {', '.join(self.sources)}.")
+            yield from chain([first], texts)
+        except EncodingError as error:
+            raise self._with_others(error) from error
+
+    def _with_others(self, error: EncodingError) -> EncodingError:
+        """The error that a file has another encoding, with the names of all other files that have one."""
+        encoding = self._settings.encoding
+        files = [source.path for source in self._sources.values() if isinstance(source, FileSource)]
+        texts = [file for file in files if content_suffix(file) not in (PARQUET_SUFFIX, SPREADSHEET_SUFFIX)]
+        others = [
+            Path(file).name for file in texts if file not in (error.path, STDIN) and not is_encoded(file, encoding)
+        ]
+        if not others:
+            return error
+        shown = ", ".join([*others[:_MAX_FILES], *["..."] * (len(others) > _MAX_FILES)])
+        count = "1 other file is" if len(others) == 1 else f"{len(others)} other files are"
+        message = str(error).removesuffix(".")
+        return EncodingError(error.path, f"{message}; {count} not {encoding} text either: {shown}.")
 
     def _texts(self) -> Iterator[tuple[int, str]]:
         numbers = count()

@@ -17,9 +17,11 @@ from .tables import (
     is_table,
     json_rows,
     lacks_column,
+    question_rows,
     read_conll,
     read_table,
     refuse_doubled,
+    separator_of,
     until_filled,
     value_at,
 )
@@ -118,7 +120,7 @@ class FileSource(Source):
             # JSON lines if it begins like an object, else plain text.
             filled, lines = until_filled(self.lines(reading.encoding), 1)
             if filled and filled[0].lstrip().startswith("{"):
-                return json_rows(str(self), lines)
+                return question_rows(str(self), json_rows(str(self), lines))
             return self._text_rows(lines, reading)
         if is_table(self.path) or not (reading.conll or reading.as_row):
             rows = read_table(self.path, reading, self._digests)
@@ -138,6 +140,9 @@ class FileSource(Source):
     def _text_rows(self, lines: Iterable[str], reading: Reading) -> Iterator[dict[str, Any]]:
         """One row per line, with its number as `line`; empty lines are left out."""
         assert reading.as_row is not None
+        mark, is_declared, lines = separator_of(iter(lines), "\t")
+        if is_declared:
+            raise ValueError(f"{self} begins with 'sep={mark}', as tables of Excel do; save it as .csv.")
         empty = 0
         for number, line in enumerate(lines, start=1):
             if line.strip():
@@ -232,7 +237,8 @@ class InMemoryData(Source):
         return str, (str(self),)
 
     def rows(self, reading: Reading = USUAL) -> Iterator[dict[str, Any]]:
-        return with_class_names(self._rows(reading), getattr(self.data, "features", None), reading.class_names)
+        rows = with_class_names(self._rows(reading), getattr(self.data, "features", None), reading.class_names)
+        return rows if is_frame(self.data) else question_rows(str(self), rows)  # tables have an answer for each row
 
     def _rows(self, reading: Reading) -> Iterator[dict[str, Any]]:
         for number, item in enumerate(items_of(self.data, reading.column), start=1):
@@ -385,4 +391,6 @@ def _plain(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, (set, frozenset)):
+        value = sorted(value, key=str)  # the same in every process
     return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value

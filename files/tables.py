@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import StringIO
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice, takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +40,12 @@ _FIELD_SIZE_LIMIT = threading.RLock()  # held while csv's limit is changed
 _ROWS_AT_A_TIME = 256  # of Parquet
 _LINES_OF_STYLE = 1000  # in which a file's decimal sign is looked for
 _DECIMAL = re.compile(r"\s*[-+]?\d*([.,])\d+\s*")
+_DECLARATION = re.compile(r"""\s*"?sep=([^\w"\s]|\t)"?\1*\s*""", re.IGNORECASE)  # quoted, or padded, if written again
 _HALF_PAIR = re.compile(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..", re.IGNORECASE)
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in LINE_BREAKS if sign >= " "}  # which JSON does not escape
 _HUGE_NUMBER = re.compile(r"\d{4000,}")  # Python reads integers of up to 4,300 digits
 _NODE = re.compile(r"\d+([-.]\d+)?")  # the first column of CoNLL-U: a word, a range of words, or an empty node
+_SQUAD = "expected SQuAD's format: data > paragraphs > context, and qas with question and answers"
 DOCUMENT_START = "-DOCSTART-"  # first word of the line that starts a document in CoNLL-2003
 
 
@@ -82,9 +84,9 @@ def read_table(path: str, reading: Reading, digests: dict[str, str] | None = Non
         expected = f"a {', '.join(TABLE_SUFFIXES[:-1])} or {TABLE_SUFFIXES[-1]} file"
         raise ValueError(f"{path} ends in {kind or 'nothing'}; expected {expected}.")
     lines = open_text(path, reading.encoding, digests)
-    return (
-        _read_json(path, lines) if kind == ".json" and not reading.column else json_rows(path, lines, reading.column)
-    )
+    if reading.column:
+        return json_rows(path, lines, reading.column)
+    return question_rows(path, _read_json(path, lines) if kind == ".json" else json_rows(path, lines))
 
 
 def read_conll(path: str | Path, encoding: str = "utf-8", has_comments: bool = True) -> Iterator[dict[str, Any]]:
@@ -156,8 +158,11 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
     kind = content_suffix(path)
     record: list[str] = []  # lines of the current row
 
-    head, text = until_filled(open_text(path, reading.encoding, digests), 2)
-    number = 0  # of the last line that was read
+    usual = "," if kind == ".csv" else "\t"
+    # `number` is that of the last line that was read.
+    mark, number, text = separator_of(open_text(path, reading.encoding, digests), usual)
+    if reading.columns is not None and not number:
+        mark = usual
 
     def lines() -> Iterator[str]:
         nonlocal number
@@ -166,9 +171,6 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
             record.append(f"{line}\n")
             yield record[-1]
 
-    mark = usual = "," if kind == ".csv" else "\t"
-    if reading.columns is None:
-        mark = _mark_of(head, usual)
     is_csv = kind == ".csv" or mark != usual
     rows = _split_lines(lines(), delimiter=mark)
     if not is_csv:
@@ -244,11 +246,12 @@ def _tab_separated(lines: Iterator[str], is_quoted: Callable[[], bool]) -> Itera
 def _is_quoted(path: str, encoding: str) -> bool:
     """Whether all fields of a TSV file that begin with a quote are quoted as in CSV."""
     record: list[str] = []
-    width = number = 0
+    _, number, text = separator_of(open_text(path, encoding), "\t")
+    width = 0
 
     def lines() -> Iterator[str]:
         nonlocal number
-        for line in open_text(path, encoding):
+        for line in text:
             number += 1
             record.append(line)
             yield f"{line}\n"
@@ -295,9 +298,8 @@ def style_of(path: str, encoding: str) -> CsvStyle:
     style = CsvStyle(encoding="utf-8" if is_plain else "utf-8-sig")
     if content_suffix(path) != ".csv":
         return style
-    head, _ = until_filled(open_text(path, encoding), 2)
-    mark = _mark_of(head, ",")
-    rows = _split_lines(islice(open_text(path, encoding), _LINES_OF_STYLE), delimiter=mark)
+    mark, _, lines = separator_of(open_text(path, encoding), ",")
+    rows = _split_lines(islice(lines, _LINES_OF_STYLE), delimiter=mark)
     signs = {found[1] for row in rows for value in row if (found := _DECIMAL.fullmatch(value))}
     return replace(style, mark=mark, decimal_sign="," if mark == ";" and signs == {","} else ".")
 
@@ -331,14 +333,20 @@ def _plain(value: Any) -> Any:
     return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _mark_of(head: Sequence[str], usual: str) -> str:
-    """The separator of columns: the usual one, unless only another divides the header, and the next row alike."""
+def separator_of(lines: Iterator[str], usual: str) -> tuple[str, int, Iterator[str]]:
+    """The separator of columns; the number of lines that declare it (Excel's `sep=;`); and the lines below these.
+
+    Undeclared it is the usual one, unless only another divides the header, and the next row alike.
+    """
+    head, lines = until_filled(lines, 2)
+    if head and (match := _DECLARATION.fullmatch(head[0])):
+        return match[1], 1 + sum(1 for _ in takewhile(head[0].__ne__, lines)), lines
     with suppress(csv.Error):  # which is reported when the row is read
         for mark in (usual, *_MARKS):
             widths = [len(fields) for fields in _split_lines(head, delimiter=mark)]
             if widths and widths[0] > 1 and (mark == usual or len(set(widths)) == 1):
-                return mark
-    return usual
+                return mark, 0, lines
+    return usual, 0, lines
 
 
 def _is_unclosed(record: Sequence[str], mark: str) -> bool:
@@ -361,20 +369,32 @@ def _checked_header(path: str, header: Sequence[str], mark: str) -> Sequence[str
     return header
 
 
-def _squad_rows(path: str, articles: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    try:
-        for article in articles:
-            for paragraph in article["paragraphs"]:
-                for question in paragraph["qas"]:
-                    row = {"id": question["id"], "question": question["question"], "context": paragraph["context"]}
-                    if "answers" in question:
-                        row["answers"] = question["answers"]
-                    yield row | {"is_impossible": question.get("is_impossible", False)}
-    except (KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path} is not a SQuAD file ({type(error).__name__}: {error}); expected data > paragraphs > qas with id "
-            "and question, and a context."
-        ) from error
+def question_rows(name: str, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The rows, and of SQuAD's articles (`paragraphs`) and paragraphs (`context`, `qas`) a row for each question."""
+    # simpletransformers writes paragraphs without articles; cdQA's questions have no id.
+    for number, row in enumerate(rows, start=1):
+        where, paragraphs = f"{name}, entry {number}", row.get("paragraphs")
+        if isinstance(row.get("qas"), list) and "context" in row:
+            yield from _questions(where, row)
+        elif isinstance(paragraphs, list) and any(isinstance(each, dict) and "qas" in each for each in paragraphs):
+            for paragraph in paragraphs:
+                yield from _questions(where, paragraph)
+        else:
+            yield row
+
+
+def _questions(where: str, paragraph: Any) -> Iterator[dict[str, Any]]:
+    """A row for each question of a paragraph."""
+    paragraph = paragraph if isinstance(paragraph, dict) else {}
+    questions = paragraph.get("qas")
+    if not isinstance(paragraph.get("context"), str) or not isinstance(questions, list):
+        raise ValueError(f"{where}: a paragraph without context or qas; {_SQUAD}.")
+    for question in questions:
+        if not isinstance(question, dict) or not isinstance(question.get("question"), str):
+            raise ValueError(f"{where}: one of qas without a question; {_SQUAD}.")
+        given = {key: question[key] for key in ("id", "answers") if key in question}
+        row = {"question": question["question"], "context": paragraph["context"], **given}
+        yield row | {"is_impossible": question.get("is_impossible", False)}
 
 
 def until_filled(lines: Iterator[str], count: int) -> tuple[list[str], Iterator[str]]:
@@ -388,21 +408,25 @@ def until_filled(lines: Iterator[str], count: int) -> tuple[list[str], Iterator[
 
 
 def _read_json(path: str, lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    """Read lines of objects, or a list in memory: of objects, or SQuAD's articles, with a row per question."""
+    """Read lines of objects, or a list of objects in memory, perhaps under `data`, as in SQuAD's files."""
     filled, lines = until_filled(lines, 2)
     if len(filled) == 2 and _is_object(filled[0]):
         yield from json_rows(path, lines)
         return
     content = parse_json(path, 1, "\n".join(lines))
+    where = path
     if isinstance(content, dict) and isinstance(content.get("data"), list):
-        yield from _squad_rows(path, content["data"])
-    elif isinstance(content, list):
-        for number, value in enumerate(content, start=1):
-            if not isinstance(value, dict):
-                raise ValueError(f"{path}, entry {number}: a JSON {type(value).__name__}; expected an object.")
-            yield value
-    else:
-        raise ValueError(f"{path} holds a JSON {type(content).__name__}; expected a list of objects.")
+        content, where = content["data"], f"{path}, data"
+    if not isinstance(content, list):
+        raise ValueError(
+            f"{path} holds a JSON {type(content).__name__}; expected a list of objects, or an object with such a list "
+            "as data (pandas: orient='records')."
+        )
+    for number, value in enumerate(content, start=1):
+        if not isinstance(value, dict):
+            found = f"{where}, entry {number}: a JSON {type(value).__name__}"
+            raise ValueError(f"{found}; expected an object (pandas: orient='records').")
+        yield value
 
 
 def _is_object(line: str) -> bool:

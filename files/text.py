@@ -16,6 +16,7 @@ import zlib
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, nullcontext, suppress
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -47,6 +48,14 @@ _FOLDER_SUFFIXES = ("", ".txt", ".text", ".md", ".rst", *TABLE_SUFFIXES)
 _HIDDEN = (".", "_", "~$")
 
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+class EncodingError(ValueError):
+    """A file, `path`, is not text in the expected encoding."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(message)
+        self.path = path
 
 
 def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
@@ -138,18 +147,20 @@ def read_blocks(
                 encoding, decoder = "utf-16", codecs.getincrementaldecoder("utf-16")()
             elif data.count(b"\0") * 100 > len(data):
                 order = "le" if data.index(0) % 2 else "be"
-                raise ValueError(
+                raise EncodingError(
+                    path,
                     f"{path} looks like a binary file or UTF-16 (zero byte at offset {data.index(0)}); if it is "
-                    f"text, save it as UTF-8 or pass --encoding utf-16-{order}."
+                    f"text, save it as UTF-8 or pass --encoding utf-16-{order}.",
                 )
         pending = decoder.getstate()[0]
         try:
             text = decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
             valid = _encodings_of(pending + data, encoding)
-            raise ValueError(
+            raise EncodingError(
+                path,
                 f"{path} is not {encoding} text: bad byte at offset {offset - len(pending) + error.start} "
-                f"({error.reason}); save it as UTF-8 or pass --encoding{valid}."
+                f"({error.reason}); save it as UTF-8 or pass --encoding{valid}.",
             ) from error
         text = newlines.decode(text, final=not data)
         if start and text:
@@ -163,6 +174,18 @@ def read_blocks(
             tail.append(rest)
     if tail:
         yield "".join(tail)
+
+
+def is_encoded(path: str | Path, encoding: str) -> bool:
+    """Whether the beginning of a file, at most 64 MB, is text in an encoding."""
+    try:
+        for _ in islice(read_blocks(path, encoding), 64):
+            pass
+    except EncodingError:
+        return False
+    except (OSError, ValueError):  # which are reported when it is read
+        pass
+    return True
 
 
 def has_byte_order_mark(path: str | Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections import Counter
@@ -10,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from transformers import PreTrainedConfig
@@ -18,6 +19,8 @@ from transformers import PreTrainedConfig
 from ..files.source import FileSource, Source, sources_of
 from ..files.tables import LONGEST_NAME, Reading, lacking_columns, shown_columns, value_at
 from ..files.text import LINE_BREAKS, PAIR_SEPARATOR
+
+logger = logging.getLogger(__name__)
 
 _SHARE_AGAIN = 0.8  # of the parts of joined labels that occur in several
 
@@ -79,22 +82,23 @@ class DataRow:
                 return number
         raise self.invalid(f"{str(value)[:40]!r} as {name}; expected a number")
 
-    def words(self, name: str) -> list[str]:
-        """The words of a column: a list, or a text with spaces between words."""
-        self.refuse_written_list(name)
+    def words(self, name: str, kind: CellKind = "words") -> list[str]:
+        """The words (or tags) of a column: a list, or a text with spaces between words."""
+        self.refuse_written_list(name, kind)
         value = self.value(name)
         words = value.split() if isinstance(value, str) else value
         if not isinstance(words, (list, tuple)) or not words or any(word is None for word in words):
             raise self.invalid(f"{str(value)[:40]!r} as {name}; expected a list of words")
         return [in_one_line(str(word)) for word in words]
 
-    def refuse_written_list(self, name: str) -> None:
-        """Reject a Python or JSON list in a text column: its brackets and quotes would be read as words."""
+    def refuse_written_list(self, name: str, kind: CellKind) -> None:
+        """Reject the text of a list, see `is_written_list`: its brackets and quotes would be read as names."""
         value = self.value(name)
-        if isinstance(value, str) and _WRITTEN_LIST.fullmatch(value.strip()):
-            raise self.invalid(
-                f"{value[:40]!r} as {name}; expected a list (.jsonl, .parquet), or text without [ and ]"
-            )
+        if isinstance(value, str) and is_written_list(value, kind):
+            expected = "a list (.jsonl, .parquet), or text without [ and ] or other brackets"
+            if kind == "label":
+                expected = "one label (several: --task multilabel with lists, as in .jsonl and .parquet)"
+            raise self.invalid(f"{value[:40]!r} as {name}; expected {expected}")
 
     def lacks(self, columns: Mapping[str, str]) -> ValueError:
         """An error with the columns of the data; `columns` maps each missing one to the setting that names it."""
@@ -133,7 +137,49 @@ def check_columns(rows: Sequence[DataRow], columns: Mapping[str, str]) -> None:
     raise rows[0].lacks(columns)
 
 
-_WRITTEN_LIST = re.compile(r"""\[(?:['"].*['"]|\d+(?:[\s,]+\d+)+|)\]""", re.DOTALL)
+def _enumerated(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+
+
+CellKind = Literal["words", "tags", "label", "labels"]
+"""What a column holds: words or tags with spaces between them, one label, or several with a separator."""
+
+_QUOTED = r"""(?:'[^']*'|"[^"]*")"""
+# As words, text in brackets is a list only in the form that programs write: a sentence may begin and end with them.
+_LIST_OF_WORDS = re.compile(
+    rf"""(?:\w+\()?\[(?:['"].*['"]|\d+(?:[\s,]+\d+)+|)\](?:,\s*dtype=\w+)?\)?"""
+    rf"""|\((?:{_QUOTED},\s*)+{_QUOTED}?\)|\{{{_QUOTED}(?:,\s*{_QUOTED})*\}}""",
+    re.DOTALL,
+)
+# Text in brackets, perhaps within a call such as array([...], dtype=object).
+_BRACKETS = re.compile(r"(?:\w+\(\s*)?(\[.*\]|\(.*\)|\{.*\})(?:,\s*\w+=[^()]*)?\)?|\w+\(()\)", re.DOTALL)
+_VALUE = r"(?:[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|true|false|null|none|nan)"
+_VALUES = re.compile(rf"{_VALUE}(?:[\s,;]+{_VALUE})*[\s,]*", re.IGNORECASE)
+
+
+def is_written_list(text: str, kind: CellKind) -> bool:
+    """Whether a text is a list, tuple, set, dictionary or array as Python, JSON, NumPy or a database writes it."""
+    text = text.strip()
+    if kind == "words":
+        return _LIST_OF_WORDS.fullmatch(text) is not None
+    if not (match := _BRACKETS.fullmatch(text)):
+        return False
+    if match[1] is None:
+        return text in ("set()", "frozenset()")
+    is_round, inside = match[1][0] == "(", match[1][1:-1].strip()
+    if not inside:
+        return True
+    if inside[0] in "'\"[{(" and (inside.rstrip(", ")[-1] in "'\"]})" or match[1][0] == "{"):
+        return inside[0] in "'\"" or not is_round
+    if _VALUES.fullmatch(inside):
+        return not is_round or not re.fullmatch(_VALUE, inside, re.IGNORECASE)
+    if any(sign in inside for sign in "[](){}"):
+        return False
+    # Names without quotes, [joy, fear]: of one alone, [joy], only a column of several makes a list.
+    has_several = "," in inside or ";" in inside
+    return kind == "labels" and has_several if is_round else has_several or kind != "label"
+
+
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*")
 _PERHAPS_THOUSANDS = re.compile(r"\s*[-+]?[1-9]\d{0,2},\d{3}\s*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -192,6 +238,23 @@ def rows_of(data: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
         yield DataRow(row, name, number)
 
 
+_DECISIONS = ("accept", "reject", "ignore")  # of an annotator, in the column `answer` of Prodigy's files
+
+
+def accepted_rows(rows: Sequence[DataRow], columns: Collection[str]) -> Sequence[DataRow]:
+    """The rows without those that an annotator rejected or left open in Prodigy; `columns` are those of the task."""
+    answers = [row.values.get("answer") for row in rows]
+    if "answer" in columns or not all(answer in (None, "", *_DECISIONS) for answer in answers):
+        return rows
+    accepted = [row for row, answer in zip(rows, answers, strict=True) if answer not in _DECISIONS[1:]]
+    if left_out := len(rows) - len(accepted):
+        what = "have the answer reject or ignore, as annotated with Prodigy"
+        if not accepted:
+            raise ValueError(f"{rows[0].source}: all of {len(rows)} rows {what}; expected some with accept.")
+        logger.warning("%s: %d of %d rows %s, and are left out.", rows[0].source, left_out, len(rows), what)
+    return accepted
+
+
 def _line(reader: Any, line: str) -> dict[str, Any]:
     """The columns of a line of text: a pair, separated as in `features`, if the task reads pairs."""
     parts = line.rsplit(PAIR_SEPARATOR, 1) if reader.may_read_pairs else [line]
@@ -236,16 +299,15 @@ def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
         raise ValueError(f"{path} has {len(rows)} predictions; expected {count}, one for each example.")
     if "index" not in rows[0]:
         return rows
-    places = {str(place): place for place in range(count)}
-    found: dict[int, DataRow] = {}
+    ordered: dict[int, DataRow] = {}
     for row in rows:
-        index = str(row.value("index")).strip()
-        place = places.get(index)
-        if place is None or place in found:
-            again = "" if place is None else " a second time"
-            raise row.invalid(f"{index[:40]!r} as index{again}; expected 0 to {count - 1}, each once")
-        found[place] = row
-    return [found[place] for place in range(count)]
+        value = row.value("index")
+        index = whole_number(value)
+        if index is None or index not in range(count) or index in ordered:
+            again = " a second time" if index in ordered else ""
+            raise row.invalid(f"{str(value)[:40]!r} as index{again}; expected 0 to {count - 1}, each once")
+        ordered[index] = row
+    return [ordered[index] for index in range(count)]
 
 
 def source_of(data: Any, name: str) -> Any:
@@ -262,6 +324,8 @@ LABEL_ARGUMENTS = ("labels", "start_positions", "end_positions")
 TRUTH = {"True": "1", "False": "0", "true": "1", "false": "0"}  # as text tables write 1 and 0
 _WITHOUT_NAME = re.compile(r"^LABEL_(\d+)$")  # transformers' names for unnamed classes
 _WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # as tables write integers in a column with missing values
+_INTEGER = re.compile(r"-?\d{1,18}")
+_DIGITS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -284,21 +348,33 @@ class Labels:
         names = [str(config.id2label[number]) for number in range(config.num_labels)]
         return cls(tuple(_WITHOUT_NAME.sub(r"\1", name) for name in names))
 
+    @property
+    def numbers_are_ids(self) -> bool:
+        """Whether a number in data can only be a class's id: no name is a number, or contains one that is an id."""
+        if any(map(_is_number, self.names)):
+            return False
+        contained = {int(digits) for name in self.names for digits in _DIGITS.findall(name) if len(digits) < 10}
+        return contained.isdisjoint(range(len(self.names)))
+
     def ids(self, values: Sequence[str], source: Source | str) -> list[int]:
-        """Ids of labels, given by name; by id if names are not numbers; true and false if the classes are 0 and 1."""
+        """Ids of labels: by name, or by id (see `numbers_are_ids`); true and false if the classes are 0 and 1."""
         index = {name: number for number, name in enumerate(self.names)}
-        by_number = {str(number): number for number in range(len(self.names))}
         unknown = sorted({value for value in values if value not in index}, key=_natural_order)
-        if unknown and not index.keys() & by_number.keys() and set(values) <= by_number.keys():
+        if not unknown:
+            return [index[value] for value in values]
+        by_number = {str(number): number for number in range(len(self.names))}
+        if set(values) <= by_number.keys() and self.numbers_are_ids:
             return [by_number[value] for value in values]
-        if unknown and set(self.names) == {"0", "1"} and set(values) <= TRUTH.keys():
+        if set(self.names) == {"0", "1"} and set(values) <= TRUTH.keys():
             return [index[TRUTH[value]] for value in values]
-        if unknown:
-            known = ", ".join(map(quoted, self.names[:20])) + (", ..." if len(self.names) > 20 else "")
-            sign = joining_sign([*self.names, *unknown])
-            several = f" Are these several labels, joined by {sign!r} (--task multilabel)?" if sign else ""
-            raise ValueError(f"{source} has the label {quoted(unknown[0])}; expected one of {known}.{several}")
-        return [index[value] for value in values]
+        known = ", ".join(map(quoted, self.names[:20])) + (", ..." if len(self.names) > 20 else "")
+        sign = joining_sign([*self.names, *unknown])
+        hint = ""
+        if sign:
+            hint = f" Are these several labels, joined by {sign!r} (--task multilabel)?"
+        elif all(map(_is_number, unknown)) and not (self.numbers_are_ids or all(map(_is_number, self.names))):
+            hint = " A number could be a name or an id here; give the names."
+        raise ValueError(f"{source} has the label {quoted(unknown[0])}; expected one of {known}.{hint}")
 
 
 def joining_sign(names: Iterable[str]) -> str:
@@ -335,7 +411,22 @@ def _natural_order(name: str) -> tuple[int, float, str]:
     return (0, number, name) if math.isfinite(number) else (1, 0.0, name)  # "nan" cannot be sorted among numbers
 
 
-def label_name(value: Any) -> str:
-    """A label as text in one line; equal numbers give equal text (1, 1.0, "1", "1.0", "LABEL_1")."""
+def _is_number(name: str) -> bool:
+    return _natural_order(name)[0] == 0
+
+
+def one_line_text(value: Any) -> str:
+    """A value as text in one line; equal numbers give equal text (1, 1.0, "1", "1.0", true)."""
     text = str(int(value)) if isinstance(value, bool) else in_one_line(str(value).strip())
-    return _WHOLE_NUMBER.sub(r"\1", _WITHOUT_NAME.sub(r"\1", text))
+    return _WHOLE_NUMBER.sub(r"\1", text)
+
+
+def label_name(value: Any) -> str:
+    """A label as text in one line, see `one_line_text`; "LABEL_1" is "1"."""
+    return _WITHOUT_NAME.sub(r"\1", one_line_text(value))
+
+
+def whole_number(value: Any) -> int | None:
+    """The integer that a value is, in any form (24, 24.0, "24", "24.0"); None if it is none."""
+    text = one_line_text(value)
+    return int(text) if _INTEGER.fullmatch(text) else None

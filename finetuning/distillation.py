@@ -129,6 +129,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
     features: str = option(init=False)
     lstm_size: int = option(init=False)
     folds: int = option(init=False)
+    allow_unusual_labels: bool = option(init=False)
     lora: bool = option(init=False)
     peft_config: str | None = option(init=False)
     class_weights: Literal["balanced"] | None = option(init=False)
@@ -313,7 +314,7 @@ class Distillation(Finetuning):
             return None
         for source, examples in data:
             try:
-                known.ids(sorted({label for example in examples for label in task.classes_of(example)}), source)
+                task.with_names(examples, known, source)
             except ValueError as error:
                 raise ValueError(
                     f"{self.arguments.teacher} was fine-tuned with other labels than the data has: {error}"

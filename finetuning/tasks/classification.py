@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
@@ -28,7 +28,8 @@ from ...hub_card import PipelineCall
 from ...pipelines import WindowPooling, pool_windows, window_places
 from ...pipelines.pairs import LABELS
 from ...tokenization import encode_and_truncate
-from ..data import DataRow, Labels, label_name, quoted, read_prediction_rows, with_decimal_points
+from ..data import DataRow, Labels, listed, quoted, read_prediction_rows, with_decimal_points
+from .label_cells import SEPARATORS, labels_in_cells, labels_in_columns, mark_between, one_label
 from .task import WINDOW_WEIGHT, Objective, Task, TaskData, TaskExample, rounded
 
 
@@ -38,6 +39,8 @@ class TextExample(TaskExample):
 
     texts: tuple[str, ...]
     label: str | frozenset[str] | float | None
+    # Of how many labels the data has 0 and 1, so that `label` has their positions until they are known; or None.
+    positions: int | None = None
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,6 @@ _OBJECTIVES: dict[str, Objective] = {
     "regression": "value",
 }
 _THRESHOLD = 0.5  # default threshold of a label's probability in multi-label tasks
-_SEPARATORS = (",", ";", "|")  # separators of several labels in a text column
-_INDICATORS = {"0": False, "1": True, "False": False, "True": True}  # values of 0/1 columns in tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,10 +131,17 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return row.has(self.label_column) and row.value(self.label_column) != self.unlabeled
 
     def examples(self, rows: Sequence[DataRow], labeled: bool) -> list[TextExample]:
-        """The examples of a file's rows; the numbers of regression may have decimal commas."""
+        """The examples of a file's rows; all labels of a column are read alike, and so are its decimal commas."""
         if labeled and self.problem == "regression":
             rows = with_decimal_points(rows, self.label_column)
-        return super().examples(rows, labeled)
+        if not labeled or self.problem != "multi_label_classification" or self.label_columns:
+            return super().examples(rows, labeled)
+        labels, positions = labels_in_cells(rows, self.label_column, self.label_separator)
+        if positions:
+            logger.info("%s: labels are 0 and 1 for each of %d, in the order of their ids.", rows[0].source, positions)
+        examples = super().examples(rows, labeled=False)
+        pairs = zip(examples, labels, strict=True)
+        return [replace(example, label=label, positions=positions) for example, label in pairs]
 
     def example(self, row: DataRow, labeled: bool) -> TextExample:
         names = self.text_columns
@@ -180,17 +188,17 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         if self.problem != "multi_label_classification" or self.label_columns or self.label_separator:
             return self
         values = [row.get(self.label_column) for row in rows]
-        there = [mark for mark in _SEPARATORS if any(isinstance(value, str) and mark in value for value in values)]
+        there = [mark for mark in SEPARATORS if any(isinstance(value, str) and mark in value for value in values)]
         if len(there) > 1:
             raise ValueError(
                 f"{rows[0].source} has {' and '.join(map(repr, there))} in {self.label_column!r}; set "
                 "label_separator to the one between labels."
             )
-        return replace(self, label_separator=there[0] if there else _SEPARATORS[0])
+        return replace(self, label_separator=there[0] if there else SEPARATORS[0])
 
     def _label(self, row: DataRow) -> str | frozenset[str] | float:
         if self.problem == "multi_label_classification":
-            return self._several_labels(row)
+            return labels_in_columns(row, self.label_columns)
         value = row.value(self.label_column)
         if value is None or str(value).strip() == "":
             raise ValueError(f"{row.source} has no label in row {row.number}; expected one, or pass --skip_empty.")
@@ -199,10 +207,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return row.finite_number(self.label_column)
 
     def _class_name(self, row: DataRow, column: str) -> str:
-        value = row.value(column)
-        if isinstance(value, (list, dict, bytes)):
-            raise row.invalid(f"{str(value)[:40]!r} as {column}; expected one label (several: --task multilabel)")
-        name = label_name(value)
+        name = one_label(row, column)
         if self.glue in metrics.HUB_LABELS and name in _numbers(len(self.classes)):
             raise row.invalid(
                 f"{quoted(name)} as {column}; expected {', '.join(self.classes)}, since a number means one class in "
@@ -210,32 +215,20 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             )
         return name
 
-    def _several_labels(self, row: DataRow) -> frozenset[str]:
-        if not self.label_columns:
-            row.refuse_written_list(self.label_column)
-            value = row.value(self.label_column)
-            names = value if isinstance(value, (list, tuple)) else [value] if value is not None else []
-            if any(name is None or isinstance(name, (list, dict, bytes)) for name in names):
-                raise row.invalid(f"{str(value)[:40]!r} as {self.label_column}; expected a list of labels, or a text")
-            return _label_names(value, self.label_separator)
-        values = {name: label_name(row.value(name)) for name in self.label_columns}
-        for name, value in values.items():
-            if value not in _INDICATORS:
-                found = quoted(value) if row.has(name) else "an empty value"
-                raise row.invalid(f"{found} as {name}; expected 0 or 1")
-        return frozenset(name for name, value in values.items() if _INDICATORS[value])
-
     def labels(self, examples: Examples, source: Source) -> Labels | None:
         """The classes of the benchmark or of the training data; None for regression."""
         if self.problem == "regression":
             return None
         if self.problem == "multi_label_classification":
-            names = [name for example in examples for name in example.label]  # type: ignore[union-attr]
-            found = Labels(self.label_columns) if self.label_columns else Labels.from_data(names, source)
-            _mark_between(found.names, source)  # of its predictions
-            return found
-        found = Labels.from_data([str(example.label) for example in examples], source)
-        return Labels(self.classes) if self.classes else found
+            if names := self.label_columns or _numbers(examples[0].positions or 0):
+                labels = Labels(names)
+            else:
+                found = [name for example in examples for name in example.label]  # type: ignore[union-attr]
+                labels = Labels.from_data(found, source)
+            mark_between(labels.names, source)  # of its predictions
+            return labels
+        labels = Labels.from_data([str(example.label) for example in examples], source)
+        return Labels(self.classes) if self.classes else labels
 
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:
         """Classes and `problem_type`; regression has one output called "value"."""
@@ -269,7 +262,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         inputs: dict[str, list[Any]] = encoded.inputs
         owners = np.array(encoded.owners)
         if examples[0].label is not None:
-            targets, examples = self._targets(examples, labels, source)
+            examples = self.with_names(examples, labels, source) if labels else examples
+            targets = self._targets(examples, labels)
             # The windows of an example share its weight in the loss; `layout` has the example of each sequence.
             inputs["labels"] = [targets[owner] for owner in owners]
             if len(owners) > len(examples):
@@ -278,21 +272,35 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return TaskData(examples, inputs, source, cut=encoded.cut)
         return TaskData(examples, inputs, source, owners, windowed=encoded.cut)
 
-    def _targets(self, examples: Examples, labels: Labels | None, source: Source) -> tuple[list[Any], Examples]:
-        """The target of each example, and the examples with class names if the data has numbers."""
-        values: list[Any] = [example.label for example in examples]
+    def with_names(self, examples: Examples, labels: Labels, source: Source) -> Examples:
+        """The examples with the names of the classes, where the data has ids or positions."""
+        if self.problem == "regression" or examples[0].label is None:
+            return examples
+        if positions := examples[0].positions:
+            if positions != len(labels.names):
+                expected = f"{len(labels.names)} ({listed(labels.names)})"
+                raise ValueError(
+                    f"{source} has 0 and 1 for {positions} labels in {self.label_column!r}; expected {expected}."
+                )
+            names = dict(zip(_numbers(positions), labels.names, strict=True))
+        else:
+            given = list(dict.fromkeys(name for example in examples for name in self.classes_of(example)))
+            names = {name: labels.names[place] for name, place in zip(given, labels.ids(given, source), strict=True)}
+        found: list[TextExample] = []
+        for example in examples:
+            label: Any = [names[name] for name in self.classes_of(example)]
+            label = frozenset(label) if self.problem == "multi_label_classification" else label[0]
+            found.append(replace(example, label=label, positions=None))
+        return found
+
+    def _targets(self, examples: Examples, labels: Labels | None) -> list[Any]:
+        """The target of each example, whose classes have names."""
         if labels is None or self.problem == "regression":
-            return values, examples
-        several = self.problem == "multi_label_classification"
-        found = [sorted(value) if several else [value] for value in values]
-        names = [name for row in found for name in row]
-        number = dict(zip(names, labels.ids(names, source), strict=True))
-        ids = [[number[name] for name in row] for row in found]
-        named: list[Any] = [[labels.names[place] for place in row] for row in ids]
-        given = [frozenset(row) if several else row[0] for row in named]
-        examples = [replace(example, label=label) for example, label in zip(examples, given, strict=True)]
-        places = range(len(labels.names))
-        return [[float(place in row) for place in places] if several else row[0] for row in ids], examples
+            return [example.label for example in examples]
+        if self.problem == "multi_label_classification":
+            return [[float(name in example.label) for name in labels.names] for example in examples]  # type: ignore[operator]
+        ids = {name: number for number, name in enumerate(labels.names)}
+        return [ids[str(example.label)] for example in examples]
 
     def predict(self, outputs: Any, data: TaskData[TextExample], labels: Labels | None) -> list[LabelPrediction]:
         """The most probable class, all labels with a probability above their threshold, or the value."""
@@ -437,12 +445,18 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         names, held, true = self._sides(predictions, examples)
         return metrics.class_report([names[number] for number in held], [names[number] for number in true], names)
 
-    def majority_scores(self, examples: Examples) -> dict[str, float]:
-        if self.problem in ("regression", "multi_label_classification") or not examples:
+    def constant_scores(self, examples: Examples) -> dict[str, float]:
+        """The main metric of the most frequent class, or the errors of the mean."""
+        if self.problem == "multi_label_classification" or not examples:
             return {}
-        counts = Counter(str(example.label) for example in examples)
+        values: list[Any] = [example.label for example in examples]
+        if self.problem == "regression":
+            errors = metrics.errors_of_values([fmean(values)] * len(values), values)
+            return {f"mean_value_{name}": error for name, error in errors.items()}
+        counts = Counter(values)
         majority = min(counts, key=lambda name: (-counts[name], name))
-        return self.score([LabelPrediction(majority)] * len(examples), examples)
+        scores = self.score([LabelPrediction(majority)] * len(examples), examples)
+        return {f"majority_{self.main_metric}": scores[self.main_metric]}
 
     def gold_prediction(self, example: TextExample) -> LabelPrediction:
         assert example.label is not None
@@ -452,7 +466,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         """The label, several in alphabetical order, or the number."""
         label = prediction.label
         if isinstance(label, frozenset):
-            return _mark_between(label).join(sorted(label))
+            return mark_between(label).join(sorted(label))
         return label if isinstance(label, str) else str(_seven_digits(label))
 
     def errors(self, prediction: LabelPrediction, example: TextExample) -> Iterator[tuple[float, dict[str, Any]]]:
@@ -479,7 +493,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def table(self, predictions: Predictions, examples: Examples) -> tuple[Sequence[str], list[list[str]]]:
         """Predictions as in GLUE's format; for other data also the probabilities of all classes."""
         names = () if self.glue else tuple(predictions[0].probabilities)
-        mark = _mark_between(names)
+        mark = mark_between(names)
         rows = []
         for prediction in predictions:
             label = prediction.label
@@ -492,8 +506,12 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return super().read_predictions(path, examples)
         rows = read_prediction_rows(path, len(examples))
         # The data may have only some of the classes; a table written by us has columns for all.
-        mark = _mark_between([*rows[0].values, *(name for example in examples for name in self.classes_of(example))])
-        return [LabelPrediction(_label_names(row.value("prediction"), mark)) for row in rows]
+        names = {name for example in examples for name in self.classes_of(example)}
+        labels, positions = labels_in_cells(rows, "prediction", mark_between([*rows[0].values, *names]))
+        numbers = set(_numbers(positions or examples[0].positions or 0))
+        if numbers and not names.union(*labels) <= numbers:
+            raise ValueError(f"{path} or the data has 0 and 1 for each label, the other names; expected both alike.")
+        return list(map(LabelPrediction, labels))
 
     def read_prediction(self, row: DataRow, example: TextExample) -> LabelPrediction:
         if row.value("prediction") in (None, ""):
@@ -541,24 +559,6 @@ def _seven_digits(value: float) -> float:
 def _numbers(count: int) -> tuple[str, ...]:
     """The names of unnamed classes."""
     return tuple(str(number) for number in range(count))
-
-
-def _mark_between(names: Iterable[str], source: Source | str = "The data") -> str:
-    """The separator of several labels in a prediction file: a comma, unless a label contains one."""
-    there = "".join(names)
-    if mark := next((mark for mark in _SEPARATORS if mark not in there), ""):
-        return mark
-    raise ValueError(
-        f"{source} has labels with {' '.join(_SEPARATORS)}: none of them could separate the labels of a prediction; "
-        "expected labels without one of these characters."
-    )
-
-
-def _label_names(value: Any, separator: str | None = None) -> frozenset[str]:
-    """Several labels, from a list or from text with a separator."""
-    separator = separator or _SEPARATORS[0]
-    names = value if isinstance(value, (list, tuple)) else str("" if value is None else value).split(separator)
-    return frozenset(label_name(name) for name in names if label_name(name))
 
 
 @dataclass(frozen=True, kw_only=True)

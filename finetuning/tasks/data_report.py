@@ -5,10 +5,12 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from statistics import fmean, pstdev
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from ...files.source import Source
 from ...metrics.reports import shortened
 from ...tokenization import unknown_warning
 from ..data import joining_sign, quoted
@@ -21,6 +23,10 @@ _MAX_CLASSES, _MIN_CLASSES = 20, 3  # numbers of classes listed; the latter if e
 _NUMBER = re.compile(r"-?\d+([.,]\d+)?")
 _FEW_LABELS = 200  # texts a class, below which a linear probe may be better
 _ONE_CLASS = 0.95  # fraction of one class above which a warning is logged
+_DOUBTFUL, _TOO_MANY = 20, 50  # classes, of which most have one example: a warning above the first, else an error
+# What programs write in place of a missing value; NA and none are also names.
+_MISSING = frozenset(("nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", "NaT", "#N/A"))
+_GRADES = range(3, 11)  # numbers of classes, from 1, that may be grades
 
 
 def describe_data(
@@ -68,12 +74,16 @@ def data_lines(task: Task, data: TaskData) -> list[str]:
     sequences = "" if len(data) == len(examples) else f" in {len(data):,} sequences"
     lines = [f"Training data: {len(examples):,} examples{sequences}."]
     counts = Counter(name for example in examples for name in task.classes_of(example))
+    total = len(examples) if task.labels_rows else counts.total()
+    if task.objective == "labels":
+        lines.append("Labels, in percent of the examples, each of which may have several:")
     width = min(max([len(name) for name in counts] + [5]), 40)
     listed = _MAX_CLASSES if counts and max(counts.values()) > 1 else _MIN_CLASSES
     for name, count in counts.most_common(listed):
-        lines.append(f"  {shortened(name, width):<{width}}  {count:>9,}  {count / counts.total():>6.1%}")
+        lines.append(f"  {shortened(name, width):<{width}}  {count:>9,}  {count / total:>6.1%}")
     if len(counts) > listed:
         lines.append(f"  and {len(counts) - listed:,} more of {len(counts):,} classes")
+    lines += [*_value_lines(task, examples), *_grade_lines(task, counts)]
     if examples:
         classes = list(dict.fromkeys(task.classes_of(examples[0])))
         lines.append("The first example" + (f" ({shortened(', '.join(classes), 40)}):" if classes else ":"))
@@ -85,6 +95,71 @@ def data_lines(task: Task, data: TaskData) -> list[str]:
             f"Length: {average:.1f} tokens on average, {max(lengths)} at most (max_length {task.max_length})."
         )
     return lines
+
+
+def _value_lines(task: Task, examples: Sequence[Any]) -> Iterable[str]:
+    """The range and spread of the numbers of regression."""
+    values = [example.label for example in examples if example.label is not None] if task.objective == "value" else []
+    if values:
+        yield (
+            f"Values in {task.label_column!r}: {min(values):g} to {max(values):g}, mean {fmean(values):.4g}, standard "
+            f"deviation {pstdev(values):.4g}."
+        )
+
+
+def _grade_lines(task: Task, counts: Iterable[str]) -> Iterable[str]:
+    """An offer of regression for classes that may be grades, such as 1 to 5 stars."""
+    names = set(counts)
+    is_counted = len(names) in _GRADES and names == {str(number + 1) for number in range(len(names))}
+    if is_counted and _is_of_texts(task) and task.objective == "classes":
+        yield f"Are the classes 1 to {len(names)} grades, such as stars? Then their order counts:"
+        yield f"  --task regression --label_column {task.label_column}"
+
+
+def _is_of_texts(task: Task) -> bool:
+    """Whether a task classifies texts of a user's own data."""
+    return "label_separator" in task.options and not getattr(task, "glue", None)
+
+
+def check_classes(task: Task, examples: Sequence[Any], source: Source) -> None:
+    """Reject classes that are no labels: what programs write for a missing one, ids, texts, joined labels."""
+    way = "or pass --allow_unusual_labels"
+    for example in examples if task.has_classes and not getattr(task, "classes", ()) else ():
+        if missing := next((name for name in task.classes_of(example) if name in _MISSING), None):
+            raise ValueError(
+                f"{source}, row {example.row}: {missing!r} as {task.label_column}, which programs write for a missing "
+                f"value; leave it empty (--skip_empty leaves such rows out), {way} for a class of this name."
+            )
+    if warning := _single_examples(task, examples, _TOO_MANY):
+        raise ValueError(f"{source}: {warning.removesuffix('.')}, {way} to learn them.")
+
+
+def _single_examples(task: Task, examples: Sequence[Any], least: int) -> str:
+    """A message about more than `least` classes most of which have one example; "" if there are no such ones."""
+    counts = Counter(name for example in examples for name in task.classes_of(example))
+    single = sum(count == 1 for count in counts.values())
+    if len(counts) <= least or single <= len(counts) / 2 or not task.labels_rows:
+        return ""
+    if getattr(task, "label_columns", ()) or getattr(task, "classes", ()) or getattr(examples[0], "positions", None):
+        return ""  # the classes are not found in the data
+    column, is_of_texts = f"{task.label_column!r}", _is_of_texts(task)
+    if is_of_texts and (sign := joining_sign(counts)):
+        return _joined_labels(column, counts, sign)
+    is_number = is_of_texts and task.objective == "classes" and all(map(_NUMBER.fullmatch, counts))
+    question = "a number? For numbers use --task regression; for" if is_number else "an id or a text? For"
+    return (
+        f"{len(counts):,} classes in {column}, {single:,} of them with one example, for {len(examples):,} examples: "
+        f"is this {question} labels choose another column with --label_column."
+    )
+
+
+def _joined_labels(column: str, counts: Iterable[str], sign: str) -> str:
+    names = list(counts)
+    joined = [name for name in names if sign in name]
+    return (
+        f"{len(joined):,} of {len(names):,} classes in {column} look like several labels joined by {sign!r}, as "
+        f"{quoted(joined[0])}; if they are, use --task multilabel --label_separator '{sign}'."
+    )
 
 
 def data_warnings(task: Task, train: TaskData, validation: dict[str, TaskData]) -> list[str]:
@@ -115,20 +190,10 @@ def _class_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
         return
     single = sum(count == 1 for count in counts.values())
     column = f"{task.label_column!r}"
-    takes_several = "label_separator" in task.options
-    if takes_several and (sign := joining_sign(counts)):
-        joined = [name for name in counts if sign in name]
-        yield (
-            f"{len(joined):,} of {len(counts):,} classes in {column} look like several labels joined by {sign!r}, as "
-            f"{quoted(joined[0])}; if they are, use --task multilabel --label_separator '{sign}'."
-        )
-    elif len(counts) > 20 and single > len(counts) / 2:
-        is_number = takes_several and task.objective == "classes" and all(map(_NUMBER.fullmatch, counts))
-        question = "a number? For numbers use --task regression; for" if is_number else "an id or a text? For"
-        yield (
-            f"{len(counts):,} classes in {column}, {single:,} of them with one example, for {len(examples):,} "
-            f"examples: is this {question} labels choose another column with --label_column."
-        )
+    if _is_of_texts(task) and (sign := joining_sign(counts)):
+        yield _joined_labels(column, counts, sign)
+    elif warning := _single_examples(task, examples, _DOUBTFUL):
+        yield warning
     elif single:
         yield f"{single} of {len(counts)} classes in {column} have a single example, too few to learn and evaluate."
     name, count = counts.most_common(1)[0]

@@ -14,7 +14,7 @@ from ...files.source import Source
 from ...hub_card import PipelineCall
 from ...metrics import accuracy
 from ...tokenization import encode_and_truncate
-from ..data import DataRow, Labels, label_name, quoted
+from ..data import DataRow, Labels, label_name, quoted, whole_number
 from .task import Objective, Task, TaskData, TaskExample, padding_at_end, rounded
 
 
@@ -173,7 +173,8 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
 
 def _choice(row: DataRow, column: str, count: int) -> int:
     """The index of one of so many choices in a column."""
-    found = label_name(row.value(column))
-    if found not in map(str, range(count)):
-        raise row.invalid(f"{quoted(found)} as {column}; expected a number from 0 to {count - 1}")
-    return int(found)
+    name = label_name(row.value(column))
+    index = whole_number(name)
+    if index is None or index not in range(count):
+        raise row.invalid(f"{quoted(name)} as {column}; expected a number from 0 to {count - 1}")
+    return index

@@ -21,7 +21,7 @@ from ...files.source import Source
 from ...hub_card import PipelineCall
 from ...metrics import squad_metrics, squad_v2_metrics
 from ...pipelines import Answer, QuestionError, answer_positions, best_answers, make_windows
-from ..data import DataRow, Labels, label_name
+from ..data import DataRow, Labels, is_written_list, label_name, one_line_text, whole_number
 from .task import Objective, Task, TaskData, TaskExample, rounded
 
 logger = logging.getLogger(__name__)
@@ -117,23 +117,27 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
     def example(self, row: DataRow, labeled: bool) -> QuestionExample:
         question, context = row.text(self.text_column), row.text(self.text_pair_column)
-        name = str(row.value(self.id_column) if row.has(self.id_column) else row.number)
+        name = one_line_text(row.value(self.id_column) if row.has(self.id_column) else row.number)
         if not labeled:
             return QuestionExample(name, question, context, None, row=row.number)
         given = self._given_answers(row)
         if not given and not self.unanswerable:
             raise row.invalid("a question without an answer; expected an answer, or a task such as squad_v2")
-        found = [(_find(context, text, start), text) for start, text in given]
+        answers = tuple(_find(context, text, start) for start, text in given)
+        if any(place < 0 and is_written_list(text, "label") for place, text in answers):
+            row.refuse_written_list(self.label_column, "labels")
+        # Blanks around an answer may or may not count for its position.
         moved = any(
-            start >= 0 and place >= 0 and place != start for (place, _), (start, _) in zip(found, given, strict=True)
+            start >= 0 and place >= 0 and place - start not in (0, len(text) - len(text.lstrip()))
+            for (place, _), (start, text) in zip(answers, given, strict=True)
         )
-        return QuestionExample(name, question, context, tuple(found), moved, row=row.number)
+        return QuestionExample(name, question, context, answers, moved, row=row.number)
 
     def _given_answers(self, row: DataRow) -> list[tuple[int, str]]:
         """(index of the first character or -1, text) of the answers in a row."""
-        answers = row.value(self.label_column)
         if label_name(row.get("is_impossible")) in ("1", "True", "true"):
             return []
+        answers = row.value(self.label_column)
 
         def invalid(expected: str) -> ValueError:
             return row.invalid(f"{str(answers)[:60]!r} as {self.label_column}; {expected}")
@@ -157,10 +161,11 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
                 text, start = answer.get("text"), answer.get("answer_start")
             if not isinstance(text, str) or not text.strip():
                 raise invalid("expected texts that are not empty")
-            try:
-                result.append((-1 if start in (None, "") else int(start), text))
-            except (TypeError, ValueError, OverflowError):
-                raise invalid("answer_start is not a number") from None
+            # Only NaN differs from itself.
+            position = -1 if start in (None, "") or start != start else whole_number(start)
+            if position is None:
+                raise invalid(f"answer_start is {str(start)[:40]!r}; expected a whole number")
+            result.append((position, text))
         return result
 
     def texts_of(self, example: QuestionExample) -> tuple[str, ...]:
@@ -356,12 +361,15 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return PipelineCall(title, self.pipeline, code)
 
 
-def _find(context: str, text: str, start: int) -> int:
-    """The position of an answer: `start`, or the nearest occurrence; -1 if the context lacks it."""
-    if start >= 0 and context.startswith(text, start):
-        return start
-    places = [match.start() for match in re.finditer(re.escape(text), context)]
-    return min(places, key=lambda place: abs(place - start), default=-1)
+def _find(context: str, text: str, start: int) -> tuple[int, str]:
+    """The position and text of an answer in the context, at `start` or nearest to it; -1 if the context lacks it."""
+    # As in Google's code, blanks around an answer are no part of it, and any white space between its words is equal.
+    start += (len(text) - len(text.lstrip())) * (start >= 0)
+    if start >= 0 and context.startswith(text.strip(), start):
+        return start, text.strip()
+    matches = re.finditer(r"\s+".join(map(re.escape, text.split())), context)
+    nearest = min(matches, key=lambda match: abs(match.start() - start), default=None)
+    return (-1, text) if nearest is None else (nearest.start(), nearest.group())
 
 
 def _is_lost(example: QuestionExample) -> bool:

@@ -181,7 +181,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         document = row.get("document", 0)
         if not labeled:
             return TaggedSentence(words, None, document, row=row.number)
-        tags = tuple(map(label_name, row.words(self.label_column)))
+        tags = tuple(map(label_name, row.words(self.label_column, "tags")))
         if len(tags) != len(words):
             raise row.invalid(f"{len(words)} words and {len(tags)} tags; expected one tag per word")
         if not all(tags):

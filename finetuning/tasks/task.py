@@ -40,6 +40,7 @@ from ..data import (
     LABEL_ARGUMENTS,
     DataRow,
     Labels,
+    accepted_rows,
     check_columns,
     listed,
     new_name,
@@ -179,6 +180,8 @@ class Task(ABC, Generic[E, P]):
         if not rows:
             raise ValueError(f"{source} holds no rows.")
         check_columns(rows, self.columns(labeled))
+        if labeled:
+            rows = list(accepted_rows(rows, self.columns(labeled)))
         if not skip_empty:
             return rows
         kept = [row for row in rows if not self.is_empty(row)]
@@ -283,6 +286,11 @@ class Task(ABC, Generic[E, P]):
     def named(self, labels: Labels) -> Labels:
         """A model's classes, renamed as in the task's data."""
         return labels
+
+    def with_names(self, examples: Sequence[E], labels: Labels, source: Source) -> Sequence[E]:
+        """The examples with the names of the classes, where the data has ids; an unknown class is a ValueError."""
+        labels.ids(sorted({name for example in examples for name in self.classes_of(example)}), source)
+        return examples
 
     def check_labels(self, name: str, config: PreTrainedConfig) -> None:
         """Reject (ValueError) a fine-tuned model whose configuration does not identify its classes."""
@@ -418,8 +426,8 @@ class Task(ABC, Generic[E, P]):
         """
         return {}
 
-    def majority_scores(self, examples: Sequence[E]) -> dict[str, float]:
-        """The scores of always predicting the most frequent label; {} if there is none."""
+    def constant_scores(self, examples: Sequence[E]) -> dict[str, float]:
+        """Scores of always predicting the most frequent label (`majority_...`) or the mean (`mean_value_...`)."""
         return {}
 
     def report_by_class(self, predictions: Sequence[P], examples: Sequence[E]) -> ClassReport | None:

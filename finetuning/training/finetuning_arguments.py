@@ -193,6 +193,12 @@ class SampleSettings:
         AT_LEAST_1,
     )
     skip_empty: bool = option(False, SKIP_EMPTY_HELP)
+    allow_unusual_labels: bool = option(
+        False,
+        "Learn labels that look like a mistake: more than 50 classes most of which have one example, or a class NaN, "
+        "None or null.",
+        decides=False,
+    )
     class_weights: Literal["balanced"] | None = option(
         None, "'balanced': weight the loss so that rare classes count as much as frequent ones.", group=Group.TRAINING
     )

@@ -20,9 +20,10 @@ from ...files.checkpoint import Checkpoint
 from ...files.errors import how_to_install
 from ...files.source import Source
 from ...modeling_mybert import IGNORE_INDEX
-from ..data import LABEL_ARGUMENTS, Labels, rows_of
+from ..data import LABEL_ARGUMENTS, Labels, accepted_rows, rows_of
 from ..heads import encoder_layers, has_new_head, longest_sequence, reinitialize_layers
 from ..prediction.predictor import task_for_columns
+from ..tasks.data_report import check_classes
 from ..tasks.task import WINDOW_WEIGHT, Task, TaskData
 from .finetuning_arguments import FinetuningArguments
 from .parameters import add_adapter, freeze_layers, read_adapter_config, set_head_bias
@@ -80,6 +81,8 @@ def read_run(
         rows = task.rows(train, labeled=True, skip_empty=arguments.skip_empty)
         task = task.infer_columns(rows)
         found["train", ""] = everything = task.training_examples(task.examples(rows, labeled=True), train)
+        if labels_for is None and not arguments.allow_unusual_labels:
+            check_classes(task, everything, train)
     for name, source in sources["validation"].items():
         rows = task.rows(source, labeled=True, skip_empty=arguments.skip_empty)
         found["validation", name] = task.examples(rows, labeled=True)
@@ -92,7 +95,9 @@ def read_run(
         found["train", ""] = sample(task, found["train", ""], arguments.max_train_samples, seed)
     for name, source in sources["test"].items():
         rows = task.rows(source, labeled=False)
-        found["test", name] = task.examples(rows, labeled=any(map(task.has_label, rows)))  # in all rows, or in none
+        is_labeled = any(map(task.has_label, rows))  # in all rows, or in none
+        rows = list(accepted_rows(rows, task.columns(labeled=True))) if is_labeled else rows
+        found["test", name] = task.examples(rows, is_labeled)
     source_of = {(split, name): sources[split][name] for split, name in found}
     if labels_for is not None:
         labels = labels_for(task, [(source_of[key], examples) for key, examples in found.items()])

@@ -62,7 +62,6 @@ _CONFIG = "config.json"
 _OF_A_FOLD = (METRICS, *REPORT_FILES, *PREDICTION_FILES)  # files of a fold to keep
 _FOLD_OUTPUTS = "fold_outputs.safetensors"  # of the network for a fold's validation data, until the run is over
 _OUT_OF_FOLD = "_out_of_fold"  # ends the names of files on the predictions of all folds
-MAJORITY = "majority_"  # prefix of the main metric's name: of always predicting the most frequent answer
 # Prefixes of metric names: without the temperature; with one fitted by cross-fitting.
 _UNCALIBRATED, _HELD_OUT = "uncalibrated_", "held_out_"
 # The approaches that "auto" compares, by what the names of their folds start with.
@@ -396,7 +395,7 @@ def _report(
 def _beside(
     task: Task, data: TaskData, raw: Sequence[Any], calibrated: Sequence[Any], name: str, is_fitted_to: bool = False
 ) -> dict[str, float]:
-    """Score of the most frequent answer, and calibration errors with and without (raw) fitted settings."""
+    """Scores of a constant answer, and calibration errors with and without (raw) fitted settings."""
     start = f"{name}_" if name else ""
     found = {"": task.calibration(calibrated, data.examples)}
     # The error on data that the settings were fitted to is also measured by cross-fitting.
@@ -404,8 +403,7 @@ def _beside(
         found[_HELD_OUT] = task.calibration(raw, data.examples, fitted_to_them=True)
     if is_fitted_to or calibrated is not raw:
         found[_UNCALIBRATED] = task.calibration(raw, data.examples)
-    if (majority := task.majority_scores(data.examples).get(task.main_metric)) is not None:
-        found[MAJORITY] = {task.main_metric: majority}
+    found[""] = found[""] | task.constant_scores(data.examples)
     return {f"{start}{how}{key}": value for how, metrics in found.items() for key, value in metrics.items()}
 
 

@@ -227,6 +227,7 @@ CASES = {
     "label_separator": {"on": "labels", "label_column": "mixed", "label_separator": "/", "rejected": True},
     "finetune label_separator": {"on": "labels", "label_column": "mixed", "label_separator": "/"},
     "skip_empty": {"train_file": "holes.tsv", "rejected": True},
+    "allow_unusual_labels": {"train_file": "null.tsv", "rejected": True},
     **{
         f"{name} skip_empty": {"data": ["holes.tsv"], "rejected": True}
         for name in ("predict", "evaluate", "compare", "prune")
@@ -425,6 +426,7 @@ def write_data(documents):
         ("rows.tsv", [columns, *rows]),
         ("more.tsv", [columns, *rows[:16]]),
         ("holes.tsv", [columns, *holes]),
+        ("null.tsv", [columns, *rows, [*rows[0][:3], "null", *rows[0][4:]]]),
         ("cola.tsv", cola),
         ("one/train.tsv", of_glue),
         ("one/dev.tsv", of_glue),

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from mybert.files.documents import expand_sources
+from mybert.files.documents import Corpus, DocumentSettings, expand_sources
 from mybert.pretraining import build_token_store, read_documents, split_sentences
 
 TEXTS = ["One. Two.\nThree.\n\nFour.", None, "", ["Five.", " Six\n\nor so. "], "Seven\u2028still."]
@@ -158,3 +158,25 @@ def test_a_name_is_of_the_hub_only_where_nothing_on_disk_looks_like_it(tmp_path,
     for missing in ("folder/none", "data/corpus.txt", "none", "a/b/c"):
         with pytest.raises(FileNotFoundError, match=f"There is no file or folder {missing}"):
             expand_sources(missing)
+
+
+@pytest.mark.parametrize("name", ["b.txt", "b.csv", "b.jsonl", "b.txt.gz"])
+def test_a_corpus_names_all_files_of_another_encoding(tmp_path, name):
+    """Whether the first one is read as lines or as rows."""
+    texts = {"a.txt": "a cat", name: "café", "c.txt": "한국어", "d.txt": "naïve", "e.txt": "a dog"}
+    for file, text in texts.items():
+        text = {"b.csv": f"text\n{text}\n", "b.jsonl": f'{{"text": "{text}"}}\n'}.get(file, text)
+        encoding = "cp949" if file == "c.txt" else "cp1252"
+        (gzip.open if file.endswith("gz") else open)(tmp_path / file, "wb").write(text.encode(encoding))
+    message = rf"{name} is not utf-8 text: .*; 2 other files are not utf-8 text either: c.txt, d.txt\.$"
+    for read in ("lines", "texts"):
+        with pytest.raises(ValueError, match=message):
+            list(getattr(Corpus(tmp_path, DocumentSettings()), read)())
+
+
+def test_a_corpus_names_a_single_file_of_another_encoding_as_before(tmp_path):
+    (tmp_path / "a.txt").write_bytes("café".encode("cp1252"))
+    (tmp_path / "b.txt").write_text("a cat")
+    with pytest.raises(ValueError, match=r"a.txt is not utf-8 text: .* pass --encoding .*\.$") as caught:
+        list(Corpus(tmp_path, DocumentSettings()).lines())
+    assert "other" not in str(caught.value)

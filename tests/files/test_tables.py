@@ -1,6 +1,7 @@
 import csv
 import gzip
 import json
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from mybert.files import text
 from mybert.files.source import FileSource, read_rows
 from mybert.files.tables import CsvStyle, json_line, style_of, write_separated
 from mybert.finetuning import TASKS
+from mybert.finetuning.data import rows_of
 
 
 @pytest.mark.parametrize(
@@ -117,6 +119,45 @@ def test_read_rows_finds_the_separator_of_columns(tmp_path, name, content):
     assert read_rows(tmp_path / name) == [{"text": "a, b", "label": "1"}]
 
 
+@pytest.mark.parametrize("first", ["sep={}", '"sep={}"', "SEP={}", "sep={0}{0}", "sep={} "])
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz"])
+def test_case_17_the_separator_that_excel_declares_is_no_row(tmp_path, first, name):
+    rows = [["text", "label"], ["ein Film", "gut"], ["noch einer, länger", "gut"], ["schlecht", ""]]
+    expected = [dict(zip(rows[0], row, strict=True)) for row in rows[1:]]
+    for mark, encoding in product(";,|\t:^", ["utf-8", "utf-8-sig", "utf-16"]):
+        lines = [mark.join(f'"{cell}"' if "," in cell else cell for cell in row) for row in rows]
+        content = "\r\n".join([first.format(mark), *lines]).encode(encoding)
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+        assert read_rows(tmp_path / name) == expected
+        assert list(FileSource(tmp_path / name).column("text")) == [row["text"] for row in expected]
+
+
+def test_case_17_lines_below_the_declared_separator_keep_their_numbers(tmp_path):
+    (tmp_path / "t.csv").write_text("sep=;\ntext;label\na;1\nb;2;3\n")
+    with pytest.raises(ValueError, match=r"t.csv, line 4: 3 fields; expected 2 \(text, label\)"):
+        read_rows(tmp_path / "t.csv")
+    (tmp_path / "t.tsv").write_text('sep=\t\ntext\tlabel\nb\t0\n"a\t1\n')
+    assert [row["text"] for row in read_rows(tmp_path / "t.tsv")] == ["b", '"a']
+
+
+@pytest.mark.parametrize("line", ["sep=", "sep=a", "sep=;x", "sep", "step=;", "sep=;|"])
+def test_case_17_other_first_lines_are_headers(tmp_path, line):
+    (tmp_path / "t.csv").write_text(f"{line},label\na,b\n")
+    assert read_rows(tmp_path / "t.csv") == [{line: "a", "label": "b"}]
+
+
+def test_case_17_a_table_in_a_text_file_is_an_error(tmp_path):
+    (tmp_path / "t.txt").write_text("sep=;\ntext;label\na;1\n")
+    rows = rows_of(str(tmp_path / "t.txt"), TASKS["classification"], new=True)
+    with pytest.raises(ValueError, match=r"t.txt begins with 'sep=;', as tables of Excel do; save it as .csv"):
+        next(rows)
+
+
+def test_case_17_the_style_of_the_data_is_that_below_the_declared_separator(tmp_path):
+    (tmp_path / "t.csv").write_text("sep=;\ntext;value\na, b, c;1,5\n")
+    assert style_of(str(tmp_path / "t.csv"), "utf-8") == CsvStyle(";", ",")
+
+
 def test_a_quote_over_several_lines_of_one_column_is_an_error(tmp_path):
     (tmp_path / "t.tsv").write_text('text\nplain\n"a fine film\nb\nc film"\nd\n')
     with pytest.raises(ValueError, match=r"t.tsv, line 3: a quote opens here and closes in line 5; expected a .csv"):
@@ -183,7 +224,12 @@ def test_only_colas_test_file_has_a_header(tmp_path):
         ("t.json", f'{{"a": {"7" * 5000}}}\n{{"a": 1}}\n', r"t.json, line 1: a number with thousands of digits\.$"),
         ("t.json", f'[{{"a": 1}},\n{{"a": {"7" * 5000}}}]', r"t.json, line 2: a number with thousands of digits\.$"),
         ("t.json", "[" * 100_000, r"t.json, line 1: nested too deep"),
-        ("t.json", '{"data": [{"paragraphs": [{"qas": [{"id": "1"}]}]}]}', r"t.json is not a SQuAD file \(KeyError"),
+        (
+            "t.json",
+            '{"data": {"text": ["a"]}}',
+            r"t.json holds a JSON dict; .* with such a list as data \(pandas: orie",
+        ),
+        ("t.json", '{"columns": ["a"], "data": [["b"]]}', r"t.json, data, entry 1: a JSON list; expected an object"),
         ("t.conll", "EU\tB-ORG\nrejects\n", r"t.conll, line 2: 'rejects' has 1 fields; expected 2"),
         ("t.conll", "EU\tB-ORG\n\tO\n", r"t.conll, line 2: '\\tO' has 1 fields; expected 2"),
         ("t.conll", "\n\n", r"t.conll holds no rows"),

@@ -50,7 +50,15 @@ def table(tmp_path):
         ("ner", dict.fromkeys(["t.conll", "d.conll"], "a\tO\ncat\tBAD\n"), "tag 'BAD' is not of the form 'B-PER'"),
         ("ner", {"d.conll": "a\tB-C\n"}, "has the label 'B-C'; expected one of"),
         ("squad", {"t.json": '{"data": []}'}, "t.json holds no rows"),
-        ("squad", {"t.json": '{"data": [{"paragraphs": [{}]}]}'}, "t.json is not a SQuAD file (KeyError: 'qas')"),
+        (
+            *("squad", {"t.json": '{"data": [{"paragraphs": [{"qas": []}]}]}'}),
+            "t.json, entry 1: a paragraph without context or qas; expected SQuAD's format: data > paragraphs",
+        ),
+        (
+            "squad",
+            {"t.json": '[{"context": "a", "qas": [{}]}]'},
+            "t.json, entry 1: one of qas without a question; exp",
+        ),
         ("multilabel", {"t.jsonl": '{"review": "a", "kinds": ["x"]}'}, "no columns 'text' and 'labels'"),
         (
             *("squad", {"t.csv": "q,text\na,b\n"}),

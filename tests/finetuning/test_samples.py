@@ -146,8 +146,24 @@ def test_data_is_described_in_80_columns():
     assert lines[-1] == "Length: 5.0 tokens on average, 5 at most (max_length 128)."
     assert all(len(line) <= 80 for line in lines)
     several = [TextExample(("text",), frozenset(labels)) for labels in ("ab", "a")]
-    counted = data_lines(TASKS["multilabel"], data(several))[1:3]
-    assert [line.split() for line in counted] == [["a", "2", "66.7%"], ["b", "1", "33.3%"]]  # of all labels
+    head, *counted = data_lines(TASKS["multilabel"], data(several))[1:4]
+    assert head == "Labels, in percent of the examples, each of which may have several:"
+    assert [line.split() for line in counted] == [["a", "2", "100.0%"], ["b", "1", "50.0%"]]
+
+
+def test_data_lines_of_numbers_have_their_range_and_spread():
+    lines = data_lines(TASKS["regression"], data([TextExample(("text",), value) for value in (1.0, 2.5, 4.0)]))
+    assert lines[1] == "Values in 'score': 1 to 4, mean 2.5, standard deviation 1.225."
+
+
+@pytest.mark.parametrize(
+    ("names", "is_asked"),
+    [("12345", True), ("123", True), ("01234", False), ("1246", False), ("12", False), ("abc", False)],
+)
+def test_data_lines_of_classes_that_may_be_grades_offer_regression(names, is_asked):
+    lines = data_lines(CLASSIFICATION, data([TextExample(("text",), name) for name in names]))
+    assert (f"Are the classes 1 to {len(names)} grades, such as stars? Then their order counts:" in lines) == is_asked
+    assert ("  --task regression --label_column label" in lines) == is_asked
 
 
 @pytest.mark.parametrize("ids", [[[1, 2, 3]], [np.array([1, 2, 3])], [[[1, 2, 3], [1]]]])

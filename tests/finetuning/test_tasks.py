@@ -82,8 +82,16 @@ WRITTEN_LIST = r"expected a list \(.jsonl, .parquet\), or text without \[ and \]
         ("question_answering", QUESTION | {"answers": []}, "row 1: a question without an answer; .* squad_v2"),
         ("question_answering", QUESTION | {"answers": [{"text": "", "answer_start": 1}]}, "not empty"),
         ("question_answering", QUESTION | {"answers": {"text": None}}, "not empty"),
-        ("question_answering", QUESTION | {"answers": [{"text": "fish", "answer_start": "x"}]}, "not a number"),
-        ("question_answering", QUESTION | {"answers": {"text": "a", "answer_start": np.inf}}, "not a number"),
+        (
+            "question_answering",
+            QUESTION | {"answers": [{"text": "fish", "answer_start": "x"}]},
+            "answer_start is 'x'; expected a whole",
+        ),
+        (
+            "question_answering",
+            QUESTION | {"answers": {"text": "a", "answer_start": np.inf}},
+            "is 'inf'; expected a whole number",
+        ),
         ("question_answering", QUESTION | {"answers": {"text": ["a", "b"], "answer_start": [3]}}, "for each text"),
         ("question_answering", QUESTION | {"answers": {"text": ["fish"], "answer_start": 36}}, "for each text"),
         ("question_answering", QUESTION | {"answers": 5}, "row 1: '5' as answers"),
@@ -235,14 +243,19 @@ def test_choices_are_written_with_probabilities(tmp_path):
 def test_the_most_frequent_answer_is_scored_as_any_other():
     labels = ["1"] * 5 + ["0"] * 3
     examples = [TextExample(("the cat",), label) for label in labels]
-    assert TASKS["sst2"].majority_scores(examples) == {"accuracy": 5 / 8}
-    paraphrases = TASKS["mrpc"].majority_scores(examples)
-    assert paraphrases["f1"] == pytest.approx(2 * 5 / (5 + 8))  # precision 5/8, recall 1
-    assert TASKS["cola"].majority_scores(examples)["matthews_correlation"] == 0
+    assert TASKS["sst2"].constant_scores(examples) == {"majority_accuracy": 5 / 8}
+    paraphrases = TASKS["mrpc"].constant_scores(examples)
+    assert paraphrases == {"majority_f1": pytest.approx(2 * 5 / (5 + 8))}  # precision 5/8, recall 1
+    assert TASKS["cola"].constant_scores(examples) == {"majority_matthews_correlation": 0}
     tie = [TextExample(("the cat",), label) for label in "ba"]
-    assert TASKS["classification"].majority_scores(tie)["accuracy"] == 0.5
-    assert TASKS["stsb"].majority_scores([TextExample(("a", "b"), 1.0)]) == {}
-    assert TASKS["ner"].majority_scores([]) == {}
+    assert TASKS["classification"].constant_scores(tie) == {"majority_accuracy": 0.5}
+    assert TASKS["ner"].constant_scores([]) == TASKS["stsb"].constant_scores([]) == {}
+
+
+def test_constant_scores_of_numbers_are_the_errors_of_their_mean():
+    examples = [TextExample(("a", "b"), value) for value in (1.0, 2.0, 6.0)]
+    expected = {"mean_value_mae": 2.0, "mean_value_rmse": pytest.approx(np.sqrt(14 / 3))}
+    assert TASKS["stsb"].constant_scores(examples) == expected
 
 
 @pytest.mark.parametrize(
