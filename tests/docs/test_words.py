@@ -42,11 +42,10 @@ def pages() -> dict[str, str]:
 
 
 def prose_of_notebook(path: Path) -> str:
-    """The text of a notebook, and the comments and strings of its code."""
-    cells = [
-        (cell["cell_type"], "".join(cell["source"])) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]
-    ]
-    return "\n".join(CODE.sub("", text) if kind == "markdown" else prose_of_code(text) for kind, text in cells)
+    """The text of a notebook, and the comments of its code."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    texts = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
+    return "\n".join(CODE.sub("", text) if kind == "markdown" else comments_of_code(text) for kind, text in texts)
 
 
 def modules() -> dict[str, str]:
@@ -59,8 +58,12 @@ def prose_of_code(source: str) -> str:
     """Docstrings, messages, help texts (all strings with a space) and comments."""
     strings = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
     sentences = [each for each in strings if isinstance(each, str) and " " in each]
+    return "\n".join([*sentences, comments_of_code(source)])
+
+
+def comments_of_code(source: str) -> str:
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return "\n".join([*sentences, *(token.string for token in tokens if token.type == tokenize.COMMENT)])
+    return "\n".join(token.string for token in tokens if token.type == tokenize.COMMENT)
 
 
 def found_in(text: str, *words: str) -> set[str]:
