@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..files.errors import refuse_address
-from ..files.output import write_text, written_beside
+from ..files.output import final_path, write_text, written_beside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,6 +27,7 @@ BLUE, VERMILION = "#0072B2", "#D55E00"
 TEXT_COLOUR, QUIET_COLOUR = "#222222", "#767676"
 _DPI = 150
 _OWN_FONT = "DejaVu Sans"  # matplotlib's
+_UNUSABLE_FONTS: set[str] = set()  # files
 # Preferred fonts for letters that matplotlib's own font lacks, in this order: Korean, Chinese, Japanese.
 _FURTHER_FONTS = (
     "Noto Sans CJK KR", "Noto Sans CJK JP", "Noto Sans KR", "NanumGothic", "Malgun Gothic", "Apple SD Gothic Neo",
@@ -57,6 +58,25 @@ def in_width(figure: Figure, title: str, size: int) -> str:
 
 def fonts_for(text: str) -> tuple[list[str], str]:
     """Return the installed fonts needed to show a text, matplotlib's own first, and the letters that no font has."""
+    fonts, lacking = _fonts_in_list(text)
+    # matplotlib's list of fonts is a cache, which lacks those that were installed later.
+    return _fonts_in_list(text) if lacking and _add_new_fonts() else (fonts, lacking)
+
+
+def _add_new_fonts() -> bool:
+    """Add the font files that matplotlib's list lacks; whether there are any."""
+    from matplotlib.font_manager import findSystemFonts, fontManager
+
+    new = set(findSystemFonts()) - _UNUSABLE_FONTS - {str(face.fname) for face in fontManager.ttflist}
+    for file in sorted(new):
+        try:
+            fontManager.addfont(file)
+        except Exception:  # whatever a broken file causes; matplotlib, too, leaves it out
+            _UNUSABLE_FONTS.add(file)
+    return bool(new - _UNUSABLE_FONTS)
+
+
+def _fonts_in_list(text: str) -> tuple[list[str], str]:
     from matplotlib.font_manager import fontManager
 
     # The regular face of each family is the one that is drawn; it comes last, and so replaces the others.
@@ -125,7 +145,7 @@ def write_figure(figure: Figure, path: Path) -> Path:
         logger.warning(
             "No installed font has %s, of %s: boxes are drawn instead. Install one that does, such as Noto Sans CJK "
             "(fonts-noto-cjk) for Korean, Chinese and Japanese.",
-            *(" ".join(lacking[:5]), path),
+            *(" ".join(lacking[:5]), final_path(path)),
         )
     with written_beside(path) as temporary, warnings.catch_warnings():
         warnings.filterwarnings(
