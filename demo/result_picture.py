@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _PALE, _PALE_BLUE = "#E6EBF0", "#9DB4C9"
-_EXCERPT = 66  # columns of a passage, without the masked word; letters of Chinese and the like take two
+_EXCERPT = 74  # columns of a passage, without the masked word; letters of Chinese and the like take two
 _GUESS, _WORD = 0.665, 0.845  # where the columns of guesses and true words begin, of the width
 
 

@@ -236,10 +236,12 @@ def _panels(runs: Sequence[_Curves]) -> list[_Panel]:
         points.update({key: len(steps) for key, (steps, _) in curves.items()})
     known = [*_LOSSES, *_ACCURACIES, *_OPTIMISATION]
     keys = {panel.key for panel in known}
+    names = (key.removeprefix("eval_") for key in points if key.startswith("eval_"))
     other = [
-        _metric_panel(name)
-        for name in (key.removeprefix("eval_") for key in points if key.startswith("eval_"))
+        _Panel(name, title[:1].upper() + title[1:], "%" if is_share else "evaluation metric", is_share)
+        for name in names
         if name not in keys | _NOT_PLOTTED and not name.endswith(("runtime", "per_second", "preparation_time"))
+        for title, is_share in [(name.replace("_", " "), bool(_PER_CENT.fullmatch(name)))]
     ]
     panels = [
         panel
@@ -250,13 +252,6 @@ def _panels(runs: Sequence[_Curves]) -> list[_Panel]:
         panels = [panel for panel in panels if panel.key != "loss"]
     # A single point is no curve.
     return [panel for panel in panels if max(points[panel.key], points[f"eval_{panel.key}"]) > 1] or panels
-
-
-def _metric_panel(name: str) -> _Panel:
-    title = name.replace("_", " ")
-    title = title[:1].upper() + title[1:]
-    is_share = _PER_CENT.fullmatch(name) is not None
-    return _Panel(name, title, "%" if is_share else "evaluation metric", is_share)
 
 
 def _different_shares(curves: _Curves) -> str:

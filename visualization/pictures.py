@@ -10,6 +10,7 @@ import re
 import textwrap
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ BLUE, VERMILION = "#0072B2", "#D55E00"
 TEXT_COLOUR, QUIET_COLOUR = "#222222", "#767676"
 _DPI = 150
 _OWN_FONT = "DejaVu Sans"  # matplotlib's
-_UNUSABLE_FONTS: set[str] = set()  # files
+_FONT_FILES_READ: set[str] = set()  # by `_add_new_fonts`
 # Preferred fonts for letters that matplotlib's own font lacks, in this order: Korean, Chinese, Japanese.
 _FURTHER_FONTS = (
     "Noto Sans CJK KR", "Noto Sans CJK JP", "Noto Sans KR", "NanumGothic", "Malgun Gothic", "Apple SD Gothic Neo",
@@ -58,25 +59,6 @@ def in_width(figure: Figure, title: str, size: int) -> str:
 
 def fonts_for(text: str) -> tuple[list[str], str]:
     """Return the installed fonts needed to show a text, matplotlib's own first, and the letters that no font has."""
-    fonts, lacking = _fonts_in_list(text)
-    # matplotlib's list of fonts is a cache, which lacks those that were installed later.
-    return _fonts_in_list(text) if lacking and _add_new_fonts() else (fonts, lacking)
-
-
-def _add_new_fonts() -> bool:
-    """Add the font files that matplotlib's list lacks; whether there are any."""
-    from matplotlib.font_manager import findSystemFonts, fontManager
-
-    new = set(findSystemFonts()) - _UNUSABLE_FONTS - {str(face.fname) for face in fontManager.ttflist}
-    for file in sorted(new):
-        try:
-            fontManager.addfont(file)
-        except Exception:  # whatever a broken file causes; matplotlib, too, leaves it out
-            _UNUSABLE_FONTS.add(file)
-    return bool(new - _UNUSABLE_FONTS)
-
-
-def _fonts_in_list(text: str) -> tuple[list[str], str]:
     from matplotlib.font_manager import fontManager
 
     # The regular face of each family is the one that is drawn; it comes last, and so replaces the others.
@@ -91,10 +73,24 @@ def _fonts_in_list(text: str) -> tuple[list[str], str]:
     for name in [*(font for font in _FURTHER_FONTS if font in installed), *sorted(installed)]:
         if not lacking:
             break
-        if found := lacking & _letters(installed[name]):
+        if letters := lacking & _letters(installed[name]):
             names.append(name)
-            lacking -= found
+            lacking -= letters
+    if lacking and _add_new_fonts():
+        return fonts_for(text)
     return names, "".join(sorted(lacking))
+
+
+def _add_new_fonts() -> bool:
+    """Add to matplotlib's list of fonts, which is a cache, those that were installed later; whether there are any."""
+    from matplotlib.font_manager import findSystemFonts, fontManager
+
+    files = set(findSystemFonts()) - _FONT_FILES_READ - {str(face.fname) for face in fontManager.ttflist}
+    for file in sorted(files):
+        with suppress(Exception):  # whatever a broken file causes; matplotlib, too, leaves it out
+            fontManager.addfont(file)
+    _FONT_FILES_READ.update(files)
+    return bool(files)
 
 
 @functools.cache
