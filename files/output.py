@@ -28,13 +28,22 @@ PARTIAL = ".partial"  # suffix of incomplete files and folders
 OLD = ".old"  # follows it for a folder that is being replaced
 LOCK = ".lock"  # suffix of lock files
 _OF_MKDTEMP = r"\w{8}"
-# other incomplete folders are reused
-_MADE_BESIDE = re.compile(rf"\.(?:(.+)\.)?{_OF_MKDTEMP}{re.escape(PARTIAL)}")
+# The writer's process, or mkdtemp's letters. Other incomplete folders are reused.
+_TEMPORARY_NAME = re.compile(rf"\.(?:(.+)\.)?(?:\d+|{_OF_MKDTEMP}){re.escape(PARTIAL)}")
 
 
 def is_bookkeeping(entry: Path) -> bool:
     """Whether a file or folder is a lock, or incomplete."""
     return entry.name.startswith(".") and (PARTIAL in entry.name or entry.name.endswith(LOCK))
+
+
+def final_path(path: str | Path) -> Path:
+    """Where a file will be once it, and the folders that it is in, have their final names."""
+    final = Path()
+    for name in Path(path).parts:
+        match = _TEMPORARY_NAME.fullmatch(name)
+        final /= (match[1] or "") if match else name
+    return final
 
 
 # torch.save reports a full disk as a RuntimeError of its writer.
@@ -58,12 +67,7 @@ def readable_disk_errors(path: str | Path, kept: str = "") -> Iterator[None]:
         free = shutil.disk_usage(folder).free
         if cause == _TORCHS_TROUBLE and free < 1 << 20:  # torch does not report the cause
             cause = "the disk is full"
-        place = Path(path)
-        for above in place.parents:  # within `folder_written_beside` or `files_written_beside`
-            if match := _MADE_BESIDE.fullmatch(above.name):
-                place = above.parent / (match[1] or "") / place.relative_to(above)
-                break
-        what = f"{place} could not be written ({cause}; {free / 1e6:,.0f} MB are free)"
+        what = f"{final_path(path)} could not be written ({cause}; {free / 1e6:,.0f} MB are free)"
         raise OSError(f"{what}; {kept}." if kept else f"{what}.") from error
 
 
@@ -74,7 +78,7 @@ def _disk_trouble(error: Exception) -> str:
         if error.errno in (None, errno.ENOENT, errno.EISDIR):  # the last two are of a file to read
             return ""
         if error.strerror:
-            cause = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+            cause = f"{final_path(str(error.filename))}: {error.strerror}" if error.filename else error.strerror
     elif isinstance(error, RuntimeError):
         if not any(mark in cause for mark in _MARKS_OF_TORCH_SAVE):
             return ""

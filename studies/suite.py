@@ -214,8 +214,8 @@ class SuiteArguments(StudySettings):
         for name, values in self.map_of("grid").items():
             if not isinstance(values, list) or not values or any("/" in str(value) for value in values):
                 raise ValueError(f"grid has {values!r} as {name}; expected a list of values that name folders.")
-        self.read = read_suite(self.suite)
-        known = self.read.tasks
+        self.whole = self.read = read_suite(self.suite)
+        known = self.whole.tasks
         if taken := [name for name in known if name.casefold() in ("tuning", "from_scratch")]:
             raise ValueError(f"{self.suite} has a task {taken[0]!r}, a name of a folder for other models.")
         if unknown := [name for name in self.only if name not in known]:
@@ -443,9 +443,8 @@ def _learning_curves(arguments: SuiteArguments, rows: Mapping[str, Mapping[str, 
     curves: dict[str, Any] = {}
     titles = {}
     for name, (task, size) in arguments.sizes.items():
-        title = arguments.read.title_of(name).rpartition(", ")[0]  # without the size
         for row, outcomes in rows.items():
-            titles[task] = f"{title}, {outcomes[name].metric}"
+            titles[task] = f"{arguments.whole.title_of(task)}, {outcomes[name].metric}"
             points = curves.setdefault(task, {}).setdefault(row, [])
             points.append([size, outcomes[name].score, outcomes[name].standard_error])
     return {"learning_curves": curves, "titles": titles}
@@ -493,8 +492,7 @@ def _table(
         cells = ["" if value is None else " / ".join(f"{part:.1f}" for part in as_list(value)) for value in given]
         whole = len(lists) == len(outcomes)
         rows.append([name, *cells, f"{sum(sum(v) / len(v) for v in lists) / len(lists):.1f}" if whole else ""])
-    metrics = ", ".join(f"{suite.title_of(task)} {outcome.metric}" for task, outcome in outcomes.items())
-    note = f"{suite.title}, validation data: {metrics}."
+    note = _caption(arguments, outcomes)
     if suite.published:
         note += " Published scores are of the test data, each in its own settings."
     if arguments.num_seeds > 1:
@@ -508,6 +506,18 @@ def _table(
         for name, found in rows_of_outcomes.items()
     ]
     return f"{markdown_table(rows)}\n{note}\n\n{markdown_table([['Chosen', *heading[1:]], *settings])}"
+
+
+def _caption(arguments: SuiteArguments, outcomes: Mapping[str, TaskOutcome]) -> str:
+    """The first sentences below the table: the data and metrics of its columns."""
+    whole = arguments.whole
+    columns = {arguments.sizes[name][0] if arguments.sizes else name: name for name in outcomes}
+    metrics = ", ".join(f"{whole.title_of(task)} {outcomes[name].metric}" for task, name in columns.items())
+    selection = f", {len(columns)} of its {len(whole.tasks)} tasks" if len(columns) < len(whole.tasks) else ""
+    caption = f"{whole.title}{selection}, validation data: {metrics}."
+    if arguments.sizes:
+        caption += " Each column title ends with the number of training examples; the average is over all columns."
+    return caption
 
 
 def _write_submission(

@@ -227,10 +227,11 @@ def learn_vocabulary(
     reserved = reserved_tokens(settings.vocab_layout)
     pieces = [*reserved, *alphabet, *(CONTINUATION_PREFIX + character for character in alphabet)]
     if len(pieces) > settings.vocab_size:
+        hint = " or use vocab_layout='compact'" if settings.vocab_layout == "google" else ""
         raise ValueError(
             f"vocab_size is {settings.vocab_size}, but {len(reserved)} reserved tokens and {len(alphabet)} "
-            f"characters, with and without {CONTINUATION_PREFIX}, need {len(pieces)}; raise vocab_size or use "
-            "vocab_layout='compact', or pass --character_coverage with a smaller fraction."
+            f"characters, with and without {CONTINUATION_PREFIX}, need {len(pieces)}; raise it{hint}, or leave rare "
+            "characters out by the option character_coverage of mybert vocab."
         )
     learned = _learn(counts.words, alphabet, settings, settings.vocab_size - len(pieces), show_progress)
     pieces += learned

@@ -18,17 +18,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ..files.errors import abbreviated
 from .pictures import BLUE, QUIET_COLOUR, VERMILION, fill_page, new_figure, save_page_or_picture, write_heading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 View = Literal["attention", "rollout"]
 
 _SEGMENT_COLOURS = (BLUE, VERMILION)
-_LABELLED_UP_TO = 80  # tokens; with more, labels in a PNG would be unreadable
+_TOKEN_SIZES = 5, 9  # points: the smallest readable label of a token, and the largest
+_LONGEST_TOKEN = 24  # characters of a label
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +79,10 @@ class AttentionMap:
         return fill_page("attention_page.html", title=_heading("Attention", self.name), data=data)
 
     def figure(self, layer: int | None = None, head: int | None = None, view: View = "attention") -> Figure:
-        """The maps as a matplotlib figure: one map with its tokens, or all maps as small multiples.
+        """The maps as a matplotlib figure: one map, or all maps as small multiples, with their tokens.
 
-        Without a layer or head it shows all; a rollout has no heads. The color follows the square root of the weight,
+        Without a layer or head it shows all; a rollout has no heads. If the names of all tokens do not fit, every
+        second is named, or every third and so on. The color follows the square root of the weight,
         on the same scale in every map.
 
         Raises:
@@ -126,21 +130,13 @@ class AttentionMap:
         return layers, heads
 
     def _one_map(self, weights: np.ndarray, title: str, how_to_read: str) -> Figure:
-        count = len(self.tokens)
-        labeled = count <= _LABELLED_UP_TO
-        side = min(max(0.21 * count, 2.6), 11) if labeled else 8  # inches
+        side = min(max(0.21 * len(self.tokens), 2.6), 11)  # inches
         figure = new_figure(side + 2.2, side + 1.8)
         ax = figure.subplots()
         image = self._draw(ax, weights)
         write_heading(figure, title, 11)
-        if labeled:
-            size = min(9, 72 * side / count * 0.8)
-            for axis, rotation in ((ax.xaxis, 90), (ax.yaxis, 0)):
-                axis.set_ticks(range(count), self.tokens, fontsize=size, rotation=rotation, parse_math=False)
-                for label, segment in zip(axis.get_ticklabels(), self.segments, strict=True):
-                    label.set_color(_SEGMENT_COLOURS[min(segment, 1)])
-        else:
-            ax.tick_params(labelsize=8, labelcolor=QUIET_COLOUR)
+        for axis in (ax.xaxis, ax.yaxis):
+            self._name_tokens(axis, side)
         ax.set_xlabel(how_to_read, fontsize=9, color=QUIET_COLOUR)
         bar = figure.colorbar(image, ax=ax, shrink=min(1, 3 / side), aspect=20, pad=0.03)
         bar.set_ticks([0, 0.01, 0.05, 0.1, 0.25, 0.5, 1], labels=["0", "1 %", "5 %", "10 %", "25 %", "50 %", "100 %"])
@@ -150,17 +146,36 @@ class AttentionMap:
 
     def _small_multiples(self, maps: Mapping[str, np.ndarray], columns: int, title: str) -> Figure:
         rows = math.ceil(len(maps) / columns)
-        side = 1.1 if max(rows, columns) > 6 else 1.7  # inches of a map
-        figure = new_figure(max(columns * side, 4), rows * (side + 0.2) + 0.5)
+        most = 2.4 if max(rows, columns) > 6 else 3.6
+        side = min(max(0.1 * len(self.tokens), most / 2), most)  # inches of a map
+        margin = 0.07 * min(max(map(len, self.tokens)), _LONGEST_TOKEN)  # of the tokens' names
+        figure = new_figure(max(columns * side + margin, 4), rows * (side + 0.2) + 0.5 + margin)
         axes = figure.subplots(rows, columns, squeeze=False)
         for ax in axes.flat[len(maps) :]:
             ax.set_axis_off()
-        for ax, (where, weights) in zip(axes.flat, maps.items(), strict=False):
+        for number, (ax, (where, weights)) in enumerate(zip(axes.flat, maps.items(), strict=False)):
             self._draw(ax, weights)
             ax.set(xticks=[], yticks=[])
             ax.set_title(where, loc="left", fontsize=7, color=QUIET_COLOUR, pad=2)
+            # The maps at the left and at the bottom name the tokens of all.
+            if number % columns == 0:
+                self._name_tokens(ax.yaxis, side)
+            if number + columns >= len(maps):
+                self._name_tokens(ax.xaxis, side)
         write_heading(figure, title, 10)
         return figure
+
+    def _name_tokens(self, axis: Axis, side: float) -> None:
+        """Label an axis of some inches with its tokens, or with every second or third one and so on."""
+        count, (smallest, largest) = len(self.tokens), _TOKEN_SIZES
+        space = 0.8 * 72 * side / count  # points of a token
+        step = math.ceil(smallest / space)
+        names = [abbreviated(token, _LONGEST_TOKEN) for token in self.tokens[::step]]
+        size = min(largest, space * step)
+        rotation = 90 if axis.axis_name == "x" else 0
+        axis.set_ticks(range(0, count, step), names, fontsize=size, rotation=rotation, parse_math=False)
+        for label, segment in zip(axis.get_ticklabels(), self.segments[::step], strict=True):
+            label.set_color(_SEGMENT_COLOURS[min(segment, 1)])
 
     def _draw(self, ax: Axes, weights: np.ndarray) -> Any:
         from matplotlib.colors import LinearSegmentedColormap, PowerNorm

@@ -6,6 +6,7 @@ Each quantity that `Trainer` logged, in one run or several, has a panel of its o
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,10 @@ _NOTHING = (
     "The log history has nothing to draw: none of its {} entries has a step and a loss, an accuracy, a learning rate "
     "or an evaluation metric."
 )
+# Metrics that are drawn in per cent. Those of question answering are logged so, as in the official scripts; others as
+# fractions.
+_PER_CENT = re.compile(r"(?:.*_)?(?:accuracy|f1|precision|recall|exact|exact_match)")
+_QUESTION_METRICS = ("_exact", "_exact_match")
 _NOT_PLOTTED = {"step", "epoch", "total_flos", "num_input_tokens_seen", "nsp_majority", "mlm_share"}
 
 
@@ -65,7 +70,7 @@ _LOSSES = [
 _ACCURACIES = [
     _Panel("mlm_accuracy", "Masked LM accuracy", "% of masked tokens", is_share=True),
     _Panel("nsp_accuracy", "Next sentence accuracy", "% of pairs", is_share=True, chance=float),
-    _Panel("accuracy", "Accuracy", "% of examples", is_share=True),
+    _Panel("accuracy", "Accuracy", "%", is_share=True),
 ]
 _OPTIMISATION = [
     _Panel("learning_rate", "Learning rate", "step size", from_zero=True),
@@ -213,10 +218,14 @@ def _curves(log_history: Iterable[Mapping[str, Any]]) -> _Curves:
             if is_number and abs(value) <= _LARGEST:  # false for nan
                 # If a step was logged twice, it was repeated after a restart: keep the later value.
                 points.setdefault(key, {})[step] = float(value)
+    are_per_cent = any(key.endswith(_QUESTION_METRICS) for key in points)
     curves = {}
     for key, values in points.items():
         steps = sorted(values)
-        curves[key] = (np.array(steps), np.array([values[step] for step in steps]))
+        numbers = np.array([values[step] for step in steps])
+        if _PER_CENT.fullmatch(key) and (are_per_cent or numbers.max() > 1):  # other programs' may be so, too
+            numbers /= 100
+        curves[key] = (np.array(steps), numbers)
     return curves
 
 
@@ -227,10 +236,12 @@ def _panels(runs: Sequence[_Curves]) -> list[_Panel]:
         points.update({key: len(steps) for key, (steps, _) in curves.items()})
     known = [*_LOSSES, *_ACCURACIES, *_OPTIMISATION]
     keys = {panel.key for panel in known}
+    names = (key.removeprefix("eval_") for key in points if key.startswith("eval_"))
     other = [
-        _Panel(name, name.replace("_", " ")[:1].upper() + name.replace("_", " ")[1:], "evaluation metric")
-        for name in (key.removeprefix("eval_") for key in points if key.startswith("eval_"))
+        _Panel(name, title[:1].upper() + title[1:], "%" if is_share else "evaluation metric", is_share)
+        for name in names
         if name not in keys | _NOT_PLOTTED and not name.endswith(("runtime", "per_second", "preparation_time"))
+        for title, is_share in [(name.replace("_", " "), bool(_PER_CENT.fullmatch(name)))]
     ]
     panels = [
         panel

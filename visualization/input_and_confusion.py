@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..files.errors import abbreviated
+from ..files.output import final_path
 from .pictures import (
     QUIET_COLOUR,
     TEXT_COLOUR,
@@ -212,7 +213,7 @@ def confusion_picture(
         logger.warning(
             "No installed font has all letters of the classes, so %s numbers them (%s); install one that does, such "
             "as Noto Sans CJK (fonts-noto-cjk) for Korean, Chinese and Japanese.",
-            *(path, ", ".join(numbered)),
+            *(final_path(path), ", ".join(numbered)),
         )
         labels = [numbers.get(name, name) for name in names]
         predicted = "predicted (numbers: the classes in their order)"

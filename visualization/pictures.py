@@ -10,12 +10,13 @@ import re
 import textwrap
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..files.errors import how_to_install, refuse_address
-from ..files.output import write_text, written_beside
+from ..files.output import final_path, write_text, written_beside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,6 +28,7 @@ BLUE, VERMILION = "#0072B2", "#D55E00"
 TEXT_COLOUR, QUIET_COLOUR = "#222222", "#767676"
 _DPI = 150
 _OWN_FONT = "DejaVu Sans"  # matplotlib's
+_FONT_FILES_READ: set[str] = set()  # by `_add_new_fonts`
 # Preferred fonts for letters that matplotlib's own font lacks, in this order: Korean, Chinese, Japanese.
 _FURTHER_FONTS = (
     "Noto Sans CJK KR", "Noto Sans CJK JP", "Noto Sans KR", "NanumGothic", "Malgun Gothic", "Apple SD Gothic Neo",
@@ -71,10 +73,24 @@ def fonts_for(text: str) -> tuple[list[str], str]:
     for name in [*(font for font in _FURTHER_FONTS if font in installed), *sorted(installed)]:
         if not lacking:
             break
-        if found := lacking & _letters(installed[name]):
+        if letters := lacking & _letters(installed[name]):
             names.append(name)
-            lacking -= found
+            lacking -= letters
+    if lacking and _add_new_fonts():
+        return fonts_for(text)
     return names, "".join(sorted(lacking))
+
+
+def _add_new_fonts() -> bool:
+    """Add to matplotlib's list of fonts, which is a cache, those that were installed later; whether there are any."""
+    from matplotlib.font_manager import findSystemFonts, fontManager
+
+    files = set(findSystemFonts()) - _FONT_FILES_READ - {str(face.fname) for face in fontManager.ttflist}
+    for file in sorted(files):
+        with suppress(Exception):  # whatever a broken file causes; matplotlib, too, leaves it out
+            fontManager.addfont(file)
+    _FONT_FILES_READ.update(files)
+    return bool(files)
 
 
 @functools.cache
@@ -125,7 +141,7 @@ def write_figure(figure: Figure, path: Path) -> Path:
         logger.warning(
             "No installed font has %s, of %s: boxes are drawn instead. Install one that does, such as Noto Sans CJK "
             "(fonts-noto-cjk) for Korean, Chinese and Japanese.",
-            *(" ".join(lacking[:5]), path),
+            *(" ".join(lacking[:5]), final_path(path)),
         )
     with written_beside(path) as temporary, warnings.catch_warnings():
         warnings.filterwarnings(

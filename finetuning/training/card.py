@@ -23,6 +23,9 @@ from .preparation import TaskRun
 
 EXAMPLES, _MAX_CHARACTERS = 3, 2000  # on the card, and characters of the texts of one example
 _CLASSES = 30  # listed on the card, those with the most examples
+# Prefixes of metric names: without the temperature; with temperatures fitted by cross-fitting.
+UNCALIBRATED, CROSS_FITTED = "uncalibrated_", "held_out_"
+_CALIBRATION_ERROR = "expected_calibration_error"
 _CONFUSED, _ERRORS, _LONGEST_CELL = 10, 10, 300  # pairs of classes and errors on it, and characters of a text there
 
 
@@ -61,6 +64,7 @@ def write_finetuning_card(
         results=_results(arguments, run, metrics),
         comparisons=[
             *comparisons,
+            *_calibration_table(metrics),
             *(table for path in sorted(output_dir.glob("class_report*.json")) for table in _class_tables(path)),
             *(_errors_table(output_dir) if arguments.card_examples else ()),
         ],
@@ -83,8 +87,31 @@ def trainings_table(
             f"Cross-validation in {folds} folds: each is measured by a model trained on the others. The results are "
             "their mean; this model was trained on all examples."
         )
-    shown = {name: metrics for name, metrics in rows.items() if metrics}
-    return [Comparison(title, shown | {name: spread[name] for name in ("mean", "deviation") if folds}, "Training")]
+    measured = {name: metrics for name, metrics in rows.items() if metrics}
+    measured |= {name: spread[name] for name in ("mean", "deviation") if folds}
+    shown = {
+        name: {metric: value for metric, value in metrics.items() if not metric.endswith(_CALIBRATION_ERROR)}
+        for name, metrics in measured.items()
+    }
+    return [Comparison(title, shown, "Training")]
+
+
+def _calibration_table(metrics: Mapping[str, float]) -> list[Comparison]:
+    """The card's table of calibration errors, by data set."""
+    columns = {CROSS_FITTED: "cross-fitted", UNCALIBRATED: "without temperature", "": "this model"}
+    rows: dict[str, dict[str, float]] = {}
+    for name, value in metrics.items():
+        if name.endswith(_CALIBRATION_ERROR):
+            start = name.removesuffix(_CALIBRATION_ERROR)
+            prefix = next(prefix for prefix in columns if start.endswith(prefix))
+            data = start.removesuffix(prefix).rstrip("_")
+            rows.setdefault(data or "validation", {})[columns[prefix]] = value
+    if not rows:
+        return []
+    title = "Expected calibration error: the mean difference between the probability of an answer and its accuracy."
+    if any(columns[CROSS_FITTED] in row for row in rows.values()):
+        title += " Cross-fitted: each fifth of the data has the temperature of the other four."
+    return [Comparison(title, rows, "Data")]
 
 
 def _class_tables(path: Path) -> list[Comparison]:
@@ -184,5 +211,5 @@ def _results(arguments: FinetuningArguments, run: TaskRun, metrics: Mapping[str,
             metric_value=value,
         )
         for name, value in metrics.items()
-        if not name.endswith("loss") and np.isfinite(value)
+        if not name.endswith(("loss", _CALIBRATION_ERROR)) and np.isfinite(value)
     ]

@@ -49,7 +49,7 @@ from ..tasks.data_report import describe_data, few_labels_line
 from ..tasks.registry import fitted_to_model, read_task_record, task_record, write_task_record
 from ..tasks.tagging import FeatureTask, feature_task
 from ..tasks.task import Task, TaskData
-from .card import task_examples, trainings_table, write_finetuning_card
+from .card import CROSS_FITTED, UNCALIBRATED, task_examples, trainings_table, write_finetuning_card
 from .finetuning_arguments import FinetuningArguments
 from .parameters import ADAPTER_FOLDER, Unfreezing, merge_adapter
 from .preparation import StartingModel, TaskRun, check_batches, check_metric, fold_numbers, read_run, starting_model
@@ -62,8 +62,6 @@ _CONFIG = "config.json"
 _OF_A_FOLD = (METRICS, *REPORT_FILES, *PREDICTION_FILES)  # files of a fold to keep
 _FOLD_OUTPUTS = "fold_outputs.safetensors"  # of the network for a fold's validation data, until the run is over
 _OUT_OF_FOLD = "_out_of_fold"  # ends the names of files on the predictions of all folds
-# Prefixes of metric names: without the temperature; with one fitted by cross-fitting.
-_UNCALIBRATED, _HELD_OUT = "uncalibrated_", "held_out_"
 # The approaches that "auto" compares, by what the names of their folds start with.
 _COMPARED: dict[str, Any] = {"finetune ": "finetune", "linear probe ": "linear_probe"}
 _CLASSES_SAID = 20  # maximum number of classes of a logged report; larger ones are only in the file
@@ -400,9 +398,9 @@ def _beside(
     found = {"": task.calibration(calibrated, data.examples)}
     # The error on data that the settings were fitted to is also measured by cross-fitting.
     if is_fitted_to:
-        found[_HELD_OUT] = task.calibration(raw, data.examples, fitted_to_them=True)
+        found[CROSS_FITTED] = task.calibration(raw, data.examples, fitted_to_them=True)
     if is_fitted_to or calibrated is not raw:
-        found[_UNCALIBRATED] = task.calibration(raw, data.examples)
+        found[UNCALIBRATED] = task.calibration(raw, data.examples)
     found[""] = found[""] | task.constant_scores(data.examples)
     return {f"{start}{how}{key}": value for how, metrics in found.items() for key, value in metrics.items()}
 

@@ -1,62 +1,71 @@
-"""The demo's picture: which words are hidden, what is drawn, and that it says what the report says."""
+"""The demo's picture: it says what the report says."""
 
 import matplotlib.figure
-import numpy as np
 import pytest
 
-from mybert import MyBertForMaskedLM
-from mybert.demo.result_picture import HiddenWord, draw_result, guess_hidden_words
+from mybert.demo.guesses import Guess
+from mybert.demo.result_picture import draw_result, excerpt
 
 REPORT = {
+    "seconds": 251.3,
     "classes": ["a", "b", "c"],
     "majority": 0.34,
     "classifier": {"accuracy": 0.93},
     "classifier_without_pretraining": {"accuracy": 0.56},
+    "masked_words": {"words": 1234, "right": 617},
 }
 LOG = [{"step": 10, "loss": 3.0}, {"step": 10, "eval_mlm_accuracy": 0.125}, {"step": 1200, "eval_mlm_accuracy": 0.25}]
+GUESSES = [Guess("The cat ", "Sat", " $here_.", "sat", 0.52, True), Guess("", "A", " dog", "the", 0.4, False)]
 
 
-@pytest.fixture(scope="module")
-def model_dir(tmp_path_factory, tiny_model):
-    return tiny_model(tmp_path_factory.mktemp("model"), MyBertForMaskedLM)
-
-
-def test_a_word_of_a_plain_passage_of_each_source_is_hidden(model_dir):
-    plain = [("the cat slept on the mat.", "one"), ("a dog ate bread", "two"), ("the dog was happy", "two")]
-    refused = [
-        ("the cats slept", "three"),  # not one piece
-        ("the zebra slept", "four"),  # unknown
-        ("the_cat slept", "five"),  # code
-        ("the cat sat", "six"),  # no word of five letters to hide
-        (" ".join(["the cat slept"] * 20), "seven"),  # too long
-    ]
-    found = guess_hidden_words(model_dir, refused + plain, np.random.default_rng(0))
-    assert len(found) == 2
-    texts = {f"{hidden.before}{hidden.word}{hidden.after}" for hidden in found}
-    assert plain[0][0] in texts and texts <= {text for text, _ in plain}
-    for hidden in found:
-        assert len(hidden.word) >= 5 and len(hidden.guesses) == 3
-        shares = [share for _, share in hidden.guesses]
-        assert shares == sorted(shares, reverse=True) and all(0 < share < 1 for share in shares)
-    assert found == guess_hidden_words(model_dir, refused + plain, np.random.default_rng(0))
-    assert not guess_hidden_words(model_dir, refused, np.random.default_rng(0))
-
-
-@pytest.mark.parametrize("is_guessed", [True, False])
-def test_the_picture_says_what_came_of_it(tmp_path, monkeypatch, is_guessed):
-    figures, save = [], matplotlib.figure.Figure.savefig
+@pytest.fixture
+def texts(monkeypatch):
+    """The texts of pictures by what they say, when they are written."""
+    found, save = {}, matplotlib.figure.Figure.savefig
 
     def keep(figure, *args, **settings):
-        figures.append(figure)
+        shown = figure.findobj(matplotlib.text.Text)
+        found.update({text.get_text().replace("\xa0", " ").strip(): text for text in shown})
         save(figure, *args, **settings)
 
     monkeypatch.setattr(matplotlib.figure.Figure, "savefig", keep)
-    hidden = HiddenWord("The cat ", "sat" if is_guessed else "slept", " here.", [("Sat", 0.52), ("ran", 0.11)])
-    path = draw_result(REPORT, LOG, [hidden], tmp_path / "result.png")
+    return found
+
+
+def test_draw_result_states_what_the_report_states(tmp_path, texts):
+    path = draw_result(REPORT, LOG, GUESSES, tmp_path / "result.png")
     assert path.read_bytes().startswith(b"\x89PNG")
-    texts = {text.get_text().replace("\xa0", " ").strip(): text for text in figures[0].findobj(matplotlib.text.Text)}
-    assert {"25 % of masked\nwords right", "1,200 steps", "20 %", "93 %", "56 %", "34 %"} <= texts.keys()
-    assert "It tells 3 sources of text apart" in texts and "ran 11 %" in texts
-    assert (texts["Sat 52 %"].get_fontweight() == "bold") is is_guessed
-    assert ("(it was: slept)" in texts) is not is_guessed
-    assert draw_result(REPORT, LOG, [hidden], tmp_path / "again.png").read_bytes() == path.read_bytes()
+    assert "From raw text to a BERT in 4 min 11 s, with one command: mybert demo" in texts
+    assert "Fill in the blank: 1 of 2 words right" in texts
+    assert any("in proportion to all 1,234, of which 50 % are right" in text for text in texts)
+    assert {"The cat", "$here_.", "✓ sat", "Sat", "✗ the", "A", "dog"} <= texts.keys()
+    assert {"25 %", "1,200", "93 %", "56 %", "34 %"} <= texts.keys()
+    assert "Fine-tuning: which of 3 sources is a text from?" in texts
+    assert draw_result(REPORT, LOG, GUESSES, tmp_path / "again.png").read_bytes() == path.read_bytes()
+
+
+def test_draw_result_of_a_point_that_was_not_measured_draws_none(tmp_path, monkeypatch):
+    drawn, plot = [], matplotlib.axes.Axes.plot
+
+    def keep(ax, steps, accuracies, **looks):
+        drawn.append((steps, accuracies))
+        return plot(ax, steps, accuracies, **looks)
+
+    monkeypatch.setattr(matplotlib.axes.Axes, "plot", keep)
+    draw_result(REPORT, LOG, GUESSES, tmp_path / "result.png")
+    assert drawn == [((10, 1200), (12.5, 25.0))]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("The cat ", " sat.", ("The cat ", " sat.")),
+        ("", " one two three four five", ("", " one two three …")),
+        ("one two three four five ", "", ("… three four five ", "")),
+        ("one two three four ", " five six seven eight", ("… four ", " five …")),
+        ("하나 둘 셋 넷 다섯 여섯 ", "일곱", ("… 넷 다섯 여섯 ", "일곱")),  # letters of two columns
+        ("", "今天天气很好我们去公园", ("", "今天天气很好我们去 …")),
+    ],
+)
+def test_excerpt_is_cut_between_words_to_the_width(before, after, expected):
+    assert excerpt(Guess(before, "x", after, "y", 0.5, False), columns=20) == expected

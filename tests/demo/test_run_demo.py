@@ -1,11 +1,13 @@
+import csv
 import json
 import shutil
 
+import numpy as np
 import pytest
 from transformers import pipeline
 
-from mybert.demo import DemoArguments, demo
-from mybert.demo.run_demo import _read
+from mybert.demo import DemoArguments, demo, run_demo
+from mybert.demo.run_demo import _hold_out, _read, _vocabulary_size
 
 SOURCES = {
     "kitchen": "bread soup flour oven salt butter knife plate spoon sugar".split(),
@@ -13,8 +15,10 @@ SOURCES = {
 }
 
 
-def write_sources(folder, documents=14):
+def write_sources(tmp_path, documents=14, folder=None):
     paths = []
+    folder = folder or tmp_path
+    folder.mkdir(exist_ok=True)
     for name, words in SOURCES.items():
         text = [
             "\n".join(
@@ -55,6 +59,12 @@ def test_a_whole_life_on_the_users_own_text(tmp_path):
     for folder in ("pretrained", "classifier"):
         assert {"model.safetensors", "README.md", "training_curves.png"} <= {p.name for p in (out / folder).iterdir()}
     assert (out / "result.png").read_bytes().startswith(b"\x89PNG")
+    with (out / "task" / "masked_words.tsv").open(encoding="utf-8", newline="") as file:
+        drawn = [(row["before"], row["word"], row["after"]) for row in csv.DictReader(file, delimiter="\t")]
+    words = report["masked_words"]
+    shown = [(guess["before"], guess["word"], guess["after"]) for guess in words["shown"]]
+    assert words["words"] == len(drawn) >= 8 == len(shown) and set(shown) <= set(drawn)
+    assert sum(guess["is_right"] for guess in words["shown"]) == round(8 * words["right"] / words["words"])
     classify = pipeline("text-classification", model=str(out / "classifier"))
     assert classify("the flour and the salt")[0]["label"] == "kitchen"
     train = (out / "task" / "train.tsv").read_text().splitlines()
@@ -77,6 +87,80 @@ def test_a_whole_life_on_the_users_own_text(tmp_path):
     demo(arguments(tmp_path, write_sources(tmp_path), overwrite=True, **again))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["가", "一", "あ"], ids=["Korean", "Chinese", "Japanese"])
+def test_demo_of_one_file_of_a_script_of_many_characters_shows_words(tmp_path, first):
+    characters = [chr(ord(first) + number) for number in range(80 if first == "あ" else 2500)]
+    generator = np.random.default_rng(0)
+    space = " " if first == "가" else ""
+    documents = [
+        "\n".join(space.join("".join(generator.choice(characters, 3)) for _ in range(8)) + "." for _ in range(12))
+        for _ in range(12)
+    ]
+    (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf-8")
+    settings = {"vocab_size": None, "pretraining_steps": 2, "finetuning_epochs": 1}
+    report = demo(arguments(tmp_path, [str(tmp_path / "text.txt")], **settings))
+    assert len(report["classes"]) == len(report["masked_words"]["shown"]) == 8
+
+
+def test_vocabulary_size_follows_the_number_of_characters():
+    assert _vocabulary_size({"en": [["The quick brown fox."]]}) == 6000
+    assert _vocabulary_size({"zh": [["".join(chr(0x4E00 + number) for number in range(5000))]]}) == 3000 + 2 * 5000
+    text = {"ko": [["".join(chr(0xAC00 + number) for number in range(2000)) * 9, "\uac00" * 10**6 + "\ud7a3"]]}
+    assert _vocabulary_size(text) < 6000 + 2 * 1500  # rare ones have no entries
+
+
+def test_hold_out_leaves_out_sources_that_are_too_small():
+    long = [[f"Sentence number {number} of the document is here." for number in range(20)]]
+    sources = {"small": [["Short."]], "a": long, "b": long}
+    task = _hold_out(sources, np.random.default_rng(0), "x.txt")
+    assert {label for _, label in task["train"]} == {label for _, label in task["test"]} == {"a", "b"}
+    assert sources["small"] == [["Short."]] and sum(map(len, sources["a"])) < 20
+    with pytest.raises(ValueError, match=r"x\.txt: too little text\. 1 of 2 documents or files have enough"):
+        _hold_out({"small": [["Short."]], "a": long}, np.random.default_rng(0), "x.txt")
+
+
+@pytest.mark.parametrize("sentence", ["x" * 3000, "한 " * 900, "word " * 700])
+def test_passages_of_text_without_sentence_ends_are_cut(sentence):
+    passages = run_demo._passages([sentence.strip()])
+    assert len(passages) > 5 and all(len(passage.encode()) <= 400 for passage in passages)
+    assert "".join(passages).replace(" ", "") == sentence.replace(" ", "")
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_demo_error_in_training_leaves_nothing(tmp_path, monkeypatch, exists):
+    def fail(settings):
+        (tmp_path / "demo" / "pretrained").mkdir()
+        (tmp_path / "demo" / "pretrained" / "vocab.txt").write_text("[PAD]")
+        raise ValueError("no more")
+
+    monkeypatch.setattr(run_demo, "pretrain", fail)
+    if exists:
+        (tmp_path / "demo").mkdir()
+    for _ in range(2):  # the next call begins as the first one
+        with pytest.raises(ValueError, match="no more"):
+            demo(arguments(tmp_path, write_sources(tmp_path)))
+        assert (tmp_path / "demo").exists() == exists and not list(tmp_path.glob("demo/*"))
+
+
+def test_demo_after_an_interruption_continues_with_the_same_settings_only(tmp_path, monkeypatch):
+    def interrupt(settings):
+        kept = tmp_path / "demo" / "pretrained" / "vocab.txt"
+        found.append(kept.exists())
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_text("[PAD]")
+        return {"interrupted": True}
+
+    found = []
+    monkeypatch.setattr(run_demo, "pretrain", interrupt)
+    text = write_sources(tmp_path)
+    assert demo(arguments(tmp_path, text)) == demo(arguments(tmp_path, text)) == {"interrupted": True}
+    with pytest.raises(ValueError, match=r"exists and holds other things.*or pass --overwrite"):
+        demo(arguments(tmp_path, text, seed=1))
+    demo(arguments(tmp_path, text, overwrite=True))
+    assert found == [False, True, False]
+
+
 def test_read_names_that_differ_in_case_become_different_files(tmp_path):
     for folder, name in (("a", "Text"), ("b", "text")):
         (tmp_path / folder).mkdir()
@@ -97,11 +181,15 @@ def test_demo_wrong_settings_are_errors(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         demo(arguments(tmp_path, [str(tmp_path / "nowhere.txt")]))
     assert not (tmp_path / "demo").exists()
-    for _ in range(2):  # an unfinished demo is replaced like any other
-        with pytest.raises(ValueError, match="vocab_size is 9, but"):
-            demo(arguments(tmp_path, write_sources(tmp_path), vocab_size=9, overwrite=True))
+    with pytest.raises(ValueError, match="vocab_size is 9, but"):
+        demo(arguments(tmp_path, write_sources(tmp_path), vocab_size=9))
+    assert not (tmp_path / "demo").exists()  # an error leaves nothing
+    write_sources(tmp_path, folder=tmp_path / "demo")
+    with pytest.raises(ValueError, match=r"exists and holds other things \(garden.txt"):
+        demo(arguments(tmp_path, write_sources(tmp_path)))
+    (tmp_path / "demo" / "report.json").write_text('{"made_by": "mybert demo", "sources": ["garden", "kitchen"]}')
     with pytest.raises(ValueError, match=r"garden.txt is in .*demo, which the demo replaces"):
-        demo(arguments(tmp_path, [str(tmp_path / "demo" / "text")], overwrite=True))
+        demo(arguments(tmp_path, [str(tmp_path / "demo")], overwrite=True))
     shutil.rmtree(tmp_path / "demo")
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "thesis.tex").write_text("years of work")

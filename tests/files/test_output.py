@@ -17,6 +17,7 @@ from mybert.files.output import (
     check_output_files,
     check_output_folder,
     files_written_beside,
+    final_path,
     folder_written_beside,
     locked,
     output_to,
@@ -67,11 +68,20 @@ def test_a_full_disk_is_called_that_whichever_library_meets_it(tmp_path, error):
         (".abcd_123.partial/x", "x"),
         (".model.v2.abcd_123.partial/a/x", "model.v2/a/x"),
         (".tokens.safetensors.partial/x", ".tokens.safetensors.partial/x"),  # chunks of a store stay there
+        (".x.json.123.partial", "x.json"),
+        (".abcd_123.partial/.x.123456.partial", "x"),
     ],
 )
 def test_readable_disk_errors_of_temporary_files_name_the_final_place(tmp_path, written, named):
     with pytest.raises(OSError, match=rf"^{tmp_path}/{named} could not"), readable_disk_errors(tmp_path / written):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert final_path(tmp_path / written) == tmp_path / named
+
+
+def test_written_beside_in_a_folder_that_cannot_be_written_names_the_file_only(tmp_path):
+    with pytest.raises(OSError, match=r"x could not be written") as caught, written_beside(tmp_path / "x") as path:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    assert "partial" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,15 @@ def test_the_error_of_probabilities_is_measured_before_and_after(run, data):
         assert evaluated["expected_calibration_error"] == pytest.approx(metrics[name])
 
 
+def test_the_card_has_calibration_errors_in_a_table_of_their_own(run):
+    card = (run / "README.md").read_text()
+    assert "calibration_error" not in card  # neither in the Hub's results nor in the first table
+    assert "| Data | this model | cross-fitted | without temperature |" in card
+    metrics = json.loads((run / "metrics.json").read_text())
+    names = [f"{start}expected_calibration_error" for start in ("test_", "test_uncalibrated_")]
+    assert "| test | {:.4g} |  | {:.4g} |".format(*(metrics[name] for name in names)) in card
+
+
 def test_no_error_is_reported_of_a_temperature_that_is_not_kept(tune, data, tmp_path):
     metrics = tune(tmp_path / "out", data, validation_file=data)
     assert json.loads((tmp_path / "out" / "config.json").read_text())["finetuned_for"]["temperature"] == 1

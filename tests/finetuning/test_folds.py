@@ -115,6 +115,7 @@ def test_folds_measure_and_the_model_learns_from_all(
     card = (out / "README.md").read_text()
     assert "confusion_matrix_out_of_fold.png" in card
     assert "Cross-validation in 3 folds" in card and "| fold 3 |" in card and "| deviation |" in card
+    assert "calibration_error" not in card and "Expected calibration error" in card
     record = json.loads((out / "config.json").read_text())["finetuned_for"]
     assert CLASSIFICATION.fitted_fields["temperature"]([0.5, 2.0]) == 1
     assert len(set(temperatures)) == 3 and record["temperature"] == pytest.approx(np.prod(temperatures) ** (1 / 3))

@@ -87,7 +87,7 @@ def test_a_suite_of_ones_own(tmp_path, settings, model, data, caplog):
     assert lines[2] == f"| model | {both} | {100 * scores['animals']:.1f} | {100 * report['average']:.1f} |"
     assert lines[3] == "| Always the most frequent answer | 50.0 / 50.0 | 50.0 |  |"  # 2 of 4, 4 of 8
     assert lines[4:6] == ["| someone | 70.0 / 50.0 | 40.0 | 50.0 |", "| 2019 | 10.0 / 20.0 |  |  |"]
-    assert lines[-1].startswith("Mine, validation data: Same text accuracy, animals accuracy.")
+    assert lines[-1].startswith("Mine, 2 of its 3 tasks, validation data: Same text accuracy, animals accuracy.")
     with zipfile.ZipFile(out / "submission.zip") as archive:
         assert sorted(archive.namelist()) == ["A.tsv", "M-m.tsv", "M-mm.tsv"]
         mismatched = (out / "same" / "predictions_mismatched.tsv").read_bytes()
@@ -172,6 +172,8 @@ def test_run_suite_with_train_sizes_measures_each_task_with_each_number(tmp_path
         "| --- | ---: | ---: | ---: |",
         "| model | 20.0 ± 10.0 | 40.0 ± 10.0 | 30.0 |",
     ]
+    caption = "Mine, 1 of its 3 tasks, validation data: animals accuracy. Each column title ends with the number of"
+    assert any(line.startswith(f"{caption} training examples; the average is over all columns.") for line in table)
     with pytest.raises(ValueError, match="finetuning sets max_train_samples, which the suite decides"):
         run_suite(settings(**sizes, finetuning={"max_train_samples": 3}))
 

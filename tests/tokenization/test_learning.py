@@ -129,6 +129,12 @@ class TestVocabulary:
         with pytest.raises(ValueError, match=message):
             train(corpus(), size, vocab_layout=layout)
 
+    def test_alphabet_larger_than_a_compact_vocabulary_names_no_other_layout(self):
+        with pytest.raises(
+            ValueError, match=r"need \d+; raise it, or leave rare characters out by the option charact"
+        ):
+            train(corpus(), 20, vocab_layout="compact")
+
     def test_character_coverage(self):
         text = ["a" * 60 + " " + "b" * 30 + " c c c c c d d d e e"]
         for coverage, kept in ((1.0, "abcde"), (0.98, "abcd"), (0.95, "abc"), (0.9, "ab"), (0.5, "a")):

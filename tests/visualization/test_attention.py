@@ -260,6 +260,20 @@ def test_picture_shows_the_weights(choice, maps):
         assert figure.axes[0].get_yticklabels()[0].get_color() != figure.axes[0].get_yticklabels()[5].get_color()
 
 
+@pytest.mark.parametrize(("tokens", "step"), [(6, 1), (40, 1), (100, 3)])
+def test_figure_of_all_heads_names_tokens_at_the_left_and_at_the_bottom(tokens, step):
+    attention = example_map(tokens=tokens)
+    figure = attention.figure()
+    names = attention.tokens[::step]
+    for number, ax in enumerate(figure.axes):  # 2 layers, 3 heads
+        for axis, is_named in ((ax.xaxis, number >= 3), (ax.yaxis, number % 3 == 0)):
+            labels = axis.get_ticklabels()
+            assert [label.get_text() for label in labels] == (names if is_named else [])
+            assert all(label.get_fontsize() >= 5 for label in labels)
+    rollouts = attention.figure(view="rollout").axes
+    assert [bool(ax.get_yticklabels()) for ax in rollouts] == [True, False]
+
+
 @pytest.mark.parametrize("tokens", [6, 100])
 def test_picture_file(tmp_path, tokens):
     attention = example_map(tokens=tokens)

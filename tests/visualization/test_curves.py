@@ -97,6 +97,32 @@ def test_training_curves_name_masked_shares_that_differ(monkeypatch, tmp_path, f
     assert [text for text in texts if "masked" in text] == [f"{unit}{said}" for unit in units]
 
 
+@pytest.mark.parametrize(
+    ("logged", "drawn"),
+    [
+        ({"accuracy": 0.7, "macro_f1": 0.5}, {"Accuracy": 70, "Macro f1": 50}),
+        ({"exact_match": 0.25, "f1": 0.5}, {"Exact match": 0.25, "F1": 0.5}),  # of questions: already in per cent
+        ({"exact": 62.5, "HasAns_f1": 75.0}, {"Exact": 62.5, "HasAns f1": 75}),
+        ({"matched_accuracy": 0.7, "pearson": 0.5, "PER_f1": 1.0}, {"Matched accuracy": 70, "PER f1": 100}),
+        ({"f1": 88.0, "rmse": 3.5}, {"F1": 88}),  # of another program
+    ],
+)
+def test_training_curves_of_accuracy_and_f1_are_in_per_cent(monkeypatch, tmp_path, logged, drawn):
+    figures = []
+    monkeypatch.setattr(drawing, "write_figure", lambda figure, path: figures.append(figure))
+    entry = {f"eval_{name}": value for name, value in logged.items()}
+    training_curves([{"step": 1, **entry}, {"step": 2, **entry}], tmp_path / "a.png")
+    panels = {ax.get_title(loc="left"): ax for ax in figures[0].axes if ax.get_visible()}
+    units = {
+        title: [text.get_text() for text in ax.texts if text.get_position() == (0, 5)] for title, ax in panels.items()
+    }
+    assert {title for title, unit in units.items() if unit == ["%"]} == set(drawn)
+    for title, percent in drawn.items():
+        ax = panels[title]
+        assert 100 * ax.lines[0].get_ydata()[-1] == pytest.approx(percent) and ax.get_ylim()[1] <= 1
+        assert ax.yaxis.get_major_formatter()(0.5, 0).startswith("50")
+
+
 def test_curves_keep_finite_numbers_and_the_last_value_of_a_step():
     history = [
         {"step": 20, "loss": 2.0},
@@ -219,7 +245,7 @@ def test_plot_run_of_several_runs_moves_their_last_values_apart_below_the_top(tm
         for number in range(7)
     ]
     plot_run(runs, tmp_path / "curves.png")
-    heights = sorted(text.xy[1] for text in figures[0].axes[0].texts if text.get_text()[0] == "0")
+    heights = sorted(text.xy[1] for text in figures[0].axes[0].texts if text.get_text()[0].isdigit())
     assert len(heights) == 7 and heights[-1] <= 1 and min(np.diff(heights)) > 0.0999
 
 

@@ -2,6 +2,7 @@ import logging
 
 import pytest
 
+from mybert.files.output import files_written_beside
 from mybert.visualization import pictures
 
 pytest.importorskip("matplotlib")
@@ -22,6 +23,7 @@ def fonts(request, monkeypatch):
     }
     entries = [FontEntry(fname=name, name=f"A {name} font") for name in ("korean", "other")]
     monkeypatch.setattr(fontManager, "ttflist", request.param([*entries, bold, own]))
+    monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", list)
     monkeypatch.setattr(pictures, "_letters", lambda file: letters[file])
 
 
@@ -51,6 +53,32 @@ def test_letters_of_no_font_are_said_once(fonts, tmp_path, caplog, recwarn):
     figure.text(0, 0, "abc")
     pictures.write_figure(figure, tmp_path / "b.png")
     assert len(caplog.messages) == 1
+
+
+def test_fonts_for_fonts_that_matplotlibs_cache_lacks_reads_their_files(tmp_path, monkeypatch):
+    """As after the installation of a font package."""
+    from matplotlib.font_manager import FontManager, fontManager
+
+    listed = [face for face in fontManager.ttflist if face.name == "DejaVu Sans"]
+    new = next(face.fname for face in fontManager.ttflist if face.name == "STIXGeneral")
+    monkeypatch.setattr(fontManager, "ttflist", listed)
+    (tmp_path / "broken.ttf").write_bytes(b"no font")
+    monkeypatch.setattr("matplotlib.font_manager.findSystemFonts", lambda: [str(tmp_path / "broken.ttf"), new])
+    regular = next(face.fname for face in listed if (face.weight, face.style) == (400, "normal"))
+    letter = min(pictures._letters(new) - pictures._letters(regular))
+    assert pictures.fonts_for(letter) == (["DejaVu Sans", "STIXGeneral"], "")
+    added = []
+    monkeypatch.setattr(FontManager, "addfont", lambda _, file: added.append(file))
+    assert pictures.fonts_for("\U0010fffd") == (["DejaVu Sans"], "\U0010fffd") and not added  # each file is read once
+
+
+def test_write_figure_in_a_temporary_folder_names_the_final_file(fonts, tmp_path, caplog):
+    with files_written_beside(tmp_path) as folder:
+        figure = pictures.new_figure(2, 2)
+        figure.suptitle("글")
+        pictures.write_figure(figure, folder / "a.png")
+    (message,) = caplog.messages
+    assert f", of {tmp_path}/a.png: boxes" in message
 
 
 def test_fonts_for_letters_of_private_use_says_that_no_font_has_them():

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from mybert.demo import run_demo
-from mybert.demo.run_demo import collect_documentation
+from mybert.demo import docstrings
+from mybert.demo.docstrings import collect_docstrings
 
 
 def paragraphs_of(docstring: str) -> list[str]:
-    return list(run_demo._paragraphs(f'"""{textwrap.dedent(docstring)}"""'))
+    return list(docstrings._paragraphs(f'"""{textwrap.dedent(docstring)}"""'))
 
 
 def write_package(root: Path, files: dict[str, str]) -> Path:
@@ -36,7 +36,7 @@ def test_paragraphs_of_each_kind_of_string_returns_texts_only():
             ('b"""', "bytes"),
         )
     )
-    assert list(run_demo._paragraphs(source)) == [text.format(word) for word in ("plain", "single", "raw")]
+    assert list(docstrings._paragraphs(source)) == [text.format(word) for word in ("plain", "single", "raw")]
 
 
 def test_paragraphs_of_a_docstring_returns_its_prose_without_markup():
@@ -89,7 +89,7 @@ def test_paragraphs_of_other_text_returns_nothing(text):
     assert paragraphs_of(text) == []
 
 
-def test_collect_documentation_of_a_folder_returns_each_librarys_files_once(tmp_path):
+def test_collect_docstrings_of_a_folder_returns_each_librarys_files_once(tmp_path):
     text = sentences("guide", 2)
     root = write_package(
         tmp_path,
@@ -106,7 +106,7 @@ def test_collect_documentation_of_a_folder_returns_each_librarys_files_once(tmp_
             "silent/__init__.py": "x = 1",
         },
     )
-    assert collect_documentation(roots=[root], show_progress=False) == {
+    assert collect_docstrings(roots=[root], show_progress=False) == {
         "alpha": [["This is sentence number 0 of the guide.", "This is sentence number 1 of the guide."]],
         "single": [["A single file is also a package of its own."]],
         "zebra": [
@@ -116,25 +116,25 @@ def test_collect_documentation_of_a_folder_returns_each_librarys_files_once(tmp_
     }
 
 
-def test_collect_documentation_with_unreadable_files_skips_and_counts_them(tmp_path, caplog):
+def test_collect_docstrings_with_unreadable_files_skips_and_counts_them(tmp_path, caplog):
     write_package(tmp_path, {"good.py": '"""This is the text of a good file."""'})
     (tmp_path / "bad.py").write_bytes(b'"""This is the text of \xff\xfe a bad file."""')
     (tmp_path / "broken.py").write_text('def f(:\n    """This is the text of a broken file."""')
     with caplog.at_level(logging.WARNING):
-        found = collect_documentation(roots=[tmp_path], show_progress=False)
+        found = collect_docstrings(roots=[tmp_path], show_progress=False)
     assert list(found) == ["broken", "good"]
     assert "1 of 3 source files could not be read" in caplog.text
 
 
-def test_collect_documentation_without_any_names_the_folder(tmp_path):
+def test_collect_docstrings_without_any_names_the_folder(tmp_path):
     with pytest.raises(ValueError, match=str(tmp_path)):
-        collect_documentation(roots=[tmp_path], show_progress=False)
+        collect_docstrings(roots=[tmp_path], show_progress=False)
 
 
 @pytest.mark.slow
-def test_collect_documentation_of_this_installation_returns_much_text_twice_the_same():
-    found = collect_documentation(show_progress=False)
-    assert found == collect_documentation(show_progress=False)
+def test_collect_docstrings_of_this_installation_returns_much_text_twice_the_same():
+    found = collect_docstrings(show_progress=False)
+    assert found == collect_docstrings(show_progress=False)
     assert {"python", "torch", "numpy", "transformers", "tokenizers"} <= found.keys()
     assert not found.keys() & {"mybert", "pip", "setuptools"}
     paragraphs = [paragraph for files in found.values() for texts in files for paragraph in texts]

@@ -1,0 +1,108 @@
+"""Words of held-out text that a masked language model fills in: drawn before training, shown as often right as all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..files.processes import only_errors
+from ..modeling_mybert import MyBertForMaskedLM
+from ..pipelines.batching import longest_input, pad_rows, run_sorted
+from ..tokenization import MyBertTokenizer
+from ..tokenization.characters import build_pre_tokenizer, replace_lone_surrogates
+
+SHOWN = 8  # words
+_MAX_CHARACTERS = 20  # of a word; it has no more tokens, so that context is left
+
+
+class MaskedWord(NamedTuple):
+    """A passage and the word of it that is masked."""
+
+    before: str
+    word: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The most probable word in place of a masked one."""
+
+    before: str
+    word: str
+    after: str
+    guess: str
+    probability: float  # in [0, 1]
+    is_right: bool
+
+
+def draw_words(passages: Sequence[str], generator: np.random.Generator) -> list[MaskedWord]:
+    """Draw a word of each passage that has one, in random order; BERT's rules say what a word is."""
+    splitter = build_pre_tokenizer(tokenize_chinese_chars=True)
+    words = []
+    for index in generator.permutation(len(passages)):
+        text = replace_lone_surrogates(passages[index])
+        spans = [
+            span
+            for word, span in splitter.pre_tokenize_str(text)
+            if len(word) <= _MAX_CHARACTERS and any(map(str.isalpha, word))
+        ]
+        if spans:
+            start, end = spans[generator.integers(len(spans))]
+            words.append(MaskedWord(text[:start], text[start:end], text[end:]))
+    return words
+
+
+class _Row(NamedTuple):
+    masked: MaskedWord
+    ids: np.ndarray  # of the model's input, with masks
+    place: slice  # of the masks
+    tokens: list[int]  # in their place
+
+
+def guess_words(model_dir: str | Path, words: Sequence[MaskedWord]) -> list[Guess]:
+    """Let a model guess words, all tokens of which are masked; a guess is right if all of its tokens are."""
+    with only_errors():  # the head for next sentences is not used
+        model = MyBertForMaskedLM.from_pretrained(model_dir)
+    tokenizer = MyBertTokenizer.from_pretrained(model_dir)
+    space = longest_input(model, tokenizer) - 2
+    rows = [_row(word, tokenizer, space) for word in words]
+
+    def collate(batch: list[_Row]) -> dict[str, Any]:
+        return pad_rows(tokenizer, [{"input_ids": row.ids, "attention_mask": np.ones_like(row.ids)} for row in batch])
+
+    def keep(outputs: Any, _: Mapping[str, Any], batch: list[_Row]) -> Iterator[Guess]:
+        best = outputs.logits.float().softmax(-1).max(-1)
+        for number, row in enumerate(batch):
+            tokens = best.indices[number, row.place].tolist()
+            is_right = tokens == row.tokens and tokenizer.unk_token_id not in tokens
+            probability = float(best.values[number, row.place].prod())
+            yield Guess(*row.masked, tokenizer.decode(tokens), probability, is_right)
+
+    return run_sorted(model.eval(), rows, collate, keep, length=lambda row: len(row.ids))
+
+
+def _row(masked: MaskedWord, tokenizer: MyBertTokenizer, space: int) -> _Row:
+    """The model's input: the passage, or `space` tokens of it around the word, between [CLS] and [SEP]."""
+    before, tokens, after = tokenizer(list(masked), add_special_tokens=False, verbose=False)["input_ids"]
+    ids = [*before, *[tokenizer.mask_token_id] * len(tokens), *after]
+    start = max(min(len(before) - (space - len(tokens)) // 2, len(ids) - space), 0)
+    first = 1 + len(before) - start
+    window = [tokenizer.cls_token_id, *ids[start : start + space], tokenizer.sep_token_id]
+    return _Row(masked, np.array(window), slice(first, first + len(tokens)), tokens)
+
+
+def in_proportion(guesses: Sequence[Guess], limit: int = SHOWN) -> list[Guess]:
+    """The first right and the first wrong guesses, in their order, with the same fraction of right ones as in all."""
+    limit = min(limit, len(guesses))
+    right = round(limit * sum(guess.is_right for guess in guesses) / max(len(guesses), 1))
+    left = {True: right, False: limit - right}
+    shown = []
+    for guess in guesses:
+        if left[guess.is_right]:
+            left[guess.is_right] -= 1
+            shown.append(guess)
+    return shown
