@@ -28,7 +28,6 @@ from accelerate.state import AcceleratorState
 from markdown_it import MarkdownIt
 from torch.distributed.run import get_args_parser as torchrun_parser
 
-import mybert
 from mybert import cli
 from mybert.command_line.flags import parse_flags
 
@@ -387,13 +386,19 @@ def test_names_in_the_text_exist(page, flags_by_command):
         for path in re.findall(r"(?<![\w./-])(?:tests|benchmarks|recipes|docs)/[\w./-]+", code):
             assert (ROOT / path).exists(), f"{page}: there is no {path}"
         for name in re.findall(r"(?<![\w./-])mybert(?:\.\w+)+(?!\.?[\w/-])", code):
-            assert name.split(".")[1] in dir(mybert), f"{page}: import mybert gives no {name}"
             module, _, attribute = name.rpartition(".")
             found = importlib.import_module(module)
             with contextlib.suppress(ModuleNotFoundError):
                 found = importlib.import_module(name)
                 continue
             assert hasattr(found, attribute), f"{page}: there is no {name}"
+
+
+def test_subpackages_on_pages_load_after_import_mybert(run_python):
+    names = {name for page in PAGES for code in inline_code(page) for name in re.findall(r"^mybert\.(\w+)\.\w", code)}
+    names = {name for name in names if (ROOT / name / "__init__.py").exists()}
+    assert {"pretraining", "studies"} <= names
+    run_python("-c", f"import mybert; assert {names} <= set(dir(mybert)), {names} - set(dir(mybert))")
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.ko.md"])
