@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _SUBPACKAGES = (
+    "benchmarks",
     "conversion",
+    "demo",
     "files",
     "finetuning",
     "hub_card",
@@ -38,8 +40,9 @@ _SUBPACKAGES = (
     "modeling_mybert",
     "pipelines",
     "pretraining",
-    "tokenization",
     "runs",
+    "studies",
+    "tokenization",
     "visualization",
 )
 

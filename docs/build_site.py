@@ -113,9 +113,9 @@ def flags_page() -> str:
     formatter = GroupedFormatter("")
     page = [
         "# Flags of the commands",
-        "`mybert COMMAND --help` shows the same. Every command also has `--config`, `--quiet`, `--debug`, `--help` "
-        "and `--help_all`. Those that train have the other flags of transformers' `TrainingArguments`, too. In "
-        "Python, flags are keywords.",
+        "In the shell, `mybert COMMAND --help_all` explains them; `--help` is shorter. Every command also has "
+        "`--config`, `--quiet` and `--debug`. Commands that train have the other flags of transformers' "
+        "`TrainingArguments`, too. In Python, flags are keywords.",
     ]
     for name, command in COMMANDS.items():
         parser = CommandParser(name)

@@ -30,9 +30,7 @@ def test_compare_pages_as_they_are_finds_nothing():
             id="other words",
         ),
         pytest.param("docs/graphs.md", "# ", "# STS-B 49.8 ", "docs/graphs.md has 49.8", id="one more page"),
-        pytest.param(
-            "docs/graphs.md", "## ", "## Out of the box: 1, 2, 3, 4 and 5. ", "graphs.md has 1, 2", id="words"
-        ),
+        pytest.param("docs/graphs.md", "## ", "## Out of the box: 1, 2, 3, 4 and 5. ", "has 1, 2", id="words"),
     ],
 )
 def test_compare_one_changed_page_names_it(page, old, new, expected):

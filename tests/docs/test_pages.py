@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+import yaml
 from accelerate.commands.launch import launch_command_parser
 from accelerate.state import AcceleratorState
 from markdown_it import MarkdownIt
@@ -34,6 +35,12 @@ from mybert.command_line.flags import parse_flags
 ROOT = Path(__file__).parents[2]
 WRITTEN = ("README*.md", "docs/**/*.md", "benchmarks/results/*.md")
 PAGES = [path.relative_to(ROOT).as_posix() for pattern in WRITTEN for path in sorted(ROOT.glob(pattern))]
+
+SETTINGS = [
+    path.relative_to(ROOT).as_posix()
+    for folder in ("pretraining/recipes", "studies/suites")
+    for path in sorted((ROOT / folder).glob("*.yaml"))
+]
 
 PROGRAMS = ("mybert", "python", "torchrun", "accelerate", "make", "pip", "pytest")
 NOT_RUN = re.compile(r"<!-- not run: (.+?) -->", re.DOTALL)
@@ -91,6 +98,24 @@ def blocks_of(page: str) -> list[Block]:
         mark = NOT_RUN.search(token.content) if token.type == "html_block" else None
         reason = " ".join(mark[1].split()) if mark else always
     return blocks
+
+
+def commands_within(text: str) -> list[list[str]]:
+    """The commands of mybert in text that is more than commands: a job script, a manifest, comments."""
+    lists = re.findall(r"\[[^\[\]]*\bmybert\b[^\[\]]*\]", text)  # of YAML
+    lines = re.findall(r"^.*(?<!\S)mybert [a-z].*$", text.replace("\\\n", " "), re.MULTILINE)
+    commands = [*([str(word) for word in yaml.safe_load(words)] for words in lists), *map(shlex.split, lines)]
+    own = [words[words.index("mybert") :] for words in commands if "mybert" in words]
+    return [words for words in own if name_of(words) in cli.COMMANDS]
+
+
+def scripts_of(page: str) -> list[list[str]]:
+    """The commands in blocks that are neither Python nor commands alone; in a YAML file, those of its comments."""
+    if page.endswith(".yaml"):
+        return commands_within(re.sub("^# ?", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE))
+    lines = {block.line for block in BLOCKS[page]}
+    blocks = [token for token in tokens_of(page) if token.type in ("fence", "code_block")]
+    return [words for token in blocks if token.map[0] + 1 not in lines for words in commands_within(token.content)]
 
 
 BLOCKS = {page: blocks_of(page) for page in PAGES}
@@ -270,6 +295,29 @@ def test_commands_parse_and_snippets_compile(page, stand_ins, monkeypatch):
                 mybert_command(words)
 
 
+@pytest.mark.parametrize("page", [page for page in [*PAGES, *SETTINGS] if scripts_of(page)])
+def test_commands_in_scripts_manifests_and_comments_parse(page, stand_ins, monkeypatch):
+    monkeypatch.chdir(stand_ins)
+    for words in scripts_of(page):
+        mybert_command(words)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            "srun torchrun --nnodes 2 -m mybert pretrain \\\n    --data store --output_dir out\n", id="script"
+        ),
+        pytest.param("command: [torchrun, --nnodes, '2', -m, mybert, pretrain,\n  --data, store]", id="manifest"),
+    ],
+)
+def test_commands_within_finds_a_flag_that_does_not_exist(text):
+    (words,) = commands_within(text)
+    assert words[:2] == ["mybert", "pretrain"]
+    with pytest.raises(ValueError, match="unknown flag '--data'"):
+        mybert_command(words)
+
+
 @pytest.mark.parametrize("block", LEFT_OUT, ids=str)
 def test_left_out(block):
     pytest.skip(block.reason)
@@ -314,26 +362,28 @@ def test_rows_of_a_table_have_a_cell_for_each_column(page):
 
 
 @pytest.fixture(scope="session")
-def known_flags():
-    """Flags of all commands, and of the launchers."""
-    flags = {"--help", "--help_all", "--version", "--debug", "--config", "--quiet"}
-    for command in cli.COMMANDS.values():
+def flags_by_command():
+    """The flags of each command; those of the launchers have the name "launch"."""
+    launchers = (torchrun_parser(), launch_command_parser())
+    flags = {"launch": {option for parser in launchers for each in parser._actions for option in each.option_strings}}
+    for command_name, command in cli.COMMANDS.items():
+        flags[command_name] = {"--help", "--help_all", "--version", "--debug", "--config", "--quiet"}
         for name, field in command.load()[0].__dataclass_fields__.items():
-            flags |= {f"--{name}", f"--no_{name}"} if field.type in (bool, "bool") else {f"--{name}"}
-    for parser in (torchrun_parser(), launch_command_parser()):
-        flags |= {option for action in parser._actions for option in action.option_strings}
+            flags[command_name] |= {f"--{name}", f"--no_{name}"} if field.type in (bool, "bool") else {f"--{name}"}
     return flags
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_names_in_the_text_exist(page, known_flags):
+def test_names_in_the_text_exist(page, flags_by_command):
+    known_flags = set().union(*flags_by_command.values())
     for code in inline_code(page):
         words = code.split()
         if words and words[0] == "mybert" and len(words) > 1 and re.match(r"[a-z]", words[1]):
             assert any(" ".join(words[1:]).startswith(name.split()[0]) for name in cli.COMMANDS), code
         if words and (words[0].startswith("--") or words[0] == "mybert"):
+            allowed = flags_by_command.get(name_of(words), known_flags) if words[0] == "mybert" else known_flags
             for flag in re.findall(r"(?<!\S)--[\w-]+", code):
-                assert flag in known_flags, f"{page}: no command has {flag} ({code})"
+                assert flag in allowed, f"{page}: there is no {flag} ({code})"
         for path in re.findall(r"(?<![\w./-])(?:tests|benchmarks|recipes|docs)/[\w./-]+", code):
             assert (ROOT / path).exists(), f"{page}: there is no {path}"
         for name in re.findall(r"(?<![\w./-])mybert(?:\.\w+)+(?!\.?[\w/-])", code):
@@ -343,6 +393,13 @@ def test_names_in_the_text_exist(page, known_flags):
                 found = importlib.import_module(name)
                 continue
             assert hasattr(found, attribute), f"{page}: there is no {name}"
+
+
+def test_subpackages_on_pages_load_after_import_mybert(run_python):
+    names = {name for page in PAGES for code in inline_code(page) for name in re.findall(r"^mybert\.(\w+)\.\w", code)}
+    names = {name for name in names if (ROOT / name / "__init__.py").exists()}
+    assert {"pretraining", "studies"} <= names
+    run_python("-c", f"import mybert; assert {names} <= set(dir(mybert)), {names} - set(dir(mybert))")
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.ko.md"])
