@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedConfig
 
+from ..files.conll import split_words
 from ..files.source import FileSource, Source, sources_of
 from ..files.tables import Reading, names_in, value_at
 from ..files.text import LINE_BREAKS, PAIR_SEPARATOR
@@ -83,7 +84,7 @@ class DataRow:
         """The words of a column: a list, or a text with spaces between words."""
         self.refuse_written_list(name)
         value = self.value(name)
-        words = value.split() if isinstance(value, str) else value
+        words = split_words(value) if isinstance(value, str) else value
         if not isinstance(words, (list, tuple)) or not words or any(word is None for word in words):
             raise self.invalid(f"{str(value)[:40]!r} as {name}; expected a list of words")
         return [in_one_line(str(word)) for word in words]
@@ -195,6 +196,7 @@ def rows_of(data: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
         skip_broken_rows=reader.skip_broken_rows,
         literal_quotes=reader.is_published(source),
         conll=reader.reads_conll,
+        names=(reader.text_column, reader.label_column),
         class_names=None if new else not reader.has_class_numbers,
         as_row=as_row,
         expected=f"{read if new else f'a tuple of {read} and its label'} or a dictionary",

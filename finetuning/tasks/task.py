@@ -139,6 +139,8 @@ class Task(ABC, Generic[E, P]):
     """The fields that a user may set."""
     fitted_fields: ClassVar[Mapping[str, Callable[[Iterable[float]], float]]] = {}
     """The fields that `calibrated` may set, with the mean of several fits."""
+    learned_fields: ClassVar[tuple[str, ...]] = ()
+    """The fields that `learned_from` may set."""
     reads_conll: ClassVar[bool] = False
     auto_class: ClassVar[Any]
     """transformers' Auto class of the head."""
@@ -241,6 +243,18 @@ class Task(ABC, Generic[E, P]):
     def training_examples(self, examples: Sequence[E], source: Source) -> Sequence[E]:
         """The training examples that can be trained on, at least one."""
         return examples
+
+    def learned_from(self, examples: Sequence[E]) -> Self:
+        """The task, with settings for new data learned from training examples; by default unchanged."""
+        return self
+
+    def continues(self, row: DataRow, previous: DataRow) -> bool:
+        """Whether a row of new data belongs to the example of the row before it."""
+        return False
+
+    def input_warnings(self, examples: Sequence[E]) -> set[str]:
+        """Warnings about new data that is predicted although the task does not suit it."""
+        return set()
 
     @abstractmethod
     def texts_of(self, example: E) -> tuple[str, ...]:

@@ -79,6 +79,7 @@ def read_run(
         rows = task.rows(train, labeled=True, skip_empty=arguments.skip_empty)
         task = task.infer_columns(rows)
         found["train", ""] = everything = task.training_examples(task.examples(rows, labeled=True), train)
+        task = task.learned_from(everything)
     for name, source in sources["validation"].items():
         rows = task.rows(source, labeled=True, skip_empty=arguments.skip_empty)
         found["validation", name] = task.examples(rows, labeled=True)
