@@ -94,7 +94,9 @@ def layout_of(path: str, encoding: str, names: Sequence[str] = ()) -> Layout | N
     if _are_sentences(rows, names):
         return "sentences"
     has_borders = sum(map(bool, sentences)) > 1 and max(map(len, sentences)) > 1
-    are_words = all(len(fields) == len(rows[0]) > 1 and fields[0] and len(fields[-1].split()) == 1 for fields in rows)
+    are_words = all(
+        len(fields) == len(rows[0]) > 1 and fields[0] and len(split_words(fields[-1])) == 1 for fields in rows
+    )
     # Plain texts of two words each are no columns.
     is_tagged = content_suffix(path) != ".txt" or any(_ENTITY.fullmatch(fields[-1]) for fields in rows)
     return "columns" if has_borders and are_words and is_tagged else None

@@ -219,7 +219,9 @@ def _texts(reader: Any, item: Any) -> dict[str, Any] | None:
     if not isinstance(item, (list, tuple)) or not item:
         return None
     if reader.reads_conll:
-        are_words = all(isinstance(word, str) and len(word.split()) < 2 for word in item)  # not a text and its label
+        are_words = all(
+            isinstance(word, str) and len(split_words(word)) < 2 for word in item
+        )  # not a text and its label
         return {"text": list(item)} if are_words else None
     is_pair = len(item) == 2 and all(part is None or isinstance(part, str) for part in item)
     return dict(zip(("text", "text_pair"), item, strict=True)) if is_pair and reader.may_read_pairs else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ...files.conll import split_words
 from ..data import DataRow
 
 _NAMES = {"sentence", "sentenceid", "sentenceno", "sentencenumber", "sentenceindex", "sentenceidx", "sentid", "sentno"}
@@ -52,4 +53,4 @@ def refuse_single_words(rows: Sequence[DataRow], text_column: str, label_column:
 
 def _has_one_word(row: DataRow, column: str) -> bool:
     value = row.get(column)
-    return isinstance(value, str) and len(value.split()) == 1
+    return isinstance(value, str) and len(split_words(value)) == 1

@@ -145,8 +145,8 @@ def _reads_spaces(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 OUTSIDE = "O"
 _UNCUT = (
-    "Texts in {} have no spaces between words, so several words are tagged as one. Cut them into words first: give lists "
-    "of words, or CoNLL columns (a file named .conll) with a word in each line."
+    "Texts in {} have no spaces between words, so several words are tagged as one. Cut them into words first: give "
+    "lists of words, or CoNLL columns (a file named .conll) with a word in each line."
 )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import unicodedata
+from itertools import pairwise
 
 import pytest
 
@@ -119,7 +120,7 @@ def test_learn_from_real_words_finds_them_in_their_text(data_dir):
         held_out, right = sentences[::5], 0
         for sentence in held_out:
             text = sentence[0]
-            for before, word in zip(sentence, sentence[1:], strict=False):
+            for before, word in pairwise(sentence):
                 text += word if word in glued_before or before in glued_after else f" {word}"
             right += words(cut, text) == sentence
         assert right > expected * len(held_out)
