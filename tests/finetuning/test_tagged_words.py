@@ -28,7 +28,7 @@ CUT = ["Ann", "'s", "cat", "—", "the", "dog", "'s", "cat", "/", "dog", ".", "V
 @pytest.fixture(scope="module")
 def tagger(tmp_path_factory, tune):
     folder = tmp_path_factory.mktemp("tagger") / "out"
-    tune(folder, LABELED, task="tagging")
+    tune(folder, LABELED, task="tagging", max_steps=30, learning_rate=1e-2)
     return folder
 
 
