@@ -25,9 +25,9 @@ Layout = Literal["columns", "sentences"]
 
 
 def read_conll(
-    path: str | Path, encoding: str = "utf-8", has_comments: bool = True, names: Sequence[str] = ()
+    path: str | Path, encoding: str = "utf-8", is_data: bool = True, names: Sequence[str] = ()
 ) -> Iterator[dict[str, Any]]:
-    """Read CoNLL columns; `names` of columns mark a header, as do the usual ones (word, tag)."""
+    """Read CoNLL columns; those of data may have comments, numbers and a header: `names` or usual ones."""
     # A sentence has `tokens`, the first column; `tags`, the last one, if there are several; `0`, `1`, ..., every
     # column by its number, and by its name in a header; and `document`, its number: `-DOCSTART-` or `# newdoc` starts
     # one. In CoNLL-U, tokens and tags are FORM and UPOS. A column that numbers the words is not that of tokens; in
@@ -44,7 +44,7 @@ def read_conll(
     for number, line in enumerate(chain(open_text(path, encoding), [""]), start=1):
         fields = _fields(line, mark)
         starts_document = fields[:1] == [DOCUMENT_START]
-        if has_comments and not words and line.startswith("#"):
+        if is_data and not words and line.startswith("#"):
             expected, tags = others = others or _width_and_tags(path, encoding, mark)
             is_word = len(fields) == expected and (expected == 1 or fields[-1] in tags)
             if expected and not is_word:
@@ -53,16 +53,18 @@ def read_conll(
                 continue
         if not line.strip() or starts_document:
             if words:
-                columns = columns or ((1, 3) if is_conll_u else _tokens_and_tags(words, header))
+                if columns is None and is_data and len(words) > 1:
+                    columns = _tokens_and_tags(words, header)
+                token, tag = (1, 3) if is_conll_u else columns or (0, width - 1)
                 named = {str(column): list(values) for column, values in enumerate(zip(*words, strict=True))}
-                row = {"tokens": named[str(columns[0])]} | ({"tags": named[str(columns[1])]} if width > 1 else {})
+                row = {"tokens": named[str(token)]} | ({"tags": named[str(tag)]} if width > 1 else {})
                 yield row | named | dict(zip(header, named.values(), strict=False)) | {"document": document}
                 sentences, words = sentences + 1, []
             document += starts_document and sentences > 0
             continue
         if not width:
             width, is_conll_u = len(fields), len(fields) == 10 and _NODE.fullmatch(fields[0]) is not None
-            if _is_header(fields, names):
+            if is_data and _is_header(fields, names):
                 header = [field.strip() for field in fields]
                 continue
         # A space may be a word, as in texts that are tagged by character.

@@ -15,8 +15,7 @@ from typing import Literal, TypeVar
 from .errors import abbreviated
 from .options import Group, Settings, option
 from .source import HUB, FileSource, HubSplit, InMemoryData, Source
-from .tables import is_table
-from .text import COMPRESSED_SUFFIXES, TABLE_SUFFIXES, ends_sentence, expand_paths, split_sentences
+from .text import COMPRESSED_SUFFIXES, TABLE_SUFFIXES, content_suffix, ends_sentence, expand_paths, split_sentences
 
 logger = logging.getLogger(__name__)
 
@@ -373,7 +372,7 @@ class Corpus:
 
 
 def _in_rows(source: Source) -> bool:
-    return not isinstance(source, FileSource) or is_table(source.path)
+    return not isinstance(source, FileSource) or content_suffix(source.path) in TABLE_SUFFIXES
 
 
 def _beginning(lines: Iterator[str | None]) -> tuple[list[str | None], Iterator[str | None]]:

@@ -15,7 +15,6 @@ from .errors import refuse_address
 from .tables import (
     USUAL,
     Reading,
-    is_table,
     json_rows,
     lacks_column,
     read_table,
@@ -28,6 +27,7 @@ from .text import (
     SEPARATED_SUFFIXES,
     SPREADSHEET_SUFFIX,
     STDIN,
+    TABLE_SUFFIXES,
     content_suffix,
     file_of,
     new_digest,
@@ -129,26 +129,27 @@ class FileSource(Source):
             if filled and filled[0].lstrip().startswith("{"):
                 return json_rows(str(self), lines)
             return self._text_rows(lines, reading)
-        layout = self._layout(reading)
+        layout = self._layout(reading) if reading.conll else None
         if layout == "sentences":
             rows = read_table(self.path, replace(reading, columns=reading.names), self._digests)
         elif layout == "columns":
             rows = read_conll(self.path, reading.encoding, names=reading.names)
-        elif is_table(self.path) or not reading.as_row:
+        elif content_suffix(self.path) in TABLE_SUFFIXES or not reading.as_row:
             rows = read_table(self.path, reading, self._digests)
         else:
             return self._text_rows(self.lines(reading.encoding), reading)
         return rows if reading.column else self._some(rows)
 
     def _layout(self, reading: Reading) -> Layout | None:
-        """How words are tagged in a file that is no table with a header; None for other files."""
+        """How words are tagged in a file; None if it is a table with a header, or text."""
         kind = content_suffix(self.path)
-        if not reading.conll or (is_table(self.path) and kind not in SEPARATED_SUFFIXES):
+        is_table = kind in TABLE_SUFFIXES
+        if is_table and kind not in SEPARATED_SUFFIXES:
             return None
         # A pipe can be read only once.
         layout = layout_of(self.path, reading.encoding, reading.names) if Path(file_of(self.path)).is_file() else None
         is_text = reading.as_row is not None and kind == ".txt"
-        return layout or (None if is_text or is_table(self.path) else "columns")
+        return layout or (None if is_text or is_table else "columns")
 
     def _some(self, rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """The rows, of which there must be one."""

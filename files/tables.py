@@ -69,7 +69,7 @@ USUAL = Reading()
 def read_table(path: str, reading: Reading, digests: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
     """Read a table, plain or compressed, row by row; values are text, except for JSON, Parquet and spreadsheets."""
     kind = content_suffix(path)
-    if kind in SEPARATED_SUFFIXES or (reading.conll and not is_table(path)):
+    if kind in SEPARATED_SUFFIXES or (reading.conll and kind not in TABLE_SUFFIXES):
         return _read_separated(path, reading, digests)
     if kind == PARQUET_SUFFIX:
         return _read_parquet(path, reading.column)
@@ -82,11 +82,6 @@ def read_table(path: str, reading: Reading, digests: dict[str, str] | None = Non
     return (
         _read_json(path, lines) if kind == ".json" and not reading.column else json_rows(path, lines, reading.column)
     )
-
-
-def is_table(path: str | Path) -> bool:
-    """Whether a file's ending says that it is a table."""
-    return content_suffix(path) in TABLE_SUFFIXES
 
 
 def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None) -> Iterator[dict[str, str]]:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 _LETTER, _DIGIT, _EXTENDS = "a", "0", "extends"  # kinds of characters; a mark is its own kind
 _KINDS = (_LETTER, _DIGIT)  # of words
 _CONTEXTS = ("before", "after", "pairs")  # the fields of `WordCut` on marks
-_IDEOGRAPHS, _SPACE = "CJK", "SPACE"  # in `WordCut.single`, beside the names of scripts, and DIGIT
+_IDEOGRAPHS, _SPACE = "CJK", "SPACE"  # in `WordCut.single`, with the names of scripts, and DIGIT
 _JOINER = "\u200d"  # in emoji of several characters
 _ADDRESS = "://"  # in `WordCut.whole`: web addresses stay whole
 _WEB = re.compile(r"(?:https?://|www\.)\S*[^\s.,;:!?'\"()\[\]{}<>…]", re.IGNORECASE)

@@ -277,13 +277,12 @@ class Predictor:
             nothing, remaining = dict.fromkeys(chain.from_iterable(answers)), iter(answers)
             return [dict(nothing) if skip else next(remaining) for skip in skipped]
         examples = found.task.new_examples(rows)
-        warnings = found.task.input_warnings(examples) - self._warnings
-        self._warnings |= warnings
-        for warning in sorted(warnings):
-            logger.warning("%s", warning)
         data = found.task.encode(examples, found.labels, found.tokenizer, Source.of(rows[0].source))
         self.cut += data.cut
         self.windowed += data.windowed
+        for warning in sorted({*data.warnings} - self._warnings):
+            logger.warning("%s", warning)
+        self._warnings.update(data.warnings)
         outputs = network_outputs(found.task, data, found.model, found.tokenizer, settings.batch_size)
         answers = found.task.answers(outputs, data, found.labels, settings.top_k, settings.probabilities)
         self.labels.update(chain.from_iterable(map(found.task.counted_labels, answers)))

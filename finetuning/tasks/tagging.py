@@ -268,7 +268,15 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
                 targets.append(np.pad(tag_ids[own], (before, after), constant_values=IGNORE_INDEX).tolist())
         if tag_ids is not None:
             inputs["labels"] = targets
-        return TaskData(examples, inputs, source, layout, windowed=sum(len(windows) > 1 for windows in found))
+        windowed = sum(len(windows) > 1 for windows in found)
+        return TaskData(examples, inputs, source, layout, windowed=windowed, warnings=self._cut_warnings(examples))
+
+    def _cut_warnings(self, examples: Examples) -> set[str]:
+        """Warnings of texts in scripts whose words cannot be told apart."""
+        texts = [example.text for example in examples if example.text is not None]
+        uncut = WordCut.from_record(self.word_cut).uncut_scripts
+        scripts = set[str]().union(*map(uncut, texts))
+        return {_UNCUT.format("Chinese characters" if script == "CJK" else script.capitalize()) for script in scripts}
 
     def _tag_ids(self, examples: Examples, pieces: WordPieces, labels: Labels, source: Source) -> np.ndarray:
         """The target of every piece, -100 to ignore it."""
@@ -343,12 +351,6 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             else:
                 examples.append(self.example(row, labeled=False))
         return examples
-
-    def input_warnings(self, examples: Examples) -> set[str]:
-        """Texts in scripts whose words cannot be told apart."""
-        word_cut = WordCut.from_record(self.word_cut)
-        scripts = set[str]().union(*(word_cut.uncut_scripts(example.text or "") for example in examples))
-        return {_UNCUT.format("Chinese characters" if script == "CJK" else script.capitalize()) for script in scripts}
 
     def continues(self, row: DataRow, previous: DataRow) -> bool:
         """Whether both rows are of one sentence, with a word in each row."""
@@ -449,7 +451,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
     def read_predictions(self, path: Path, examples: Examples) -> list[tuple[str, ...]]:
         """Read CoNLL columns; the last one is the predicted tag."""
-        rows = list(read_conll(path, has_comments=False))
+        rows = list(read_conll(path, is_data=False))
         if len(rows) != len(examples):
             raise ValueError(f"{path} has {len(rows)} sentences; expected {len(examples)}.")
         for number, (row, example) in enumerate(zip(rows, examples, strict=True), start=1):

@@ -11,7 +11,7 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
@@ -86,6 +86,7 @@ class TaskData(Dataset, Generic[E]):
     layout: Any = None
     cut: int = 0  # truncated examples
     windowed: int = 0  # examples read in several windows
+    warnings: Collection[str] = ()  # about what was made of the examples
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
@@ -251,10 +252,6 @@ class Task(ABC, Generic[E, P]):
     def continues(self, row: DataRow, previous: DataRow) -> bool:
         """Whether a row of new data belongs to the example of the row before it."""
         return False
-
-    def input_warnings(self, examples: Sequence[E]) -> set[str]:
-        """Warnings about new data that is predicted although the task does not suit it."""
-        return set()
 
     @abstractmethod
     def texts_of(self, example: E) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mybert.files.conll import read_conll
 from mybert.files.source import read_rows
 
 CONLL = """-DOCSTART- -X- -X- O
@@ -121,6 +122,15 @@ def test_case_13_numbered_words_of_germeval_have_outer_tags(tmp_path, name):
     first, second = read_rows(tmp_path / name, conll=True)
     assert (first["tokens"], first["tags"], first["3"]) == (["Schartau", "sagte"], ["B-PER", "O"], ["O", "B-LOC"])
     assert (second["tokens"], second["tags"]) == (["BMW"], ["B-ORG"])
+
+
+def test_read_conll_of_numbers_as_words_keeps_them(tmp_path):
+    (tmp_path / "t.conll").write_text("1 CD O\n\n7 CD O\n8 CD O\n\n1 CD O\n2 CD O\n")
+    rows = read_rows(tmp_path / "t.conll", conll=True)
+    assert [row["tokens"] for row in rows] == [["1"], ["7", "8"], ["1", "2"]]
+    (tmp_path / "predictions.conll").write_text("1 CD O\n2 CD O\n")
+    (row,) = read_conll(tmp_path / "predictions.conll", is_data=False)
+    assert row["tokens"] == ["1", "2"]
 
 
 def test_read_conll_with_header_has_columns_by_name(tmp_path):
