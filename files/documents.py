@@ -17,7 +17,6 @@ from .cleaning import CLEANERS, require_cleaners
 from .errors import abbreviated
 from .options import Group, Settings, option
 from .source import HUB, FileSource, HubSplit, InMemoryData, Source
-from .tables import is_table
 from .text import (
     COMPRESSED_SUFFIXES,
     PARQUET_SUFFIX,
@@ -474,7 +473,7 @@ class _Cleaning:
 
 
 def _in_rows(source: Source) -> bool:
-    return not isinstance(source, FileSource) or is_table(source.path)
+    return not isinstance(source, FileSource) or content_suffix(source.path) in TABLE_SUFFIXES
 
 
 def _beginning(lines: Iterator[str | None]) -> tuple[list[str | None], Iterator[str | None]]:

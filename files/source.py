@@ -5,27 +5,36 @@ import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from .conll import Layout, layout_of, read_conll
 from .errors import how_to_install, refuse_address
 from .tables import (
     USUAL,
     Reading,
-    is_table,
     json_rows,
     lacks_column,
     question_rows,
-    read_conll,
     read_table,
     refuse_doubled,
     separator_of,
     until_filled,
     value_at,
 )
-from .text import JSON_SUFFIXES, SPREADSHEET_SUFFIX, STDIN, content_suffix, new_digest, open_text
+from .text import (
+    JSON_SUFFIXES,
+    SEPARATED_SUFFIXES,
+    SPREADSHEET_SUFFIX,
+    STDIN,
+    TABLE_SUFFIXES,
+    content_suffix,
+    file_of,
+    new_digest,
+    open_text,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -122,13 +131,27 @@ class FileSource(Source):
             if filled and filled[0].lstrip().startswith("{"):
                 return question_rows(str(self), json_rows(str(self), lines))
             return self._text_rows(lines, reading)
-        if is_table(self.path) or not (reading.conll or reading.as_row):
+        layout = self._layout(reading) if reading.conll else None
+        if layout == "sentences":
+            rows = read_table(self.path, replace(reading, columns=reading.names), self._digests)
+        elif layout == "columns":
+            rows = read_conll(self.path, reading.encoding, names=reading.names)
+        elif content_suffix(self.path) in TABLE_SUFFIXES or not reading.as_row:
             rows = read_table(self.path, reading, self._digests)
-        elif reading.conll and not (reading.as_row and content_suffix(self.path) == ".txt"):
-            rows = read_conll(self.path, reading.encoding)
         else:
             return self._text_rows(self.lines(reading.encoding), reading)
         return rows if reading.column else self._some(rows)
+
+    def _layout(self, reading: Reading) -> Layout | None:
+        """How words are tagged in a file; None if it is a table with a header, or text."""
+        kind = content_suffix(self.path)
+        is_table = kind in TABLE_SUFFIXES
+        if is_table and kind not in SEPARATED_SUFFIXES:
+            return None
+        # A pipe can be read only once.
+        layout = layout_of(self.path, reading.encoding, reading.names) if Path(file_of(self.path)).is_file() else None
+        is_text = reading.as_row is not None and kind == ".txt"
+        return layout or (None if is_text or is_table else "columns")
 
     def _some(self, rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """The rows, of which there must be one."""

@@ -1,4 +1,4 @@
-"""Files of task data: tables (CSV, TSV, JSON, Parquet, Excel), SQuAD's JSON and CoNLL's columns, read as rows."""
+"""Files of task data: tables (CSV, TSV, JSON, Parquet, Excel) and SQuAD's JSON, read as rows."""
 
 import codecs
 import csv
@@ -44,9 +44,7 @@ _DECLARATION = re.compile(r"""\s*"?sep=([^\w"\s]|\t)"?\1*\s*""", re.IGNORECASE) 
 _HALF_PAIR = re.compile(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..", re.IGNORECASE)
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in LINE_BREAKS if sign >= " "}  # which JSON does not escape
 _HUGE_NUMBER = re.compile(r"\d{4000,}")  # Python reads integers of up to 4,300 digits
-_NODE = re.compile(r"\d+([-.]\d+)?")  # the first column of CoNLL-U: a word, a range of words, or an empty node
 _SQUAD = "expected SQuAD's format: data > paragraphs > context, and qas with question and answers"
-DOCUMENT_START = "-DOCSTART-"  # first word of the line that starts a document in CoNLL-2003
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,8 @@ class Reading:
     skip_broken_rows: bool = False  # those of a CSV or TSV file with too few or too many fields, as some of GLUE's QQP
     # Quotes of a TSV file are part of the text, as in GLUE's files, even if the whole file is quoted as in CSV.
     literal_quotes: bool = False
-    conll: bool = False  # whether files without the ending of a table hold CoNLL columns
+    conll: bool = False  # whether words are tagged: files without the ending of a table hold CoNLL columns
+    names: Sequence[str] = ()  # of the columns of words and tags, see `conll`
     class_names: bool | None = None  # classes of a data set become text: names or numbers; None leaves them
     # Makes a row of a line of plain text, or of an item in memory that is no dictionary; None if it is `expected`.
     as_row: Callable[[Any], dict[str, Any] | None] | None = None
@@ -74,7 +73,7 @@ USUAL = Reading()
 def read_table(path: str, reading: Reading, digests: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
     """Read a table, plain or compressed, row by row; values are text, except for JSON, Parquet and spreadsheets."""
     kind = content_suffix(path)
-    if kind in SEPARATED_SUFFIXES:
+    if kind in SEPARATED_SUFFIXES or (reading.conll and kind not in TABLE_SUFFIXES):
         return _read_separated(path, reading, digests)
     if kind == PARQUET_SUFFIX:
         return _read_parquet(path, reading.column)
@@ -87,71 +86,6 @@ def read_table(path: str, reading: Reading, digests: dict[str, str] | None = Non
     if reading.column:
         return json_rows(path, lines, reading.column)
     return question_rows(path, _read_json(path, lines) if kind == ".json" else json_rows(path, lines))
-
-
-def read_conll(path: str | Path, encoding: str = "utf-8", has_comments: bool = True) -> Iterator[dict[str, Any]]:
-    """Read CoNLL columns: a word per line, followed by its tags, and an empty line between sentences."""
-    # A sentence has `tokens`, the first column; `tags`, the last one, if there are several; `0`, `1`, ..., every
-    # column by its number; and `document`, its number: `-DOCSTART-` or `# newdoc` starts one. In CoNLL-U, tokens and
-    # tags are FORM and UPOS. Comments (before a sentence), and CoNLL-U's ranges and empty nodes, are left out.
-    words: list[list[str]] = []
-    sentences = document = width = 0
-    is_conll_u = False
-    others: tuple[int, set[str]] | None = None
-    left_out: Counter[str] = Counter()
-    for number, line in enumerate(chain(open_text(path, encoding), [""]), start=1):
-        fields = _conll_fields(line)
-        starts_document = fields[:1] == [DOCUMENT_START]
-        if has_comments and not words and line.startswith("#"):
-            expected, tags = others = others or _width_and_tags(path, encoding)
-            is_word = len(fields) == expected and (expected == 1 or fields[-1] in tags)
-            if expected and not is_word:
-                left_out["comments"] += 1
-                document += line.startswith("# newdoc") and sentences > 0
-                continue
-        if not line.strip() or starts_document:
-            if words:
-                named = {str(column): list(values) for column, values in enumerate(zip(*words, strict=True))}
-                token, tag = ("1", "3") if is_conll_u else ("0", str(width - 1))
-                row = {"tokens": named[token]} | ({"tags": named[tag]} if width > 1 else {})
-                yield row | named | {"document": document}
-                sentences, words = sentences + 1, []
-            document += starts_document and sentences > 0
-            continue
-        if not width:
-            width, is_conll_u = len(fields), len(fields) == 10 and _NODE.fullmatch(fields[0]) is not None
-        if len(fields) != width or not all(field.strip() for field in fields):
-            raise ValueError(
-                f"{path}, line {number}: {line[:40]!r} has {sum(bool(field.strip()) for field in fields)} fields; "
-                f"expected {width} as in the first line, starting with the word."
-            )
-        if is_conll_u and not fields[0].isdigit():
-            left_out["ranges of words" if "-" in fields[0] else "empty nodes"] += 1
-        else:
-            words.append(fields)
-    if left_out:
-        logger.info("%s: left out: %s.", path, ", ".join(f"{what} ({count:,})" for what, count in left_out.items()))
-
-
-def _conll_fields(line: str) -> list[str]:
-    return line.split("\t") if "\t" in line else line.split()
-
-
-def _width_and_tags(path: str | Path, encoding: str) -> tuple[int, set[str]]:
-    """The number of columns and the values of the last one, in lines that cannot be comments."""
-    width, tags, in_sentence = 0, set[str](), False
-    for line in open_text(path, encoding):
-        in_sentence = bool(line.strip()) and (in_sentence or not line.startswith("#"))
-        if in_sentence and not line.startswith(DOCUMENT_START):
-            fields = _conll_fields(line)
-            width = width or len(fields)
-            tags.add(fields[-1])
-    return width, tags
-
-
-def is_table(path: str | Path) -> bool:
-    """Whether a file's ending says that it is a table."""
-    return content_suffix(path) in TABLE_SUFFIXES
 
 
 def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None) -> Iterator[dict[str, str]]:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from transformers import PreTrainedConfig
 
+from ..files.conll import split_words
 from ..files.source import FileSource, Source, sources_of
 from ..files.tables import LONGEST_NAME, Reading, lacking_columns, shown_columns, value_at
 from ..files.text import LINE_BREAKS, PAIR_SEPARATOR
@@ -86,7 +87,7 @@ class DataRow:
         """The words (or tags) of a column: a list, or a text with spaces between words."""
         self.refuse_written_list(name, kind)
         value = self.value(name)
-        words = value.split() if isinstance(value, str) else value
+        words = split_words(value) if isinstance(value, str) else value
         if not isinstance(words, (list, tuple)) or not words or any(word is None for word in words):
             raise self.invalid(f"{str(value)[:40]!r} as {name}; expected a list of words")
         return [in_one_line(str(word)) for word in words]
@@ -229,6 +230,7 @@ def rows_of(data: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
         skip_broken_rows=reader.skip_broken_rows,
         literal_quotes=reader.is_published(source),
         conll=reader.reads_conll,
+        names=(reader.text_column, reader.label_column),
         class_names=None if new else not reader.has_class_numbers,
         as_row=as_row,
         expected=f"{read if new else f'a tuple of {read} and its label'} or a dictionary",
@@ -268,7 +270,9 @@ def _texts(reader: Any, item: Any) -> dict[str, Any] | None:
     if not isinstance(item, (list, tuple)) or not item:
         return None
     if reader.reads_conll:
-        are_words = all(isinstance(word, str) and len(word.split()) < 2 for word in item)  # not a text and its label
+        are_words = all(
+            isinstance(word, str) and len(split_words(word)) < 2 for word in item
+        )  # not a text and its label
         return {"text": list(item)} if are_words else None
     is_pair = len(item) == 2 and all(part is None or isinstance(part, str) for part in item)
     return dict(zip(("text", "text_pair"), item, strict=True)) if is_pair and reader.may_read_pairs else None

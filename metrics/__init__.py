@@ -37,6 +37,7 @@ from .language_model import MaskedWords, fitting_words, masked_words, perplexity
 from .reports import (
     ClassReport,
     class_report,
+    entity_letters,
     entity_metrics,
     entity_report,
     entity_spans,
@@ -68,6 +69,7 @@ __all__ = [
     "calibration_bins",
     "class_report",
     "count_metrics",
+    "entity_letters",
     "entity_metrics",
     "entity_report",
     "entity_spans",

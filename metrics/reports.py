@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Sized
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
 from numbers import Real
@@ -129,7 +130,9 @@ def several_labels_report(
     return _report("labels", {name: (right[name], predicted[name], wanted[name]) for name in there})
 
 
-def entity_report(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> ClassReport:
+def entity_report(
+    predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]], suffix: bool = False
+) -> ClassReport:
     """The report of tagged entities by their types, as seqeval and conlleval count them.
 
     Its `confusion` counts words by the entity type of their tag, `O` for none.
@@ -137,25 +140,28 @@ def entity_report(predictions: Sequence[Sequence[str]], references: Sequence[Seq
     Args:
         predictions: Tags of each sentence.
         references: The same shape.
+        suffix: Whether the letter comes last (`"PER-B"`).
 
     Raises:
         ValueError: As `entity_metrics`.
     """
-    found = entity_metrics(predictions, references)
+    found = entity_metrics(predictions, references, suffix=suffix)
     rows = {
         name: {column: scores[column] for column in _COLUMNS[:3]} | {"support": scores["number"]}
         for name, scores in found.items()
         if isinstance(scores, dict)
     }
     micro = {column: found[f"overall_{column}"] for column in _COLUMNS[:3]}
-    predicted, wanted = ([_type(tag) for sentence in side for tag in sentence] for side in (predictions, references))
+    predicted, wanted = (
+        [_type(tag, suffix) for sentence in side for tag in sentence] for side in (predictions, references)
+    )
     words = Counter(zip(wanted, predicted, strict=True))
     names = [*sorted({*wanted, *predicted} - {_OUTSIDE}), _OUTSIDE]
     return ClassReport("entities", rows, {"micro": micro} | _means(rows), words, names, "words")
 
 
-def _type(tag: str) -> str:
-    return tag if tag == _OUTSIDE else tag[2:] or "_"
+def _type(tag: str, suffix: bool) -> str:
+    return tag if tag == _OUTSIDE else _parse_tag(tag, _LENIENT, suffix, None)[1]
 
 
 def _report(counted: str, counts: Mapping[str, tuple[int, int, int]]) -> ClassReport:
@@ -209,18 +215,35 @@ _SCHEMES = {
 _SCHEMES["BIOES"] = _SCHEMES["IOBES"]
 
 
+_LENIENT = "OBIESLUM"  # letters without a scheme
+_AS_BIOES = {"L": "E", "U": "S", "M": "I"}
+
+
+def entity_letters(tags: Iterable[str]) -> Literal["first", "last"] | None:
+    """Where the letters of entity tags are (`"B-PER"`, `"PER-B"`), whatever the scheme; None for other tags."""
+    tags = list(tags)
+    with suppress(ValueError):
+        entity_spans(tags)
+        return "first"
+    with suppress(ValueError):
+        entity_spans(tags, suffix=True)
+        return "last"
+    return None
+
+
 def entity_spans(tags: Sequence[str], scheme: str | None = None, suffix: bool = False) -> list[tuple[str, int, int]]:
     """Entities of one tagged sentence: `(type, start, end)` in word positions, end exclusive, from left to right.
 
     Without a scheme, IOB1, IOB2 and BIOES are read leniently as conlleval and seqeval's default mode do: any tag of a
-    new type opens an entity, closed or not. The entities that break a scheme are dropped as in seqeval's strict mode.
-    A bare prefix has the type `"_"`; with `suffix` the prefix letter comes last (`"PER-B"`).
+    new type opens an entity, closed or not; BILOU and BMES are read as BIOES. The entities that break a scheme are
+    dropped as in seqeval's strict mode. A bare prefix has the type `"_"`; with `suffix` the prefix letter comes last
+    (`"PER-B"`).
     """
     if not _is_list(tags):
         raise ValueError(f"the tags are {tags!r}; expected a list of them.")
     if scheme is not None and scheme not in _SCHEMES:
         raise ValueError(f"unknown tagging scheme {scheme!r}; expected one of {', '.join(_SCHEMES)}.")
-    allowed = _SCHEMES[scheme].prefixes if scheme else "OBIES"
+    allowed = _SCHEMES[scheme].prefixes if scheme else _LENIENT
     parsed = [_parse_tag(tag, allowed, suffix, scheme) for tag in tags]
     return _strict_spans(parsed, _SCHEMES[scheme]) if scheme else _lenient_spans(parsed)
 
@@ -307,7 +330,7 @@ def _parse_tag(tag: str, allowed: str, suffix: bool, scheme: str | None) -> tupl
         example = "PER-B" if suffix else "B-PER"
         raise ValueError(f"tag {tag!r} is not of the form {example!r} with one of the letters {', '.join(allowed)}.")
     kind = kind.strip("-") if scheme else kind[:-1] if suffix else kind[1:]
-    return prefix, kind or "_"
+    return prefix if scheme else _AS_BIOES.get(prefix, prefix), kind or "_"
 
 
 def _lenient_spans(tags: Sequence[tuple[str, str]]) -> list[tuple[str, int, int]]:

@@ -19,6 +19,7 @@ from .windows import (
     window_starts,
     windowed_pipeline,
 )
+from .word_cut import WordCut
 
 __all__ = [
     "Answer",
@@ -33,6 +34,7 @@ __all__ = [
     "WindowedQuestion",
     "WindowedTextClassificationPipeline",
     "WindowedTokenClassificationPipeline",
+    "WordCut",
     "answer_positions",
     "best_answers",
     "make_windows",

@@ -7,7 +7,7 @@ by fine-tuning and pipelines. (The windows of question answering follow Google's
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from ..files.checkpoint import TASK_RECORD
 from .batching import logits_of, longest_input, pad_rows, run_sorted
+from .word_cut import WordCut
 
 WindowPooling = Literal["mean", "max"]
 
@@ -232,8 +233,9 @@ class WindowedTokenClassificationPipeline(TokenClassificationPipeline):
     """`pipeline("token-classification")` for models that were fine-tuned with windows (`--doc_stride`).
 
     A text of any length is read in windows as by `mybert predict`: a token has the scores of the window in which it
-    has most context, and words and entities follow from these as for a short text. `stride` replaces the number of
-    shared tokens used in fine-tuning. For any other model this is transformers' own pipeline.
+    has most context, and words and entities follow from these as for a short text. Texts are cut into words as the
+    training data was. `stride` replaces the number of shared tokens used in fine-tuning. For any other model this is
+    transformers' own pipeline.
     """
 
     tokenizer: Any
@@ -249,6 +251,27 @@ class WindowedTokenClassificationPipeline(TokenClassificationPipeline):
             return super()._sanitize_parameters(stride=stride, **parameters)
         for_preprocess, for_forward, for_postprocess = super()._sanitize_parameters(**parameters)
         return for_preprocess, for_forward | {"stride": stride}, for_postprocess
+
+    def preprocess(self, sentence: Any, offset_mapping: Any = None, **parameters: Any) -> Iterator[dict[str, Any]]:
+        """Tokenize the words of a text."""
+        word_cut = _recorded(self, "doc_stride").get("word_cut")
+        spans = WordCut.from_record(word_cut).spans(sentence) if word_cut and isinstance(sentence, str) else []
+        if not spans:
+            yield from super().preprocess(sentence, offset_mapping, **parameters)
+            return
+        words = [sentence[start:end] for start, end in spans]
+        parameters |= {"is_split_into_words": True, "delimiter": " "}
+        for inputs in super().preprocess(words, offset_mapping, **parameters):
+            yield inputs | {"sentence": sentence, "word_to_chars_map": spans}
+
+    def gather_pre_entities(self, *args: Any, word_ids: Sequence[int | None] | None = None, **named: Any) -> Any:
+        """The pieces of a text; those of a word after the first are marked as such, marks included."""
+        found = super().gather_pre_entities(*args, word_ids=word_ids, **named)
+        words = [word for word in word_ids or () if word is not None]
+        if len(words) == len(found):
+            for piece, (before, word) in zip(found[1:], pairwise(words), strict=True):
+                piece["is_subword"] = before == word
+        return found
 
     def _forward(self, model_inputs: Any, stride: int | None = None) -> Any:
         record = _recorded(self, "doc_stride")

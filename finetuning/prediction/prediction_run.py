@@ -174,8 +174,7 @@ class _Prediction:
             raise ValueError(f"{', '.join(str(Source.of(each)) for each in data)} holds no rows.")
         self.predictor.settle(first)
         self.columns = list(self.predictor.kept(first))
-        remaining = chain([first], rows)
-        self.parts: Iterator[list[DataRow]] = iter(lambda: list(islice(remaining, ROWS_OF_A_PART)), [])
+        self.parts = self.predictor.parts(chain([first], rows))
 
     def rows(self) -> Iterator[tuple[DataRow, dict[str, Any]]]:
         """Every row with its prediction, in order."""

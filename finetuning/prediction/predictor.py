@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import chain, compress
@@ -26,8 +26,9 @@ from ...pipelines.openvino_model import Engine, EngineOptions, OpenVinoModel, ru
 from ...visualization import confusion_picture
 from ..data import DataRow, Labels, check_columns, new_name
 from ..features import FeatureTaggerConfig
+from ..tasks.feature_tagging import feature_task
 from ..tasks.registry import TASK_OPTIONS, TASKS, AnswerSettings, FinetunedModelArguments, fitted_to_model
-from ..tasks.tagging import TaggingTask, feature_task
+from ..tasks.tagging import TaggingTask
 from ..tasks.task import Task, TaskData, network_outputs
 
 logger = logging.getLogger(__name__)
@@ -225,6 +226,7 @@ class Predictor:
         self.task.check_answers(self.settings.top_k, self.settings.probabilities)
         self.cut = self.windowed = self.empty = 0
         self.labels = Counter[str]()
+        self._warnings = set[str]()  # those that were logged
         self._key = uuid4().hex
         self._is_settled = False
         self._found: FinetunedModel | None = None
@@ -243,6 +245,17 @@ class Predictor:
         for name in self.settings.keep_columns or ():
             first.value(name)
         self.task, self._is_settled = task, True
+
+    def parts(self, rows: Iterable[DataRow]) -> Iterator[list[DataRow]]:
+        """The rows in parts of `ROWS_OF_A_PART`, or more where the rows of an example stay together."""
+        part: list[DataRow] = []
+        for row in rows:
+            if len(part) >= ROWS_OF_A_PART and not self.task.continues(row, part[-1]):
+                yield part
+                part = []
+            part.append(row)
+        if part:
+            yield part
 
     def load(self) -> FinetunedModel:
         """The model, loaded on first access; from then on its record determines the task."""
@@ -267,6 +280,9 @@ class Predictor:
         data = found.task.encode(examples, found.labels, found.tokenizer, Source.of(rows[0].source))
         self.cut += data.cut
         self.windowed += data.windowed
+        for warning in sorted({*data.warnings} - self._warnings):
+            logger.warning("%s", warning)
+        self._warnings.update(data.warnings)
         outputs = network_outputs(found.task, data, found.model, found.tokenizer, settings.batch_size)
         answers = found.task.answers(outputs, data, found.labels, settings.top_k, settings.probabilities)
         self.labels.update(chain.from_iterable(map(found.task.counted_labels, answers)))
@@ -293,8 +309,7 @@ class Predictor:
             return batch
         if not self._is_settled:
             self.settle(rows[0])
-        starts = range(0, len(rows), ROWS_OF_A_PART)
-        answers = [answer for start in starts for answer in self.answers(rows[start : start + ROWS_OF_A_PART])]
+        answers = [answer for part in self.parts(rows) for answer in self.answers(part)]
         return with_answers(batch, list(self.kept(rows[0])), answers)
 
     def kept(self, row: DataRow) -> dict[str, Any]:

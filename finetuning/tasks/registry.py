@@ -135,7 +135,7 @@ TASKS: dict[str, Task] = {
 def task_record(name: str, task: Task) -> dict[str, Any]:
     """The record of a task: its name, and the settings for reading data and making predictions."""
     record: dict[str, Any] = {"task": name}
-    for field in (*task.options, *task.fitted_fields):
+    for field in (*task.options, *task.fitted_fields, *task.learned_fields):
         if field != "encoding":
             value = getattr(task, field)
             record[field] = list(value) if isinstance(value, tuple) else value
@@ -156,6 +156,9 @@ def task_of_model(model: str, config: PreTrainedConfig, wanted: str | None = Non
         own = heads | ({"TokenClassification"} if isinstance(config, FeatureTaggerConfig) else set())
         if wanted in (None, name) and head_name(task.auto_class.__name__) in own:  # else it has got another head
             return name, task
+        if wanted is not None and type(TASKS[wanted]) is type(task):  # such as ner for a model of tagging
+            learned = {field: getattr(task, field) for field in task.learned_fields}
+            return wanted, replace(fitted_to_model(TASKS[wanted], config), **learned)
     if wanted is not None:
         return wanted, fitted_to_model(TASKS[wanted], config)
     # Without a record, the head decides, with the model's maximum length and the default column names.

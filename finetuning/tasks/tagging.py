@@ -2,45 +2,38 @@
 
 A word is tagged at its first piece. A sentence longer than the model's input is read in overlapping windows, so every
 word gets a tag: from the window in which it has most context.
-
-The feature-based approach tags by a BiLSTM on the hidden states of a frozen encoder.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, count, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from torch import nn
 from transformers import (
     AutoModelForTokenClassification,
     DataCollatorForTokenClassification,
-    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 from typing_extensions import Self
 
 from ... import metrics
-from ...files.checkpoint import Checkpoint
+from ...files.conll import DOCUMENT_START, read_conll
 from ...files.output import write_lines
 from ...files.source import Source
-from ...files.tables import DOCUMENT_START, read_conll
-from ...hub_card import Example, PipelineCall, run_example
+from ...hub_card import PipelineCall
 from ...modeling_mybert import IGNORE_INDEX
-from ...pipelines import own_tokens, window_starts
+from ...pipelines import WordCut, own_tokens, window_starts
 from ...pipelines.windows import default_stride
 from ..data import DataRow, Labels, label_name
-from ..features import FEATURES, TABLE_7, FeatureTagger, FeatureTaggerConfig, hidden_states, load_encoder
-from ..heads import NetworkChanges, check_max_length
+from .sentence_rows import continues_sentence, refuse_single_words, rows_by_sentence
 from .task import Objective, Task, TaskData, TaskExample, network_outputs, padding_at_end, rounded
 
 
@@ -51,9 +44,11 @@ class TaggedSentence(TaskExample):
     document: Hashable = 0  # differs between neighboring documents
     text: str | None = None  # the text that contains the words, if there was one
     spans: tuple[tuple[int, int], ...] = ()  # of each word in the text: first character, and the one after its last
+    has_rows_of_words: bool = False  # whether each word is in a row of its own
 
 
 Examples = Sequence[TaggedSentence]
+Letters = Literal["first", "last", "none"] | None
 Predictions = Sequence[tuple[str, ...]]
 
 
@@ -149,8 +144,10 @@ def _reads_spaces(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 OUTSIDE = "O"
-# A word from its first letter or digit (or @, # before it) to its last one; other characters are words by themselves.
-_WORD = re.compile(r"[@#]?\w(?:\S*\w)?|[^\w\s]")
+_UNCUT = (
+    "Texts in {} have no spaces between words, so several words are tagged as one. Cut them into words first: give "
+    "lists of words, or CoNLL columns (a file named .conll) with a word in each line."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,9 +161,13 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     # Whether tags may be other than those of entities (B-PER, O), such as parts of speech; metrics then count words
     # instead of entities.
     any_tags: bool = False
-    are_of_entities: bool | None = None  # whether all classes are entity tags; None until they are known
+    # Where the letters of the classes are, see `metrics.entity_letters`; "none" if they are no entity tags, None until
+    # they are known.
+    letters: Literal["first", "last", "none"] | None = None
+    word_cut: Mapping[str, str] | None = None  # how texts are cut into words, see `WordCut.record`
 
     options: ClassVar[tuple[str, ...]] = (*Task.options, "continuation_labels", "max_document_context", "doc_stride")
+    learned_fields: ClassVar[tuple[str, ...]] = ("word_cut",)
     auto_class: ClassVar[Any] = AutoModelForTokenClassification
     pipeline: ClassVar[str] = "token-classification"
     objective: ClassVar[Objective] = "classes"
@@ -188,9 +189,28 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             raise row.invalid("an empty tag; expected one tag per word")
         return TaggedSentence(words, tags, document, row=row.number)
 
+    def examples(self, rows: Sequence[DataRow], labeled: bool) -> list[TaggedSentence]:
+        """The sentences of a file's rows, or of rows of one word each by the column that numbers the sentences."""
+        sentences = rows_by_sentence(rows, self.text_column)
+        if sentences is None:
+            if labeled:
+                refuse_single_words(rows, self.text_column, self.label_column)
+            return super().examples(rows, labeled)
+        return [self._joined([self.example(row, labeled) for row in sentence]) for sentence in sentences]
+
+    def _joined(self, words: Sequence[TaggedSentence]) -> TaggedSentence:
+        """The sentence of words that are each in a row of their own."""
+        tags = None if words[0].tags is None else tuple(chain.from_iterable(word.tags or () for word in words))
+        all_words = tuple(chain.from_iterable(word.words for word in words))
+        return replace(words[0], words=all_words, tags=tags, has_rows_of_words=True)
+
+    def learned_from(self, examples: Examples) -> Self:
+        """The task, with `word_cut` as the words of training data were cut."""
+        return replace(self, word_cut=WordCut.learn([example.words for example in examples]).record)
+
     def with_classes(self, labels: Labels | None) -> Self:
-        """The task, with `are_of_entities` set from the classes."""
-        return self if labels is None else replace(self, are_of_entities=_are_of_entities(labels.names))
+        """The task, with `letters` set from the classes."""
+        return self if labels is None else replace(self, letters=metrics.entity_letters(labels.names) or "none")
 
     def texts_of(self, example: TaggedSentence) -> tuple[str, ...]:
         return (" ".join(example.words),)
@@ -205,14 +225,17 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     def labels(self, examples: Examples, source: Source) -> Labels:
         """The tags of the training data; B- and I- of a type are both included, even if one does not occur."""
         found = {tag for example in examples for tag in example.tags or ()}
-        if not self.any_tags:
+        letters = metrics.entity_letters(found)
+        if letters is None and not self.any_tags:
             try:
                 metrics.entity_spans(sorted(found))
             except ValueError as error:
                 raise ValueError(f"{source}: {error}; for other tags use --task tagging.") from None
-        of_entities = {tag for tag in found if tag[:2] in ("B-", "I-")}
-        if {tag[0] for tag in of_entities} == {"B", "I"}:
-            found |= {f"{prefix}{tag[1:]}" for tag in of_entities for prefix in "BI"}
+        parts = [_parts(tag, letters) for tag in found]
+        types = {kind for letter, kind in parts if letter in ("B", "I") and kind}
+        if {letter for letter, kind in parts if kind in types} >= {"B", "I"}:
+            both = [(letter, kind) for kind in types for letter in "BI"]
+            found |= {f"{kind}-{letter}" if letters == "last" else f"{letter}-{kind}" for letter, kind in both}
         return Labels.from_data(sorted(found), source)
 
     def encode(
@@ -245,7 +268,15 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
                 targets.append(np.pad(tag_ids[own], (before, after), constant_values=IGNORE_INDEX).tolist())
         if tag_ids is not None:
             inputs["labels"] = targets
-        return TaskData(examples, inputs, source, layout, windowed=sum(len(windows) > 1 for windows in found))
+        windowed = sum(len(windows) > 1 for windows in found)
+        return TaskData(examples, inputs, source, layout, windowed=windowed, warnings=self._cut_warnings(examples))
+
+    def _cut_warnings(self, examples: Examples) -> set[str]:
+        """Warnings of texts in scripts whose words cannot be told apart."""
+        texts = [example.text for example in examples if example.text is not None]
+        uncut = WordCut.from_record(self.word_cut).uncut_scripts
+        scripts = set[str]().union(*map(uncut, texts))
+        return {_UNCUT.format("Chinese characters" if script == "CJK" else script.capitalize()) for script in scripts}
 
     def _tag_ids(self, examples: Examples, pieces: WordPieces, labels: Labels, source: Source) -> np.ndarray:
         """The target of every piece, -100 to ignore it."""
@@ -256,14 +287,16 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         if self.continuation_labels == "ignore":
             ids[~pieces.is_first] = IGNORE_INDEX
         else:
+            letters = metrics.entity_letters(labels.names)
             # a bare B is one of an entity, too
-            if other := next((tag for tag in labels.names if tag[1:2] != "-" and not _are_of_entities([tag])), None):
+            others = (tag for tag in labels.names if not (_parts(tag, letters)[1] or metrics.entity_letters([tag])))
+            if other := next(others, None):
                 raise ValueError(
                     f"continuation_labels is 'inside' and {source} has the tag {other[:40]!r}; expected tags of "
                     "entities such as B-PER, or continuation_labels 'ignore'."
                 )
             index = {name: number for number, name in enumerate(labels.names)}
-            tags = [name if name == OUTSIDE else f"I{name[1:]}" for name in labels.names]  # of pieces after the first
+            tags = [_inside(name, letters) for name in labels.names]  # of pieces after the first
             inside = np.array([index.get(tag, IGNORE_INDEX) for tag in tags])
             ids[~pieces.is_first] = inside[ids[~pieces.is_first]]
         return ids
@@ -303,12 +336,15 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return self.predict(network_outputs(self, data, model.eval(), tokenizer), data, labels)
 
     def new_examples(self, rows: Sequence[DataRow]) -> list[TaggedSentence]:
-        """Words of rows; a text is split into words, punctuation apart, and is a document if no column says more."""
+        """Words of rows; a text is cut as the training data was, and is a document if no column says more."""
+        if rows_by_sentence(rows, self.text_column) is not None:
+            return self.examples(rows, labeled=False)
         examples = []
+        word_cut = WordCut.from_record(self.word_cut)
         for row in rows:
             if isinstance(row.value(self.text_column), str):
                 text = row.text(self.text_column)
-                spans = tuple(match.span() for match in _WORD.finditer(text))
+                spans = tuple(word_cut.spans(text))
                 words = tuple(text[slice(*span)] for span in spans)
                 document = row.get("document", (row.source, row.number))
                 examples.append(TaggedSentence(words, None, document, text, spans, row=row.number))
@@ -316,41 +352,55 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
                 examples.append(self.example(row, labeled=False))
         return examples
 
+    def continues(self, row: DataRow, previous: DataRow) -> bool:
+        """Whether both rows are of one sentence, with a word in each row."""
+        return continues_sentence(row, previous, self.text_column)
+
     def answers(
         self, outputs: Any, data: Any, labels: Labels | None, top_k: int = 1, probabilities: bool = False
     ) -> list[dict[str, Any]]:
-        """A tag for each word with its probability, the `words` of a text, and entities if tags are of entities."""
+        """A tag for each word with its probability, the `words` of a text, and entities if tags are of entities.
+
+        Rows of one word each have one tag each.
+        """
         assert labels is not None
-        of_entities = _are_of_entities(labels.names)
+        letters = metrics.entity_letters(labels.names)
         # An entity has its `label`, `text`, `start` and `end` (characters of the text, or of the words joined by
         # spaces if there was no text), and `score`, the mean over its words.
         answers: list[dict[str, Any]] = []
         for example, found in zip(data.examples, self._scored_tags(outputs, data, labels), strict=True):
+            if example.has_rows_of_words:
+                answers += [{"label": tag, "score": score} for tag, score in found]
+                continue
             tags, scores = [tag for tag, _ in found], [score for _, score in found]
             answer: dict[str, Any] = {"words": list(example.words)} if example.text is not None else {}
             answer |= {"label": tags, "score": scores}
-            answers.append(answer | ({"entities": _entities(example, tags, scores)} if of_entities else {}))
+            answers.append(answer | ({"entities": _entities(example, tags, scores, letters)} if letters else {}))
         return answers
 
     def counted_labels(self, answer: Mapping[str, Any]) -> Sequence[str]:
         """The labels of the entities, or of the words if tags are not of entities."""
-        return [entity["label"] for entity in answer["entities"]] if "entities" in answer else answer["label"]
+        if "entities" in answer:
+            return [entity["label"] for entity in answer["entities"]]
+        return [answer["label"]] if isinstance(answer["label"], str) else answer["label"]
 
     def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
         """Precision, recall and F1 of entities, as in conlleval, and the accuracy of tags; for other tags macro F1."""
         wanted = [example.tags or () for example in examples]
-        if not self._counts_entities(predictions, wanted):
+        if (letters := self._letters(predictions, wanted)) == "none":
             words = list(chain(*predictions)), list(chain(*wanted))
             return {"accuracy": metrics.accuracy(*words), "f1": metrics.f1(*words, average="macro")}
-        found = metrics.entity_metrics(predictions, wanted)
+        found = metrics.entity_metrics(predictions, wanted, suffix=letters == "last")
         overall = {name: found[f"overall_{name}"] for name in ("precision", "recall", "f1", "accuracy")}
         return overall | {f"{name}_f1": scores["f1"] for name, scores in found.items() if isinstance(scores, dict)}
 
     def weighted_metrics(self, predictions: Predictions, examples: Examples) -> metrics.WeightedMetrics:
         wanted = [example.tags or () for example in examples]
         _, words = _item_counts(lambda tags: zip(tags, count(), strict=False), predictions, wanted)
-        counts_entities = self._counts_entities(predictions, wanted)
-        types, items = _item_counts(metrics.entity_spans, predictions, wanted) if counts_entities else ([], words)
+        letters = self._letters(predictions, wanted)
+        counts_entities = letters != "none"
+        spans_of = partial(metrics.entity_spans, suffix=letters == "last")
+        types, items = _item_counts(spans_of, predictions, wanted) if counts_entities else ([], words)
 
         def weighted(weights: np.ndarray) -> dict[str, np.ndarray]:
             found = metrics.count_metrics(items, weights)
@@ -362,16 +412,18 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
         return weighted
 
-    def _counts_entities(self, *sides: Iterable[Sequence[str]]) -> bool:
-        """Whether to count entities, not words; if the classes are unknown, the given tags decide."""
-        known = self.are_of_entities if self.any_tags else True
-        return _are_of_entities({tag for side in sides for tags in side for tag in tags}) if known is None else known
+    def _letters(self, *sides: Iterable[Sequence[str]]) -> Literal["first", "last", "none"]:
+        """Where the letters of entity tags are; if the classes are unknown, the given tags decide."""
+        if self.letters is not None and (self.any_tags or self.letters != "none"):
+            return self.letters
+        found = metrics.entity_letters({tag for side in sides for tags in side for tag in tags})
+        return found or ("none" if self.any_tags else "first")
 
     def report_by_class(self, predictions: Predictions, examples: Examples) -> metrics.ClassReport:
         """Entities by type, with a confusion matrix of words; for other tags, a report on words."""
         wanted = [example.tags or () for example in examples]
-        if self._counts_entities(predictions, wanted):
-            return metrics.entity_report(predictions, wanted)
+        if (letters := self._letters(predictions, wanted)) != "none":
+            return metrics.entity_report(predictions, wanted, suffix=letters == "last")
         words = list(chain(*predictions)), list(chain(*wanted))
         return metrics.class_report(*words, sorted({*words[0], *words[1]}), "words")
 
@@ -399,7 +451,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
     def read_predictions(self, path: Path, examples: Examples) -> list[tuple[str, ...]]:
         """Read CoNLL columns; the last one is the predicted tag."""
-        rows = list(read_conll(path, has_comments=False))
+        rows = list(read_conll(path, is_data=False))
         if len(rows) != len(examples):
             raise ValueError(f"{path} has {len(rows)} sentences; expected {len(examples)}.")
         for number, (row, example) in enumerate(zip(rows, examples, strict=True), start=1):
@@ -437,7 +489,9 @@ def _conll_words(example: TaggedSentence) -> list[str]:
     return ["_" if not word.strip() or word == DOCUMENT_START else word for word in example.words]
 
 
-def _entities(example: TaggedSentence, tags: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
+def _entities(
+    example: TaggedSentence, tags: Sequence[str], scores: Sequence[float], letters: Letters
+) -> list[dict[str, Any]]:
     """The entities of a sentence, see `TaggingTask.answers`."""
     text, spans = example.text, example.spans
     if text is None:
@@ -445,130 +499,21 @@ def _entities(example: TaggedSentence, tags: Sequence[str], scores: Sequence[flo
         ends = np.cumsum([len(word) + 1 for word in example.words]) - 1
         spans = tuple((int(end) - len(word), int(end)) for word, end in zip(example.words, ends, strict=True))
     found = []
-    for label, first, last in metrics.entity_spans(list(tags)):
+    for label, first, last in metrics.entity_spans(list(tags), suffix=letters == "last"):
         start, end = spans[first][0], spans[last - 1][1]
         score = rounded(float(np.mean(scores[first:last])))
         found.append({"label": label, "text": text[start:end], "start": start, "end": end, "score": score})
     return found
 
 
-def _are_of_entities(tags: Iterable[str]) -> bool:
-    try:
-        metrics.entity_spans(list(tags))
-    except ValueError:
-        return False
-    return True
+def _parts(tag: str, letters: Letters) -> tuple[str, str]:
+    """The letter of an entity tag, and its type; "" if it has none."""
+    letter, kind, dash = (tag[-1:], tag[:-2], tag[-2:-1]) if letters == "last" else (tag[:1], tag[2:], tag[1:2])
+    return letter, kind if dash == "-" else ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeatureTask(TaggingTask):
-    """Tagging by a BiLSTM on frozen features."""
-
-    encoder: str  # folder or Hub name
-    features: str
-    # Names of all features to compute, of which `features` is one; their hidden states are stored in half precision.
-    stored: tuple[str, ...]
-    lstm_size: int = 768  # units in each direction
-    device: str = "cpu"  # of the encoder
-
-    auto_class: ClassVar[Any] = FeatureTagger
-
-    @cached_property
-    def _encoder_config(self) -> PreTrainedConfig:
-        return Checkpoint(self.encoder).config
-
-    @cached_property
-    def _encoder(self) -> PreTrainedModel:
-        """The encoder, kept for the data that this task reads."""
-        return load_encoder(self.encoder, self.device)
-
-    def _states(self, names: Sequence[str]) -> list[int]:
-        num_layers = self._encoder_config.num_hidden_layers
-        return sorted({number for name in names for number in FEATURES[name].states(num_layers)})
-
-    def encode(
-        self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: Source
-    ) -> TaskData[TaggedSentence]:
-        """Run sentences through the encoder; `layout` has (sentence, word) of each hidden state."""
-        check_max_length(self.max_length, self.encoder, self._encoder_config)
-        data = super().encode(examples, labels, tokenizer, source)
-        # A window within a very long word may have no first piece.
-        is_word = {number: places[:, 0] >= 0 for number, places in enumerate(data.layout) if places.max() >= 0}
-        names = [name for name in data.inputs if name != "labels"]
-        sequences = [{name: data.inputs[name][number] for name in names} for number in is_word]
-        found = hidden_states(self._encoder, tokenizer, sequences, self._states(self.stored))
-        inputs: dict[str, Any] = {
-            "features": [
-                states[words].astype(np.float16) for states, words in zip(found, is_word.values(), strict=True)
-            ]
-        }
-        if "labels" in data.inputs:
-            inputs["labels"] = [np.array(data.inputs["labels"][number])[words] for number, words in is_word.items()]
-        return replace(data, inputs=inputs, layout=[data.layout[number][words] for number, words in is_word.items()])
-
-    def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
-        """A collator for the hidden states of these features."""
-        stored = self._states(self.stored)
-        chosen = [stored.index(number) for number in self._states([self.features])]
-
-        def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-            states = [torch.from_numpy(row["features"][:, chosen]).float() for row in rows]
-            ones = [torch.ones(len(row), dtype=torch.long) for row in states]
-            batch = {
-                "features": nn.utils.rnn.pad_sequence(states, batch_first=True),
-                "attention_mask": nn.utils.rnn.pad_sequence(ones, batch_first=True),
-            }
-            if "labels" in rows[0]:
-                labels = [torch.from_numpy(row["labels"]) for row in rows]
-                batch["labels"] = nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=IGNORE_INDEX)
-            return batch
-
-        return collate
-
-    def load_model(
-        self,
-        name: str,
-        labels: Labels | None,
-        changes: NetworkChanges | None = None,
-        config: PreTrainedConfig | None = None,
-    ) -> tuple[PreTrainedModel, list[str]]:
-        encoder = self._encoder_config
-        own = FeatureTaggerConfig(
-            encoder=self.encoder,
-            features=self.features,
-            num_states=len(self._states([self.features])),
-            state_size=encoder.hidden_size,
-            lstm_size=self.lstm_size,
-            pad_token_id=encoder.pad_token_id,  # otherwise Trainer copies it from the tokenizer, with a warning
-            **self.config_fields(labels),
-        )
-        tagger = FeatureTagger(own)
-        return tagger, [name for name, _ in tagger.named_parameters()]
-
-    def card_examples(
-        self, examples: Examples, model_dir: str | Path, model: Any, tokenizer: PreTrainedTokenizerBase
-    ) -> list[Example]:
-        """Tag sentences for the card; it has no pipeline."""
-        tagger = FeatureTagger.from_pretrained(model_dir) if model is None else model
-        tags = self.tag([example.words for example in examples], tagger, Labels.from_config(tagger.config), tokenizer)
-        return [
-            run_example(
-                f"Tagging (the data says: {' '.join(example.tags or ())})",
-                f"words = {list(example.words)!r}\n(tags,) = tag_words({str(model_dir)!r}, [words])\nprint(*tags)",
-                "from mybert.finetuning import tag_words\n\n",
-                tag_words=lambda folder, sentences, found=found: [found],
-            )
-            for example, found in zip(examples, tags, strict=True)
-        ]
-
-
-def feature_task(task: Task, features: str, encoder: str, lstm_size: int, device: str) -> FeatureTask:
-    """The task of the feature-based approach, with one of `FEATURES`, or the first row of table 7 and all stored."""
-    if not isinstance(task, TaggingTask):
-        raise ValueError("The approach 'features' is only for tagging words (ner, tagging).")
-    names = TABLE_7 if features == "all" else (features,)
-    if names[0] not in FEATURES:
-        raise ValueError(f"features is {features!r}; expected one of all, {', '.join(FEATURES)}.")
-    inherited = {item.name: getattr(task, item.name) for item in fields(task)}
-    shared = inherited | {"encoder": encoder, "stored": names, "lstm_size": lstm_size, "device": device}
-    return FeatureTask(**shared, features=names[0])
+def _inside(tag: str, letters: Letters) -> str:
+    """The tag of an entity's further words, for one of its words."""
+    if tag == OUTSIDE:
+        return tag
+    return f"{tag[:-1]}I" if letters == "last" else f"I{tag[1:]}"

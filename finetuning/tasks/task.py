@@ -11,7 +11,7 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
@@ -87,6 +87,7 @@ class TaskData(Dataset, Generic[E]):
     layout: Any = None
     cut: int = 0  # truncated examples
     windowed: int = 0  # examples read in several windows
+    warnings: Collection[str] = ()  # about what was made of the examples
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
@@ -146,6 +147,8 @@ class Task(ABC, Generic[E, P]):
     """The fields that a user may set."""
     fitted_fields: ClassVar[Mapping[str, Callable[[Iterable[float]], float]]] = {}
     """The fields that `calibrated` may set, with the mean of several fits."""
+    learned_fields: ClassVar[tuple[str, ...]] = ()
+    """The fields that `learned_from` may set."""
     reads_conll: ClassVar[bool] = False
     auto_class: ClassVar[Any]
     """transformers' Auto class of the head."""
@@ -250,6 +253,14 @@ class Task(ABC, Generic[E, P]):
     def training_examples(self, examples: Sequence[E], source: Source) -> Sequence[E]:
         """The training examples that can be trained on, at least one."""
         return examples
+
+    def learned_from(self, examples: Sequence[E]) -> Self:
+        """The task, with settings for new data learned from training examples; by default unchanged."""
+        return self
+
+    def continues(self, row: DataRow, previous: DataRow) -> bool:
+        """Whether a row of new data belongs to the example of the row before it."""
+        return False
 
     @abstractmethod
     def texts_of(self, example: E) -> tuple[str, ...]:

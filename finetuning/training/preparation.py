@@ -83,6 +83,7 @@ def read_run(
         found["train", ""] = everything = task.training_examples(task.examples(rows, labeled=True), train)
         if labels_for is None and not arguments.allow_unusual_labels:
             check_classes(task, everything, train)
+        task = task.learned_from(everything)
     for name, source in sources["validation"].items():
         rows = task.rows(source, labeled=True, skip_empty=arguments.skip_empty)
         found["validation", name] = task.examples(rows, labeled=True)

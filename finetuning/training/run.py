@@ -46,8 +46,8 @@ from ..data import LABEL_ARGUMENTS
 from ..heads import fold_target_scale, has_new_head, learn_standardized
 from ..prediction.predictor import PREDICTION_FILES, REPORT_FILES, write_reports
 from ..tasks.data_report import describe_data, few_labels_line
+from ..tasks.feature_tagging import FeatureTask, feature_task
 from ..tasks.registry import fitted_to_model, read_task_record, task_record, write_task_record
-from ..tasks.tagging import FeatureTask, feature_task
 from ..tasks.task import Task, TaskData
 from .card import CROSS_FITTED, UNCALIBRATED, task_examples, trainings_table, write_finetuning_card
 from .finetuning_arguments import FinetuningArguments

@@ -485,12 +485,12 @@ def test_tags_that_are_not_of_entities():
 
 
 def test_the_classes_tell_whether_tags_are_of_entities_not_each_file():
-    """In the scheme B, M, E, S for Chinese words, M is unsupported, but some files may have no M."""
+    """P-X is no tag of an entity, but some files may be without it."""
     words = [TaggedSentence(("a", "b", "c"), ("B-X", "E-X", "S-X"))]
     predictions = [("B-X", "E-X", "S-X")]
     task = TASKS["tagging"]
     assert "precision" in task.score(predictions, words)
-    task = task.with_classes(Labels(("B-X", "E-X", "M-X", "S-X")))
+    task = task.with_classes(Labels(("B-X", "E-X", "P-X", "S-X")))
     assert task.score(predictions, words) == {"accuracy": 1.0, "f1": 1.0}
     assert task.report_by_class(predictions, words).counted == "words"
     labels = Labels(("B-X", "I-X", "O"))

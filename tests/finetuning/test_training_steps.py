@@ -11,7 +11,7 @@ from transformers import BertModel, TrainerCallback
 
 from mybert import MyBertModel
 from mybert.finetuning import FinetuningArguments
-from mybert.finetuning.tasks.tagging import feature_task
+from mybert.finetuning.tasks.feature_tagging import feature_task
 from mybert.finetuning.training.preparation import read_run, starting_model
 from mybert.finetuning.training.trainer import TaskTrainer
 
