@@ -31,6 +31,7 @@ from typing_extensions import Self
 
 from ... import metrics
 from ...files.checkpoint import Checkpoint
+from ...files.loading import load_model
 from ...files.output import write_lines
 from ...files.source import Source
 from ...files.tables import DOCUMENT_START, read_conll
@@ -188,7 +189,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             raise row.invalid("an empty tag; expected one tag per word")
         return TaggedSentence(words, tags, document, row=row.number)
 
-    def with_classes(self, labels: Labels | None) -> Self:
+    def with_classes(self, labels: Labels | None, config: PreTrainedConfig | None = None) -> Self:
         """The task, with `are_of_entities` set from the classes."""
         return self if labels is None else replace(self, are_of_entities=_are_of_entities(labels.names))
 
@@ -549,7 +550,7 @@ class FeatureTask(TaggingTask):
         self, examples: Examples, model_dir: str | Path, model: Any, tokenizer: PreTrainedTokenizerBase
     ) -> list[Example]:
         """Tag sentences for the card; it has no pipeline."""
-        tagger = FeatureTagger.from_pretrained(model_dir) if model is None else model
+        tagger: Any = load_model(Checkpoint(model_dir), FeatureTagger)[0] if model is None else model
         tags = self.tag([example.words for example in examples], tagger, Labels.from_config(tagger.config), tokenizer)
         return [
             run_example(

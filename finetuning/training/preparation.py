@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from transformers import (
-    AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -17,6 +16,7 @@ from transformers import (
 )
 
 from ...files.checkpoint import Checkpoint
+from ...files.loading import load_tokenizer
 from ...files.source import Source
 from ...modeling_mybert import IGNORE_INDEX
 from ..data import LABEL_ARGUMENTS, Labels, rows_of
@@ -62,8 +62,8 @@ def read_run(
     The classes are those of the training data, or what `labels_for` returns, given the examples of each source.
     """
     if tokenizer is None:
-        tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
-        longest = longest_sequence(Checkpoint(arguments.model).config)
+        checkpoint = Checkpoint(arguments.model)
+        tokenizer, longest = load_tokenizer(checkpoint), longest_sequence(checkpoint.config)
         if longest is not None:  # pipelines truncate to it; a tokenizer may not have it
             tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     sources = arguments.sources(task)
