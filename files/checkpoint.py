@@ -265,8 +265,8 @@ def unwrapping_advice(name: str, wrapper: str) -> str:
     """The message for weights with such a prefix."""
     origin = f", as {_WRAPPERS[wrapper]} saves them" if wrapper in _WRAPPERS else ""
     return (
-        f"The names of the weights in {name} begin with {wrapper!r}{origin}; expected the names that the model gives "
-        f"them. `mybert convert bert {name} OUTPUT` writes a folder without the prefix."
+        f"The names of the weights in {name} begin with {wrapper!r}{origin}; expected those of the model within, by "
+        f"its own save_pretrained. `mybert convert bert {name} OUTPUT` takes the prefix off the weights of a BERT."
     )
 
 
@@ -424,7 +424,8 @@ def _shown(value: Any) -> str:
 
 _MODULES = "modules.json"
 _TEXT_SETTINGS = "sentence_bert_config.json"  # of the Transformer module
-_SETTINGS = (_MODULES, "config_sentence_transformers.json", _TEXT_SETTINGS)
+SENTENCE_SETTINGS = "config_sentence_transformers.json"
+_SETTINGS = (_MODULES, SENTENCE_SETTINGS, _TEXT_SETTINGS)
 # The same as patterns for `check_output_folder` and the Hub; modules lie in folders such as 1_Pooling.
 COMPANIONS = (*_SETTINGS, "[1-9]_*/**", "[1-9][0-9]_*/**")
 

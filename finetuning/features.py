@@ -26,6 +26,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 
 from ..files.checkpoint import (
     COMPANIONS,
+    SENTENCE_SETTINGS,
     Checkpoint,
     companion_files,
     head_name,
@@ -215,7 +216,7 @@ def sentence_settings(model_dir: str | Path) -> SentenceSettings:
     if isinstance(length := texts.get("max_seq_length"), int):
         found["max_length"] = length
     found["lower_case"] = texts.get("do_lower_case") is True
-    prompts = _content(folder / "config_sentence_transformers.json")
+    prompts = _content(folder / SENTENCE_SETTINGS)
     if chosen := prompts.get("default_prompt_name"):
         found["prompt"] = str(prompts.get("prompts", {}).get(chosen, ""))
     return SentenceSettings(**found)

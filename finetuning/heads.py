@@ -18,7 +18,15 @@ from transformers import (
     PreTrainedModel,
 )
 
-from ..files.checkpoint import PRETRAINING_HEAD, SCORE_RECORDS, Checkpoint, head_name, without_foreign_code
+from ..files.checkpoint import (
+    PRETRAINING_HEAD,
+    SCORE_RECORDS,
+    SENTENCE_SETTINGS,
+    Checkpoint,
+    head_name,
+    read_json_object,
+    without_foreign_code,
+)
 from ..files.loading import load_model
 from ..files.options import SHARE, Group, option
 from ..modeling_mybert import MyBertConfig
@@ -249,16 +257,20 @@ def check_head(name: str, config: PreTrainedConfig, labels: Labels) -> None:
         )
 
 
-def recorded_activation(config: PreTrainedConfig) -> str:
-    """The activation that sentence-transformers applies to a cross-encoder's output, as recorded; none by default."""
-    new, old = (getattr(config, name, None) for name in SCORE_RECORDS)
-    path = (new.get("activation_fn") if isinstance(new, dict) else None) or old or "torch.nn.Identity"
-    name = str(path).rpartition(".")[2]
+def recorded_activation(checkpoint: Checkpoint) -> str:
+    """The class of torch.nn that sentence-transformers applies to a cross-encoder's output, as recorded, or none."""
+    file = checkpoint.local_folder([SENTENCE_SETTINGS]) / SENTENCE_SETTINGS
+    newest = read_json_object(file) if file.is_file() else {}
+    newer, oldest = (getattr(checkpoint.config, name, None) for name in SCORE_RECORDS)
+    records = [newest, newer] if isinstance(newer, dict) else [newest]  # since version 6, and since 4
+    paths = [*(record.get("activation_fn") for record in records), oldest, "torch.nn.Identity"]
+    path = str(next(filter(None, paths)))
+    name = path.rpartition(".")[2]
     known = getattr(nn, name, None)
-    if not str(path).startswith("torch.nn.") or not isinstance(known, type) or not issubclass(known, nn.Module):
+    if not path.startswith("torch.nn.") or not isinstance(known, type) or not issubclass(known, nn.Module):
         raise ValueError(
-            f"{config.name_or_path} records {str(path)[:80]!r} as the activation of its scores; expected a class of "
-            "torch.nn, such as torch.nn.Sigmoid (code in a model's folder is never run)."
+            f"{checkpoint.name} records {path[:80]!r} as the activation of its scores; expected a class of torch.nn, "
+            "such as torch.nn.Sigmoid (code in a model's folder is never run)."
         )
     return name
 

@@ -15,7 +15,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ..files.checkpoint import Checkpoint, check_available, read_log_history
 from ..files.documents import Corpus
-from ..files.loading import load_model
+from ..files.loading import load_model, load_tokenizer
 from ..files.options import settings_of
 from ..files.output import files_written_beside, written_beside
 from ..files.processes import only_errors
@@ -73,7 +73,7 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
     if arguments.tokenizer:
         check_available(arguments.tokenizer, "tokenizer")
     if arguments.model:
-        _check_start(arguments.model)
+        _check_start(arguments.model, has_own_tokenizer=not arguments.tokenizer)
     if arguments.embedding_init == "cooccurrence":
         require_scikit_learn()
     minimal_pairs = _read_minimal_pairs(arguments.minimal_pairs) if arguments.minimal_pairs else []
@@ -140,7 +140,7 @@ def split_documents(count: int, validation_split: float) -> tuple[np.ndarray, np
     return documents[~is_held_out], documents[is_held_out]
 
 
-def _check_start(model: str) -> None:
+def _check_start(model: str, has_own_tokenizer: bool) -> None:
     """Reject an unsuitable initial model before the text is processed."""
     checkpoint = Checkpoint(model).check()
     model_type = checkpoint.fields.get("model_type", "bert")  # Google's have no type
@@ -149,6 +149,8 @@ def _check_start(model: str) -> None:
             f"model is {model!r}, of type {model_type!r}; pretraining can continue with {' or '.join(_TYPES)} only."
         )
     checkpoint.refuse_quantized_weights()
+    if has_own_tokenizer:
+        load_tokenizer(checkpoint)  # raises an error if it is not there, or does not belong to the model
 
 
 def _tokenizer(arguments: PretrainingArguments, corpus: Corpus | None, place: Path) -> MyBertTokenizer:

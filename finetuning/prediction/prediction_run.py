@@ -218,9 +218,11 @@ class _Prediction:
             prepare_once(self.state.is_main_process, lambda: self._begin(folder, output))
             try:
                 heads, rows = self._write_parts(folder.path, output)
-            except ValueError:  # an error in the data
+            except (ValueError, OSError) as error:  # in the data, or what belongs to the model
                 if self.can_resume and any(folder.path.glob("predictions-*.jsonl")):
-                    logger.info("What was predicted is kept; correct the data and run the same command to continue.")
+                    advice = "correct the data and run the same command to continue"
+                    advice = advice if isinstance(error, ValueError) else "the same command continues"
+                    logger.info("What was predicted is kept; %s.", advice)
                 elif self.state.num_processes == 1:
                     shutil.rmtree(folder.path)
                 raise

@@ -80,7 +80,7 @@ def load_finetuned_model(
         tokenizer = load_tokenizer(checkpoint)
         model, labels = task.load_finetuned(checkpoint, partial(OpenVinoModel, dtype=dtype))
         logger.info("OpenVINO computes the model, since %s has %s.", checkpoint.name, OPENVINO_FILE)
-        return FinetunedModel(task.with_classes(labels, model.config), model, labels, tokenizer)
+        return FinetunedModel(task.with_classes(labels, checkpoint), model, labels, tokenizer)
     if checkpoint.path.is_dir():
         checkpoint.check_folder()  # a graph may be all that it has
     if isinstance(config, FeatureTaggerConfig):  # this encoder completes the task, too
@@ -94,7 +94,7 @@ def load_finetuned_model(
     is_on_cpu = model.device.type == "cpu" and torch.backends.mkldnn.is_available()
     if isinstance(model, MyBertPreTrainedModel) and is_on_cpu:
         model.prepack_weights()
-    return FinetunedModel(task.with_classes(labels, model.config), model, labels, tokenizer)
+    return FinetunedModel(task.with_classes(labels, checkpoint), model, labels, tokenizer)
 
 
 def tag_words(

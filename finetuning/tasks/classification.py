@@ -23,6 +23,7 @@ from transformers import (
 from typing_extensions import Self
 
 from ... import metrics
+from ...files.checkpoint import Checkpoint
 from ...files.source import Source
 from ...hub_card import PipelineCall
 from ...pipelines import WindowPooling, pool_windows, window_places
@@ -245,10 +246,11 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         names = labels if self.problem != "regression" else Labels(("value",))
         return super().config_fields(names) | {"problem_type": self.problem}
 
-    def with_classes(self, labels: Labels | None, config: PreTrainedConfig | None = None) -> Self:
-        """The task; a number is a cross-encoder's score if the configuration records how that is computed."""
-        is_recorded = self.problem == "regression" and config is not None
-        return replace(self, activation=recorded_activation(config)) if is_recorded else self
+    def with_classes(self, labels: Labels | None, checkpoint: Checkpoint | None = None) -> Self:
+        """The task; a number is a cross-encoder's score if the model's folder records how that is computed."""
+        if self.problem != "regression" or checkpoint is None:
+            return self
+        return replace(self, activation=recorded_activation(checkpoint))
 
     @property
     def has_class_numbers(self) -> bool:

@@ -189,7 +189,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             raise row.invalid("an empty tag; expected one tag per word")
         return TaggedSentence(words, tags, document, row=row.number)
 
-    def with_classes(self, labels: Labels | None, config: PreTrainedConfig | None = None) -> Self:
+    def with_classes(self, labels: Labels | None, checkpoint: Checkpoint | None = None) -> Self:
         """The task, with `are_of_entities` set from the classes."""
         return self if labels is None else replace(self, are_of_entities=_are_of_entities(labels.names))
 

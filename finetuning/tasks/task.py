@@ -269,8 +269,8 @@ class Task(ABC, Generic[E, P]):
         """The classes of training data; None if the task has none of its own. A single class is a ValueError."""
         return None
 
-    def with_classes(self, labels: Labels | None, config: PreTrainedConfig | None = None) -> Self:
-        """The task, with settings inferred from a run's classes, or a fine-tuned model's classes and configuration."""
+    def with_classes(self, labels: Labels | None, checkpoint: Checkpoint | None = None) -> Self:
+        """The task, with settings inferred from the classes of a run, or of a fine-tuned model, and its settings."""
         return self
 
     def named(self, labels: Labels) -> Labels:
