@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoTokenizer, pipeline
+from transformers import pipeline
 
 from ..conversion import export_openvino
 from ..conversion.key_map import head_of_class
@@ -74,7 +74,7 @@ def by_pipeline(
     torch.set_num_threads(threads)
     source = ModelFolder(folder, head_of_class(task.auto_class.__name__.replace("AutoModel", "Bert")))
     source.require_plain_bert()
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, model_max_length=task.max_length)
+    tokenizer = source.load_tokenizer(model_max_length=task.max_length)
     model = source.load("bert")[0].to(getattr(torch, dtype))
     run = pipeline(task.pipeline, model=model, tokenizer=tokenizer, device="cpu")
     options = _TRUNCATED.get(task.pipeline, {})

@@ -164,7 +164,8 @@ def _write_tokenizer(
     do_lower_case, strip_accents = settings.do_lower_case, settings.strip_accents
     if path is None:
         logger.warning(
-            f"{found.name}: there is no vocab.txt, so the model folder has no tokenizer (--vocab_file names one)."
+            f"{found.name}: there is no vocab.txt, so the model folder has no tokenizer, which other commands need "
+            "(--vocab_file names one)."
         )
         return ["tokenizer: none, as there is no vocab.txt; pass vocab_file (--vocab_file)"]
     vocab = load_vocab(path)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import ModelOutput
 
 from ..files.checkpoint import OPENVINO_FILE, TASK_RECORD
@@ -127,10 +127,11 @@ def _export(
 ) -> GraphReport:
     """Write graphs by `write`, which returns a function for each file that computes a batch; compare them."""
     source = ModelFolder(settings.model)
+    tokenizer = source.load_tokenizer()
     with new_model_folder(settings.output_dir, settings.overwrite, settings.model) as folder:
         source.parameters()  # raises an error if one is missing
         model, _ = source.load("mybert")
-        tokenizer, rows = _tokenized(source, model, settings) if settings.data else (None, [])
+        rows = _tokenized(source, tokenizer, model, settings) if settings.data else []
         calibrates = write is _write_openvino and settings.dtype == "int8"  # ONNX's int8 needs no ranges
         calibrating = min(_CALIBRATING, (len(rows) + 1) // 2) if calibrates else 0
         logger.info(f"exporting {source.path}")
@@ -165,20 +166,22 @@ def _export(
 
 
 def _tokenized(
-    source: ModelFolder, model: PreTrainedModel, settings: ConvertOnnxArguments | ConvertOpenVinoArguments
-) -> tuple[PreTrainedTokenizerBase, list[_Row]]:
-    """The tokenizer, and the network's inputs for texts drawn from the given ones."""
+    source: ModelFolder,
+    tokenizer: PreTrainedTokenizerBase,
+    model: PreTrainedModel,
+    settings: ConvertOnnxArguments | ConvertOpenVinoArguments,
+) -> list[_Row]:
+    """The network's inputs for texts drawn from the given ones."""
     reading = DocumentSettings(encoding=settings.encoding, text_column=settings.text_column)
     texts = [replace_lone_surrogates(text) for _, text in Corpus(settings.data, reading).texts()]
     texts = random.Random(0).sample(texts, min(len(texts), _CALIBRATING + _COMPARED))
-    tokenizer = AutoTokenizer.from_pretrained(source.path, trust_remote_code=False)
     record = source.config.get(TASK_RECORD) or {}
     longest = min(record.get("max_length") or math.inf, model.config.max_position_embeddings)
     pairs = (text.rsplit(PAIR_SEPARATOR, 1) for text in texts)
     encodings = (encode_and_truncate(tokenizer, [pair], longest).inputs for pair in pairs)
     # Some tokenizers give no segments, which then are 0.
     filled = ({"token_type_ids": [[0] * len(values["input_ids"][0])]} | values for values in encodings)
-    return tokenizer, [{name: np.array(values[name][0]) for name in INPUTS} for values in filled]
+    return [{name: np.array(values[name][0]) for name in INPUTS} for values in filled]
 
 
 class PackedRows(nn.Module):

@@ -1,6 +1,7 @@
 """Model folders: checked before a model is built, read tensor by tensor, and written completely or not at all."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from transformers import PreTrainedTokenizerBase
 
 from .. import modeling_mybert
-from ..files.checkpoint import COMPANIONS, FIELDS_OF_A_HEAD, Checkpoint
+from ..files.checkpoint import COMPANIONS, FIELDS_OF_A_HEAD, Checkpoint, wrapper_prefix
+from ..files.loading import load_tokenizer
 from ..files.output import MODEL_FOLDER, output_to
 from ..modeling_mybert import MyBertConfig
 from .key_map import GROUPS, HEADS, TIED, UNUSED_BY_HEAD, WeightRow, head_of_class, model_rows
@@ -36,8 +39,8 @@ class ModelFolder:
     """A saved MyBERT or BERT model; tensors are read one at a time, under the parameter names of `key_map`."""
 
     def __init__(self, path: str | os.PathLike[str], head: str | None = None) -> None:
-        self.path = Path(path)
-        self._checkpoint = Checkpoint(self.path).check_folder()
+        self._checkpoint = Checkpoint(path).check_folder(may_be_wrapped=True)
+        self.path, self.root = self._checkpoint.path, self._checkpoint.root
         self._checkpoint.refuse_quantized_weights()
         self.config = self._checkpoint.fields
         if self.config.get("model_type") not in _MODEL_TYPES:
@@ -51,7 +54,9 @@ class ModelFolder:
         self.head = head or str(named)
         if named not in (None, self.head):
             self.config = {name: value for name, value in self.config.items() if name not in FIELDS_OF_A_HEAD}
-        self._names = {_parameter(name): name for name in self._checkpoint.tensors}
+        tensors = self._checkpoint.tensors
+        self._wrapper = wrapper_prefix(tensors)
+        self._names = {_parameter(name.removeprefix(self._wrapper)): name for name in tensors}
 
     def __contains__(self, parameter: str) -> bool:
         return parameter in self._names
@@ -87,6 +92,10 @@ class ModelFolder:
         names = sorted(self._names.keys() - set(used) - TIED.keys() - set(_BUFFERS))
         return {UNUSED_BY_HEAD: names} if names else {}
 
+    def load_tokenizer(self, **settings: Any) -> PreTrainedTokenizerBase:
+        """The tokenizer, without which a model reads no text."""
+        return load_tokenizer(self._checkpoint, **settings)
+
     def load(self, model_type: str | None = None) -> tuple[Any, dict[str, Any]]:
         """Load the model in float32, by default as its own type, with what `from_pretrained` reports."""
         import transformers
@@ -95,6 +104,8 @@ class ModelFolder:
         package = modeling_mybert if model_type == "mybert" else transformers
         model_class: Any = getattr(package, HEADS[self.head].class_name(model_type))
         options: dict[str, Any] = {"output_hidden_states": False, "output_attentions": False}
+        if self._wrapper:
+            options["key_mapping"] = {f"^{re.escape(self._wrapper)}": ""}
         if self.head == "encoder":
             options["add_pooling_layer"] = GROUPS["pooler"][0].parameter in self
         model, report = model_class.from_pretrained(
@@ -123,8 +134,9 @@ class ModelFolder:
         """Reject a model that only MyBERT computes: a classifier on the mean, or a head size of its own."""
         if self._pools_by_mean:
             raise self._wrong(
-                "classifier_pooling is 'mean', which other BERTs do not have: they classify the first token; expected "
-                "a model fine-tuned with --pooling cls (ONNX export keeps the mean)"
+                "classifier_pooling is 'mean', and other BERTs classify the first token; expected a model fine-tuned "
+                "with --pooling cls. `mybert convert onnx` and `mybert convert openvino` keep the mean; `mybert push` "
+                "uploads the code that computes it"
             )
         if (own := self.config.get("head_dim")) is not None:
             heads, width = self.config.get("num_attention_heads"), self.config.get("hidden_size")

@@ -54,6 +54,7 @@ def export_google_checkpoint(
     folder = ModelFolder(model_dir)
     folder.require_plain_bert()
     config = folder.configuration()
+    folder.load_tokenizer()  # raises an error if it is not there, or does not belong to the model
     fields, decisions = _google_configuration(folder, config, settings.allow_other_activation)
     folder.parameters()  # raises an error, before anything is written, if one is missing
     rows = folder.rows()
@@ -68,14 +69,11 @@ def export_google_checkpoint(
         tensors |= {row.google: partial(np.zeros, row.variable_shape("google", sizes), np.float32) for row in lacking}
         decisions.append("bert/pooler is written as zeros: Google's graph has a pooler, this head does not")
     vocabulary = _vocabulary_of(folder)
-    if vocabulary is None:
-        decisions.append("no vocab.txt: the model folder has no tokenizer")
     names = [*(file.name for file in bundle_files(prefix)), _CONFIG_FILE, _VOCAB_FILE]
     with output_to(prefix.parent, files=names, overwrite=settings.overwrite) as beside:
         write_tensor_bundle(beside / prefix.name, tensors)
         write_json(beside / _CONFIG_FILE, fields, sort_keys=True)
-        if vocabulary is not None:
-            write_lines(beside / _VOCAB_FILE, vocabulary)
+        write_lines(beside / _VOCAB_FILE, vocabulary)
         report = None
         if settings.verify:
             report = replace(
@@ -154,7 +152,7 @@ def _google_configuration(
 def _left_behind(folder: ModelFolder) -> list[str]:
     """Report what Google's format cannot store: sentence-transformers' pooling, and a different tokenizer."""
     differences = []
-    if companions := companion_files(folder.path):
+    if companions := companion_files(folder.root):
         differences.append(f"sentence-transformers' files are left out ({', '.join(companions[:3])})")
     if (folder.path / "tokenizer.json").is_file():
         tokenizer = MyBertTokenizer.from_pretrained(folder.path)
@@ -173,11 +171,9 @@ def _left_behind(folder: ModelFolder) -> list[str]:
     return differences
 
 
-def _vocabulary_of(folder: ModelFolder) -> list[str] | None:
-    """Return the pieces in the order of their ids, or None if the folder has no tokenizer."""
+def _vocabulary_of(folder: ModelFolder) -> list[str]:
+    """Return the pieces in the order of their ids."""
     if (folder.path / "vocab.txt").is_file():
         return list(load_vocab(folder.path / "vocab.txt"))
-    if (folder.path / "tokenizer.json").is_file():
-        vocab = MyBertTokenizer.from_pretrained(folder.path).get_vocab()
-        return sorted(vocab, key=vocab.__getitem__)
-    return None
+    vocab = MyBertTokenizer.from_pretrained(folder.path).get_vocab()
+    return sorted(vocab, key=vocab.__getitem__)

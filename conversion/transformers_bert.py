@@ -79,6 +79,7 @@ def _convert(
     folder: ModelFolder, model_type: str, settings: ConvertBertArguments | ConvertToBertArguments
 ) -> ConversionReport:
     folder.configuration()  # raises an error if MyBERT does not support it
+    folder.load_tokenizer()  # raises an error if it is not there, or does not belong to the model
     names = folder.parameters()
     if folder.config.get("is_decoder") and GROUPS["pooler"][0].parameter in names:
         problem = "is_decoder is true; MyBERT then pools the last token, transformers' bert the first"
@@ -101,9 +102,9 @@ def _convert(
             ignored=folder.ignored(names),
             verification=report,
         )
-        if (folder.path / MODEL_CARD).is_file():
-            card = (folder.path / MODEL_CARD).read_text(encoding="utf-8", errors="surrogateescape")
-            card = _card_of(model_type, card, folder.path, Path(settings.output_dir))
+        if (folder.root / MODEL_CARD).is_file():
+            card = (folder.root / MODEL_CARD).read_text(encoding="utf-8", errors="surrogateescape")
+            card = _card_of(model_type, card, folder.root, Path(settings.output_dir))
             (output / MODEL_CARD).write_text(card, encoding="utf-8", errors="surrogateescape", newline="")
         write_conversion_report(output, result)
     return result
@@ -131,7 +132,7 @@ def _card_of(model_type: str, card: str, source: Path, output: Path) -> str:
 
 def copy_what_goes_along(source: ModelFolder, output: Path) -> list[str]:
     """Copy the source's tokenizer and sentence-transformers files to a new model folder; return the decisions made."""
-    companions = copy_companions(source.path, output)
+    companions = copy_companions(source.root, output)
     decisions = [_copy_tokenizer(source, output)]
     if companions:
         decisions.append(f"sentence-transformers: {len(companions)} files copied, {', '.join(companions[:4])}")
@@ -141,8 +142,6 @@ def copy_what_goes_along(source: ModelFolder, output: Path) -> list[str]:
 def _copy_tokenizer(source: ModelFolder, output: Path) -> str:
     """Copy a tokenizer so that AutoTokenizer loads it as the same class; return the decision made."""
     files = [name for name in _TOKENIZER_FILES if (source.path / name).is_file()]
-    if not set(files) & set(_VOCABULARIES):
-        return "tokenizer: none, the source has none"
     settings = read_json_object(source.path / _SETTINGS) if _SETTINGS in files else {}
     name = settings.get("tokenizer_class") or source.config.get("tokenizer_class")
     # If no file names a class, AutoTokenizer goes by the model type, which has changed; and tools without transformers

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,11 @@ WEIGHTS_FILE = "model.safetensors"
 OPENVINO_FILE = "openvino_model.xml"  # a graph, whose weights are in a .bin file
 TASK_RECORD = "finetuned_for"  # the field of a configuration that records the task of `finetune`
 # Configuration fields about the fine-tuned head; they are dropped for a model with another head.
-FIELDS_OF_A_HEAD = ("id2label", "label2id", "num_labels", "problem_type", "classifier_pooling", TASK_RECORD)
+SCORE_RECORDS = ("sentence_transformers", "sbert_ce_default_activation_function")  # a cross-encoder's, new and old
+FIELDS_OF_A_HEAD = (
+    *("id2label", "label2id", "num_labels", "problem_type", "classifier_pooling", TASK_RECORD),
+    *SCORE_RECORDS,
+)
 PRETRAINING_HEAD = "PreTraining"
 _HEAD = re.compile("For([A-Z].*)")  # not the "Former" of RoFormer
 _INDEX = f"{WEIGHTS_FILE}.index.json"
@@ -34,8 +38,12 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_m
 _READ_BESIDE_WEIGHTS = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 _LONGEST_ANSWER = 5  # timeout of a request to the Hub, in seconds
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
-# Model types with the parameter names of transformers' BERT; Google's releases have no type.
-_BERT_TYPES = (None, "bert", "mybert", "mybert-bilstm")
+BERT_TYPES = (None, "bert", "mybert", "mybert-bilstm")
+"""Model types with the parameter names of transformers' BERT; Google's releases have no type."""
+
+# What wrappers put before the names of a model's weights, and whose.
+_WRAPPERS = {"module.": "DataParallel", "_orig_mod.": "torch.compile", "model.": "Lightning"}
+_WORDS = "embeddings.word_embeddings.weight"
 # Sizes in the configuration: the letter that stands for each in the shapes below, and its default, that of BERT base.
 # "A" is the width of all attention heads together, "C" the number of labels, "2" is two.
 _SIZES = {
@@ -88,8 +96,11 @@ class Checkpoint:
     """A model in a folder, or on the Hub by its name. Each part is read when it is first asked for, and only once."""
 
     def __init__(self, name: str | os.PathLike[str]) -> None:
-        self.name = os.fspath(name)
-        self.path = Path(name)
+        self.root = Path(name)  # has the files of sentence-transformers, whose version 1 has the model in a folder
+        place = os.fspath(name)
+        if not (self.root / "config.json").is_file() and (module := transformer_folder(self.root)):
+            place = str(self.root / module)
+        self.name, self.path = place, Path(place)
 
     def check(self, argument: str = "model", ask_hub: bool = True, needs_weights: bool = True) -> "Checkpoint":
         """Check the name and, if it is a folder, what is in it; returns the checkpoint itself."""
@@ -98,8 +109,11 @@ class Checkpoint:
             self.check_folder(needs_weights)
         return self
 
-    def check_folder(self, needs_weights: bool = True) -> "Checkpoint":
-        """Check files, types and weights of a folder before anything is loaded; returns the checkpoint itself."""
+    def check_folder(self, needs_weights: bool = True, may_be_wrapped: bool = False) -> "Checkpoint":
+        """Check files, types and weights of a folder before anything is loaded; returns the checkpoint itself.
+
+        Names of weights with the prefix of a wrapper are an error, unless they may have one.
+        """
         refuse_address(self.path, "a model folder: copy or mount what an object store has")
         if not self.path.is_dir():
             raise FileNotFoundError(f"There is no folder {self.path}; expected a model folder.")
@@ -127,8 +141,12 @@ class Checkpoint:
                     "code is never run."
                 )
         if needs_weights or self.has_weights:
-            shapes = {name: shape for name, (_, shape) in self.tensors.items()}
-            if fields.get("model_type") in _BERT_TYPES:
+            tensors = self.tensors
+            if fields.get("model_type") in BERT_TYPES:
+                wrapper = wrapper_prefix(tensors)
+                if wrapper and not may_be_wrapped:
+                    raise ValueError(unwrapping_advice(self.name, wrapper))
+                shapes = {name.removeprefix(wrapper): shape for name, (_, shape) in tensors.items()}
                 _check_shapes(self.path, fields, shapes)
         return self
 
@@ -147,7 +165,7 @@ class Checkpoint:
         """The configuration, without references to code in its folder, for `from_pretrained(..., config=config)`."""
         from transformers import AutoConfig
 
-        if self.path.is_dir() and self.fields.get("model_type") in _BERT_TYPES[1:]:
+        if self.path.is_dir() and self.fields.get("model_type") in BERT_TYPES[1:]:
             config = AutoConfig.for_model(**copy.deepcopy(self.fields) | {"name_or_path": self.name})
         else:
             config = AutoConfig.from_pretrained(self.name, trust_remote_code=False)
@@ -186,6 +204,13 @@ class Checkpoint:
             return [self.path / name for name in names]
         if self.has_graph:
             raise FileNotFoundError(f"{self.path} holds only {OPENVINO_FILE}; this needs {WEIGHTS_FILE}.")
+        graphs = sorted(path for pattern in ("*.onnx", "onnx/*.onnx") for path in self.path.glob(pattern))
+        if graphs:
+            raise FileNotFoundError(
+                f"{self.path} holds an ONNX graph ({graphs[0].relative_to(self.path)}) and no {WEIGHTS_FILE}; mybert "
+                "reads the folder that it was converted from, or what `mybert convert openvino` writes. The graph is "
+                "for onnxruntime's InferenceSession and other tools: docs/onnx.md."
+            )
         pickled = next((path for path in self.path.glob("*.bin") if path.name != "training_args.bin"), None)
         if pickled is not None:
             raise FileNotFoundError(
@@ -218,10 +243,31 @@ class Checkpoint:
     def local_folder(self, patterns: Iterable[str]) -> Path:
         """The folder itself, or the cached copy of the files whose names match, if the model is on the Hub."""
         if self.path.is_dir():
-            return self.path
+            return self.root
         from huggingface_hub import snapshot_download
 
         return Path(snapshot_download(self.name, allow_patterns=list(patterns)))
+
+
+def wrapper_prefix(names: Iterable[str], base: str = "bert") -> str:
+    """What stands before the names that a model gives its weights; `base` is the encoder's name in models with heads.
+
+    transformers ignores weights with such names, and loads random ones.
+    """
+    for name in names:
+        before, is_words, _ = name.rpartition(_WORDS)
+        if is_words:
+            return before.removesuffix(f"{base}.")
+    return ""
+
+
+def unwrapping_advice(name: str, wrapper: str) -> str:
+    """The message for weights with such a prefix."""
+    origin = f", as {_WRAPPERS[wrapper]} saves them" if wrapper in _WRAPPERS else ""
+    return (
+        f"The names of the weights in {name} begin with {wrapper!r}{origin}; expected those of the model within, by "
+        f"its own save_pretrained. `mybert convert bert {name} OUTPUT` takes the prefix off the weights of a BERT."
+    )
 
 
 def distinct_names(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
@@ -377,7 +423,9 @@ def _shown(value: Any) -> str:
 
 
 _MODULES = "modules.json"
-_SETTINGS = (_MODULES, "config_sentence_transformers.json", "sentence_bert_config.json")
+_TEXT_SETTINGS = "sentence_bert_config.json"  # of the Transformer module
+SENTENCE_SETTINGS = "config_sentence_transformers.json"
+_SETTINGS = (_MODULES, SENTENCE_SETTINGS, _TEXT_SETTINGS)
 # The same as patterns for `check_output_folder` and the Hub; modules lie in folders such as 1_Pooling.
 COMPANIONS = (*_SETTINGS, "[1-9]_*/**", "[1-9][0-9]_*/**")
 
@@ -385,9 +433,12 @@ COMPANIONS = (*_SETTINGS, "[1-9]_*/**", "[1-9][0-9]_*/**")
 def companion_files(model_dir: str | Path) -> list[str]:
     """The files of sentence-transformers in a model folder, relative and sorted: settings, and those of modules."""
     model_dir = Path(model_dir)
-    found = [model_dir / name for name in _SETTINGS if (model_dir / name).is_file()]
-    for module in _module_folders(model_dir):
-        found += [path for path in (model_dir / module).rglob("*") if path.is_file()]
+    transformer = transformer_folder(model_dir)
+    found = [*map(model_dir.joinpath, _SETTINGS), model_dir / transformer / _TEXT_SETTINGS]
+    found = [path for path in found if path.is_file()]
+    for module in sentence_modules(model_dir):
+        if module["path"] and module["path"] != transformer:
+            found += [path for path in (model_dir / module["path"]).rglob("*") if path.is_file()]
     for path in found:
         # Error messages name the file; a module's folder must be in this one.
         refuse_link_outside(path, model_dir)
@@ -395,31 +446,53 @@ def companion_files(model_dir: str | Path) -> list[str]:
 
 
 def copy_companions(source: str | Path, target: str | Path) -> list[str]:
-    """Copy what `companion_files` lists into another model folder, byte by byte; returns the relative paths."""
-    names = companion_files(source)
-    for name in names:
-        copy = Path(target) / name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(Path(source) / name, copy)
-    return names
+    """Copy what `companion_files` lists into another model folder; returns the relative paths there.
+
+    Files are copied byte by byte, except for `modules.json` of a folder that has the model in a folder of its own: in
+    the other one the model is not.
+    """
+    source, target = Path(source), Path(target)
+    transformer = transformer_folder(source)
+    names = {name.removeprefix(f"{transformer}/"): name for name in companion_files(source)}
+    for name, original in names.items():
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        if name == _MODULES and transformer:
+            modules = [
+                module | {"path": "" if module["path"] == transformer else module["path"]}
+                for module in sentence_modules(source)
+            ]
+            (target / name).write_text(json.dumps(modules, indent=2), encoding="utf-8")
+        else:
+            shutil.copyfile(source / original, target / name)
+    return sorted(names)
 
 
-def _module_folders(model_dir: Path) -> list[str]:
-    """The folders of modules; the model itself is not in one."""
+def transformer_folder(model_dir: Path) -> str:
+    """The folder in which sentence-transformers 1 put the model, `0_Transformer`; "" if it is in `model_dir`."""
+    places = (module["path"] for module in sentence_modules(model_dir) if module_class(module) == "Transformer")
+    return next(places, "")
+
+
+def module_class(module: Mapping[str, Any]) -> str:
+    """The name of the class of a module in `modules.json`."""
+    return str(module.get("type")).rpartition(".")[2]
+
+
+def sentence_modules(model_dir: Path) -> list[dict[str, Any]]:
+    """The modules of sentence-transformers in a folder; each has the path of its folder, "" for the model's own."""
     file = model_dir / _MODULES
     if not file.is_file():
         return []
     try:
-        modules = json.loads(file.read_bytes())
-        paths = [module["path"] for module in modules if module["path"]]
-        parts = {path: PurePosixPath(path).parts for path in paths}
+        modules = [module | {"path": module["path"]} for module in json.loads(file.read_bytes())]
+        parts = {module["path"]: PurePosixPath(module["path"]).parts for module in modules if module["path"]}
         unsafe = [path for path, names in parts.items() if not names or names[0] == "/" or ".." in names]
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         found = f"{type(error).__name__}: {str(error)[:100]}"
         raise ValueError(f"{file} is not a list of sentence-transformers modules ({found}).") from None
     if unsafe:
         raise ValueError(f"{file} names {unsafe[0][:100]!r}; expected folders within {model_dir}.")
-    return paths
+    return modules
 
 
 def refuse_link_outside(path: Path, model_dir: Path) -> None:

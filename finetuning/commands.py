@@ -12,10 +12,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from safetensors.numpy import save_file
-from transformers import AutoTokenizer
 
 from ..files.checkpoint import COMPANIONS, check_available
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
+from ..files.loading import load_tokenizer
 from ..files.options import Group, Range, check_number, option
 from ..files.output import check_can_be_folder, check_output_files, output_to, write_json
 from ..files.processes import leave_standard_output
@@ -307,7 +307,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     check_available(checkpoint.name)
     chosen = _chosen_features(arguments)
     texts = {number: replace_lone_surrogates(text) for number, text in Corpus(arguments.text, reading).texts()}
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint.name, trust_remote_code=False)
+    tokenizer = load_tokenizer(checkpoint)
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
     encoder: Any

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from transformers import AutoTokenizer
 
 from ..files.checkpoint import Checkpoint, check_available
+from ..files.loading import load_tokenizer
 from ..files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_options, option, settings_of
 from ..files.output import write_json
 from ..files.source import Source, files_of
@@ -301,7 +301,7 @@ class Distillation(Finetuning):
         tokenizer: Any = None  # that of the student
         if name := self.arguments.tokenizer:
             check_available(name, "tokenizer")
-            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            tokenizer = load_tokenizer(Checkpoint(name))
             tokenizer.model_max_length = min(tokenizer.model_max_length, _POSITIONS)
         run = read_run(self.arguments, task, tokenizer, unlabeled, self._labels)
         self._check_same_tokens(run)

@@ -4,7 +4,6 @@ Texts are pooled as by sentence-transformers for the same folder. Format of its 
 sentence_transformers' `SentenceTransformer` writes next to a model.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -25,14 +24,25 @@ from transformers import (
 from transformers import initialization as init
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from ..files.checkpoint import COMPANIONS, Checkpoint, companion_files, head_name, read_json_object
+from ..files.checkpoint import (
+    COMPANIONS,
+    SENTENCE_SETTINGS,
+    Checkpoint,
+    companion_files,
+    head_name,
+    module_class,
+    read_json_object,
+    sentence_modules,
+    transformer_folder,
+)
+from ..files.loading import load_model
 from ..files.progress import progress_bar
 from ..modeling_mybert import cross_entropy
 from ..modeling_mybert.bilstm import run_lstm
 from ..pipelines.batching import EXAMPLES_AT_ONCE, run_sorted
 from ..pipelines.openvino_model import OpenVinoModel
 from ..tokenization import TruncatedTexts
-from .heads import has_pooling, heads_of, load_checked, read_config
+from .heads import has_pooling, heads_of, read_config
 
 
 @dataclass(frozen=True)
@@ -92,7 +102,8 @@ def hidden_states(
 
 def load_encoder(name: str, device: str | torch.device = "cpu", dtype: str = "float32") -> PreTrainedModel:
     """Load a model's encoder to be used frozen; weights that do not fit its configuration are an error."""
-    return load_checked(name, AutoModel, read_config(name))[0].to(device, getattr(torch, dtype)).eval()
+    model, _ = load_model(Checkpoint(name), AutoModel, read_config(name))
+    return model.to(device, getattr(torch, dtype)).eval()
 
 
 def load_encoder_graph(checkpoint: Checkpoint, dtype: str = "float32") -> OpenVinoModel:
@@ -187,10 +198,9 @@ def sentence_settings(model_dir: str | Path) -> SentenceSettings:
     folder = Path(model_dir)
     if not companion_files(folder):
         return SentenceSettings()
-    modules = json.loads((folder / "modules.json").read_bytes()) if (folder / "modules.json").is_file() else []
     found: dict[str, Any] = {}
-    for module in modules:
-        match str(module.get("type")).rpartition(".")[2]:
+    for module in sentence_modules(folder):
+        match module_class(module):
             case "Transformer":
                 pass
             case "Pooling":
@@ -203,11 +213,11 @@ def sentence_settings(model_dir: str | Path) -> SentenceSettings:
                     f"{folder / 'modules.json'} names {other!r:.80}, which is not supported; expected "
                     "Transformer, Pooling and Normalize."
                 )
-    texts = _content(folder / "sentence_bert_config.json")
+    texts = _content(folder / transformer_folder(folder) / "sentence_bert_config.json")
     if isinstance(length := texts.get("max_seq_length"), int):
         found["max_length"] = length
     found["lower_case"] = texts.get("do_lower_case") is True
-    prompts = _content(folder / "config_sentence_transformers.json")
+    prompts = _content(folder / SENTENCE_SETTINGS)
     if chosen := prompts.get("default_prompt_name"):
         found["prompt"] = str(prompts.get("prompts", {}).get(chosen, ""))
     return SentenceSettings(**found)

@@ -18,10 +18,17 @@ from transformers import (
     PreTrainedModel,
 )
 
-from ..files.checkpoint import PRETRAINING_HEAD, Checkpoint, head_name, without_foreign_code
+from ..files.checkpoint import (
+    PRETRAINING_HEAD,
+    SCORE_RECORDS,
+    SENTENCE_SETTINGS,
+    Checkpoint,
+    head_name,
+    read_json_object,
+    without_foreign_code,
+)
+from ..files.loading import load_model
 from ..files.options import SHARE, Group, option
-from ..files.processes import only_errors
-from ..files.progress import without_loading_bars
 from ..modeling_mybert import MyBertConfig
 from ..modeling_mybert.bilstm import MyBertBiLstmConfig
 from ..pipelines.openvino_model import OpenVinoModel
@@ -32,8 +39,6 @@ logger = logging.getLogger(__name__)
 TARGET_SCALE = "target_scale"
 """Field of a checkpoint's configuration: mean and standard deviation of the numbers it learns."""
 
-# Parts of an encoder that a checkpoint may lack.
-_OPTIONAL = ("pooler.", "bilstm.", "position_ids")
 # `Trainer` treats all outputs as predictions, so extra outputs that a checkpoint enables are disabled.
 _LOGITS_ONLY = {"output_hidden_states": False, "output_attentions": False}
 # Model types whose first position is the padding token's id + 1, as in fairseq.
@@ -73,8 +78,9 @@ class NetworkChanges:
     )
     pooling: Literal["cls", "mean"] | None = option(
         None,
-        "What a classifier or regression of texts reads: the first token through the pooler, or the mean of all "
-        "tokens (default: as in the model's configuration or sentence-transformers files; mean for a linear probe).",
+        "What a classifier or regression of texts reads: the first token through the pooler, as plain BERTs, or the "
+        "mean of all tokens (default: as in the model's configuration or sentence-transformers files; mean for a "
+        "linear probe).",
     )
     dropout: float | None = option(
         None,
@@ -108,7 +114,7 @@ def load_with_head(
         vars(config).pop(TARGET_SCALE, None)
         model = auto_class.from_config(config, trust_remote_code=False)
         return model, [key for key, _ in model.named_parameters()]
-    model, loaded = load_checked(name, auto_class, config, advice=", or pass --from_scratch True")
+    model, loaded = load_model(Checkpoint(name), auto_class, config, advice=", or pass --from_scratch True")
     new = {*loaded["missing_keys"], *(key[0] for key in loaded["mismatched_keys"])}
     head = [name for name, _ in model.named_parameters() if not name.startswith(f"{model.base_model_prefix}.")]
     if changes.new_head:
@@ -118,6 +124,8 @@ def load_with_head(
     if has_new_head(model, new):
         vars(model.config).pop(TARGET_SCALE, None)
     fold_target_scale(model)
+    for record in SCORE_RECORDS:  # training is on the outputs themselves
+        vars(model.config).pop(record, None)
     return model, sorted(new)
 
 
@@ -159,38 +167,6 @@ def _starting_config(
     return read_config(name, changes.keep_model_type, **fields)
 
 
-@without_loading_bars()
-def load_checked(
-    name: str, auto_class: Any, config: PreTrainedConfig, advice: str = "", head_too: bool = False
-) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """Load a model, and transformers' loading information; an encoder (or head) that does not fit is an error."""
-    with only_errors():
-        model, loaded = auto_class.from_pretrained(
-            name,
-            config=config,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-        )
-    prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
-    for key, found, expected in sorted(loaded["mismatched_keys"]):
-        if head_too or key.startswith(prefix):
-            raise ValueError(
-                f"{key} in {name} has shape {tuple(found)}; expected {tuple(expected)}, given the sizes in its "
-                "config.json."
-            )
-    missing = sorted(
-        key for key in loaded["missing_keys"] if key.startswith(prefix) and not any(part in key for part in _OPTIONAL)
-    )
-    if missing:
-        raise ValueError(
-            f"The weights in {name} lack {len(missing)} of the encoder's, such as {missing[0]}; expected all that a "
-            f"{type(model).__name__} has{advice}."
-        )
-    return model, loaded
-
-
 def load_finetuned(
     checkpoint: Checkpoint, auto_class: Any, pipeline: str, load_graph: Callable[..., OpenVinoModel] | None = None
 ) -> Any:
@@ -209,19 +185,14 @@ def load_finetuned(
     if load_graph is not None:
         has_both = PRETRAINING_HEAD in heads_of(config)
         return load_graph(checkpoint.path, config, logits=_PRETRAINING_LOGITS[auto_class] if has_both else "")
-    model, loaded = load_checked(name, auto_class, config, head_too=True)
-    head = sorted(key for key in loaded["missing_keys"] if not key.endswith("position_ids"))
-    if head:  # or a pooler, which only training may begin at random
-        raise ValueError(
-            f"{name} has no head for this task (it lacks {', '.join(head)}); expected a model that was fine-tuned "
-            f"as {type(model).__name__}."
-        )
+    model, _ = load_model(checkpoint, auto_class, config, needs_head=True)
     fold_target_scale(model)
     return model
 
 
 def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreTrainedConfig:
     """Read a model's configuration; type `bert` becomes a MyBERT, which is faster, unless `keep_model_type`."""
+    name = Checkpoint(name).name
     config = AutoConfig.from_pretrained(name, **fields, trust_remote_code=False)
     if config.model_type == "bert" and not keep_model_type:
         config = MyBertConfig.from_pretrained(name, **fields)
@@ -284,6 +255,24 @@ def check_head(name: str, config: PreTrainedConfig, labels: Labels) -> None:
             listed(known.names),
             listed(labels.names),
         )
+
+
+def recorded_activation(checkpoint: Checkpoint) -> str:
+    """The class of torch.nn that sentence-transformers applies to a cross-encoder's output, as recorded, or none."""
+    file = checkpoint.local_folder([SENTENCE_SETTINGS]) / SENTENCE_SETTINGS
+    newest = read_json_object(file) if file.is_file() else {}
+    newer, oldest = (getattr(checkpoint.config, name, None) for name in SCORE_RECORDS)
+    records = [newest, newer] if isinstance(newer, dict) else [newest]  # since version 6, and since 4
+    paths = [*(record.get("activation_fn") for record in records), oldest, "torch.nn.Identity"]
+    path = str(next(filter(None, paths)))
+    name = path.rpartition(".")[2]
+    known = getattr(nn, name, None)
+    if not path.startswith("torch.nn.") or not isinstance(known, type) or not issubclass(known, nn.Module):
+        raise ValueError(
+            f"{checkpoint.name} records {path[:80]!r} as the activation of its scores; expected a class of torch.nn, "
+            "such as torch.nn.Sigmoid (code in a model's folder is never run)."
+        )
+    return name
 
 
 # The parts of a model: embeddings, layers and head; and reinitializing them.

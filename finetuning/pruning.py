@@ -29,6 +29,7 @@ from ..files.checkpoint import (
     read_json_object,
     refuse_link_outside,
 )
+from ..files.loading import load_tokenizer
 from ..files.options import Group, check_options, option
 from ..files.output import MODEL_FOLDER, reserved, write_json
 from ..files.progress import progress_bar
@@ -191,7 +192,8 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
     """
     model = str(arguments.model)
     checkpoint = Checkpoint(model)
-    check_available(model)
+    check_available(checkpoint.name)
+    load_tokenizer(checkpoint)  # raises an error if it is not there, or does not belong to the model
     config = checkpoint.config
     layers = getattr(config, "num_hidden_layers", None)
     if not isinstance(layers, int):
@@ -230,11 +232,12 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
         metric = found.task.main_metric if found else None
         if arguments.output_dir:
             with write() as folder:
-                source = checkpoint.local_folder((*_COPIED, *ALL_WEIGHTS, "config.json", *COMPANIONS))
+                local = Checkpoint(checkpoint.local_folder((*_COPIED, *ALL_WEIGHTS, "config.json", *COMPANIONS)))
+                source = local.path
                 for path in chain.from_iterable(map(source.glob, _COPIED)):
                     refuse_link_outside(path, source)
                     shutil.copyfile(path, folder / path.name)
-                copy_companions(source, folder)
+                copy_companions(local.root, folder)
                 if arguments.keep_heads and found:
                     found.model.save_pretrained(folder)
                 else:

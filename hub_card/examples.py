@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files.checkpoint import TASK_RECORD, Checkpoint
+from ..files.loading import load_model, load_tokenizer
 from ..files.processes import only_errors
 from ..modeling_mybert import MyBertConfig
 from ..modeling_mybert.bilstm import MyBertBiLstmConfig
@@ -65,7 +66,7 @@ def run_pipelines(
 
     `model` is the same model, already loaded, if it has the class that the pipelines need, `tokenizer` its tokenizer.
     """
-    from transformers import AutoTokenizer, pipeline
+    from transformers import pipeline
     from transformers.pipelines import check_task
 
     checkpoint = model_dir if isinstance(model_dir, Checkpoint) else Checkpoint(model_dir)
@@ -83,12 +84,9 @@ def run_pipelines(
             loading = f"run = pipeline({call.task!r}, model={name!r}{options})"
             if loading not in pipelines:
                 if tokenizer is None:
-                    tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+                    tokenizer = load_tokenizer(checkpoint)
                 (auto_class, *_) = check_task(call.task)[1]["pt"]
-                suited = model
-                if suited is None:
-                    known = {"config": checkpoint.config, "trust_remote_code": False}
-                    suited = auto_class.from_pretrained(name, **known, use_safetensors=True)
+                suited = load_model(checkpoint, auto_class, needs_head=True)[0] if model is None else model
                 pipelines[loading] = pipeline(
                     call.task, model=suited.eval(), tokenizer=tokenizer, pipeline_class=windowed, **call.options
                 )
@@ -107,13 +105,11 @@ def head_examples(
     tokenizer: Any = None,
 ) -> list[Example]:
     """Run a model's pipelines for a card on invented texts, where these fit its input, or on given ones."""
-    from transformers import AutoTokenizer
-
     checkpoint = model_dir if isinstance(model_dir, Checkpoint) else Checkpoint(model_dir)
     description = describe_model(checkpoint)
     reads_pairs = bool((checkpoint.fields.get(TASK_RECORD) or {}).get("text_pair_column"))
     if tokenizer is None:
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint.name, trust_remote_code=False)
+        tokenizer = load_tokenizer(checkpoint)
     calls = []
     tasks = description.tasks if tasks is None else tasks
     for task in tasks[:1] if texts else tasks:

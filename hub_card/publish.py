@@ -34,6 +34,7 @@ from huggingface_hub.utils import validate_repo_id
 
 from .. import modeling_mybert
 from ..files.checkpoint import COMPANIONS, Checkpoint, companion_files, read_json_object, refuse_link_outside
+from ..files.loading import load_tokenizer
 from ..files.options import Group, option
 from ..files.output import MODEL_FOLDER, check_output_files, output_to, write_text
 from ..modeling_mybert import MyBertConfig, auto_map
@@ -104,6 +105,7 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
             f"{model_dir / _CONFIG} is of type {description.model_type!r}; expected {MyBertConfig.model_type!r}: "
             f"{hint}."
         )
+    load_tokenizer(checkpoint)  # raises an error if it does not belong to the model
     for name in _TOKENIZER:
         if not (model_dir / name).is_file():
             raise FileNotFoundError(f"{model_dir} holds no {name}: save the tokenizer there with save_pretrained.")

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import Dataset
 from transformers.pipelines.base import Pipeline
 
+from ..files.loading import check_tokenizer
 from ..files.progress import progress_bar
 
 EXAMPLES_AT_ONCE = 512
@@ -118,6 +119,7 @@ class BatchedPipeline(Pipeline):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.check_model_type(self.supported_models)
+        check_tokenizer(self.tokenizer, self.model.config, self.tokenizer.name_or_path or self.model.name_or_path)
         self.model.eval()  # a model just trained or built from a configuration may be in training mode
 
     def is_example(self, inputs: Any) -> bool:

@@ -25,7 +25,7 @@ from transformers.utils import ModelOutput
 from ..files.checkpoint import OPENVINO_FILE, Checkpoint
 from ..files.errors import how_to_install
 from ..files.options import AT_LEAST_1, Group, option
-from ..modeling_mybert.batch_mybert import unmask_empty_rows
+from ..modeling_mybert.batch_mybert import check_inputs, unmask_empty_rows
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class OpenVinoModel(torch.nn.Module):
 
         Args:
             input_ids: Token ids (B, L), for multiple choice (B, C, L).
-            attention_mask: 1 at tokens, 0 at padding, of the same shape. None: no padding.
+            attention_mask: 1 at tokens, 0 at padding, of the same shape and any type. None: no padding.
             token_type_ids: Segments, of the same shape. None: all 0.
             labels, unpad_inputs, return_dict: Ignored; there is no loss.
 
@@ -137,21 +137,26 @@ class OpenVinoModel(torch.nn.Module):
             The outputs that the PyTorch model has, with zeros at padding.
 
         Raises:
-            ValueError: If a sequence is longer than the model's positions.
+            ValueError: If an input has another shape or values that the model lacks, such as a mask prepared for
+                attention, or a sequence is longer than the model's positions.
         """
         shape = input_ids.shape
-        given = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        mask: np.ndarray = unmask_empty_rows(given.flatten(0, -2)).cpu().numpy()
-        ids, segments = (
-            np.zeros_like(mask) if values is None else values.flatten(0, -2).cpu().numpy()
-            for values in (input_ids, token_type_ids)
-        )
-        lengths = mask.sum(1)
-        if lengths.max() > self.config.max_position_embeddings:
+        if len(shape) != 2 + self._has_choices:
             raise ValueError(
-                f"a sequence has {lengths.max()} tokens; expected at most {self.config.max_position_embeddings}, the "
-                "model's positions."
+                f"input_ids has shape {tuple(shape)}; expected (batch, {'choices, ' * self._has_choices}tokens)."
             )
+        given = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        if given.shape != shape:
+            raise ValueError(
+                f"attention_mask has shape {tuple(given.shape)}; expected {tuple(shape)}: OpenVINO's graph takes no "
+                "prepared mask."
+            )
+        ids: Any = input_ids.flatten(0, -2)
+        segments: Any = torch.zeros_like(ids) if token_type_ids is None else token_type_ids.flatten(0, -2)
+        check_inputs(self.config, self.config.vocab_size, False, ids, None, segments, None, None, None, None)
+        mask: np.ndarray = unmask_empty_rows((given.flatten(0, -2) != 0).long()).cpu().numpy()
+        ids, segments = (values.long().expand(mask.shape).cpu().numpy() for values in (ids, segments))
+        lengths = mask.sum(1)
         if np.array_equal(mask, np.arange(shape[-1]) < lengths[:, None]):
             outputs = self._run_packed(ids, segments, lengths)
         else:  # padding before tokens, whose positions count it

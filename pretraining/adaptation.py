@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForMaskedLM
 
-from ..files.checkpoint import read_json_object
+from ..files.checkpoint import Checkpoint, read_json_object
+from ..files.loading import load_model
 from ..files.options import Group, option
 from ..files.output import write_json
-from ..files.processes import only_errors
 from ..metrics import MaskedWords, fitting_words, masked_words, word_loss
 from ..tokenization import MyBertTokenizer
 from .pretraining_arguments import PretrainingArguments
@@ -78,7 +78,7 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
     store = TokenStore(arguments.token_store or Path(folder, STORE))
     _, validation = split_documents(store.summary.documents, arguments.validation_split)
     texts = masked_words(_words(store, validation, adapted), _TEXTS)
-    old = MyBertTokenizer.from_pretrained(str(arguments.model))
+    old = MyBertTokenizer.from_pretrained(Checkpoint(str(arguments.model)).name)
     texts = fitting_words(adapted, fitting_words(old, texts))  # both can read all masked words
     if not texts:
         logger.info("There is no held-out text to evaluate on (--validation_split).")
@@ -105,10 +105,7 @@ def _words(store: TokenStore, documents: Any, tokenizer: MyBertTokenizer) -> Ite
 
 def _loss(name: str, tokenizer: MyBertTokenizer, texts: list[MaskedWords]) -> dict[str, float] | None:
     """Return a model's loss on masked words; None if it has no masked-LM head."""
-    with only_errors():
-        model, report = AutoModelForMaskedLM.from_pretrained(
-            name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
-        )
+    model, report = load_model(Checkpoint(name), AutoModelForMaskedLM, dtype=torch.float32)
     if any(".predictions." in missing and "decoder" not in missing for missing in report["missing_keys"]):
         return None
     return word_loss(model, tokenizer, texts)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
-from ..files.checkpoint import FIELDS_OF_A_HEAD, without_foreign_code
+from ..files.checkpoint import FIELDS_OF_A_HEAD, Checkpoint, without_foreign_code
 from ..files.options import ABOVE_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, Group, deciding, option, settings_of
 from ..files.source import sources_of
 from ..modeling_mybert import MODEL_SIZES, MyBertConfig
@@ -379,7 +379,7 @@ class PretrainingArguments(
                 pad_token_id=tokenizer.pad_token_id,
             )
         else:
-            fields = MyBertConfig.get_config_dict(self.model)[0]
+            fields = Checkpoint(self.model).fields
             kept = {name: value for name, value in fields.items() if name not in FIELDS_OF_A_HEAD}
             config = without_foreign_code(MyBertConfig.from_dict(kept))
             if config.vocab_size < len(tokenizer) and self.new_pieces_settings():

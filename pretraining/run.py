@@ -5,7 +5,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ..files.checkpoint import Checkpoint, check_available, read_log_history
 from ..files.documents import Corpus
+from ..files.loading import load_model, load_tokenizer
 from ..files.options import settings_of
 from ..files.output import files_written_beside, written_beside
 from ..files.processes import only_errors
@@ -73,7 +74,7 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
     if arguments.tokenizer:
         check_available(arguments.tokenizer, "tokenizer")
     if arguments.model:
-        _check_start(arguments.model)
+        _check_start(arguments.model, has_own_tokenizer=not arguments.tokenizer)
     if arguments.embedding_init == "cooccurrence":
         require_scikit_learn()
     minimal_pairs = _read_minimal_pairs(arguments.minimal_pairs) if arguments.minimal_pairs else []
@@ -140,7 +141,7 @@ def split_documents(count: int, validation_split: float) -> tuple[np.ndarray, np
     return documents[~is_held_out], documents[is_held_out]
 
 
-def _check_start(model: str) -> None:
+def _check_start(model: str, has_own_tokenizer: bool) -> None:
     """Reject an unsuitable initial model before the text is processed."""
     checkpoint = Checkpoint(model).check()
     model_type = checkpoint.fields.get("model_type", "bert")  # Google's have no type
@@ -149,13 +150,15 @@ def _check_start(model: str) -> None:
             f"model is {model!r}, of type {model_type!r}; pretraining can continue with {' or '.join(_TYPES)} only."
         )
     checkpoint.refuse_quantized_weights()
+    if has_own_tokenizer:
+        load_tokenizer(checkpoint)  # raises an error if it is not there, or does not belong to the model
 
 
 def _tokenizer(arguments: PretrainingArguments, corpus: Corpus | None, place: Path) -> MyBertTokenizer:
     """Return the given tokenizer, that of the initial model or of the token store, or one trained in `place`."""
     wanted = arguments.new_pieces_settings()
     if (named := arguments.tokenizer or arguments.model) and not wanted:
-        return MyBertTokenizer.from_pretrained(named)
+        return MyBertTokenizer.from_pretrained(Checkpoint(named).name)
     if corpus is None:
         store = Path(str(arguments.token_store))
         folder = store if store.is_dir() else store.parent
@@ -171,7 +174,7 @@ def _tokenizer(arguments: PretrainingArguments, corpus: Corpus | None, place: Pa
     text = filter(None, lines)
     work: dict[str, Any] = {"num_processes": arguments.num_processes, "show_progress": not arguments.disable_tqdm}
     if wanted:
-        old = MyBertTokenizer.from_pretrained(str(named))
+        old = MyBertTokenizer.from_pretrained(Checkpoint(str(named)).name)
         tokenizer = learn_new_pieces(old, text, wanted, **work).tokenizer
     else:
         tokenizer = train_wordpiece(texts=text, **work, **settings_of(VocabularyBasics, arguments))
@@ -453,22 +456,17 @@ def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> M
         if arguments.embedding_init == "cooccurrence" and is_new:
             begin_with_statistics(model, run.store, run.training)
         return model
-    wanted = arguments.new_pieces_settings()
+    wanted, checkpoint = arguments.new_pieces_settings(), Checkpoint(arguments.model)
     if wanted:
-        config.vocab_size = MyBertConfig.from_pretrained(arguments.model).vocab_size
-    with only_errors():
-        model, found = model_class.from_pretrained(
-            arguments.model,
-            config=config,
-            dtype=torch.float32,  # whatever the saved dtype: half precision would round small updates to 0
-            use_safetensors=True,
-            output_loading_info=True,
-        )
+        config.vocab_size = checkpoint.config.vocab_size
+    # Whatever the saved dtype: half precision would round small updates to 0.
+    loaded, found = load_model(checkpoint, model_class, config, dtype=torch.float32)
+    model = cast(Model, loaded)
     new = sorted({".".join(name.split(".")[:2]) for name in found["missing_keys"]})
     logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(new) or "none")
     if not wanted:
         return model
-    return add_rows(model, MyBertTokenizer.from_pretrained(arguments.model), run.tokenizer, wanted.new_piece_init)
+    return add_rows(model, MyBertTokenizer.from_pretrained(checkpoint.name), run.tokenizer, wanted.new_piece_init)
 
 
 def _save(trainer: PretrainingTrainer, tokenizer: MyBertTokenizer, output_dir: Path) -> None:

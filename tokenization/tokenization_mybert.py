@@ -10,6 +10,7 @@ from tokenizers.models import WordPiece
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 from ..files.checkpoint import read_json_object
+from ..files.loading import missing_vocabulary, tokenizer_error
 from ..files.output import write_json
 from .characters import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
 from .learning import FilesOrTexts, Texts, VocabularyReport, VocabularySettings, learn_vocabulary, read_source
@@ -128,11 +129,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
             if not isinstance(tokenizer.model_max_length, (int, float)):
                 raise TypeError(f"model_max_length is {tokenizer.model_max_length!r}; expected a number.")
         except Exception as error:  # unexpected values can raise any exception in transformers and tokenizers
-            if isinstance(error, (ValueError, OSError)) and name in str(error):
-                raise
-            cause = " ".join(f"{type(error).__name__}: {error}".split())[:250]
-            kind = OSError if isinstance(error, OSError) else ValueError
-            raise kind(f"The tokenizer in {name} cannot be loaded ({cause}).") from error
+            raise tokenizer_error(name, error) from error
         return tokenizer
 
     @classmethod
@@ -147,7 +144,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         if tokenizer_file is not None:
             _read_wordpiece_json(tokenizer_file)
         elif resolved_vocab_files.get("vocab_file") is None:
-            raise OSError(f"{name} holds neither tokenizer.json nor vocab.txt.")
+            raise missing_vocabulary(name)
         return super()._from_pretrained(resolved_vocab_files, name, *args, **kwargs)
 
     @classmethod

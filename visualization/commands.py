@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ..files.checkpoint import Checkpoint
+from ..files.loading import load_model, load_tokenizer
 from ..files.options import Group, Settings, option
 from ..files.output import check_output_files, reserved
-from ..files.processes import only_errors
 from .attention import attention_map
 from .curves import SUITE_FILE, learning_curves, plot_run
 from .input_and_confusion import input_picture
@@ -43,7 +43,7 @@ class AttentionArguments(Settings):
 
 def draw_attention(arguments: AttentionArguments) -> Path:
     """Write the picture of a text."""
-    from transformers import AutoModel, AutoTokenizer
+    from transformers import AutoModel
 
     path = picture_path(arguments.output)
     if not 1 <= len(arguments.sentences) <= 2:
@@ -51,21 +51,16 @@ def draw_attention(arguments: AttentionArguments) -> Path:
     if arguments.view == "input" and (arguments.attention_layer is not None or arguments.attention_head is not None):
         raise ValueError("The view input shows what goes into the model: it has no layer and no head to choose.")
     with reserved(path, overwrite=arguments.overwrite):
-        Checkpoint(arguments.model).check()
-        tokenizer = _load(AutoTokenizer, arguments.model)
+        checkpoint = Checkpoint(arguments.model).check()
+        tokenizer = load_tokenizer(checkpoint)
         text, text_pair = arguments.sentences[0], arguments.sentences[1] if len(arguments.sentences) == 2 else None
         if arguments.view == "input":
             input_picture(tokenizer, text, text_pair).save(path)
         else:
-            model = _load(AutoModel, arguments.model, use_safetensors=True)
+            model, _ = load_model(checkpoint, AutoModel)
             attention = attention_map(model, tokenizer, text, text_pair)
             attention.save(path, arguments.attention_layer, arguments.attention_head, arguments.view)
     return path
-
-
-def _load(auto_class: Any, name: str, **settings: Any) -> Any:
-    with only_errors():  # hide the report on unused head weights
-        return auto_class.from_pretrained(name, trust_remote_code=False, **settings)
 
 
 @dataclass

@@ -222,9 +222,11 @@ class _Prediction:
                 if self.can_resume and any(folder.path.glob("predictions-*.jsonl")):
                     logger.warning("What was predicted is kept; the same command continues from there.")
                 raise
-            except ValueError:  # an error in the data
+            except (ValueError, OSError) as error:  # in the data, or what belongs to the model
                 if self.can_resume and any(folder.path.glob("predictions-*.jsonl")):
-                    logger.info("What was predicted is kept; correct the data and run the same command to continue.")
+                    advice = "correct the data and run the same command to continue"
+                    advice = advice if isinstance(error, ValueError) else "the same command continues"
+                    logger.info("What was predicted is kept; %s.", advice)
                 elif self.state.num_processes == 1:
                     shutil.rmtree(folder.path)
                 raise

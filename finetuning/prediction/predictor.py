@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 import torch
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ...files.checkpoint import OPENVINO_FILE, Checkpoint
+from ...files.loading import load_tokenizer
 from ...files.options import AT_LEAST_1, Group, option
 from ...files.output import write_json, write_lines
 from ...files.source import Source, rows_of_batch, with_columns
@@ -75,24 +76,26 @@ def load_finetuned_model(
     """Load a model with a head for the task, and complete the task by the model's classes."""
     if threads is not None:
         torch.set_num_threads(threads)
-    config, encoder = checkpoint.config, checkpoint
+    config = checkpoint.config
     if runs_in_openvino(checkpoint, engine, dtype):
+        tokenizer = load_tokenizer(checkpoint)
         model, labels = task.load_finetuned(checkpoint, partial(OpenVinoModel, dtype=dtype))
         logger.info("OpenVINO computes the model, since %s has %s.", checkpoint.name, OPENVINO_FILE)
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint.name, config=config, trust_remote_code=False)
-        return FinetunedModel(task.with_classes(labels), model, labels, tokenizer)
+        return FinetunedModel(task.with_classes(labels, checkpoint), model, labels, tokenizer)
     if checkpoint.path.is_dir():
         checkpoint.check_folder()  # a graph may be all that it has
     if isinstance(config, FeatureTaggerConfig):  # this encoder completes the task, too
         encoder = Checkpoint(config.encoder).check()
         task = feature_task(task, config.features, encoder.name, config.lstm_size, str(device))
+        tokenizer = load_tokenizer(encoder)
+    else:
+        tokenizer = load_tokenizer(checkpoint)
     model, labels = task.load_finetuned(checkpoint)
     model = model.to(device=device, dtype=getattr(torch, dtype)).eval()
     is_on_cpu = model.device.type == "cpu" and torch.backends.mkldnn.is_available()
     if isinstance(model, MyBertPreTrainedModel) and is_on_cpu:
         model.prepack_weights()
-    tokenizer = AutoTokenizer.from_pretrained(encoder.name, config=encoder.config, trust_remote_code=False)
-    return FinetunedModel(task.with_classes(labels), model, labels, tokenizer)
+    return FinetunedModel(task.with_classes(labels, checkpoint), model, labels, tokenizer)
 
 
 def tag_words(

@@ -23,12 +23,14 @@ from transformers import (
 from typing_extensions import Self
 
 from ... import metrics
+from ...files.checkpoint import Checkpoint
 from ...files.source import Source
 from ...hub_card import PipelineCall
 from ...pipelines import WindowPooling, pool_windows, window_places
 from ...pipelines.pairs import LABELS
 from ...tokenization import encode_and_truncate
 from ..data import DataRow, Labels, listed, quoted, read_prediction_rows, with_decimal_points
+from ..heads import recorded_activation
 from .label_cells import SEPARATORS, labels_in_cells, labels_in_columns, mark_between, one_label
 from .task import WINDOW_WEIGHT, Objective, Task, TaskData, TaskExample, rounded
 
@@ -92,6 +94,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     classes: tuple[str, ...] = ()  # in the order of their ids; by default they follow from the data
     # None truncates texts longer than `max_length`; "mean" or "max" reads them in windows and pools their logits.
     window_pooling: WindowPooling | None = None
+    # For regression, the class of torch.nn that turns the network's output into the number.
+    activation: str = "Identity"
     unlabeled: float | None = None  # for regression, the value that means "no label"
     glue: str | None = None  # name of the GLUE task, which determines the metrics
     # For multi-label tasks, the probability above which each label is predicted; 1/2 for labels without one. Like the
@@ -235,6 +239,12 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         names = labels if self.problem != "regression" else Labels(("value",))
         return super().config_fields(names) | {"problem_type": self.problem}
 
+    def with_classes(self, labels: Labels | None, checkpoint: Checkpoint | None = None) -> Self:
+        """The task; a number is a cross-encoder's score if the model's folder records how that is computed."""
+        if self.problem != "regression" or checkpoint is None:
+            return self
+        return replace(self, activation=recorded_activation(checkpoint))
+
     @property
     def has_class_numbers(self) -> bool:
         return bool(self.classes) and self.classes == _numbers(len(self.classes))
@@ -308,7 +318,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         if self.window_pooling is not None:
             logits = pool_windows(logits, data.layout, self.window_pooling)
         if self.problem == "regression":
-            return [LabelPrediction(float(value)) for value in logits[:, 0]]
+            return [LabelPrediction(float(value)) for value in self.values(logits)[:, 0]]
         assert labels is not None
         if self.problem == "single_label_classification":
             probabilities = metrics.with_temperature(torch.from_numpy(logits).softmax(-1).numpy(), self.temperature)
@@ -318,6 +328,11 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         least = {name: self.thresholds.get(name, _THRESHOLD) for name in labels.names}
         held = [frozenset(name for name, value in table.items() if value > least[name]) for table in tables]
         return list(map(LabelPrediction, held, tables))
+
+    def values(self, outputs: np.ndarray) -> np.ndarray:
+        """The numbers of a regression from the network's outputs."""
+        activated: torch.Tensor = getattr(torch.nn, self.activation)()(torch.from_numpy(outputs))
+        return activated.numpy()
 
     def check_answers(self, top_k: int, probabilities: bool) -> None:
         super().check_answers(top_k, probabilities)

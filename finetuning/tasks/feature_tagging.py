@@ -14,6 +14,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...files.checkpoint import Checkpoint
+from ...files.loading import load_model
 from ...files.source import Source
 from ...hub_card import Example, run_example
 from ...modeling_mybert import IGNORE_INDEX
@@ -113,7 +114,7 @@ class FeatureTask(TaggingTask):
         self, examples: Examples, model_dir: str | Path, model: Any, tokenizer: PreTrainedTokenizerBase
     ) -> list[Example]:
         """Tag sentences for the card; it has no pipeline."""
-        tagger = FeatureTagger.from_pretrained(model_dir) if model is None else model
+        tagger: Any = load_model(Checkpoint(model_dir), FeatureTagger)[0] if model is None else model
         tags = self.tag([example.words for example in examples], tagger, Labels.from_config(tagger.config), tokenizer)
         return [
             run_example(

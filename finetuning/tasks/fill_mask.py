@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...files.checkpoint import Checkpoint
+from ...files.loading import load_tokenizer
 from ...files.source import Source
 from ...metrics import WeightedMetrics, accuracy, count_metrics
 from ...modeling_mybert import IGNORE_INDEX
@@ -78,7 +79,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         model, _ = super().load_finetuned(checkpoint, load_graph)
         if model.config.model_type == "mybert":
             model.config.sparse_prediction = True  # logits at masks only
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint.name, config=checkpoint.config, trust_remote_code=False)
+        tokenizer = load_tokenizer(checkpoint)
         return model, Labels(tuple(tokenizer.batch_decode([[number] for number in range(model.config.vocab_size)])))
 
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from transformers import (
 from typing_extensions import Self
 
 from ... import metrics
+from ...files.checkpoint import Checkpoint
 from ...files.conll import DOCUMENT_START, read_conll
 from ...files.output import write_lines
 from ...files.source import Source
@@ -208,7 +209,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         """The task, with `word_cut` as the words of training data were cut."""
         return replace(self, word_cut=WordCut.learn([example.words for example in examples]).record)
 
-    def with_classes(self, labels: Labels | None) -> Self:
+    def with_classes(self, labels: Labels | None, checkpoint: Checkpoint | None = None) -> Self:
         """The task, with `letters` set from the classes."""
         return self if labels is None else replace(self, letters=metrics.entity_letters(labels.names) or "none")
 

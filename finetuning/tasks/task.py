@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 from transformers import (
-    AutoConfig,
     DataCollatorWithPadding,
     PreTrainedConfig,
     PreTrainedModel,
@@ -290,8 +289,8 @@ class Task(ABC, Generic[E, P]):
         """The classes of training data; None if the task has none of its own. A single class is a ValueError."""
         return None
 
-    def with_classes(self, labels: Labels | None) -> Self:
-        """The task, with settings inferred from the classes of a run or model; by default unchanged."""
+    def with_classes(self, labels: Labels | None, checkpoint: Checkpoint | None = None) -> Self:
+        """The task, with settings inferred from the classes of a run, or of a fine-tuned model, and its settings."""
         return self
 
     def named(self, labels: Labels) -> Labels:
@@ -308,7 +307,7 @@ class Task(ABC, Generic[E, P]):
 
     def in_order_of(self, name: str, labels: Labels) -> Labels:
         """The classes in the order of a model, folder or Hub name, that was fine-tuned for the same classes."""
-        known = self.named(Labels.from_config(AutoConfig.from_pretrained(name, trust_remote_code=False)))
+        known = self.named(Labels.from_config(Checkpoint(name).config))
         return known if set(known.names) == set(labels.names) else labels
 
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:
@@ -330,7 +329,7 @@ class Task(ABC, Generic[E, P]):
         config: PreTrainedConfig | None = None,  # of a model with random weights, in place of the model's
     ) -> tuple[PreTrainedModel, list[str]]:
         """Load a model with the task's head, or a new head if it has another one; also returns the new parameters."""
-        before, changes = AutoConfig.from_pretrained(name, trust_remote_code=False), changes or NetworkChanges()
+        before, changes = Checkpoint(name).config, changes or NetworkChanges()
         check_max_length(self.max_length, name, before)
         config_fields = self.config_fields(labels)
         if keeps_head(before, self.auto_class, changes):

@@ -384,7 +384,11 @@ class FinetuningArguments(
         if is_open and _classifies_texts(self.resolve_task()) and classifies_mean(self.model, is_probe):
             self.pooling = "mean"
             why = "for a linear probe" if is_probe else f"as the sentence-transformers files of {self.model} say"
-            logger.info("Pooling: mean, %s (--pooling).", why)
+            logger.info(
+                "Pooling: mean, %s (--pooling). Plain BERTs classify the first token, so convert to-bert and "
+                "to-google will reject the model; convert onnx, convert openvino and push keep the mean.",
+                why,
+            )
 
     @property
     def offers_linear_probe(self) -> bool:

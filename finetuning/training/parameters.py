@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig, PreTrainedModel, TrainerCallback
+from transformers import PreTrainedModel, TrainerCallback
 
+from ...files.checkpoint import Checkpoint
 from ...files.errors import how_to_install
 from ...files.output import folder_written_beside
 from ...files.yaml_files import read_yaml
@@ -98,7 +99,7 @@ class Unfreezing(TrainerCallback):
 
 def hidden_size_of(model: str) -> int:
     """The hidden size in a model's configuration; that of BERT base if it has none."""
-    return getattr(AutoConfig.from_pretrained(model, trust_remote_code=False), "hidden_size", _HIDDEN_SIZE)
+    return getattr(Checkpoint(model).config, "hidden_size", _HIDDEN_SIZE)
 
 
 def rate_for_size(rate: float, model: str) -> tuple[float, str]:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from transformers import (
-    AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -18,6 +17,7 @@ from transformers import (
 
 from ...files.checkpoint import Checkpoint
 from ...files.errors import how_to_install
+from ...files.loading import load_tokenizer
 from ...files.source import Source
 from ...modeling_mybert import IGNORE_INDEX
 from ..data import LABEL_ARGUMENTS, Labels, accepted_rows, rows_of
@@ -64,8 +64,8 @@ def read_run(
     The classes are those of the training data, or what `labels_for` returns, given the examples of each source.
     """
     if tokenizer is None:
-        tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
-        longest = longest_sequence(Checkpoint(arguments.model).config)
+        checkpoint = Checkpoint(arguments.model)
+        tokenizer, longest = load_tokenizer(checkpoint), longest_sequence(checkpoint.config)
         if longest is not None:  # pipelines truncate to it; a tokenizer may not have it
             tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     sources = arguments.sources(task)

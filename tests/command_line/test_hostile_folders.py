@@ -50,7 +50,6 @@ COMMANDS = {
     "push": "model owner/name --output_dir out",
     "score": "model text.txt --output out.jsonl --use_cpu",
 }
-READS_NO_TOKENIZER = {"convert bert", "convert onnx", "convert openvino", "convert to-bert", "convert to-google"}
 WITHOUT_WEIGHTS = {"curves", "data"}
 TAKES_LONG = {("bert", name) for name in ("adapt", "distill", "finetune", "glue", "pretrain", "prune")}
 TAKES_LONG |= {(kind, name) for kind in ("bert", "mybert") for name in ("compare", "convert onnx", "convert openvino")}
@@ -150,8 +149,6 @@ QUICK = {"config is a list", "other width", "tokenizer is a list"}
 )
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"curves"}))
 def test_one_sentence_and_nothing_written(command, way, folders, desk, capsys):
-    if command in READS_NO_TOKENIZER and way in BROKEN_TOKENIZERS:
-        pytest.skip("the command reads no tokenizer")
     if command in WITHOUT_WEIGHTS and way in BROKEN_MODELS:
         pytest.skip("the command reads no model")
     model = shutil.copytree(folders["mybert", True], desk / "model")
@@ -161,6 +158,68 @@ def test_one_sentence_and_nothing_written(command, way, folders, desk, capsys):
     assert run(command) == 2
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mybert ")]
     assert len(said) == 1 and 20 < len(said[0]) < 600, said
+    assert not [path.name for path in desk.iterdir() if path.name.startswith(("out", ".out"))]
+    assert sorted(path.name for path in model.iterdir()) == before
+
+
+def without_tokenizer(folder):
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        (folder / name).unlink()
+
+
+def only_settings(folder):
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").unlink()
+
+
+def other_name(folder):
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").rename(folder / "my-words.txt")
+
+
+def changed_vocabulary(change):
+    def apply(folder):
+        path = folder / "tokenizer.json"
+        tokenizer = json.loads(path.read_text())
+        change(tokenizer["model"]["vocab"])
+        path.write_text(json.dumps(tokenizer))
+
+    return apply
+
+
+FOREIGN_TOKENIZERS = {
+    "no tokenizer": (without_tokenizer, r"model holds (neither|no) tokenizer\.json"),
+    "settings alone": (only_settings, r"model holds (neither|no) tokenizer\.json"),
+    "vocabulary of another name": (other_name, r"my-words\.txt looks like its vocabulary: rename it to vocab\.txt"),
+    "more tokens than embeddings": (
+        changed_vocabulary(lambda pieces: pieces.update(more=len(pieces))),
+        r"has the id \d+ \(more\), and the model \d+ word embeddings",
+    ),
+    "no special tokens": (
+        changed_vocabulary(lambda pieces: pieces.update({"[first]": pieces.pop("[CLS]"), "[x]": pieces.pop("[UNK]")})),
+        r"lacks the special tokens \[\w+\], \[\w+\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["bert", pytest.param("mybert", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "way", [way if way == "no tokenizer" else pytest.param(way, marks=pytest.mark.slow) for way in FOREIGN_TOKENIZERS]
+)
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"curves"}))
+def test_case_01_a_tokenizer_that_does_not_belong_to_the_model_is_an_error(command, way, kind, folders, desk, capsys):
+    if (command, kind) == ("push", "bert"):
+        pytest.skip("another error comes first")
+    if command == "data" and way == "more tokens than embeddings":
+        pytest.skip("the command reads no model")
+    model = shutil.copytree(folders[kind, True], desk / "model")
+    spoil, message = FOREIGN_TOKENIZERS[way]
+    spoil(model)
+    before = sorted(path.name for path in model.iterdir())
+    capsys.readouterr()
+    assert run(command) == 2
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mybert ")]
+    assert re.search(message, said), said
     assert not [path.name for path in desk.iterdir() if path.name.startswith(("out", ".out"))]
     assert sorted(path.name for path in model.iterdir()) == before
 

@@ -17,7 +17,7 @@ CLASSIFIER = Path(__file__).parents[1] / "fixtures" / "google_tf1" / "classifier
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory, save_model):
     folder = tmp_path_factory.mktemp("source") / "model"
-    save_model(folder, "encoder", tokenizer=False)
+    save_model(folder, "encoder")
     return folder
 
 

@@ -48,9 +48,9 @@ def test_the_whole_round(tmp_path, write_vocab, caplog):
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_labels_and_another_activation(tmp_path, change_config):
+def test_labels_and_another_activation(tmp_path, change_config, write_vocab):
     arguments = ["--source", TF1 / "classifier", "--output_dir", tmp_path / "m"]
-    arguments += ["--labels", "x", "y", "z", "--ignore", "q.*"]
+    arguments += ["--labels", "x", "y", "z", "--ignore", "q.*", "--vocab_file", write_vocab(tmp_path / "words")]
     commands.convert_google(parse(commands.ConvertGoogleArguments, *arguments))
     assert AutoConfig.from_pretrained(tmp_path / "m").id2label == {0: "x", 1: "y", 2: "z"}
     change_config(tmp_path / "m", hidden_act="gelu")
@@ -93,7 +93,7 @@ CARD_OF_BERT = (
 
 def test_the_card_of_a_bert_folder_describes_that_folder(tmp_path, save_model):
     tuned, plain, back = (str(tmp_path / name) for name in ("tuned", "plain", "back"))
-    save_model(tmp_path / "tuned", "sequence-classification", tokenizer=False)
+    save_model(tmp_path / "tuned", "sequence-classification")
     (tmp_path / "tuned" / "README.md").write_text(CARD.format(path=tuned))
     commands.convert_to_bert(parse(commands.ConvertToBertArguments, "--model", tuned, "--output_dir", plain))
     assert (tmp_path / "plain" / "README.md").read_text() == CARD_OF_BERT.format(path=plain)

@@ -48,8 +48,9 @@ def test_import_of_the_export_is_bit_identical(tmp_path, head, save_model):
 
 
 @pytest.mark.parametrize("name", ["pretrain", "classifier", "squad_adam"])
-def test_export_of_the_import_has_googles_bytes(tmp_path, name, converted):
-    export_google_checkpoint(converted(name)[0], tmp_path / "out" / "bert_model.ckpt")
+def test_export_of_the_import_has_googles_bytes(tmp_path, name, converted, write_vocab):
+    model, _ = converted(name, vocab_file=write_vocab(tmp_path / "words"))
+    export_google_checkpoint(model, tmp_path / "out" / "bert_model.ckpt")
     exported = read_tensor_bundle(tmp_path / "out" / "bert_model.ckpt")
     googles = read_tensor_bundle(TF1 / name / "bert_model.ckpt")
     filled = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"} if name == "squad_adam" else set()
@@ -78,7 +79,7 @@ def test_export_of_the_import_has_googles_bytes(tmp_path, name, converted):
     ],
 )
 def test_other_tokens_in_googles_code_are_said(tmp_path, caplog, options, added, word, save_model, pieces):
-    save_model(tmp_path / "model", "encoder", tokenizer=False)
+    save_model(tmp_path / "model", "encoder", tokenizer=False, vocab_size=len(pieces) + len(added))
     tokenizer = mybert.MyBertTokenizer(pieces, **options)
     tokenizer.add_tokens(added)
     tokenizer.save_pretrained(tmp_path / "model")

@@ -34,7 +34,7 @@ def write_classifier(save_model):
 
     def write(folder, names):
         labels = {"id2label": dict(enumerate(names)), "label2id": {name: row for row, name in enumerate(names)}}
-        return save_model(folder, "sequence-classification", tokenizer=False, **labels)
+        return save_model(folder, "sequence-classification", **labels)
 
     return write
 

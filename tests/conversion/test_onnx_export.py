@@ -165,7 +165,7 @@ def test_a_model_of_transformers(tmp_path, head, save_model, write_vocab):
 @pytest.mark.slow
 def test_an_encoder_without_pooler_in_half_precision(tmp_path, save_model):
     options = {"add_pooling_layer": False}
-    save_model(tmp_path / "model", "encoder", dtype=torch.bfloat16, tokenizer=False, options=options)
+    save_model(tmp_path / "model", "encoder", dtype=torch.bfloat16, options=options)
     report = export_onnx(tmp_path / "model", tmp_path / "onnx")
     assert list(report.differences["model.onnx"]) == ["last_hidden_state"]
     (output,) = session_of(tmp_path / "onnx").get_outputs()

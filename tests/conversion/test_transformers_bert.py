@@ -53,8 +53,9 @@ def test_there_and_back(tmp_path, head, save_model):
     assert set(before) - set(after) == {"sparse_prediction", "unpad_inputs"}
 
 
-def test_a_trunk_keeps_nothing_of_the_head_that_stays_behind(tmp_path, change_config, save_bert):
+def test_a_trunk_keeps_nothing_of_the_head_that_stays_behind(tmp_path, change_config, save_bert, write_vocab):
     save_bert(tmp_path / "bert", "sequence-classification")
+    write_vocab(tmp_path / "bert")
     labels = {"id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
     labels |= {"finetuned_for": {"task": "classification"}, "problem_type": "single_label_classification"}
     change_config(tmp_path / "bert", **labels)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from transformers import AutoTokenizer, pipelines
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipelines
 
 import mybert
 from mybert.cli import main
@@ -226,8 +226,43 @@ def test_graph_that_is_damaged_is_one_sentence(graph, tmp_path):
 def test_sequence_longer_than_the_positions_is_rejected(graph):
     checkpoint = Checkpoint(graph("sst2"))
     run = OpenVinoModel(checkpoint.path, checkpoint.config)
-    with pytest.raises(ValueError, match="a sequence has 65 tokens; expected at most 64"):
+    with pytest.raises(ValueError, match="The sequence has 65 tokens; this model reads at most 64"):
         run(input_ids=torch.ones(2, 65, dtype=torch.long))
+
+
+@pytest.mark.parametrize("padding", ["right", "left"])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32])
+def test_open_vino_model_takes_masks_of_every_type_as_bert(dtype, padding, graph, models):
+    run = OpenVinoModel(graph("sst2"))
+    model = AutoModelForSequenceClassification.from_pretrained(models / "sst2").eval()
+    ids = torch.tensor([[2, 5, 6, 7, 3], [2, 8, 3, 0, 0]])
+    mask = (ids != 0).to(dtype)
+    if padding == "left":
+        ids, mask = ids.roll(2, 1), mask.roll(2, 1)
+        ids[0], mask[0] = ids[0].roll(-2), 1
+    with torch.inference_mode():
+        expected = model(input_ids=ids, attention_mask=mask).logits
+        for words in (ids, ids.int()):
+            found = run(input_ids=words, attention_mask=mask).logits
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"attention_mask": torch.ones(1, 3, 3)}, r"attention_mask has shape \(1, 3, 3\); expected \(1, 3\)"),
+        ({"attention_mask": torch.ones(1, 1, 3, 3).bool()}, r"attention_mask has shape \(1, 1, 3, 3\).*no prepared"),
+        ({"attention_mask": torch.ones(1, 2)}, r"attention_mask has shape \(1, 2\)"),
+        ({"token_type_ids": torch.full((1, 3), 2)}, "token_type_ids holds 2; expected values from 0 to 1"),
+        ({"token_type_ids": torch.zeros(1, 2).long()}, r"token_type_ids has shape \(1, 2\)"),
+        ({"input_ids": torch.tensor([[2, 999, 3]])}, "input_ids holds 999; expected values from 0 to"),
+        ({"input_ids": torch.tensor([2, 5, 3])}, r"input_ids has shape \(3,\); expected \(batch, tokens\)"),
+    ],
+)
+def test_open_vino_model_rejects_inputs_that_bert_rejects(inputs, message, graph):
+    run = OpenVinoModel(graph("sst2"))
+    with pytest.raises(ValueError, match=message):
+        run(**{"input_ids": torch.tensor([[2, 5, 3]])} | inputs)
 
 
 def test_threads_are_those_of_both_engines(models, graph, monkeypatch):
