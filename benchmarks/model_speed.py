@@ -99,7 +99,7 @@ class BenchArguments:
         None,
         "Measure this fine-tuned model, a folder, on --data instead: with every engine and type that is installed.",
         group=Group.MODEL,
-        reads="model",
+        reads="model folder",
         needs="data",
         excludes="workloads model_size training_sizes sst2 compiled",
     )

@@ -136,7 +136,7 @@ class CommandParser(ArgumentParser):
 
     def __init__(self, name: str) -> None:
         self.command = COMMANDS[name]
-        self.options_class: Any = options_class(name)
+        self.options_class = options_class(name)
         self.flags: list[Action] = []
         super().__init__(
             prog=f"mybert {name}",

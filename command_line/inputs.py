@@ -33,6 +33,9 @@ def check_files_and_models(options: Any) -> None:
         for option, name in named:
             if option.reads == "model":
                 Checkpoint(name).check(option.name, ask_hub=False, needs_weights=False)
+            elif option.reads == "model folder":
+                if not Path(name).is_dir():
+                    Checkpoint(name).check_folder()
             elif option.reads == "text" and hasattr(options, "text_column"):
                 Corpus(name, DocumentSettings(encoding=options.encoding, text_column=options.text_column))
             elif option.reads == "text":
@@ -45,7 +48,7 @@ def check_files_and_models(options: Any) -> None:
     first: dict[str, str] = {}  # file -> option
     for option, name in named:
         file = os.path.realpath(name)
-        if option.reads != "model" and name != STDIN and file in first:
+        if not option.reads.startswith("model") and name != STDIN and file in first:
             options_of_file = " and ".join(f"--{each}" for each in dict.fromkeys((first[file], option.name)))
             logger.warning("%s is given twice, as %s.", name, options_of_file)
         first.setdefault(file, option.name)

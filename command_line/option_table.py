@@ -25,7 +25,7 @@ _PLAIN = ("needs", "excludes", "idle_with", "replaces", "why", "comes_last", "po
 Columns = dict[str, dict[str, str]]
 
 
-def options_class(command: str) -> type:
+def options_class(command: str) -> Any:
     """A dataclass with the options of a command that can be given, for flags, settings files and their checks."""
     table = _table()
     if command in table.get("commands", {}):

@@ -100,7 +100,7 @@ class ConvertToGoogleArguments(ConversionOptions):
     """A model folder to a checkpoint that Google's TensorFlow 1 code restores."""
 
     group = Group.CONVERSION
-    model: str = option(help="MyBERT or BERT model folder.", group=Group.INPUT, positional=1, reads="model")
+    model: str = option(help="MyBERT or BERT model folder.", group=Group.INPUT, positional=1, reads="model folder")
     output: str = option(
         help="Prefix of the checkpoint to write, such as out/bert_model.ckpt, or a folder (out/).",
         group=Group.INPUT,
@@ -117,7 +117,7 @@ class ConvertToBertArguments(ConversionOptions):
     """A MyBERT model folder to a plain BERT folder that other tools serve."""
 
     group = Group.INPUT
-    model: str = option(help="MyBERT model folder.", positional=1, reads="model")
+    model: str = option(help="MyBERT model folder.", positional=1, reads="model folder")
     output_dir: str = option(help="BERT folder to write.", comes_last=True, positional=2)
 
 
@@ -126,7 +126,7 @@ class GraphOptions(SourceSettings, OutputOptions):
     """Options of conversions to graphs of other runtimes."""
 
     group = Group.INPUT
-    model: str = option(help="MyBERT or BERT model folder.", positional=1, reads="model")
+    model: str = option(help="MyBERT or BERT model folder.", positional=1, reads="model folder")
     output_dir: str = option(help="Folder to write.", comes_last=True, positional=2)
     data: list[str] = option(
         [],

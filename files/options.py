@@ -78,7 +78,7 @@ class Option(Field):
     comes_last: bool | None
     positional: int | None
     required: bool | str | None
-    reads: Literal["model", "examples", "rows", "text", "file"] | None
+    reads: Literal["model", "model folder", "examples", "rows", "text", "file"] | None
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Take over what is not given: from the field of a base class, or the class's `group` and `decides`."""
@@ -110,7 +110,7 @@ def option(
     comes_last: bool | None = None,
     positional: int | None = None,
     required: bool | str | None = None,
-    reads: Literal["model", "examples", "rows", "text", "file"] | None = None,
+    reads: Literal["model", "model folder", "examples", "rows", "text", "file"] | None = None,
     **more: Any,
 ) -> Any:
     """Declare an option, a field of a dataclass.
@@ -135,8 +135,8 @@ def option(
         positional: Its place among the values that may be given before all flags, without their names.
         required: Whether it has to be given although it has a default, as fields after others must have; names of
             options: unless one of these is given.
-        reads: What the command reads there, which can be looked at before it starts: a model or tokenizer, labeled
-            examples or other rows, text of a corpus, or another file or folder.
+        reads: What the command reads there, which can be looked at before it starts: a model or tokenizer, a model
+            that must be a folder, labeled examples or other rows, text of a corpus, or another file or folder.
         **more: Arguments of `add_argument`, or of `dataclasses.field`.
     """
     of_field: dict[Any, Any] = {

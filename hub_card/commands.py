@@ -27,7 +27,9 @@ class CardArguments(HubMetadata):
     """Information that is not in the model folder; missing parts are left out of the card."""
 
     group = Group.CARD
-    model: str = option(help="Model folder; its README.md is written.", group=Group.INPUT, positional=1, reads="model")
+    model: str = option(
+        help="Model folder; its README.md is written.", group=Group.INPUT, positional=1, reads="model folder"
+    )
     name: str | None = option(None, "Name of the model (default: that of the folder).")
     summary: str | None = option(None, "What the model is and is for.")
     corpus: str | None = option(None, "What it was trained on.")
@@ -134,7 +136,7 @@ class PushArguments(UploadOptions):
     """The model folder to upload, its repository on the Hub, and options."""
 
     group = Group.INPUT
-    model: str = option(help="MyBERT model folder; it is not changed.", positional=1, reads="model")
+    model: str = option(help="MyBERT model folder; it is not changed.", positional=1, reads="model folder")
     repo_id: str = option(help="Name of the repository: OWNER/NAME, or NAME for one of your own.", positional=2)
     output_dir: str | None = option(
         None, "Write the folder that would be uploaded, and upload nothing.", comes_last=True
