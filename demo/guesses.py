@@ -16,7 +16,8 @@ from ..tokenization import MyBertTokenizer
 from ..tokenization.characters import build_pre_tokenizer, replace_lone_surrogates
 
 SHOWN = 8  # words
-_MAX_CHARACTERS = 20  # of a word; it has no more tokens, so that context is left
+# Characters of a word; of a longer one, as in scripts without spaces, a part is masked, so that context is left.
+_MAX_CHARACTERS, _PART = 20, 4
 
 
 class MaskedWord(NamedTuple):
@@ -46,9 +47,11 @@ def draw_words(passages: Sequence[str], generator: np.random.Generator) -> list[
     for index in generator.permutation(len(passages)):
         text = replace_lone_surrogates(passages[index])
         spans = [
-            span
-            for word, span in splitter.pre_tokenize_str(text)
-            if len(word) <= _MAX_CHARACTERS and any(map(str.isalpha, word))
+            (first, min(first + step, end))
+            for word, (start, end) in splitter.pre_tokenize_str(text)
+            if any(map(str.isalpha, word))
+            for step in [_PART if len(word) > _MAX_CHARACTERS else len(word)]
+            for first in range(start, end, step)
         ]
         if spans:
             start, end = spans[generator.integers(len(spans))]
@@ -80,19 +83,24 @@ def guess_words(model_dir: str | Path, words: Sequence[MaskedWord]) -> list[Gues
             tokens = best.indices[number, row.place].tolist()
             is_right = tokens == row.tokens and tokenizer.unk_token_id not in tokens
             probability = float(best.values[number, row.place].prod())
-            yield Guess(*row.masked, tokenizer.decode(tokens), probability, is_right)
+            yield Guess(*row.masked, tokenizer.decode(tokens).removeprefix("##"), probability, is_right)
 
     return run_sorted(model.eval(), rows, collate, keep, length=lambda row: len(row.ids))
 
 
-def _row(masked: MaskedWord, tokenizer: MyBertTokenizer, space: int) -> _Row:
+def _row(drawn: MaskedWord, tokenizer: MyBertTokenizer, space: int) -> _Row:
     """The model's input: the passage, or `space` tokens of it around the word, between [CLS] and [SEP]."""
-    before, tokens, after = tokenizer(list(masked), add_special_tokens=False, verbose=False)["input_ids"]
-    ids = [*before, *[tokenizer.mask_token_id] * len(tokens), *after]
-    start = max(min(len(before) - (space - len(tokens)) // 2, len(ids) - space), 0)
-    first = 1 + len(before) - start
-    window = [tokenizer.cls_token_id, *ids[start : start + space], tokenizer.sep_token_id]
-    return _Row(masked, np.array(window), slice(first, first + len(tokens)), tokens)
+    text, start = "".join(drawn), len(drawn.before)
+    encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    ids, offsets = encoding["input_ids"], encoding["offset_mapping"]
+    masked = [place for place, (first, end) in enumerate(offsets) if first < start + len(drawn.word) and end > start]
+    place, after = masked[0], masked[-1] + 1
+    first, end = offsets[place][0], offsets[after - 1][1]  # further than what was drawn, if that is a part of a token
+    input_ids = [*ids[:place], *[tokenizer.mask_token_id] * (after - place), *ids[after:]]
+    begin = max(min(place - (space - (after - place)) // 2, len(ids) - space), 0)
+    window = [tokenizer.cls_token_id, *input_ids[begin : begin + space], tokenizer.sep_token_id]
+    word = MaskedWord(text[:first], text[first:end], text[end:])
+    return _Row(word, np.array(window), slice(1 + place - begin, 1 + after - begin), ids[place:after])
 
 
 def in_proportion(guesses: Sequence[Guess], limit: int = SHOWN) -> list[Guess]:

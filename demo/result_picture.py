@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..files.errors import abbreviated
 from ..files.machine import duration
 from ..visualization.pictures import BLUE, QUIET_COLOUR, TEXT_COLOUR, VERMILION, new_figure, picture_path, write_figure
 from .guesses import Guess
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _PALE, _PALE_BLUE = "#E6EBF0", "#9DB4C9"
 _EXCERPT = 74  # columns of a passage, without the masked word; letters of Chinese and the like take two
+_MAX_CHARACTERS = 20  # of a guess or word
 _GUESS, _WORD = 0.665, 0.845  # where the columns of guesses and true words begin, of the width
 
 
@@ -86,7 +88,8 @@ def _draw_guesses(ax: Axes, guesses: Sequence[Guess], report: Mapping[str, Any])
     ax.set(xticks=[], yticks=[], xlim=(0, 1), ylim=(len(guesses), -1))
 
     def write(x: float, y: float, text: str, **looks: Any) -> None:
-        ax.text(x, y + 0.5, text, va="center", parse_math=False, **{"fontsize": 9, "color": TEXT_COLOUR} | looks)
+        usual: dict[str, Any] = {"fontsize": 9, "color": TEXT_COLOUR, "va": "center", "parse_math": False}
+        ax.text(x, y + 0.5, text, **usual | looks)
 
     for x, heading in ((_GUESS, "model's guess"), (_WORD, "true word")):
         write(x, -1, heading, color=QUIET_COLOUR, fontsize=8.5)
@@ -105,8 +108,8 @@ def _draw_guesses(ax: Axes, guesses: Sequence[Guess], report: Mapping[str, Any])
         line = HPacker(children=texts, pad=0, sep=0, align="baseline")
         ax.add_artist(AnnotationBbox(line, (0, row + 0.5), frameon=False, pad=0, box_alignment=(0, 0.5)))
         mark, looks = ("✓", {"color": BLUE, "fontweight": "bold"}) if guess.is_right else ("✗", {"color": VERMILION})
-        write(_GUESS, row, f"{mark} {guess.guess}", **looks)
-        write(_WORD, row, guess.word)
+        write(_GUESS, row, f"{mark} {abbreviated(guess.guess, _MAX_CHARACTERS)}", **looks)
+        write(_WORD, row, abbreviated(guess.word, _MAX_CHARACTERS))
 
 
 def _draw_learning(ax: Axes, log_history: Sequence[Mapping[str, Any]]) -> None:

@@ -172,7 +172,7 @@ class AttentionMap:
         step = math.ceil(smallest / space)
         names = [abbreviated(token, _LONGEST_TOKEN) for token in self.tokens[::step]]
         size = min(largest, space * step)
-        rotation = 90 if axis.axis_name == "x" else 0
+        rotation = 90 if axis is axis.axes.xaxis else 0
         axis.set_ticks(range(0, count, step), names, fontsize=size, rotation=rotation, parse_math=False)
         for label, segment in zip(axis.get_ticklabels(), self.segments[::step], strict=True):
             label.set_color(_SEGMENT_COLOURS[min(segment, 1)])

@@ -18,13 +18,24 @@ def guesses(rights):
 
 
 def test_draw_words_draws_one_word_of_each_passage_by_the_seed():
-    passages = ["The cat, x1, sat on 12 mats.", "...", "날씨가 좋다.", "今天天气", "\ud800 naïve", "a" * 21]
+    passages = [
+        "The cat, x1, sat on 12 mats.",
+        "...",
+        "날씨가 좋다.",
+        "今天天气",
+        "\ud800 naïve",
+        "กขคงจฉชซฌญฎฏฐฑฒณดตถทธ",
+    ]
     words = draw_words(passages, np.random.default_rng(0))
     assert words == draw_words(passages, np.random.default_rng(0)) != draw_words(passages, np.random.default_rng(1))
     texts = [f"{before}{word}{after}" for before, word, after in words]
-    assert sorted(texts) == sorted(["The cat, x1, sat on 12 mats.", "날씨가 좋다.", "今天天气", "\uffff naïve"])
+    assert sorted(texts) == sorted(
+        ["The cat, x1, sat on 12 mats.", "날씨가 좋다.", "今天天气", "\uffff naïve", passages[-1]]
+    )
     drawn = {word for seed in range(99) for _, word, _ in draw_words(passages, np.random.default_rng(seed))}
-    assert drawn == {"The", "cat", "x1", "sat", "on", "mats", "날씨가", "좋다", "naïve", *"今天气"}
+    assert drawn == {"The", "cat", "x1", "sat", "on", "mats", "날씨가", "좋다", "naïve", *"今天气"} | {
+        *("กขคง", "จฉชซ", "ฌญฎฏ", "ฐฑฒณ", "ดตถท", "ธ"),  # of a script without spaces
+    }
 
 
 def test_guess_words_masks_all_tokens_of_a_word_with_as_much_context_as_fits(model_dir):
@@ -55,6 +66,11 @@ def test_guess_words_masks_all_tokens_of_a_word_with_as_much_context_as_fits(mod
             float(values.prod()), rel=1e-4
         )
         assert guess.is_right == (ids.tolist() == tokens)
+
+
+def test_guess_words_of_a_part_of_a_token_masks_the_token(model_dir):
+    (guess,) = guess_words(model_dir, [MaskedWord("the b", "re", "ad was here")])
+    assert (guess.before, guess.word, guess.after) == ("the ", "bread", " was here")
 
 
 def test_guess_words_is_right_about_a_whole_word_only(model_dir, monkeypatch):
