@@ -105,10 +105,10 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
             f"{model_dir / _CONFIG} is of type {description.model_type!r}; expected {MyBertConfig.model_type!r}: "
             f"{hint}."
         )
-    load_tokenizer(checkpoint)  # raises an error if it does not belong to the model
     for name in _TOKENIZER:
         if not (model_dir / name).is_file():
             raise FileNotFoundError(f"{model_dir} holds no {name}: save the tokenizer there with save_pretrained.")
+    load_tokenizer(checkpoint)  # raises an error if it does not belong to the model
     weights = list(checkpoint.weight_files)
     if len(weights) > 1:
         weights.append(model_dir / "model.safetensors.index.json")

@@ -208,7 +208,7 @@ FOREIGN_TOKENIZERS = {
 )
 @pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"curves"}))
 def test_case_01_a_tokenizer_that_does_not_belong_to_the_model_is_an_error(command, way, kind, folders, desk, capsys):
-    if (command, kind) == ("push", "bert"):
+    if command == "push" and (kind == "bert" or way == "vocabulary of another name"):
         pytest.skip("another error comes first")
     if command == "data" and way == "more tokens than embeddings":
         pytest.skip("the command reads no model")

@@ -302,8 +302,8 @@ def test_a_tagger_on_an_encoder_of_short_texts(tagging, tmp_path, short):
 
 def test_predict_with_a_feature_tagger_loads_its_encoder_once(tagging, tmp_path, short, monkeypatch):
     finetune(tagging(model=str(short), max_steps=1))
-    loaded, load = [], features.load_checked
-    monkeypatch.setattr(features, "load_checked", lambda *args: loaded.append(args) or load(*args))
+    loaded, load = [], features.load_model
+    monkeypatch.setattr(features, "load_model", lambda *args: loaded.append(args) or load(*args))
     monkeypatch.setattr(prediction_run, "ROWS_OF_A_PART", 2)
     rows = predict(tmp_path / "out", SENTENCES)
     assert [len(row["label"]) for row in rows] == list(map(len, SENTENCES)) and len(loaded) == 1
