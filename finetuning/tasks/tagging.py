@@ -41,7 +41,7 @@ from ...pipelines.windows import default_stride
 from ..data import DataRow, Labels, label_name
 from ..features import FEATURES, TABLE_7, FeatureTagger, FeatureTaggerConfig, hidden_states, load_encoder
 from ..heads import NetworkChanges, check_max_length
-from .task import Objective, Task, TaskData, TaskExample, network_outputs, padding_at_end, rounded
+from .task import Objective, Task, TaskData, TaskExample, network_outputs, rounded
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """A collator that pads labels with -100."""
-        return DataCollatorForTokenClassification(padding_at_end(tokenizer))
+        return DataCollatorForTokenClassification(super().collator(tokenizer).tokenizer)
 
     def predict(self, outputs: Any, data: TaskData[TaggedSentence], labels: Labels | None) -> list[tuple[str, ...]]:
         """The most probable tag at the first piece of every word."""

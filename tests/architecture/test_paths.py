@@ -56,8 +56,8 @@ def entered_by(command: list[str]) -> Counter[str]:
 @pytest.mark.parametrize(
     ("command", "functions", "files", "configs"),
     [
-        ("predict MODEL DATA --output OUT.csv --use_cpu", 262, 36, 2),
-        (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 480, 54, 2),
+        ("predict MODEL DATA --output OUT.csv --use_cpu", 263, 36, 2),
+        (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 481, 54, 2),
     ],
     ids=lambda value: value.split()[0] if isinstance(value, str) else None,
 )
