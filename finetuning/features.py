@@ -87,7 +87,7 @@ def hidden_states(
     needs_all = list(states) != [encoder.config.num_hidden_layers]
 
     def collate(chosen: list[Any]) -> Any:
-        batch = tokenizer.pad(chosen, padding_side="right", return_tensors="pt")  # see `padding_at_end`
+        batch = tokenizer.pad(chosen, padding_side="right", return_tensors="pt")  # see `Task.collator`
         return {**batch, **({"output_hidden_states": True} if needs_all else {})}
 
     def keep(outputs: Any, batch: Mapping[str, Any], chosen: object) -> list[np.ndarray]:

@@ -76,11 +76,11 @@ class MyBertForSequenceClassification(_MyBertWithClassifier):
         """
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
         if self.config.classifier_pooling == "mean":
-            outputs = self._encode(input_ids, *others)
+            outputs = self._encoder(*others)(input_ids)
             limits = (kwargs.get("cu_seq_lens_q"), kwargs.get("max_length_q"))
             pooled = mean_states(outputs.last_hidden_state, attention_mask, position_ids, *limits)
         else:
-            outputs = self._encode(input_ids, *others, no_tokens(input_ids, inputs_embeds))
+            outputs = self._encoder(*others, no_tokens(input_ids, inputs_embeds))(input_ids)
             pooled = outputs.pooler_output
         logits = self.classifier(self.dropout(pooled))
         loss = self._loss(logits, labels, num_items_in_batch)
@@ -156,7 +156,7 @@ class MyBertForMultipleChoice(_MyBertWithClassifier):
             None if tensor is None else tensor.flatten(0, 1) for tensor in inputs
         )
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
-        outputs = self._encode(input_ids, *others, no_tokens(input_ids, inputs_embeds))
+        outputs = self._encoder(*others, no_tokens(input_ids, inputs_embeds))(input_ids)
         assert first is not None  # the encoder rejects a call without input
         scores = self.classifier(self.dropout(outputs.pooler_output))
         questions, choices = first.shape[:2]
@@ -200,7 +200,7 @@ class MyBertForTokenClassification(_MyBertWithClassifier):
         """
         unpad_inputs = not is_changed(self.classifier) and padding_is_ignored(labels, attention_mask, **kwargs)
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
-        outputs = self._encode(input_ids, *others, unpad_inputs=unpad_inputs)
+        outputs = self._encoder(*others, unpad_inputs=unpad_inputs)(input_ids)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = self._loss_of_classes(logits, labels, num_items_in_batch)
         return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
@@ -259,7 +259,7 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
             unpad_inputs = start_positions is None or attention_mask is None
         unpad_inputs = unpad_inputs and not is_changed(self.qa_outputs)
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
-        outputs = self._encode(input_ids, *others, unpad_inputs=unpad_inputs)
+        outputs = self._encoder(*others, unpad_inputs=unpad_inputs)(input_ids)
         both = self.qa_outputs(outputs.last_hidden_state).split(1, dim=-1)
         start_logits, end_logits = (scores.squeeze(-1).contiguous() for scores in both)
         loss = None

@@ -14,7 +14,9 @@ other (as from transformers' `DataCollatorWithFlattening`), the pooled output ha
 
 import functools
 import inspect
+from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -110,9 +112,8 @@ class MyBertPreTrainedModel(PreTrainedModel):
             model_class._auto_class = None
             del self.config.auto_map
 
-    def _encode(
+    def _encoder(
         self,
-        input_ids: torch.Tensor | None,
         attention_mask: torch.Tensor | None,
         token_type_ids: torch.Tensor | None,
         position_ids: torch.Tensor | None,
@@ -120,8 +121,8 @@ class MyBertPreTrainedModel(PreTrainedModel):
         others: dict[str, Any],
         output_indices: torch.Tensor | None = None,
         unpad_inputs: bool | None = None,
-    ) -> Any:
-        """A head's call of its encoder: with its caller's arguments, and mybert's where the encoder takes them.
+    ) -> Callable[..., Any]:
+        """A head's encoder with all arguments but `input_ids`: its caller's, and mybert's where it takes them.
 
         What a user has put in place of a `MyBertModel`, or around it, gets the arguments of transformers' BERT. It may
         read any token, and padding as well. For `output_indices` and `unpad_inputs` see `MyBertModel.forward`.
@@ -137,21 +138,13 @@ class MyBertPreTrainedModel(PreTrainedModel):
         }
         is_unchanged = type(encoder).forward is _FORWARD and runs_known_forward(encoder)
         if not (is_unchanged or _passes_arguments_on(encoder)):
-            arguments = {
-                name: value for name, value in arguments.items() if name not in ("token_indices", "unpad_inputs")
-            }
-            if torch.compiler.is_compiling():  # it cannot trace context variables
-                return encoder(input_ids, **arguments)
-            before = _padding_is_read.set(True)
-            try:
-                return encoder(input_ids, **arguments)
-            finally:
-                _padding_is_read.reset(before)
+            of_bert = {key: value for key, value in arguments.items() if key not in ("token_indices", "unpad_inputs")}
+            return partial(_call_that_reads_padding, encoder, **of_bert)
         if unpad_inputs is not None:
             arguments["unpad_inputs"] = unpad_inputs
         if output_indices is not None and is_unchanged and not has_foreign_hooks(*hooks_of(encoder)):
             arguments["output_indices"] = output_indices
-        return encoder(input_ids, **arguments)
+        return partial(encoder, **arguments)
 
     def _loss_of_classes(
         self,
@@ -383,6 +376,16 @@ class MyBertModel(MyBertPreTrainedModel):
 
 
 _FORWARD, _POOL = MyBertModel.forward, MyBertPooler.forward  # a user may patch the classes
+
+
+def _call_that_reads_padding(encoder: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+    if torch.compiler.is_compiling():  # it cannot trace context variables
+        return encoder(*args, **kwargs)
+    before = _padding_is_read.set(True)
+    try:
+        return encoder(*args, **kwargs)
+    finally:
+        _padding_is_read.reset(before)
 
 
 def _passes_arguments_on(encoder: nn.Module) -> bool:

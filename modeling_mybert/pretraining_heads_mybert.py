@@ -220,7 +220,7 @@ class MyBertForPreTraining(_MyBertWithPredictions):
         output_indices = None if (has_changes := is_changed(self.cls)) else indices
         unpad_inputs = not has_changes and padding_is_ignored(labels, attention_mask, **kwargs)
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
-        outputs = self._encode(input_ids, *others, output_indices, unpad_inputs)
+        outputs = self._encoder(*others, output_indices, unpad_inputs)(input_ids)
         states = outputs.last_hidden_state, outputs.pooler_output
         mlm_loss, prediction_logits, seq_relationship_logits = self._predict(
             states, labels, indices, output_indices, num_items_in_batch
@@ -285,7 +285,7 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
         output_indices = None if (has_changes := is_changed(self.cls)) else indices
         unpad_inputs = not has_changes and padding_is_ignored(labels, attention_mask, **kwargs)
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
-        outputs = self._encode(input_ids, *others, output_indices, unpad_inputs)
+        outputs = self._encoder(*others, output_indices, unpad_inputs)(input_ids)
         states = (outputs.last_hidden_state,)
         loss, logits = self._predict(states, labels, indices, output_indices, num_items_in_batch)
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
@@ -322,7 +322,7 @@ class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
             `loss` (None without labels) and `logits` (B, 2).
         """
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
-        outputs = self._encode(input_ids, *others, no_tokens(input_ids, inputs_embeds))
+        outputs = self._encoder(*others, no_tokens(input_ids, inputs_embeds))(input_ids)
         logits = self.cls(outputs.pooler_output)
         loss = self._loss_of_classes(logits, labels, num_items_in_batch)
         return NextSentencePredictorOutput(loss, logits, outputs.hidden_states, outputs.attentions)

@@ -232,8 +232,7 @@ class PretrainingTrainer(ResumableTrainer):
     ) -> tuple[torch.Tensor | None, Any, Any]:
         """`Trainer.prediction_step`; examples that pad the last batch of several processes are not counted."""
         size, length = inputs["labels"].shape
-        own = self.count_own_rows(size)
-        if own < size:
+        if self.args.world_size > 1 and (own := self.count_own_rows(size)) < size:
             inputs["labels"][own:] = IGNORE_INDEX
             if "next_sentence_label" in inputs:
                 starts = inputs.get("cu_seq_lens_q")  # packed rows hold several sequences

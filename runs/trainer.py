@@ -240,7 +240,7 @@ class ResumableTrainer(Trainer):
         It repeats examples so that all processes have equally many in their last batches. 0 to `size`.
         """
         state = self.accelerator.gradient_state
-        if self.args.world_size == 1 or not (state.end_of_dataloader and state.remainder > 0):
+        if not (state.end_of_dataloader and state.remainder > 0):
             return size
         return min(size, max(0, state.remainder - self.args.process_index * size))
 

@@ -15,7 +15,7 @@ from ...hub_card import PipelineCall
 from ...metrics import accuracy
 from ...tokenization import encode_and_truncate
 from ..data import DataRow, Labels, label_name, quoted, whole_number
-from .task import Objective, Task, TaskData, TaskExample, padding_at_end, rounded
+from .task import Objective, Task, TaskData, TaskExample, rounded
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,13 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """A collator for batches of shape (questions, choices, tokens)."""
-        tokenizer = padding_at_end(tokenizer, model)
+        pad = super().collator(tokenizer, model)
 
         def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
             count = len(rows[0]["input_ids"])
             names = [name for name in rows[0] if name != "labels"]
             flat = [{name: row[name][choice] for name in names} for row in rows for choice in range(count)]
-            padded = tokenizer.pad(flat, return_tensors="pt")
+            padded = pad(flat)
             batch = {name: values.view(len(rows), count, -1) for name, values in padded.items()}
             if "labels" in rows[0]:
                 batch["labels"] = torch.tensor([row["labels"] for row in rows])

@@ -35,7 +35,7 @@ from ...pipelines import WordCut, own_tokens, window_starts
 from ...pipelines.windows import default_stride
 from ..data import DataRow, Labels, label_name
 from .sentence_rows import continues_sentence, refuse_single_words, rows_by_sentence
-from .task import Objective, Task, TaskData, TaskExample, network_outputs, padding_at_end, rounded
+from .task import Objective, Task, TaskData, TaskExample, network_outputs, rounded
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """A collator that pads labels with -100."""
-        return DataCollatorForTokenClassification(padding_at_end(tokenizer))
+        return DataCollatorForTokenClassification(super().collator(tokenizer).tokenizer)
 
     def predict(self, outputs: Any, data: TaskData[TaggedSentence], labels: Labels | None) -> list[tuple[str, ...]]:
         """The most probable tag at the first piece of every word."""

@@ -95,19 +95,6 @@ class TaskData(Dataset, Generic[E]):
         return {name: values[index] for name, values in self.inputs.items()}
 
 
-def padding_at_end(
-    tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None
-) -> PreTrainedTokenizerBase:
-    """A tokenizer that pads rows at their end, whatever its `padding_side`; given a model, where its head expects it.
-
-    Absolute positions count padding before a text, which would have another result in a batch than alone.
-    """
-    reads_last_token = getattr(getattr(model, "config", None), "summary_type", None) == "last"  # XLNet
-    at_end = copy.copy(tokenizer)
-    at_end.padding_side = "left" if reads_last_token else "right"
-    return at_end
-
-
 def rounded(value: float) -> float:
     """Round a score for reports to six decimals, about the precision of float32."""
     return round(float(value), 6)
@@ -361,8 +348,14 @@ class Task(ABC, Generic[E, P]):
         """Tokenize examples; a ValueError if a label is not one of `labels`."""
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
-        """The collator, for a certain model or for any."""
-        return DataCollatorWithPadding(padding_at_end(tokenizer, model))
+        """The collator, for a certain model or for any; it pads rows at their end, whatever the tokenizer does.
+
+        Absolute positions count padding before a text, which would have another result in a batch than alone.
+        """
+        reads_last_token = getattr(getattr(model, "config", None), "summary_type", None) == "last"  # XLNet
+        own = copy.copy(tokenizer)
+        own.padding_side = "left" if reads_last_token else "right"
+        return DataCollatorWithPadding(own)
 
     def kept_outputs(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
         """The model outputs to keep for a batch, one row per sequence."""

@@ -210,7 +210,7 @@ class TaskTrainer(ResumableTrainer):
     def _own_rows(self, batch: dict[str, Any]) -> dict[str, Any]:
         """A batch without repeated examples, but for one, marked as `_REPEATED`, if it has no other."""
         size = _row_count(batch)
-        own = self.count_own_rows(size)
+        own = self.count_own_rows(size) if self.args.world_size > 1 else size
         if own == size:
             return batch
         batch = {name: value for name, value in batch.items() if name != "token_indices"}

@@ -301,22 +301,21 @@ def test_every_writer_that_hits_a_limit_is_reported(tmp_path, width):
 
 
 @pytest.mark.parametrize(
-    ("processes", "is_last", "remainder", "own"),
+    ("is_last", "remainder", "own"),
     [
-        (3, True, 7, [4, 3, 0]),  # batches of four: seven examples, then the first ones again
-        (3, True, 4, [4, 0, 0]),
-        (3, True, 1, [1, 0, 0]),
-        (3, True, 12, [4, 4, 4]),
-        (3, True, 0, [4, 4, 4]),
-        (3, True, -1, [4, 4, 4]),  # of unknown length
-        (3, False, 7, [4, 4, 4]),
-        (1, True, 3, [4]),
+        (True, 7, [4, 3, 0]),  # batches of four: seven examples, then the first ones again
+        (True, 4, [4, 0, 0]),
+        (True, 1, [1, 0, 0]),
+        (True, 12, [4, 4, 4]),
+        (True, 0, [4, 4, 4]),
+        (True, -1, [4, 4, 4]),  # of unknown length
+        (False, 7, [4, 4, 4]),
     ],
 )
-def test_count_own_rows_is_without_those_that_fill_up_a_batch(processes, is_last, remainder, own):
+def test_count_own_rows_is_without_those_that_fill_up_a_batch(is_last, remainder, own):
     state = SimpleNamespace(end_of_dataloader=is_last, remainder=remainder)
     for process, count in enumerate(own):
-        args = SimpleNamespace(world_size=processes, process_index=process)
+        args = SimpleNamespace(process_index=process)
         trainer = SimpleNamespace(args=args, accelerator=SimpleNamespace(gradient_state=state))
         assert ResumableTrainer.count_own_rows(trainer, 4) == count
 
