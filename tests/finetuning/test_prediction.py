@@ -128,7 +128,7 @@ def test_predict_every_kind_of_output_has_the_columns_of_the_data(tmp_path, mode
 
 
 def test_predict_to_parquet_loses_no_column(tmp_path, models, monkeypatch, caplog):
-    monkeypatch.setattr(prediction_run, "ROWS_OF_A_PART", 2)
+    monkeypatch.setattr(predictor, "ROWS_OF_A_PART", 2)
     given = [{"first": 1}, {"second": [1]}, {"first": 2.5, "second": []}, {"third": "x", "mixed": "a"}, {"mixed": 1}]
     given[0]["mixed"], given[2]["huge"] = {"b": True}, 2**80
     rows = [{"sentence": "a cat"} | row for row in given]
@@ -145,7 +145,7 @@ def test_predict_to_parquet_loses_no_column(tmp_path, models, monkeypatch, caplo
 
 
 def test_predict_interrupted_says_that_the_same_command_continues(tmp_path, models, monkeypatch, caplog):
-    monkeypatch.setattr(prediction_run, "ROWS_OF_A_PART", 1)
+    monkeypatch.setattr(predictor, "ROWS_OF_A_PART", 1)
     (tmp_path / "t.txt").write_text("a cat\na dog\n")
     answers = prediction_run.Predictor.answers
 
@@ -165,7 +165,7 @@ def test_predict_interrupted_says_that_the_same_command_continues(tmp_path, mode
 
 @pytest.mark.parametrize(("row", "found"), [({"id": "a\tb"}, r"'a\\tb' as id"), ({"a\nb": 1}, "name of a column")])
 def test_predict_to_tsv_rejects_breaks_in_the_first_part(tmp_path, models, monkeypatch, row, found):
-    monkeypatch.setattr(prediction_run, "ROWS_OF_A_PART", 1)
+    monkeypatch.setattr(predictor, "ROWS_OF_A_PART", 1)
     endless = ({"sentence": "a cat"} | values for values in chain([row], repeat({})))
     rows = type("Lazily", (), {"__iter__": lambda self: endless})()
     with pytest.raises(ValueError, match=found):
@@ -452,7 +452,7 @@ class Killer:
             self.written.append(number)
             write(file, lines)
 
-        monkeypatch.setattr(prediction_run, "ROWS_OF_A_PART", 4)
+        monkeypatch.setattr(predictor, "ROWS_OF_A_PART", 4)
         monkeypatch.setattr(prediction_run, "write_lines", write_or_die)
 
     def kill(self, at, *args, **settings):

@@ -10,7 +10,7 @@ import mybert
 from mybert.cli import main
 from mybert.files.source import read_rows
 from mybert.finetuning import EvaluateArguments, Predictor, evaluate_model
-from mybert.finetuning.prediction import prediction_run
+from mybert.finetuning.prediction import prediction_run, predictor
 
 openpyxl = pytest.importorskip("openpyxl")
 
@@ -166,7 +166,7 @@ EMPTY += [
 
 
 def test_predict_skip_empty_keeps_rows_without_text(tmp_path, models, monkeypatch, capsys):
-    monkeypatch.setattr(prediction_run, "ROWS_OF_A_PART", 5)  # the last part has no text at all
+    monkeypatch.setattr(predictor, "ROWS_OF_A_PART", 5)  # the last part has no text at all
     (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, EMPTY)))
     call = ["predict", str(models / "sst2"), str(tmp_path / "d.jsonl"), "--output", str(tmp_path / "o.csv")]
     assert main(call) == 2 and "row 1: an empty text; expected a text" in capsys.readouterr().err
