@@ -31,7 +31,7 @@ from ...pipelines.pairs import LABELS
 from ...tokenization import encode_and_truncate
 from ..data import DataRow, Labels, listed, quoted, read_prediction_rows, with_decimal_points
 from ..heads import recorded_activation
-from .label_cells import SEPARATORS, labels_in_cells, labels_in_columns, mark_between, one_label
+from .label_cells import SEPARATORS, check_alike, labels_in_cells, labels_in_columns, mark_between, one_label
 from .task import WINDOW_WEIGHT, Objective, Task, TaskData, TaskExample, rounded
 
 
@@ -518,7 +518,10 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     def read_predictions(self, path: Path, examples: Examples) -> list[LabelPrediction]:
         if self.problem != "multi_label_classification":
-            return super().read_predictions(path, examples)
+            predictions = super().read_predictions(path, examples)
+            if self.problem == "single_label_classification" and not self.classes:
+                check_alike(path, {str(each.label) for each in predictions}, {str(each.label) for each in examples})
+            return predictions
         rows = read_prediction_rows(path, len(examples))
         # The data may have only some of the classes; a table written by us has columns for all.
         names = {name for example in examples for name in self.classes_of(example)}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from ...files.source import Source
-from ..data import DataRow, label_name, quoted
+from ..data import DataRow, label_name, listed, quoted, whole_number
 
 SEPARATORS = (",", ";", "|")  # of several labels in a text column
 _INDICATORS = {"0": False, "1": True, "False": False, "True": True}  # whether a label holds
@@ -69,6 +70,14 @@ def _cell(row: DataRow, column: str, separator: str | None) -> tuple[str, ...]:
         if len(names) == 1 and len(digits := value.split()) > 1 and _INDICATORS.keys() >= set(map(label_name, digits)):
             names = digits
     return tuple(filter(None, map(label_name, names)))
+
+
+def check_alike(path: Path, predicted: Collection[str], true: Collection[str]) -> None:
+    """Reject predictions by name for data with numbers, and the other way round, of which none would be right."""
+    are_numbers = [all(whole_number(name) is not None for name in names) for names in (predicted, true)]
+    if are_numbers[0] != are_numbers[1] and set(predicted).isdisjoint(true):
+        found = f"{path} has the labels {listed(sorted(predicted))}, and the data {listed(sorted(true))}"
+        raise ValueError(f"{found}; expected the same names in both.")
 
 
 def mark_between(names: Iterable[str], source: Source | str = "The data") -> str:

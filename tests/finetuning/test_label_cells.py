@@ -75,6 +75,10 @@ def test_case_06_lists_of_0_and_1_have_a_label_for_each_position(values):
     assert labels_of(values) == expected
 
 
+def test_case_06_a_position_without_examples_is_a_label():
+    assert labels_of([[1, 0, 0], [0, 1, 0], [1, 1, 0]]) == ([{"0"}, {"1"}, {"0", "1"}], ("0", "1", "2"))
+
+
 @pytest.mark.parametrize("kind", ["list", "array", "pandas", "arrow", "jsonl", "parquet"])
 def test_case_06_lists_of_0_and_1_are_read_alike_from_every_source(kind, tmp_path, tune):
     rows = table_of(BITS)
@@ -325,6 +329,16 @@ def test_case_09_every_command_rejects_numbers_of_classes_with_numbers(tmp_path,
         with pytest.raises(ValueError, match=r"data has the label '[14]'"):
             mybert.evaluate(model, data, use_cpu=True)
     assert "accuracy" in mybert.evaluate(model, table_of(["1 star", "4 stars", "5 stars"], "label"), use_cpu=True)
+
+
+@pytest.mark.parametrize(("predicted", "true"), [("abb", "100"), ("010", "bab")])
+def test_case_09_predictions_by_name_of_data_with_numbers_are_an_error(tmp_path, predicted, true):
+    (tmp_path / "p.jsonl").write_text("\n".join(json.dumps({"prediction": label}) for label in predicted))
+    data = table_of(true, "label")
+    arguments = EvaluateArguments(task="classification", data=data, predictions=str(tmp_path / "p.jsonl"))
+    message = rf"p.jsonl has the labels {min(predicted)}, .*, and the data {min(true)}, .*; expected the same names"
+    with pytest.raises(ValueError, match=message):
+        evaluate_model(arguments)
 
 
 # Whole numbers
