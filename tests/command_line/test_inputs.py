@@ -264,6 +264,7 @@ def test_check_inputs_compares_columns_with_those_of_the_model(command, record, 
 )
 def test_check_inputs_same_file_twice_says_it(command, flags, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "m").mkdir()
     for name in ("t.tsv", "t2.tsv"):
         write(tmp_path / name, "text\tlabel\na\t1\nb\t0\n")
     check(command, flags.format("t.tsv").split())
