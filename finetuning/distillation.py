@@ -32,9 +32,9 @@ from .distillation_trainer import (
     with_soft_targets,
 )
 from .heads import NetworkChanges
-from .tasks.classification import NextSentenceTask
 from .tasks.fill_mask import FillMaskTask
 from .tasks.multiple_choice import MultipleChoiceTask
+from .tasks.next_sentence import NextSentenceTask
 from .tasks.registry import TASKS, task_of_model
 from .tasks.task import Task
 from .training.finetuning_arguments import FinetuningArguments

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from transformers import (
-    AutoModelForNextSentencePrediction,
     AutoModelForSequenceClassification,
     PreTrainedConfig,
     PreTrainedTokenizerBase,
@@ -27,7 +26,6 @@ from ...files.checkpoint import Checkpoint
 from ...files.source import Source
 from ...hub_card import PipelineCall
 from ...pipelines import WindowPooling, pool_windows, window_places
-from ...pipelines.pairs import LABELS
 from ...tokenization import encode_and_truncate
 from ..data import DataRow, Labels, listed, quoted, read_prediction_rows, with_decimal_points
 from ..heads import recorded_activation
@@ -577,27 +575,3 @@ def _seven_digits(value: float) -> float:
 def _numbers(count: int) -> tuple[str, ...]:
     """The names of unnamed classes."""
     return tuple(str(number) for number in range(count))
-
-
-@dataclass(frozen=True, kw_only=True)
-class NextSentenceTask(ClassificationTask):
-    """Classification of pairs with the pretraining head; its classes are those of the pipeline."""
-
-    text_pair_column: str | None = "text_pair"
-    classes: tuple[str, ...] = LABELS
-
-    options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column")
-    auto_class: ClassVar[Any] = AutoModelForNextSentencePrediction
-    pipeline: ClassVar[str] = "next-sentence-prediction"
-
-    def named(self, labels: Labels) -> Labels:
-        """The two classes, whatever the model's configuration says: checkpoints with this head do not name them."""
-        return Labels(self.classes)
-
-    def pipeline_call(self, example: TextExample) -> PipelineCall:
-        first, second = example.texts
-        return PipelineCall(
-            f"Next sentence prediction (the data says: {example.label})",
-            self.pipeline,
-            f"print(run({first!r}, {second!r}))",
-        )

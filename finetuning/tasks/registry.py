@@ -25,9 +25,10 @@ from ...metrics import HUB_LABELS
 from ...runs import started_on_cpus
 from ..features import FeatureTaggerConfig
 from ..heads import heads_of, longest_sequence
-from .classification import ClassificationTask, NextSentenceTask
+from .classification import ClassificationTask
 from .fill_mask import FillMaskTask
 from .multiple_choice import MultipleChoiceTask
+from .next_sentence import NextSentenceTask
 from .question_answering import QuestionAnsweringTask
 from .tagging import TaggingTask
 from .task import Task
