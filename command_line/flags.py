@@ -228,10 +228,11 @@ class CommandParser(ArgumentParser):
         for name in contradicting(self.options_class, values):
             settings.pop(name, None)
         values = settings | values
-        for name in self.positional if flags != words else ():
-            if getattr(self.options_class.__dataclass_fields__[name], "required", None) and not values.get(name):
-                order = " ".join(self.positional).upper()
-                self.error(f"--{name} is not set: {words[0]!r} is read as {flags[0]}; expected {order}, or --{name}.")
+        missing = missing_options(self.options_class, values) if flags != words else ()
+        required = [option.name for option in missing if getattr(option, "required", None)]
+        if name := next(filter(required.__contains__, self.positional), None):
+            order = " ".join(self.positional).upper()
+            self.error(f"--{name} is not set: {words[0]!r} is read as {flags[0]}; expected {order}, or --{name}.")
         return values
 
     def value_of(self, flag: Action, word: str) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files.checkpoint import TASK_RECORD, Checkpoint
+from ..files.conll import layout_of
 from ..files.documents import Corpus, DocumentSettings, expand_sources
 from ..files.errors import refuse_address
 from ..files.source import FileSource
@@ -80,6 +81,8 @@ def _check_columns(name: str, options: Any, is_labeled: bool) -> None:
     if not columns or not Path(name).is_file():  # a pipe can be read only once
         return
     encoding = getattr(options, "encoding", None) or "utf-8"
+    if layout_of(name, encoding, tuple(columns.values())) is not None:  # tagged words, whose first line is no header
+        return
     row = next(FileSource(name).rows(Reading(encoding=encoding)))
     if missing := {column: setting for setting, column in columns.items() if column not in row}:
         raise ValueError(lacking_columns(name, row, missing))

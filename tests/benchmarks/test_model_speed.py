@@ -150,7 +150,9 @@ def test_each_runtime_has_a_process_and_what_is_not_installed_is_said(small, mon
     assert "Without OpenVINO: No module named 'openvino'." in caplog.text
     rows = [line.split(" | ")[0] for line in report.splitlines() if "largest difference" in line or "alone" in line]
     assert rows[0] == "| transformers SDPA" and "| mybert, prepacked" in rows
-    assert rows[-3:] == ["| Fast", "| Fast, sorted", "| (linear layers' products alone)"]
+    assert "| Fast" in rows and "| mybert, sorted" not in rows
+    assert {"| transformers SDPA, sorted", "| Fast, sorted"} < set(rows)
+    assert rows[-1] == "| (linear layers' products alone)"
 
 
 def test_batches_in_groups_of_equal_length():

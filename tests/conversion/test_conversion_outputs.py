@@ -84,6 +84,7 @@ def test_files_beside_foreign_ones(model_dir, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"thesis.tex", "bert_config.json"}
     export_google_checkpoint(model_dir, tmp_path / "m", overwrite=True)
     assert (tmp_path / "thesis.tex").read_text() == "mine"
+    (tmp_path / "vocab.txt").unlink()
     (tmp_path / "vocab.txt").symlink_to(tmp_path / "thesis.tex")
     with pytest.raises(ValueError, match="a link or folder"):
         export_google_checkpoint(model_dir, tmp_path / "m", overwrite=True)

@@ -203,7 +203,7 @@ def test_export_openvino_difference_leaves_nothing_behind(tagger, tmp_path, monk
 @pytest.mark.parametrize("package", ["openvino", "nncf"])
 def test_export_openvino_missing_package_names_the_extra(tagger, tmp_path, monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=r"mybert\[openvino\]"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[openvino\]'"):
         export_openvino(tagger[0], tmp_path / "graph", dtype="int8", data=["texts.txt"])
 
 

@@ -1,11 +1,10 @@
 """Which sequences share a row of OpenVINO's graph."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 
+from mybert import MyBertConfig
 from mybert.pipelines.openvino_model import OpenVinoModel, row_length, shared_rows
 
 
@@ -50,7 +49,7 @@ def test_states_of_padding_before_tokens_are_zero_and_sequences_keep_their_outpu
 
     model = OpenVinoModel.__new__(OpenVinoModel)
     torch.nn.Module.__init__(model)
-    model.config, model._logits, model._has_choices = SimpleNamespace(max_position_embeddings=8), "", False
+    model.config, model._logits, model._has_choices = MyBertConfig(max_position_embeddings=8), "", False
     model._of_tokens, model._request = {"last_hidden_state": True, "logits": False}, Graph()
     ids = torch.tensor([[7, 7, 3, 4], [5, 6, 7, 8]])
     outputs = model(ids, torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]]))

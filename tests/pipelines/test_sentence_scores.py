@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from mybert import MyBertTokenizer
 from mybert.pipelines import minimal_pair_accuracy, pseudo_log_likelihoods

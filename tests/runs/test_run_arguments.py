@@ -125,6 +125,7 @@ def test_bfloat16_on_a_machine_that_has_only_a_cpu(setting, monkeypatch):
 )
 def test_bfloat16_is_suggested_where_it_pays(features, settings, says, monkeypatch, caplog):
     monkeypatch.setattr(run_arguments, "bfloat16_features", lambda: features)
+    run_arguments._log_once.cache_clear()
     arguments = pretraining(use_cpu=True, **settings)
     with caplog.at_level("INFO", run_arguments.__name__):
         suggest_bfloat16(arguments)

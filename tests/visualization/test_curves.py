@@ -334,5 +334,5 @@ def test_plot_run_names_what_is_missing_or_broken(tmp_path):
 
 def test_missing_matplotlib_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r"mybert\[train\]"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[train\]'"):
         training_curves(pretraining_history(), tmp_path / "curves.png")
