@@ -230,7 +230,7 @@ class CommandParser(ArgumentParser):
         values = settings | values
         missing = missing_options(self.options_class, values) if flags != words else ()
         required = [option.name for option in missing if getattr(option, "required", None)]
-        if name := next(filter(required.__contains__, self.positional), None):
+        for name in [name for name in self.positional if name in required][:1]:
             order = " ".join(self.positional).upper()
             self.error(f"--{name} is not set: {words[0]!r} is read as {flags[0]}; expected {order}, or --{name}.")
         return values

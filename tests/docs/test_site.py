@@ -10,7 +10,7 @@ import pytest
 
 import mybert
 from mybert.cli import COMMANDS
-from mybert.command_line.flags import is_as_transformers_has_it
+from mybert.command_line.option_table import is_as_transformers_has_it
 from mybert.files.options import Group, contradicting
 
 for needed in ("mkdocs", "material", "mkdocstrings", "nbconvert"):
