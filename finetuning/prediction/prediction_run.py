@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
@@ -19,8 +18,9 @@ from typing import Any, NamedTuple
 from accelerate.utils import gather_object
 
 from ...files.errors import refuse_address
+from ...files.moves import PARTIAL, discard, temporary_path
 from ...files.options import Group, deciding, option
-from ...files.output import PARTIAL, check_output_files, locked, write_lines, written_beside
+from ...files.output import check_output_files, locked, write_lines, written_beside
 from ...files.processes import leave_standard_output
 from ...files.progress import progress_bar
 from ...files.source import Source, is_data_frame
@@ -219,25 +219,33 @@ class _Prediction:
             prepare_once(self.state.is_main_process, lambda: self._begin(folder, output))
             try:
                 heads, rows = self._write_parts(folder.path, output)
-            except KeyboardInterrupt:
-                if self.can_resume and any(folder.path.glob("predictions-*.jsonl")):
-                    logger.warning("What was predicted is kept; the same command continues from there.")
+            except (KeyboardInterrupt, OSError, MemoryError):
+                self._say_kept(folder.path)
                 raise
             except ValueError:  # an error in the data
                 if self.can_resume and any(folder.path.glob("predictions-*.jsonl")):
                     logger.info("What was predicted is kept; correct the data and run the same command to continue.")
                 elif self.state.num_processes == 1:
-                    shutil.rmtree(folder.path)
+                    discard(folder.path, temporary_path(output, "old"))
                 raise
             heads = gather_object(heads)  # of all processes
             counts = {name: sum(getattr(head, name) for head in heads) for name in ("cut", "windowed", "empty")}
             labels = sum((Counter(head.labels) for head in heads), Counter[str]())
             if self.state.is_main_process:
                 like = str(arguments.data[0]) if self.can_resume else STDIN
-                merge_parts(folder.path, heads, output, style_of(like, self.predictor.task.encoding))
+                try:
+                    merge_parts(folder.path, heads, output, style_of(like, self.predictor.task.encoding))
+                except (KeyboardInterrupt, OSError, MemoryError):
+                    self._say_kept(folder.path)
+                    raise
                 logger.info("%s: %s rows.", output, f"{rows:,}")
                 self._summarize(labels, rows, **counts)
         return {"rows": rows, **counts}
+
+    def _say_kept(self, folder: Path) -> None:
+        if self.can_resume and any(folder.glob("predictions-*.jsonl")):
+            without = " without --overwrite" if self.arguments.overwrite else ""
+            logger.warning("What was predicted is kept; the same command%s continues from there.", without)
 
     def _begin(self, folder: RunFolder, output: Path) -> None:
         """Check the output, and begin a run or resume an interrupted one."""
@@ -354,8 +362,7 @@ def merge_parts(folder: Path, heads: Collection[PartHead], output: Path, style: 
     with locked(output):
         with written_beside(output) as path:
             write_rows(path, parts, output, style)
-        folder.rename(path)  # to the name of what is incomplete: if this call is killed now, the next lock removes it
-        shutil.rmtree(path)
+        discard(folder, temporary_path(output, "old"))  # if this call is killed now, the next lock removes it
 
 
 _WHOLE_NUMBER = re.compile(r"-?[1-9]\d{0,14}|0")  # which a spreadsheet, too, writes so

@@ -167,7 +167,7 @@ def test_models_that_googles_graph_cannot_express(tmp_path, fields, message, sav
 
 def test_a_folder_takes_the_checkpoint_under_googles_name(tmp_path, save_model):
     save_model(tmp_path / "model", "encoder")
-    (tmp_path / "there" / ".x0_abcde.partial").mkdir(parents=True)  # left by a call that was killed
+    (tmp_path / "there" / ".new-0123abcd.partial").mkdir(parents=True)  # left by a call that was killed
     for folder in (str(tmp_path / "there"), f"{tmp_path}/new/"):
         export_google_checkpoint(tmp_path / "model", folder)
         names = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001", "checkpoint")
