@@ -231,7 +231,10 @@ def make_moves(moves: Sequence[Move]) -> None:
     with interrupts_delayed():
         if len(moves) == 1 and moves[0].is_one_rename:
             moves[0].make()
-            _sync_folders(moves)
+            try:
+                _sync_folders(moves)
+            except OSError as error:
+                logger.warning("%s is complete, but could not be synced (%s).", moves[0].target, error.strerror)
         elif moves:
             _sync_folders(moves)
             with _moving(moves[0].record):
@@ -274,9 +277,6 @@ def _moving(first: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise OSError(f"Another process is moving files into place in {first.parent}; wait until it ends.") from None
-    except OSError as error:
-        cause = error.strerror
-        raise OSError(f"Files in {first.parent} are still to be moved into place, which failed: {cause}.") from error
     try:
         yield
     finally:
@@ -299,9 +299,12 @@ def _write_records(moves: Sequence[Move]) -> None:
                 "places": [[os.path.relpath(each.target, first.parent), each.within] for each in moves],
             }
             temporary = temporary_path(move.target, "in", move.within)
-            temporary.write_text(json.dumps(state), encoding="utf-8")
-            sync(temporary)
-            temporary.replace(move.record)
+            try:
+                temporary.write_text(json.dumps(state), encoding="utf-8")
+                sync(temporary)
+                temporary.replace(move.record)
+            finally:
+                discard(temporary)
             sync_folder(move.folder)
     except BaseException:
         for record in (move.record for move in moves):
@@ -350,6 +353,11 @@ def finish_all_moves(folder: Path) -> None:
 
 def _finish_recorded(place: Path, record: Path) -> None:
     first = record.parent / _read_record(record)["first"]
+    if not os.access(record.parent, os.W_OK):
+        raise PermissionError(
+            f"An earlier call was ended while it moved files to {place}, and the rest cannot be moved without "
+            f"permission to write to {record.parent}."
+        )
     with _moving(first):
         if not record.is_file() or record.parent / _read_record(record)["first"] != first:
             return  # another process has made them

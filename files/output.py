@@ -33,6 +33,7 @@ from .moves import (
     remove_left,
     temporary_path,
 )
+from .processes import interrupts_delayed
 from .text import file_of
 
 # torch.save reports a full disk as a RuntimeError of its writer.
@@ -67,7 +68,8 @@ def _disk_trouble(error: Exception) -> str:
         if error.errno in (None, errno.ENOENT, errno.EISDIR):  # the last two are of a file to read
             return ""
         if error.strerror:
-            cause = f"{final_path(str(error.filename))}: {error.strerror}" if error.filename else error.strerror
+            final = final_path(str(error.filename or ""))
+            cause = error.strerror if is_bookkeeping(final) or not error.filename else f"{final}: {error.strerror}"
     elif isinstance(error, RuntimeError):
         if not any(mark in cause for mark in _MARKS_OF_TORCH_SAVE):
             return ""
@@ -331,7 +333,8 @@ def locked(path: str | Path, within: bool = False) -> Iterator[None]:
                 for is_last in (False, True):
                     made.enter_context(made_folder(file.parent))
                     try:
-                        lock.acquire()
+                        with interrupts_delayed():  # in between, the file would stay
+                            lock.acquire()
                         break
                     except FileNotFoundError:  # its holder has just removed the folder
                         if is_last:

@@ -5,6 +5,7 @@ import re
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
@@ -106,8 +107,11 @@ def write_sheet(path: Path, rows: Iterable[Sequence[Any]]) -> None:
                 if isinstance(cell.value, str):
                     cell.data_type = "s"  # also of "=1+1" and "#N/A"
             sheet.append(cells)
-        # Closed in any case: a full disk would otherwise raise an error again when the archive is collected.
+        sheet.close()
         with ZipFile(path, "w", ZIP_DEFLATED) as archive:
             openpyxl.writer.excel.ExcelWriter(book, archive).save()
-    finally:
+    finally:  # what is not closed would raise a second error when it is collected
         tempfile.tempdir = scratch
+        if not sheet.closed:
+            with suppress(Exception):
+                sheet.close()

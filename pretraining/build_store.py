@@ -150,8 +150,8 @@ def token_store_built(
         lines = lines if kept is None else kept.lines(lines)
         if store.num_shards > 1 and store.shard_by == "documents":
             lines = _every_nth_document(lines, store.shard_index, store.num_shards)
-        folder.mkdir(exist_ok=True)
         try:
+            folder.mkdir(exist_ok=True)
             encoder = _ChunkEncoder(tokenizer, fingerprint, store.split_sentences, folder)
             text = new_digest()
             chunks = _digested(_chunks(lines), text)
@@ -159,7 +159,7 @@ def token_store_built(
             with map_in_processes(encoder, processes) as encoded:
                 files = list(encoded(chunks))
         except BaseException as error:
-            if not any(folder.iterdir()):
+            if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
             elif isinstance(error, (OSError, KeyboardInterrupt)):
                 logger.warning("What was tokenized is kept; the same command continues from there.")

@@ -387,7 +387,7 @@ class ResumableTrainer(Trainer):
                 temporarily(self.args, save_total_limit=None),
             ):
                 return super().train(resume_from_checkpoint, *args, **kwargs)
-        except BaseException:
+        except (Exception, KeyboardInterrupt):
             if self._unsealed is None:
                 raise
             discard(self._unsealed)

@@ -175,6 +175,27 @@ def test_a_folder_takes_the_checkpoint_under_googles_name(tmp_path, save_model):
     assert {path.name for path in tmp_path.iterdir()} == {"model", "there", "new"}
 
 
+def test_export_google_checkpoint_ended_between_its_moves_is_completed_by_the_next_reader(
+    tmp_path, save_model, monkeypatch
+):
+    for name, seed in (("old", 1), ("new", 2)):
+        torch.manual_seed(seed)
+        save_model(tmp_path / name, "encoder")
+    prefix, replace = tmp_path / "out" / "m", Path.replace
+    export_google_checkpoint(tmp_path / "old", prefix)
+
+    def ended(path, target):
+        if target.name == "m.index":
+            raise MemoryError
+        return replace(path, target)
+
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(Path, "replace", ended)
+        export_google_checkpoint(tmp_path / "new", prefix, overwrite=True)
+    assert verify_conversion(prefix, tmp_path / "new").ok
+    assert not list((tmp_path / "out").glob(".*"))
+
+
 def test_half_precision_is_widened(tmp_path, save_model):
     save_model(tmp_path / "model", "encoder")
     mybert.MyBertModel.from_pretrained(tmp_path / "model", dtype=torch.bfloat16).save_pretrained(tmp_path / "model")

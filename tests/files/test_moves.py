@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mybert.files.moves import Move, finish_moves, is_bookkeeping, make_moves
+from mybert.files.moves import Move, finish_moves, is_bookkeeping, make_moves, remove
 from mybert.files.output import (
     folder_written_beside,
     locked,
@@ -18,6 +18,7 @@ from mybert.files.output import (
     write_text,
     written_beside,
 )
+from mybert.runs import RunFolder
 
 # What the functions of pathlib, shutil and filelock call to change a disk.
 CALLS = ("mkdir", "open", "rename", "replace", "unlink", "rmdir", "fsync", "chmod")
@@ -90,16 +91,16 @@ def write_contents(root):
         write_text(folder / "b", "new")
 
 
-WAYS = [write_file, write_folder, write_files, write_several, write_contents]
-OLD = {
-    "a": "old",
-    "report": "old",
-    "table": "old",
-    "model/a": "old",
-    "model/b": "old",
-    "other/a": "old",
-    "mine": "mine",
-}
+def write_run(root):
+    with RunFolder(root / "run", overwrite=True) as folder:
+        folder.begin({"seed": "new"}, prepare=lambda place: write_text(place / "vocab.txt", "new"))
+
+
+WAYS = [write_file, write_folder, write_files, write_several, write_contents, write_run]
+OLD = dict.fromkeys(
+    ("a", "report", "table", "model/a", "model/b", "other/a", "run/vocab.txt", "run/metrics.json"), "old"
+)
+OLD |= {"mine": "mine", "run/run.json": '{"seed": "old", "files": {}}'}
 
 
 def contents(root):
@@ -121,7 +122,7 @@ def make_old(root):
 
 def settle(root):
     """Whatever next writes to these places."""
-    for name in ("a", "report", "table", "model", "other"):
+    for name in ("a", "report", "table", "model", "other", "run"):
         for within in {False, (root / name).is_dir()}:
             with locked(root / name, within):
                 pass
@@ -162,11 +163,10 @@ def check_failing_at(root, write, failure, at, new):
     settle(root)
     assert contents(root) in (OLD, new)
     assert not succeeded or contents(root) == new
-    if failure == "kill":
-        left = {path.name for path in root.rglob(".*")}
-        assert not left, left
     write(root)
     assert contents(root) == new
+    if failure == "kill":
+        assert not list(root.rglob(".*"))
 
 
 @pytest.mark.parametrize("failure", FAILURES)
@@ -276,6 +276,14 @@ def test_make_moves_in_vain_leaves_them_to_the_next_reader(tmp_path, monkeypatch
     finish_moves(tmp_path / "model" / "b")
     assert contents(tmp_path / "model") == {"a": "new", "b": "new"}
     assert not list(tmp_path.rglob(".*"))
+
+
+def test_remove_failing_names_the_whole_path(tmp_path, monkeypatch):
+    (tmp_path / "folder" / "below").mkdir(parents=True)
+    monkeypatch.setattr(os, "rmdir", lambda path, **_: raise_error(errno.EIO))
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        remove(tmp_path / "folder")
+    assert caught.value.filename == str(tmp_path / "folder")
 
 
 def test_move_marks_of_a_result_leave_first_and_arrive_last(tmp_path):

@@ -113,6 +113,17 @@ def test_an_incomplete_checkpoint_is_never_taken(tmp_path, caplog, damage, messa
     assert f"checkpoint-20 is not complete ({message})" in caplog.text
 
 
+def test_seal_checkpoint_deletes_what_safetensors_left(tmp_path):
+    checkpoint = make_checkpoint(tmp_path, 1)
+    for name in (".tmpAB12cd", ".eval_results"):
+        (checkpoint / name).write_text("half")
+    seal_checkpoint(checkpoint)
+    assert ".tmpAB12cd" not in names(checkpoint)
+    listed = json.loads((checkpoint / "complete.json").read_text())
+    assert ".eval_results" in listed
+    assert ".tmpAB12cd" not in listed
+
+
 def test_changed_files_are_named(tmp_path):
     files = [tmp_path / "a.txt", tmp_path / "b.txt"]
     for file in files:
