@@ -349,8 +349,10 @@ def locked(path: str | Path, within: bool = False) -> Iterator[None]:
                 remove_left(path, within)
             yield
         finally:
-            if lock.is_locked:  # still: a process that has opened it notices that it is gone, and opens it again
-                discard(file)
+            try:
+                if lock.is_locked:  # still: a process that has opened it notices that it is gone, and opens it again
+                    discard(file)
+            finally:
                 lock.release()
 
 

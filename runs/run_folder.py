@@ -16,7 +16,16 @@ from accelerate.utils import parse_flag_from_env
 from transformers import TrainingArguments
 
 from ..files.checkpoint import read_json_object
-from ..files.moves import PARTIAL, Move, discard, finish_all_moves, finish_moves, make_moves, temporary_path
+from ..files.moves import (
+    PARTIAL,
+    Move,
+    discard,
+    finish_all_moves,
+    finish_moves,
+    is_bookkeeping,
+    make_moves,
+    temporary_path,
+)
 from ..files.output import MODEL_FOLDER, check_not_read, check_output_folder, locked, readable_disk_errors, write_json
 from ..files.progress import progress_bar
 from ..files.text import file_of, new_digest
@@ -56,12 +65,24 @@ class RunFolder(ExitStack):
         path: The folder.
         overwrite: Whether an earlier run in it may be deleted, with everything that runs write (`RUN_FOLDER`). A
             folder with anything else in it is never touched.
+        kept: What a call that fails leaves to the next one, for a message; none if it is empty.
     """
 
-    def __init__(self, path: str | Path, overwrite: bool = False) -> None:
+    def __init__(self, path: str | Path, overwrite: bool = False, kept: str = "What was trained") -> None:
         super().__init__()
         self.path = Path(path)
         self.overwrite = overwrite
+        self._kept, self._is_begun = kept, False
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        """Release the folder; after an error that may pass, log that the run can be continued."""
+        if isinstance(error, (OSError, MemoryError, KeyboardInterrupt)) and self._is_begun and self._kept:
+            there = [*self.path.iterdir()] if self.path.is_dir() else []
+            has_more = any(not is_bookkeeping(entry) and entry.name != RUN_FILE for entry in there)
+            if has_more and "the same command" not in str(error):
+                without = " without --overwrite" if self.overwrite else ""
+                logger.warning("%s is kept; the same command%s continues from there.", self._kept, without)
+        super().__exit__(kind, error, trace)
 
     def begin(
         self,
@@ -113,6 +134,7 @@ class RunFolder(ExitStack):
             check_output_folder(self.path, RUN_FOLDER, overwrite=True)  # something may have appeared there meanwhile
             with readable_disk_errors(self.path):
                 make_moves([Move.of(preparation, self.path, within=True, clear=True)])
+        self._is_begun = True
 
     def _check(self, files: Sequence[str | Path], folders: Sequence[str | Path]) -> None:
         """Reject a folder with other files, or one to be overwritten that contains an input of the run."""

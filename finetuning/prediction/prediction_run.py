@@ -213,15 +213,14 @@ class _Prediction:
         if arguments.output == STDIN:
             return self._print()
         folder = RunFolder(
-            output.with_name(f".{output.name}{PARTIAL}"), overwrite=arguments.overwrite or not self.can_resume
+            output.with_name(f".{output.name}{PARTIAL}"),
+            overwrite=arguments.overwrite or not self.can_resume,
+            kept="What was predicted" if self.can_resume else "",
         )
         with folder:
             prepare_once(self.state.is_main_process, lambda: self._begin(folder, output))
             try:
                 heads, rows = self._write_parts(folder.path, output)
-            except (KeyboardInterrupt, OSError, MemoryError):
-                self._say_kept(folder.path)
-                raise
             except ValueError:  # an error in the data
                 if self.can_resume and any(folder.path.glob("predictions-*.jsonl")):
                     logger.info("What was predicted is kept; correct the data and run the same command to continue.")
@@ -233,19 +232,10 @@ class _Prediction:
             labels = sum((Counter(head.labels) for head in heads), Counter[str]())
             if self.state.is_main_process:
                 like = str(arguments.data[0]) if self.can_resume else STDIN
-                try:
-                    merge_parts(folder.path, heads, output, style_of(like, self.predictor.task.encoding))
-                except (KeyboardInterrupt, OSError, MemoryError):
-                    self._say_kept(folder.path)
-                    raise
+                merge_parts(folder.path, heads, output, style_of(like, self.predictor.task.encoding))
                 logger.info("%s: %s rows.", output, f"{rows:,}")
                 self._summarize(labels, rows, **counts)
         return {"rows": rows, **counts}
-
-    def _say_kept(self, folder: Path) -> None:
-        if self.can_resume and any(folder.glob("predictions-*.jsonl")):
-            without = " without --overwrite" if self.arguments.overwrite else ""
-            logger.warning("What was predicted is kept; the same command%s continues from there.", without)
 
     def _begin(self, folder: RunFolder, output: Path) -> None:
         """Check the output, and begin a run or resume an interrupted one."""
