@@ -25,6 +25,7 @@ from .processes import interrupts_delayed
 logger = logging.getLogger(__name__)
 
 PARTIAL = ".partial"  # suffix of incomplete files and folders
+PREPARATION = f".preparation{PARTIAL}"  # in the folder of a run: where it is prepared before it begins
 LOCK = ".lock"  # suffix of lock files
 _MOVES = ".moves"  # suffix of records of moves
 # A folder that becomes NAME, a folder with a file that becomes NAME, and what NAME replaces. Others are reused.
@@ -53,11 +54,15 @@ def is_temporary(path: Path) -> bool:
 
 
 def final_path(path: str | Path) -> Path:
-    """Where a file will be once it, and the folders that it is in, have their final names."""
+    """The result that a file is, or becomes, or is needed for: the path without temporary names, for messages."""
     final = Path()
     for name in Path(path).parts:
-        match = _TEMPORARY_NAME.fullmatch(name)
-        final /= ("" if match[2] == "in" else match[1] or "") if match else name
+        if match := _TEMPORARY_NAME.fullmatch(name):
+            final /= "" if match[2] == "in" else match[1] or ""
+        elif name.startswith(".") and name.endswith(PARTIAL) and name != PREPARATION:
+            return final / name.removeprefix(".").removesuffix(PARTIAL)
+        elif name != PREPARATION:
+            final /= name
     return final
 
 

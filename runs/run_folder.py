@@ -17,7 +17,7 @@ from transformers import TrainingArguments
 
 from ..files.checkpoint import read_json_object
 from ..files.moves import (
-    PARTIAL,
+    PREPARATION,
     Move,
     discard,
     finish_all_moves,
@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 RUN_FILE = "run.json"
 _FILES = "files"  # key in run.json, next to the settings
-_PREPARATION = f".preparation{PARTIAL}"  # in the folder: where a run is prepared before it begins
 # What runs write into their folders, as `check_output_folder` takes it.
 RUN_FOLDER = (
     *(*MODEL_FOLDER, RUN_FILE, "checkpoint-*/**", "trainer_state.json", "training_args.bin", "training_curves.png"),
@@ -106,7 +105,7 @@ class RunFolder(ExitStack):
         self.enter_context(locked(self.path, within=True))
         self._check(files, folders)  # again, now that no other process writes
         finish_all_moves(self.path)
-        preparation = self.path / _PREPARATION
+        preparation = self.path / PREPARATION
         if not (preparation / RUN_FILE).is_file():
             discard(preparation)  # its files have been moved
         goes_on = (self.path / RUN_FILE).is_file() and not self.overwrite
@@ -138,7 +137,7 @@ class RunFolder(ExitStack):
 
     def _check(self, files: Sequence[str | Path], folders: Sequence[str | Path]) -> None:
         """Reject a folder with other files, or one to be overwritten that contains an input of the run."""
-        is_run = any((self.path / place / RUN_FILE).is_file() for place in ("", _PREPARATION))
+        is_run = any((self.path / place / RUN_FILE).is_file() for place in ("", PREPARATION))
         if not is_run or self.overwrite:
             check_output_folder(self.path, RUN_FOLDER if is_run else (), self.overwrite)
         if self.overwrite:

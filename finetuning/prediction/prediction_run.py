@@ -20,7 +20,7 @@ from accelerate.utils import gather_object
 from ...files.errors import refuse_address
 from ...files.moves import PARTIAL, discard, temporary_path
 from ...files.options import Group, deciding, option
-from ...files.output import check_output_files, locked, write_lines, written_beside
+from ...files.output import check_output_files, locked, write_lines, write_text, written_beside
 from ...files.processes import leave_standard_output
 from ...files.progress import progress_bar
 from ...files.source import Source, is_data_frame
@@ -257,7 +257,7 @@ class _Prediction:
         }
         folder.begin(settings, arguments.checkpoint.deciding_files)  # each part records a digest of its rows
         if arguments.overwrite:
-            may_replace.touch()
+            write_text(may_replace, "")
 
     def _write_parts(self, folder: Path, output: Path) -> tuple[list[PartHead], int]:
         """Predict the missing parts of this process; returns the heads of its parts, and the number of all rows."""

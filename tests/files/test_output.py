@@ -67,7 +67,8 @@ def test_a_full_disk_is_called_that_whichever_library_meets_it(tmp_path, error):
     [
         (".new-0123abcd.partial/x", "x"),
         (".model.v2.new-0123abcd.partial/a/x", "model.v2/a/x"),
-        (".tokens.safetensors.partial/x", ".tokens.safetensors.partial/x"),  # chunks of a store stay there
+        (".tokens.safetensors.partial/x", "tokens.safetensors"),
+        (".preparation.partial/.run.json.in-0123abcd.partial/run.json", "run.json"),
         (".x.json.in-0123abcd.partial/x.json", "x.json"),
         (".new-0123abcd.partial/.x.in-0123abcd.partial/x", "x"),
         (".x.old-0123abcd.partial", "x"),
