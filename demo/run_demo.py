@@ -17,6 +17,7 @@ import numpy as np
 
 from ..files.checkpoint import read_log_history
 from ..files.machine import duration
+from ..files.moves import finish_moves
 from ..files.options import ABOVE_0, AT_LEAST_1, Group, Settings, option
 from ..files.output import check_output_folder, folder_written_beside, locked, write_json, write_lines
 from ..files.tables import write_separated
@@ -180,6 +181,7 @@ def _settings(arguments: DemoArguments) -> dict[str, Any]:
 def _check_place(arguments: DemoArguments) -> list[str]:
     """Check the output folder; return the name patterns of what an earlier demo left that is to be deleted."""
     output_dir = Path(arguments.output_dir)
+    finish_moves(output_dir)
     report = _read_report(output_dir)
     continues = report.get(UNFINISHED) == _settings(arguments) and not arguments.overwrite
     owned = _own_names(report)
