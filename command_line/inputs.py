@@ -13,6 +13,7 @@ from ..files.checkpoint import TASK_RECORD, Checkpoint
 from ..files.conll import layout_of
 from ..files.documents import Corpus, DocumentSettings, expand_sources
 from ..files.errors import refuse_address
+from ..files.moves import finish_moves
 from ..files.source import FileSource
 from ..files.tables import Reading, lacking_columns
 from ..files.text import SEPARATED_SUFFIXES, STDIN, content_suffix, file_of
@@ -66,6 +67,7 @@ def _inputs(options: Any) -> Iterator[tuple[Any, str]]:
 def _check_file(name: str, is_table: bool) -> None:
     refuse_address(name)
     path = Path(file_of(name))
+    finish_moves(path)
     if not path.exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     if is_table and path.is_dir():

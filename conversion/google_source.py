@@ -28,6 +28,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from ..files.errors import refuse_address
+from ..files.moves import finish_moves
 from ..files.progress import progress_bar
 from .key_map import GROUPS, HEADS, IGNORED, UNUSED_BY_HEAD, WeightRow, encoder_rows, sizes_of
 from .tensorflow import (
@@ -65,6 +66,7 @@ def open_source(source: str | os.PathLike[str]) -> Iterator[GoogleSource]:
     """Locate a checkpoint and its files; an archive is unpacked until the `with` block ends."""
     refuse_address(source, "a folder, an archive or a checkpoint prefix: copy or mount what an object store has")
     path = Path(source)
+    finish_moves(path)
     if path.is_file() and (members := _archive_kind(path)):
         with tempfile.TemporaryDirectory(prefix="mybert-") as scratch:
             folder = Path(scratch) / "archive"

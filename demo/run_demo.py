@@ -17,8 +17,9 @@ import numpy as np
 
 from ..files.checkpoint import read_log_history
 from ..files.machine import duration
+from ..files.moves import finish_moves
 from ..files.options import ABOVE_0, AT_LEAST_1, Group, Settings, option
-from ..files.output import check_output_folder, clear_folder, locked, write_json, write_lines
+from ..files.output import check_output_folder, folder_written_beside, locked, write_json, write_lines
 from ..files.tables import write_separated
 from ..files.text import expand_paths
 from ..finetuning import FinetuningArguments, finetune
@@ -97,9 +98,12 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
     if not words:
         raise ValueError(f"{where}: there are no words of letters; expected sentences.")
     with locked(output_dir, within=True):
+        record = MADE_BY | {UNFINISHED: _settings(arguments), "sources": counts}
         if owned := _check_place(arguments):
-            clear_folder(output_dir, owned, last=REPORT)
-        write_json(output_dir / REPORT, MADE_BY | {UNFINISHED: _settings(arguments), "sources": counts})
+            with folder_written_beside(output_dir, owned, overwrite=True, stays=True) as folder:
+                write_json(folder / REPORT, record)
+        else:
+            write_json(output_dir / REPORT, record)
         try:
             results = _train(arguments, sources, task, words)
             if results is None:
@@ -120,15 +124,16 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
                     "shown": list(map(asdict, shown)),
                 },
             }
-            write_json(output_dir / REPORT, MADE_BY | report)
             log_history = read_log_history(output_dir / "pretrained" / "trainer_state.json")
             try:
                 draw_result(report, log_history, shown, output_dir / PICTURE)
             except ImportError as error:  # without matplotlib
                 logger.warning(str(error))
+            write_json(output_dir / REPORT, MADE_BY | report)  # the last file, which marks the demo as finished
         except Exception:
-            with suppress(ValueError, OSError):  # the error itself is what matters
-                clear_folder(output_dir, _own_names(_read_report(output_dir)), last=REPORT)
+            owned = _own_names(_read_report(output_dir))
+            with suppress(ValueError, OSError), folder_written_beside(output_dir, owned, overwrite=True, stays=True):
+                pass  # it becomes empty; the error itself is what matters
             raise
     _conclude(output_dir, report, shown)
     return report
@@ -176,6 +181,7 @@ def _settings(arguments: DemoArguments) -> dict[str, Any]:
 def _check_place(arguments: DemoArguments) -> list[str]:
     """Check the output folder; return the name patterns of what an earlier demo left that is to be deleted."""
     output_dir = Path(arguments.output_dir)
+    finish_moves(output_dir)
     report = _read_report(output_dir)
     continues = report.get(UNFINISHED) == _settings(arguments) and not arguments.overwrite
     owned = _own_names(report)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from .errors import refuse_address
+from .moves import finish_moves
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -115,6 +116,7 @@ class Checkpoint:
         Names of weights with the prefix of a wrapper are an error, unless they may have one.
         """
         refuse_address(self.path, "a model folder: copy or mount what an object store has")
+        finish_moves(self.path)
         if not self.path.is_dir():
             raise FileNotFoundError(f"There is no folder {self.path}; expected a model folder.")
         path, fields = self.path / "config.json", self.fields
@@ -294,6 +296,7 @@ def check_available(name: str | os.PathLike[str], argument: str = "model", ask_h
     """Reject a model that is neither local nor on the Hub, at once: transformers retries for 20 seconds."""
     refuse_address(name, "a model folder, or a name on the Hub")
     path, name = Path(name), os.fspath(name)
+    finish_moves(path)
     if path.is_file() and argument != "tokenizer":  # which may be a file
         raise NotADirectoryError(f"{argument} is {name!r}, which is a file; expected the folder of a model.")
     # Hub names are not absolute, do not start with a dot or `~`, and have one slash at most. A name whose first part

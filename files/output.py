@@ -1,16 +1,14 @@
-"""Safe writing: results are checked, locked, written under a temporary name and renamed when complete.
+"""Safe writing: results are checked, locked, written under a temporary name and moved into place when complete.
 
-Whatever ends the process leaves either the old or the new one.
+Whatever ends the process leaves either the old or the new ones, see `moves`.
 """
 
 import errno
 import fnmatch
 import json
 import os
-import re
 import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -22,29 +20,21 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from .errors import refuse_address
+from .moves import (
+    LOCK,
+    Move,
+    discard,
+    final_path,
+    finish_moves,
+    has_moves_left,
+    is_bookkeeping,
+    is_temporary,
+    make_moves,
+    remove_left,
+    temporary_path,
+)
+from .processes import interrupts_delayed
 from .text import file_of
-
-PARTIAL = ".partial"  # suffix of incomplete files and folders
-OLD = ".old"  # follows it for a folder that is being replaced
-LOCK = ".lock"  # suffix of lock files
-_OF_MKDTEMP = r"\w{8}"
-# The writer's process, or mkdtemp's letters. Other incomplete folders are reused.
-_TEMPORARY_NAME = re.compile(rf"\.(?:(.+)\.)?(?:\d+|{_OF_MKDTEMP}){re.escape(PARTIAL)}")
-
-
-def is_bookkeeping(entry: Path) -> bool:
-    """Whether a file or folder is a lock, or incomplete."""
-    return entry.name.startswith(".") and (PARTIAL in entry.name or entry.name.endswith(LOCK))
-
-
-def final_path(path: str | Path) -> Path:
-    """Where a file will be once it, and the folders that it is in, have their final names."""
-    final = Path()
-    for name in Path(path).parts:
-        match = _TEMPORARY_NAME.fullmatch(name)
-        final /= (match[1] or "") if match else name
-    return final
-
 
 # torch.save reports a full disk as a RuntimeError of its writer.
 _MARKS_OF_TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error")
@@ -78,7 +68,8 @@ def _disk_trouble(error: Exception) -> str:
         if error.errno in (None, errno.ENOENT, errno.EISDIR):  # the last two are of a file to read
             return ""
         if error.strerror:
-            cause = f"{final_path(str(error.filename))}: {error.strerror}" if error.filename else error.strerror
+            final = final_path(str(error.filename or ""))
+            cause = error.strerror if is_bookkeeping(final) or not error.filename else f"{final}: {error.strerror}"
     elif isinstance(error, RuntimeError):
         if not any(mark in cause for mark in _MARKS_OF_TORCH_SAVE):
             return ""
@@ -163,15 +154,6 @@ def place_to_write(path: str | Path, kind: str = "file") -> Path:
     return Path(path)
 
 
-def clear_folder(path: str | Path, owned: Sequence[str], keep: str = "", last: str = "") -> None:
-    """Delete the contents of a folder, after `check_output_folder`; locks stay, and `last` is deleted last."""
-    check_output_folder(path, owned, overwrite=True)
-    if Path(path).is_dir():
-        for entry in sorted(Path(path).iterdir(), key=lambda entry: (entry.name == last, entry.name)):
-            if entry.name != keep and not entry.name.endswith(LOCK):
-                remove(entry)
-
-
 def _foreign(folder: Path, owned: Sequence[str]) -> list[str]:
     """The relative paths in a folder that are neither bookkeeping nor owned."""
     whole = [pattern.removesuffix("/**") for pattern in owned if pattern.endswith("/**")]
@@ -191,14 +173,6 @@ def _foreign(folder: Path, owned: Sequence[str]) -> list[str]:
 
 def _is_named(entry: Path, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(entry.name, pattern) for pattern in patterns)
-
-
-def remove(path: Path) -> None:
-    """Delete a file, a link (not its target) or a folder with all its contents."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
 
 
 def stays_in_place(path: str | Path) -> bool:
@@ -224,22 +198,89 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
-_NOT_TO_BE_RENAMED = (errno.EBUSY, errno.EXDEV, errno.EPERM, errno.EACCES)  # such as a mount point
+class _Output:
+    """A file, a folder or files of a folder that a call writes; for arguments see `reserved`."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        owned: Sequence[str] | None = None,
+        files: Sequence[str] | None = None,
+        overwrite: bool = False,
+        read: Collection[str | Path] = (),
+        stays: bool = False,
+    ) -> None:
+        self.path = place_to_write(Path(path), "file" if owned is None and files is None else "folder")
+        if files and not self.path.exists():
+            owned = ()  # then the folder is new, and appears as a whole
+        self._owned, self._files, self._overwrite, self._read = owned, files, overwrite, read
+        self.within = files is not None if owned is None else stays or stays_in_place(self.path)
+        self._is_file = owned is None and files is None
+        self.folder = self.path.parent if self._is_file else self.path
+
+    def check(self) -> None:
+        """Reject a place that must not be written."""
+        if self._owned is not None:
+            check_not_read(self.path, self._read)
+            check_output_folder(self.path, self._owned, self._overwrite)
+        else:
+            paths = [self.path] if self._files is None else [self.path / name for name in self._files]
+            check_output_files(paths, self._overwrite, self._read)
+
+    @contextmanager
+    def temporary(self) -> Iterator[Path]:
+        """The path to write to meanwhile; it is removed at the end, unless it is still to be moved."""
+        with readable_disk_errors(self.path), made_folder(self.path if self.within else self.path.parent):
+            folder = temporary_path(self.path, "in" if self._is_file else "new", self.within)
+            try:
+                with readable_disk_errors(self.path):  # which says how much is free, before anything is removed
+                    folder.mkdir()
+                    yield folder / self.path.name if self._is_file else folder
+            finally:
+                if not has_moves_left(self.path, self.within):
+                    discard(folder)
+
+    def move(self, temporary: Path) -> Move:
+        """The move of what has been written."""
+        return Move.of(temporary, self.path, self.within, clear=self._owned is not None)
 
 
 @contextmanager
-def written_beside(path: str | Path) -> Iterator[Path]:
-    """Write a file completely or not at all: yields a temporary path in the same folder, renamed at the end."""
-    path = place_to_write(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
-    with readable_disk_errors(path), made_folder(path.parent):
-        try:
-            with readable_disk_errors(path):  # which says how much is free, before the temporary file is removed
-                yield temporary
-                temporary.replace(path)
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+def _written(output: _Output, is_checked: bool = True) -> Iterator[Path]:
+    """Write an output; inside of a folder that is still to be moved itself, without a name of its own."""
+    if is_temporary(output.path):
+        with readable_disk_errors(output.path):
+            output.folder.mkdir(parents=True, exist_ok=True)
+            yield output.path
+        return
+    with output.temporary() as temporary:
+        yield temporary
+        if is_checked:
+            output.check()  # something may have appeared there meanwhile
+        with readable_disk_errors(output.path):
+            make_moves([output.move(temporary)])
+
+
+def written_beside(path: str | Path) -> AbstractContextManager[Path]:
+    """Write a file completely or not at all: yields a temporary path, which is moved into place at the end."""
+    return _written(_Output(path), is_checked=False)
+
+
+def folder_written_beside(
+    path: str | Path, owned: Sequence[str] = (), overwrite: bool = False, stays: bool = False
+) -> AbstractContextManager[Path]:
+    """Write a folder completely or not at all: yields an empty one, which replaces it at the end.
+
+    A folder that `stays` is not replaced, but everything in it.
+    """
+    output = _Output(path, owned, overwrite=overwrite, stays=stays)
+    output.check()
+    return _written(output)
+
+
+def files_written_beside(path: str | Path) -> AbstractContextManager[Path]:
+    """Yield an empty folder, whose files are moved into another one when all are complete."""
+    return _written(_Output(path, files=()), is_checked=False)
 
 
 @contextmanager
@@ -274,70 +315,6 @@ def write_json(path: str | Path, value: Any, sort_keys: bool = False) -> None:
     write_text(path, json.dumps(value, indent=2, sort_keys=sort_keys, ensure_ascii=False) + "\n")
 
 
-@contextmanager
-def folder_written_beside(path: str | Path, owned: Sequence[str] = (), overwrite: bool = False) -> Iterator[Path]:
-    """Write a folder completely or not at all: yields an empty one next to it, which replaces it at the end."""
-    path = Path(path)
-    check_output_folder(path, owned, overwrite)
-    parent = path if stays_in_place(path) else path.parent
-    with _temporary_folder(path, parent, f".{path.name}.") as beside:
-        yield beside
-        check_output_folder(path, owned, overwrite)  # something may have appeared there meanwhile
-        _move_folder(beside, path)
-
-
-@contextmanager
-def files_written_beside(path: str | Path) -> Iterator[Path]:
-    """Yield an empty folder inside another, whose files are moved there when all are complete, by name."""
-    path = Path(path)
-    with _temporary_folder(path, path, ".") as beside:
-        yield beside
-        for file in sorted(beside.iterdir()):
-            file.replace(path / file.name)
-
-
-@contextmanager
-def _temporary_folder(path: Path, parent: Path, prefix: str) -> Iterator[Path]:
-    with readable_disk_errors(path), made_folder(parent):
-        beside = Path(tempfile.mkdtemp(prefix=prefix, suffix=PARTIAL, dir=parent))
-        try:
-            with readable_disk_errors(path):
-                mask = os.umask(0)  # it can only be read by setting it
-                os.umask(mask)
-                beside.chmod(0o777 & ~mask)  # mkdtemp makes private folders
-                yield beside
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
-
-
-def _move_folder(beside: Path, path: Path) -> None:
-    """Replace a folder by another, by renaming, or file by file if the target cannot be renamed."""
-    old = beside.with_name(f"{beside.name}{OLD}")
-    try:
-        if beside.parent == path:
-            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-        if path.exists() and any(path.iterdir()):
-            path.rename(old)
-            try:
-                beside.rename(path)
-            except OSError:
-                old.rename(path)
-                raise
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            beside.rename(path)
-    except OSError as error:
-        if error.errno not in _NOT_TO_BE_RENAMED or not path.is_dir():
-            raise
-        for entry in [entry for entry in path.iterdir() if not (beside / entry.name).exists()]:
-            if not is_bookkeeping(entry):
-                remove(entry)
-        for entry in sorted(beside.iterdir(), key=lambda entry: (entry.name == "config.json", entry.name)):
-            if (path / entry.name).is_dir():
-                shutil.rmtree(path / entry.name)
-            entry.replace(path / entry.name)
-
-
 class BusyError(OSError):
     """Another process is writing to the same place; the message names it."""
 
@@ -350,41 +327,33 @@ def locked(path: str | Path, within: bool = False) -> Iterator[None]:
     path = Path(path).resolve()
     file = path / LOCK if within else path.with_name(f".{path.name}{LOCK}")
     lock = FileLock(file, blocking=False)
-    # The writer's process, or mkdtemp's letters: an ending (.NAME.csv.partial) is of what another command resumes.
-    partial = re.escape(PARTIAL)
-    incomplete = rf"\.{re.escape(path.name)}\.(\d+|{_OF_MKDTEMP}){partial}({re.escape(OLD)})?"
-    if within:
-        incomplete += rf"|\.{_OF_MKDTEMP}{partial}"
     with ExitStack() as made:
-        with readable_disk_errors(path):
-            for is_last in (False, True):
-                made.enter_context(made_folder(file.parent))
-                try:
-                    lock.acquire()
-                    break
-                except FileNotFoundError:  # its holder has just removed the folder
-                    if is_last:
-                        raise
-                except Timeout:
-                    raise BusyError(
-                        f"{path} is being written by {_holder(file) or 'another process'}; wait until it ends, or "
-                        "name another place."
-                    ) from None
         try:
             with readable_disk_errors(path):
+                for is_last in (False, True):
+                    made.enter_context(made_folder(file.parent))
+                    try:
+                        with interrupts_delayed():  # in between, the file would stay
+                            lock.acquire()
+                        break
+                    except FileNotFoundError:  # its holder has just removed the folder
+                        if is_last:
+                            raise
+                    except Timeout:
+                        raise BusyError(
+                            f"{path} is being written by {_holder(file) or 'another process'}; wait until it ends, or "
+                            "name another place."
+                        ) from None
                 file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
-                # Remove what killed processes left.
-                for entry in [entry for entry in file.parent.iterdir() if re.fullmatch(incomplete, entry.name)]:
-                    with suppress(OSError):  # such as files of another user
-                        # A folder that one of them had moved away but not yet replaced.
-                        if entry.name.endswith(OLD) and not path.exists():
-                            entry.rename(path)
-                        else:
-                            remove(entry)
+                finish_moves(path)
+                remove_left(path, within)
             yield
         finally:
-            file.unlink(missing_ok=True)  # still locked: a process that has opened it notices, and opens it again
-            lock.release()
+            try:
+                if lock.is_locked:  # still: a process that has opened it notices that it is gone, and opens it again
+                    discard(file)
+            finally:
+                lock.release()
 
 
 def _holder(lock_file: Path) -> str:
@@ -420,35 +389,18 @@ def reserved(
         overwrite: Whether what is there may be replaced.
         read: Files and folders that are read meanwhile, which can be no output; names on the Hub are ignored.
     """
-    path = Path(path)
-    if files and not path.exists():
-        owned = ()  # then the folder is new, and appears as a whole
-    paths = [path] if files is None else [path / name for name in files]
+    with _locked_output(path, owned, files, overwrite, read) as output:
+        yield lambda: _written(output)
 
-    def check() -> None:
-        if owned is None:
-            check_output_files(paths, overwrite, read)
-        else:
-            check_not_read(path, read)
-            check_output_folder(path, owned, overwrite)
 
-    check()
-    stays = files is not None if owned is None else stays_in_place(path)
-
-    @contextmanager
-    def write() -> Iterator[Path]:
-        if owned is not None:
-            writing = folder_written_beside(path, owned, overwrite)
-        else:
-            writing = written_beside(path) if files is None else files_written_beside(path)
-        with writing as temporary:
-            yield temporary
-            if owned is None:
-                check()  # something may have appeared there meanwhile
-
-    with locked(path, within=stays):
-        check()  # again, now that no other process writes
-        yield write
+@contextmanager
+def _locked_output(path: str | os.PathLike[str], *settings: Any) -> Iterator[_Output]:
+    output = _Output(path, *settings)
+    finish_moves(output.path)
+    output.check()
+    with locked(output.path, output.within):
+        output.check()  # again, now that no other process writes
+        yield output
 
 
 @contextmanager
@@ -462,3 +414,32 @@ def output_to(
     """Write a file, a folder or files of a folder completely or not at all; for arguments see `reserved`."""
     with reserved(path, owned, files, overwrite, read) as write, write() as temporary:
         yield temporary
+
+
+@contextmanager
+def outputs_together() -> Iterator[Callable[..., Path]]:
+    """Write several outputs, all or none: yields a function with the arguments of `reserved` that opens one.
+
+    with outputs_together() as open_output:
+        write_lines(open_output(table, overwrite=overwrite), lines)
+        write_json(open_output(report, overwrite=overwrite), value)
+    """
+    opened: list[tuple[_Output, Path]] = []
+    with ExitStack() as held:
+
+        def open_output(
+            path: str | os.PathLike[str],
+            owned: Sequence[str] | None = None,
+            files: Sequence[str] | None = None,
+            overwrite: bool = False,
+            read: Collection[str | Path] = (),
+        ) -> Path:
+            output = held.enter_context(_locked_output(path, owned, files, overwrite, read))
+            opened.append((output, held.enter_context(output.temporary())))
+            return opened[-1][1]
+
+        yield open_output
+        for output, _ in opened:
+            output.check()
+        with readable_disk_errors(opened[0][0].path if opened else ""):
+            make_moves([output.move(temporary) for output, temporary in opened])

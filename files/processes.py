@@ -60,24 +60,33 @@ def interruptible() -> Iterator[None]:
 
 
 @contextmanager
-def interrupts_held_back() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM to the end of the block; processes started in it ignore Ctrl-C."""
+def interrupts_delayed() -> Iterator[None]:
+    """Delay Ctrl-C and SIGTERM to the end of the block."""
     came: list[int] = []
     heard_here = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
     previous = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in heard_here}
-    can_be_masked = hasattr(signal, "pthread_sigmask")  # not on Windows
-    if can_be_masked:
-        resource_tracker.ensure_running()  # multiprocessing's tracker, whose start would lift the mask
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        if can_be_masked:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in previous.items():
             signal.signal(number, handler or signal.SIG_DFL)
         if came:
             signal.raise_signal(came[0])
+
+
+@contextmanager
+def interrupts_held_back() -> Iterator[None]:
+    """Delay Ctrl-C and SIGTERM to the end of the block; processes started in it ignore Ctrl-C."""
+    with interrupts_delayed():
+        if not hasattr(signal, "pthread_sigmask"):  # on Windows
+            yield
+            return
+        resource_tracker.ensure_running()  # multiprocessing's tracker, whose start would lift the mask
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @contextmanager

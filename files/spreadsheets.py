@@ -2,11 +2,13 @@
 
 import logging
 import re
+import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 from .errors import first_line, how_to_install
 from .text import file_of
@@ -97,10 +99,19 @@ def write_sheet(path: Path, rows: Iterable[Sequence[Any]]) -> None:
     openpyxl = openpyxl_for(path)
     book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet()
-    for row in rows:
-        cells = [openpyxl.cell.WriteOnlyCell(sheet, value) for value in row]
-        for cell in cells:
-            if isinstance(cell.value, str):
-                cell.data_type = "s"  # also of "=1+1" and "#N/A"
-        sheet.append(cells)
-    book.save(path)
+    scratch, tempfile.tempdir = tempfile.tempdir, str(path.parent)  # for the file in which openpyxl collects rows
+    try:
+        for row in rows:
+            cells = [openpyxl.cell.WriteOnlyCell(sheet, value) for value in row]
+            for cell in cells:
+                if isinstance(cell.value, str):
+                    cell.data_type = "s"  # also of "=1+1" and "#N/A"
+            sheet.append(cells)
+        sheet.close()
+        with ZipFile(path, "w", ZIP_DEFLATED) as archive:
+            openpyxl.writer.excel.ExcelWriter(book, archive).save()
+    finally:  # what is not closed would raise a second error when it is collected
+        tempfile.tempdir = scratch
+        if not sheet.closed:
+            with suppress(Exception):
+                sheet.close()

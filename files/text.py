@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from .errors import refuse_address
+from .moves import finish_moves
 
 logger = logging.getLogger(__name__)
 
@@ -231,6 +232,7 @@ class _Digesting:
 def _read_bytes(path: str, block_bytes: int, digests: dict[str, str] | None) -> Generator[tuple[int, bytes]]:
     """Yield (offset, bytes) of the decompressed stream; the last pair has no bytes."""
     refuse_address(path)
+    finish_moves(path)
     with nullcontext(sys.stdin.buffer) if path == STDIN else Path(path).open("rb") as file:
         raw = file if digests is None else _Digesting(file)
         stream = raw if path == STDIN else _decompressed(path, cast(IO[bytes], raw))

@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -17,7 +16,7 @@ from ..files.checkpoint import COMPANIONS, check_available
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.loading import load_tokenizer
 from ..files.options import Group, Range, check_number, option
-from ..files.output import check_can_be_folder, check_output_files, output_to, write_json
+from ..files.output import check_can_be_folder, check_output_files, output_to, outputs_together, write_json
 from ..files.processes import leave_standard_output
 from ..files.source import Source, files_of, sources_of
 from ..files.tables import json_line
@@ -185,8 +184,8 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
             metrics |= {f"{name}_{key}" if name else key: value for key, value in calibration.items()}
     if state.is_main_process:
         folders = {Path(name).resolve() for name in (arguments.report_dir, arguments.predictions_dir) if name}
-        with ExitStack() as stack:  # all files, or none
-            opened = {folder: stack.enter_context(output_to(folder, files=(), overwrite=True)) for folder in folders}
+        with outputs_together() as open_output:
+            opened = {folder: open_output(folder, files=(), overwrite=True) for folder in folders}
             if arguments.report_dir:
                 folder = opened[Path(arguments.report_dir).resolve()]
                 for name, part in data.items():
@@ -196,7 +195,7 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
                 for name, part in data.items():
                     task.write_predictions(predictions[name], part.examples, folder, f"_{name}" if name else "")
             if writes:
-                write_json(arguments.output, metrics)
+                write_json(open_output(arguments.output, overwrite=arguments.overwrite), metrics)
     return metrics
 
 

@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from itertools import permutations
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 
 from ..files.checkpoint import ALL_WEIGHTS, OPENVINO_FILE, Checkpoint, distinct_names
 from ..files.options import AT_LEAST_1, Group, check_options, option
-from ..files.output import output_to, write_json, write_lines
+from ..files.output import outputs_together, write_json, write_lines
 from ..files.processes import leave_standard_output
 from ..files.source import Source, files_of
 from ..files.tables import separated_line
@@ -133,9 +132,9 @@ def _compared(arguments: CompareArguments) -> dict[str, Any]:
     """The comparison; also writes the requested files, all or none."""
     state, source = arguments.state, Source.of(arguments.data[0])
     read = [*files_of(arguments.data), *arguments.models]
-    with ExitStack() as stack:
+    with outputs_together() as open_output:
         table, report_file = (
-            stack.enter_context(output_to(path, overwrite=arguments.overwrite, read=[*read, *filter(None, [other])]))
+            open_output(path, overwrite=arguments.overwrite, read=[*read, *filter(None, [other])])
             if path and state.is_main_process
             else None
             for path, other in permutations((arguments.output, arguments.report))

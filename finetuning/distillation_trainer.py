@@ -32,7 +32,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_utils import TrainOutput
 
 from ..files.checkpoint import Checkpoint
-from ..files.output import PARTIAL, written_beside
+from ..files.moves import finish_all_moves
+from ..files.output import written_beside
 from ..files.progress import progress_bar
 from ..files.text import new_digest
 from ..modeling_mybert.losses_mybert import full_precision
@@ -115,8 +116,7 @@ class Teacher:
         starts = range(0, len(data), SEQUENCES_OF_A_PART)
         files = [folder / f"{fingerprint}-{number:05d}.safetensors" for number in range(len(starts))]
         if state.is_main_process and folder.is_dir():
-            for left in folder.glob(f".*{PARTIAL}"):  # left by a call that was killed while writing
-                left.unlink()
+            finish_all_moves(folder)  # of a call that was killed while writing
         state.wait_for_everyone()
         if state.is_main_process and not all(file.is_file() for file in files):  # there may be no progress bar
             logger.info("The teacher reads %s, %s examples.", data.source, f"{len(data):,}")

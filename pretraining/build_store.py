@@ -6,8 +6,8 @@ import copy
 import hashlib
 import json
 import logging
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from itertools import chain
 from os import PathLike
@@ -18,12 +18,13 @@ import numpy as np
 
 from ..files.documents import Corpus, DocumentSettings, expand_sources
 from ..files.errors import how_to_install
+from ..files.moves import PARTIAL, discard
 from ..files.options import settings_of
-from ..files.output import check_output_files, clear_folder, reserved, write_text, written_beside
+from ..files.output import check_output_files, reserved, written_beside
 from ..files.processes import fitting_processes, map_in_processes
 from ..files.progress import progress_bar
 from ..files.source import InMemoryData, is_frame, rows_of_batch, with_columns
-from ..files.text import split_sentences
+from ..files.text import new_digest, split_sentences
 from ..tokenization import BulkEncoder, MyBertTokenizer
 from .filtering import (
     REASONS,
@@ -39,6 +40,7 @@ from .token_store import (
     FORMAT,
     LEFT_OUT,
     SHARD,
+    TEXTS,
     VERSION,
     StoreSummary,
     array_length,
@@ -57,7 +59,6 @@ logger = logging.getLogger(__name__)
 
 _CHUNK_CHARACTERS = 1 << 22  # a unit of work, and the most that a process loses when killed
 _STEP_CHARACTERS = 1 << 16  # between updates of the progress bar
-_JOINED = "joined"  # next to the chunks: records the file they were joined into
 
 
 def build_token_store(
@@ -73,8 +74,8 @@ def build_token_store(
 
     The text is processed in chunks. Memory does not grow with the corpus, and the bytes written do not depend on the
     number of processes. Finished chunks stay in a hidden folder next to `path` until the store is complete: after any
-    interruption, the same call reuses the chunks whose text is unchanged, and does not append again what it has
-    already appended. Sentences without tokens and documents without sentences are dropped.
+    interruption, the same call reuses the chunks whose text is unchanged. Text that has already been appended is not
+    appended again. Sentences without tokens and documents without sentences are dropped.
 
     Args:
         documents: Files, folders, patterns or data sets of the Hub, see `read_documents`; or documents, each a list of
@@ -99,6 +100,23 @@ def build_token_store(
         OSError: If another process is writing this store.
         ImportError: If near duplicates are to be dropped and datasketch is not installed.
     """
+    with token_store_built(documents, tokenizer, path, overwrite, show_progress, **settings) as summary:
+        return summary
+
+
+@contextmanager
+def token_store_built(
+    documents: StrPath | Iterable[StrPath] | Iterable[list[str]] | Corpus,
+    tokenizer: MyBertTokenizer,
+    path: str | Path,
+    overwrite: bool,
+    show_progress: bool,
+    **settings: Any,
+) -> Iterator[StoreSummary]:
+    """Build a token store, see `build_token_store`, for a block that makes more of it.
+
+    If the block fails, the same call without `overwrite` finds the complete store and goes on with the block.
+    """
     store = StoreSettings(**settings)
     store.check_reasons()
     path = Path(path)
@@ -112,58 +130,71 @@ def build_token_store(
             "filter": [reason for reason in REASONS if reason in store.filter]
         }
         recorded[FILTERS] = json.dumps(filters, sort_keys=True)
-    check_output_files([path], overwrite or store.append)
+    folder = path.with_name(f".{path.name}{PARTIAL}")  # it stays until everything is done
+    may_exist = overwrite or store.append or folder.is_dir()
+    check_output_files([path], may_exist)
     lines = _read(documents, store)  # errors in its files are reported before a folder is made
-    with reserved(path, overwrite=overwrite or store.append) as write:
+    with reserved(path, overwrite=may_exist) as write:
         earlier = [path] if path.exists() else []
-        if earlier and store.append:
-            check_store(path, fingerprint)
-            if store_metadata(path).get(FILTERS) != recorded.get(FILTERS):
-                raise ValueError(f"{path} was built with other filters (filter and its settings); repeat them.")
-        elif earlier and store_metadata(path).get("format") != FORMAT:
-            raise ValueError(f"{path} is not a token store, so it is not replaced; name another place.")
+        texts: dict[str, Any] = {}  # which the store holds, by what they were read for
+        if earlier:
+            metadata = store_metadata(path)
+            if metadata.get("format") != FORMAT:
+                raise ValueError(f"{path} is not a token store, so it is not replaced; name another place.")
+            texts = json.loads(metadata.get(TEXTS, "{}"))
+            if store.append:
+                check_store(path, fingerprint)
+                if metadata.get(FILTERS) != recorded.get(FILTERS):
+                    raise ValueError(f"{path} was built with other filters (filter and its settings); repeat them.")
         lines = _counted(lines, "Tokenizing", show_progress)
         lines = lines if kept is None else kept.lines(lines)
         if store.num_shards > 1 and store.shard_by == "documents":
             lines = _every_nth_document(lines, store.shard_index, store.num_shards)
-        folder = path.with_name(f".{path.name}.partial")
-        folder.mkdir(exist_ok=True)
         try:
+            folder.mkdir(exist_ok=True)
             encoder = _ChunkEncoder(tokenizer, fingerprint, store.split_sentences, folder)
-            processes, chunks = fitting_processes(_chunks(lines), store.num_processes)
+            text = new_digest()
+            chunks = _digested(_chunks(lines), text)
+            processes, chunks = fitting_processes(chunks, store.num_processes)
             with map_in_processes(encoder, processes) as encoded:
                 files = list(encoded(chunks))
-        except BaseException:
-            if not any(folder.iterdir()):
+        except BaseException as error:
+            if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
+            elif isinstance(error, (OSError, KeyboardInterrupt)):
+                logger.warning("What was tokenized is kept; the same command continues from there.")
             raise
         if kept is not None:
             logger.info("What is left out:\n%s", kept.report)
         if not any(array_length(file, "tokens") for file in files):
-            shutil.rmtree(folder)
+            discard(folder)
             which = f"Shard {store.shard_index} of {store.num_shards}" if store.num_shards > 1 else "The corpus"
             left = f" ({', '.join(store.filter)} were left out)" if store.filter else ""
             raise ValueError(f"{which} is empty: it holds no text to tokenize{left}.")
-        parts = [*(earlier if store.append else []), *files]
-        joined = folder / _JOINED
-        if store.append and earlier and joined.is_file() and joined.read_text("utf-8") == _in_words(files, path):
-            logger.info("%s already holds this text: an earlier call appended it before it was ended.", path)
+        digest, appended = text.hexdigest(), texts.get("appended", [])
+        if digest in appended if store.append else not overwrite and texts.get("built") == digest:
+            logger.info(
+                "%s already has this text: it was not %s again.", path, "appended" if store.append else "built"
+            )
             summary = check_store(path, fingerprint)
         else:
+            check_output_files([path], overwrite or store.append)
+            texts = texts | {"appended": [*appended, digest]} if store.append else {"built": digest}
+            recorded[TEXTS] = json.dumps(texts)
+            parts = [*(earlier if store.append else []), *files]
             with write() as temporary:
                 if kept is not None:
                     recorded[LEFT_OUT] = _left_out(kept.report, parts[0])
                 summary = _join(parts, fingerprint, temporary, recorded, encoder.dtype)
-                write_text(joined, _in_words(files, temporary))
-        clear_folder(folder, ("*",), last=_JOINED)
-        folder.rmdir()
-    return summary
-
-
-def _in_words(chunks: Sequence[Path], store: Path) -> str:
-    """Identify a store and its last chunks; if the file is written later, the text differs."""
-    state = store.stat()
-    return " ".join([str(state.st_size), str(state.st_mtime_ns), *(chunk.name for chunk in chunks)])
+        try:
+            yield summary
+        except (OSError, MemoryError, KeyboardInterrupt):
+            logger.warning("%s is complete; the same command without --overwrite makes the rest.", path)
+            raise
+        except BaseException:
+            discard(folder)
+            raise
+        discard(folder)
 
 
 def inspect_corpus(
@@ -278,6 +309,12 @@ def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
             yield chunk
             chunk, size = [], 0
     if chunk:
+        yield chunk
+
+
+def _digested(chunks: Iterable[list[str]], digest: Any) -> Iterator[list[str]]:
+    for chunk in chunks:
+        digest.update("\n".join((*chunk, "")).encode("utf-8", "surrogatepass"))
         yield chunk
 
 

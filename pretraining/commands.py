@@ -12,7 +12,7 @@ from ..files.options import AT_LEAST_1, Group, option, settings_of
 from ..files.output import check_output_files, output_to
 from ..files.tables import json_line
 from ..tokenization import MyBertTokenizer
-from .build_store import build_token_store, inspect_corpus
+from .build_store import inspect_corpus, token_store_built
 from .filtering import FilterReport
 from .settings import OBJECTIVES, ExampleSettings, MaskingRates, StoreSettings
 from .token_store import SHARD, StoreSummary, TokenStore
@@ -100,19 +100,24 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport | None
     output = Path(arguments.output)
     if arguments.export:
         check_output_files([arguments.export], arguments.overwrite, [*expand_sources(arguments.text), output])
-    if arguments.text:
-        summary = build_token_store(arguments.text, tokenizer, output, overwrite=arguments.overwrite, **settings)
+    if not arguments.text:
+        summary = TokenStore(output, tokenizer).summary
+        summary.log(str(output))
+        return _show(arguments, tokenizer, summary)
+    with token_store_built(arguments.text, tokenizer, output, arguments.overwrite, **settings) as summary:
         summary.log(str(output))
         count = arguments.num_shards
         if count > 1 and not all((output / SHARD.format(index, count)).exists() for index in range(count)):
             logger.info("Shard %d of %d is done; others are still missing.", arguments.shard_index, count)
             return None
-    store = TokenStore(output, tokenizer)
-    if not arguments.text:
-        summary = store.summary
-        summary.log(str(output))
+        return _show(arguments, tokenizer, summary)
+
+
+def _show(arguments: DataArguments, tokenizer: MyBertTokenizer, summary: StoreSummary) -> StoreSummary | None:
+    """Show an example of a store, and export some; return the summary, or None if the store has no example."""
+    store = TokenStore(arguments.output, tokenizer)
     try:
-        _show(arguments, store, tokenizer)
+        _show_examples(arguments, store, tokenizer)
     except ValueError as error:
         if arguments.export:
             raise
@@ -121,7 +126,7 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport | None
     return summary
 
 
-def _show(arguments: DataArguments, store: TokenStore, tokenizer: MyBertTokenizer) -> None:
+def _show_examples(arguments: DataArguments, store: TokenStore, tokenizer: MyBertTokenizer) -> None:
     # Imported only here: building a store does not need torch.
     from .dataset import PretrainingDataset
     from .masking import PretrainingCollator

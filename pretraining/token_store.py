@@ -2,8 +2,9 @@
 
 Format: safetensors with `tokens` (uint16 where the vocabulary fits, else uint32), `sentence_starts` (int64, number of
 sentences + 1: offsets into `tokens`), `document_starts` (int64, number of documents + 1: offsets into the sentences).
-Metadata: `format`, `version`, `tokenizer` (fingerprint), `documents`, `sentences`, `tokens`, `unknown_tokens`, and, if
-text was filtered, `filters` (the settings) and `left_out` (what was read, and what was dropped by reason), as JSON.
+Metadata: `format`, `version`, `tokenizer` (fingerprint), `documents`, `sentences`, `tokens`, `unknown_tokens`, and as
+JSON `texts` (digests of the text that the store was built of, and of each text appended) and, if text was filtered,
+`filters` (the settings) and `left_out` (what was read, and what was dropped by reason).
 The shards of a folder are named `tokens-00000-of-00004.safetensors`; their documents follow one another in this order.
 """
 
@@ -20,13 +21,14 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from ..files.errors import refuse_address
+from ..files.moves import finish_moves
 from ..tokenization import MyBertTokenizer, unknown_warning
 
 logger = logging.getLogger(__name__)
 
 FORMAT = "mybert-token-store"
 VERSION = "1"
-FILTERS, LEFT_OUT = "filters", "left_out"
+FILTERS, LEFT_OUT, TEXTS = "filters", "left_out", "texts"
 ARRAYS = ("document_starts", "sentence_starts", "tokens")  # the widest dtype first keeps every array aligned
 SHARD = "tokens-{:05d}-of-{:05d}.safetensors"
 _SHARD_NAME = re.compile(r"tokens-(\d{5})-of-(\d{5})\.safetensors")
@@ -154,6 +156,7 @@ class _Shards:
 
 def store_files(path: Path) -> list[Path]:
     """Return the files of a token store: the file itself, or the shards of a folder in their order."""
+    finish_moves(path)
     if not path.is_dir():
         if not path.is_file():
             refuse_address(path)

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
@@ -17,16 +16,17 @@ from accelerate.utils import parse_flag_from_env
 from transformers import TrainingArguments
 
 from ..files.checkpoint import read_json_object
-from ..files.output import (
-    MODEL_FOLDER,
-    PARTIAL,
-    check_not_read,
-    check_output_folder,
-    clear_folder,
-    locked,
-    remove,
-    write_json,
+from ..files.moves import (
+    PREPARATION,
+    Move,
+    discard,
+    finish_all_moves,
+    finish_moves,
+    is_bookkeeping,
+    make_moves,
+    temporary_path,
 )
+from ..files.output import MODEL_FOLDER, check_not_read, check_output_folder, locked, readable_disk_errors, write_json
 from ..files.progress import progress_bar
 from ..files.text import file_of, new_digest
 from ..visualization import training_curves
@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 RUN_FILE = "run.json"
 _FILES = "files"  # key in run.json, next to the settings
-_PREPARATION = f".preparation{PARTIAL}"  # in the folder: where a run is prepared before it begins
 # What runs write into their folders, as `check_output_folder` takes it.
 RUN_FOLDER = (
     *(*MODEL_FOLDER, RUN_FILE, "checkpoint-*/**", "trainer_state.json", "training_args.bin", "training_curves.png"),
@@ -65,12 +64,24 @@ class RunFolder(ExitStack):
         path: The folder.
         overwrite: Whether an earlier run in it may be deleted, with everything that runs write (`RUN_FOLDER`). A
             folder with anything else in it is never touched.
+        kept: What a call that fails leaves to the next one, for a message; none if it is empty.
     """
 
-    def __init__(self, path: str | Path, overwrite: bool = False) -> None:
+    def __init__(self, path: str | Path, overwrite: bool = False, kept: str = "What was trained") -> None:
         super().__init__()
         self.path = Path(path)
         self.overwrite = overwrite
+        self._kept, self._is_begun = kept, False
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        """Release the folder; after an error that may pass, log that the run can be continued."""
+        if isinstance(error, (OSError, MemoryError, KeyboardInterrupt)) and self._is_begun and self._kept:
+            there = [*self.path.iterdir()] if self.path.is_dir() else []
+            has_more = any(not is_bookkeeping(entry) and entry.name != RUN_FILE for entry in there)
+            if has_more and "the same command" not in str(error):
+                without = " without --overwrite" if self.overwrite else ""
+                logger.warning("%s is kept; the same command%s continues from there.", self._kept, without)
+        super().__exit__(kind, error, trace)
 
     def begin(
         self,
@@ -89,28 +100,28 @@ class RunFolder(ExitStack):
         ValueError says why the folder cannot be used, a `BusyError` which process works in it.
         """
         files = list(dict.fromkeys(map(file_of, files)))
+        finish_moves(self.path)
         self._check(files, folders)
         self.enter_context(locked(self.path, within=True))
         self._check(files, folders)  # again, now that no other process writes
-        for left in self.path.glob(f".*{PARTIAL}*"):  # left by a call that was killed while writing
-            if left.name != _PREPARATION:
-                remove(left)
-        preparation = self.path / _PREPARATION
-        has_run = (self.path / RUN_FILE).is_file()
-        if has_run and not (preparation / RUN_FILE).is_file():
-            _move_up(preparation)  # a killed call may not have finished this
-        goes_on = has_run and not self.overwrite
+        finish_all_moves(self.path)
+        preparation = self.path / PREPARATION
+        if not (preparation / RUN_FILE).is_file():
+            discard(preparation)  # its files have been moved
+        goes_on = (self.path / RUN_FILE).is_file() and not self.overwrite
         place = self.path if goes_on else preparation
         record, is_new = self._take_up(place / RUN_FILE, settings, files)
         digests: Mapping[str, str] = {}
         if prepare is not None:
             try:
                 digests = prepare(place) or {}
-            except (ValueError, OSError) as error:
-                if is_new and (
-                    isinstance(error, _USER_ERRORS) or [entry.name for entry in place.iterdir()] == [RUN_FILE]
-                ):
-                    shutil.rmtree(place)
+            except (ValueError, OSError, MemoryError, KeyboardInterrupt) as error:
+                has_prepared = [entry.name for entry in place.iterdir()] != [RUN_FILE]
+                is_lasting = isinstance(error, _USER_ERRORS)
+                if is_new and (is_lasting or (isinstance(error, OSError) and not has_prepared)):
+                    discard(place, temporary_path(place, "old"))
+                elif has_prepared and not is_lasting:
+                    logger.warning("What was prepared is kept; the same command continues from there.")
                 raise
         without = {name: state for name, state in record[_FILES].items() if "digest" not in state}
         if without:
@@ -119,13 +130,14 @@ class RunFolder(ExitStack):
                 state["digest"] = digests[name]
             write_json(place / RUN_FILE, record)
         if not goes_on:
-            clear_folder(self.path, RUN_FOLDER, keep=_PREPARATION, last=RUN_FILE)
-            (preparation / RUN_FILE).replace(self.path / RUN_FILE)  # from here on, the new run is recorded
-            _move_up(preparation)
+            check_output_folder(self.path, RUN_FOLDER, overwrite=True)  # something may have appeared there meanwhile
+            with readable_disk_errors(self.path):
+                make_moves([Move.of(preparation, self.path, within=True, clear=True)])
+        self._is_begun = True
 
     def _check(self, files: Sequence[str | Path], folders: Sequence[str | Path]) -> None:
         """Reject a folder with other files, or one to be overwritten that contains an input of the run."""
-        is_run = any((self.path / place / RUN_FILE).is_file() for place in ("", _PREPARATION))
+        is_run = any((self.path / place / RUN_FILE).is_file() for place in ("", PREPARATION))
         if not is_run or self.overwrite:
             check_output_folder(self.path, RUN_FOLDER if is_run else (), self.overwrite)
         if self.overwrite:
@@ -153,7 +165,9 @@ class RunFolder(ExitStack):
             if not self.overwrite:
                 message = f"{self.path} holds a run {other}, name another folder, or pass --overwrite."
                 raise ValueError(f"{message} What differs: {changes}.")
-            shutil.rmtree(run_file.parent)
+            aside = temporary_path(self.path, "old", within=True)
+            run_file.parent.rename(aside)  # half deleted, it could be taken for prepared files
+            discard(aside)
             is_new, states = True, _file_states(files, {})
         record[_FILES] = states
         if is_new or states != known:
@@ -173,15 +187,6 @@ def _other_files(earlier: Collection[str], current: Collection[str]) -> str:
     new = [f"{name} is new" for name in sorted(set(current) - set(earlier))]
     gone = [f"{name} is no longer read" for name in sorted(set(earlier) - set(current))]
     return ", ".join([*new[:5], *gone[:5]])
-
-
-def _move_up(preparation: Path) -> None:
-    """Move what was prepared into the folder, except hidden files, which are unfinished."""
-    if preparation.is_dir():
-        for entry in sorted(preparation.iterdir()):
-            if not entry.name.startswith("."):
-                entry.replace(preparation.parent / entry.name)
-        shutil.rmtree(preparation)
 
 
 def _file_states(files: Sequence[str | Path], known: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

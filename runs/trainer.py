@@ -6,7 +6,6 @@ It uses public methods of `Trainer` and of its accelerator, and callbacks; no tr
 import json
 import logging
 import math
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import islice
@@ -24,6 +23,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINER_STATE_NAME
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput, rotate_checkpoints, sort_checkpoints
 
+from ..files.moves import discard, sync
 from ..files.output import readable_disk_errors, write_json
 from .callbacks import ReadableProgress, SaveAfterEvaluation, TimeBudget
 from .optimizers import OF_WHOLE_PARAMETERS, Lamb, MuonWithAdamW, MyBertAdamW, matrix_groups
@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 _COMPILED = "_orig_mod."  # prefix of a compiled module's weight names
 _MAX_UNREAD = 500  # steps without a check, if logs are rarer
 _IN_EVALUATION = {"dataloader_drop_last": False, "train_sampling_strategy": "sequential"}
+_LEFT_BY_SAFETENSORS = ".tmp??????"
 # Lists a checkpoint's files and their sizes in bytes; it is written last, so a checkpoint with it is complete.
 COMPLETE_FILE = "complete.json"
 # Required files: one name from each line (plain; FSDP's; DeepSpeed's folder, which contains everything).
@@ -55,6 +56,8 @@ WITH_FP16: RequiredFiles = (*REQUIRED_TO_RESUME, ("scaler.pt", "global_step*"))
 def seal_checkpoint(checkpoint: str | Path, needs: RequiredFiles = REQUIRED_TO_RESUME) -> None:
     """Mark a checkpoint whose files are all written as complete: list its files and their sizes."""
     checkpoint = Path(checkpoint)
+    for left in checkpoint.rglob(_LEFT_BY_SAFETENSORS):  # when an earlier call was ended
+        discard(left)
     if lacking := missing_files(checkpoint, needs):
         raise FileNotFoundError(f"{checkpoint} has {lacking}, which this run needs to continue.")
     sizes = {
@@ -62,6 +65,7 @@ def seal_checkpoint(checkpoint: str | Path, needs: RequiredFiles = REQUIRED_TO_R
         for path in sorted(checkpoint.rglob("*"))
         if path.is_file() and path != checkpoint / COMPLETE_FILE
     }
+    sync(checkpoint, 0o666 & checkpoint.stat().st_mode)
     write_json(checkpoint / COMPLETE_FILE, sizes)
 
 
@@ -336,7 +340,7 @@ class ResumableTrainer(Trainer):
         if _internal_call and output_dir is not None:  # it begins a checkpoint
             self._unsealed = Path(output_dir)
             if self.args.should_save:
-                (self._unsealed / COMPLETE_FILE).unlink(missing_ok=True)
+                (self._unsealed / COMPLETE_FILE).unlink(missing_ok=True)  # first: it is not complete any more
         with temporarily(self.args, **dict.fromkeys(name for name in vars(self.args) if name.endswith("_token"))):
             super().save_model(output_dir, True)
         if self.args.push_to_hub and not _internal_call:
@@ -383,10 +387,10 @@ class ResumableTrainer(Trainer):
                 temporarily(self.args, save_total_limit=None),
             ):
                 return super().train(resume_from_checkpoint, *args, **kwargs)
-        except Exception:
+        except (Exception, KeyboardInterrupt):
             if self._unsealed is None:
                 raise
-            shutil.rmtree(self._unsealed, ignore_errors=True)
+            discard(self._unsealed)
             checkpoint = last_complete_checkpoint(self._unsealed.parent, self._needs)
             kept = f"{checkpoint} is complete" if checkpoint else "no checkpoint is there"
             if checkpoint and not self.args.save_only_model:
@@ -472,7 +476,12 @@ class _SealCheckpoint(TrainerCallback):
             later = checkpoints[checkpoints.index(str(checkpoint)) + 1 :]
             complete = [path for path in later if missing_from_checkpoint(path, trainer._needs) is None]
             for attempt in set(later) - set(complete):
-                shutil.rmtree(attempt)  # left by a call that did not complete it
+                discard(Path(attempt))  # left by a call that did not complete it
             # Complete ones belong to another run in this folder; the one just written must count as the newest.
             best = state.best_model_checkpoint
-            rotate_checkpoints(str(checkpoint.parent), self._limit, best, use_mtime=bool(complete))
+            try:
+                rotate_checkpoints(str(checkpoint.parent), self._limit, best, use_mtime=bool(complete))
+            except OSError as error:
+                logger.warning(
+                    "An earlier checkpoint in %s could not be deleted (%s).", checkpoint.parent, error.strerror
+                )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..files.documents import expand_sources
 from ..files.options import Group, option
-from ..files.output import check_output_files, reserved, write_json
+from ..files.output import check_output_files, outputs_together, write_json
 from .learning import VocabularySettings, read_files
 from .tokenization_mybert import MyBertTokenizer, learn_tokenizer
 
@@ -37,7 +37,7 @@ class VocabArguments(VocabularySettings):
 def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
     """Train a vocabulary and write the tokenizer folder and, if requested, the report.
 
-    An existing tokenizer is replaced at the end, in one step. Until then the folder is locked.
+    An existing tokenizer and report are replaced at the end, together. Until then the folder is locked.
 
     Returns:
         The tokenizer that was saved; its `training_report` holds the figures.
@@ -48,19 +48,19 @@ def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
     """
     folder = Path(arguments.output_dir)
     report = None if arguments.report is None else Path(arguments.report)
-    owned: tuple[str, ...] = _TOKENIZER_FILES
-    if report is not None and report.resolve().parent == folder.resolve():
-        owned = (*owned, report.name)
+    is_inside = report is not None and report.resolve().parent == folder.resolve()
+    owned = (*_TOKENIZER_FILES, report.name) if report is not None and is_inside else _TOKENIZER_FILES
     blocks = read_files(arguments.text, arguments)
     if report is not None:
         taken = [folder / name for name in _TOKENIZER_FILES]
         check_output_files([report], arguments.overwrite, [*expand_sources(arguments.text), *taken])
-    with reserved(folder, owned, overwrite=arguments.overwrite) as write:
+    with outputs_together() as open_output:
+        beside = open_output(folder, owned, overwrite=arguments.overwrite)
         tokenizer = learn_tokenizer(blocks, arguments, show_progress=not arguments.quiet)
         assert tokenizer.training_report is not None
-        with write() as beside:
-            tokenizer.save_pretrained(beside)
+        tokenizer.save_pretrained(beside)
         if report is not None:
-            write_json(report, tokenizer.training_report.to_dict())
+            place = beside / report.name if is_inside else open_output(report, overwrite=arguments.overwrite)
+            write_json(place, tokenizer.training_report.to_dict())
     logger.info("%s", tokenizer.training_report.summary())
     return tokenizer

@@ -11,6 +11,7 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 from ..files.checkpoint import read_json_object
 from ..files.loading import missing_vocabulary, tokenizer_error
+from ..files.moves import finish_moves
 from ..files.output import write_json
 from .characters import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
 from .learning import FilesOrTexts, Texts, VocabularyReport, VocabularySettings, learn_vocabulary, read_source
@@ -121,6 +122,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
             OSError: The name does not exist, or there is neither `tokenizer.json` nor `vocab.txt` in it.
         """
         name = str(pretrained_model_name_or_path)
+        finish_moves(name)
         config = Path(name, "tokenizer_config.json")
         try:
             if config.is_file():

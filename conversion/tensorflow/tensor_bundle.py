@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, Literal
 import google_crc32c
 import numpy as np
 
-from ...files.output import written_beside
+from ...files.output import files_written_beside, readable_disk_errors
 from .wire import (
     FIXED32,
     MAGIC,
@@ -412,8 +412,8 @@ def _slice_shape(whole: tuple[int, ...], extents: Extents) -> tuple[int, ...] | 
 def write_tensor_bundle(prefix: str | os.PathLike[str], tensors: Mapping[str, Any]) -> None:
     """Write a V2 checkpoint that TensorFlow reads, with one data file and the `checkpoint` state file next to it.
 
-    The tensors are fetched one after the other, so a lazy mapping never has to be in memory as a whole. The files are
-    written under temporary names first, and the index is put in place last.
+    The tensors are fetched one after the other, so a lazy mapping never has to be in memory as a whole. The files
+    appear together when all are written.
 
     Args:
         prefix: Where to write; missing folders are made.
@@ -426,11 +426,8 @@ def write_tensor_bundle(prefix: str | os.PathLike[str], tensors: Mapping[str, An
     prefix = Path(prefix)
     files = bundle_files(prefix)
     entries = [(b"", encode(1, 1) + encode(3, encode(1, _VERSION)))]
-    with (  # moved into place from the last to the first
-        written_beside(files[0]) as index,
-        written_beside(files[1]) as state,
-        written_beside(files[2]) as data,
-    ):
+    with files_written_beside(prefix.parent) as folder, readable_disk_errors(files[2]):
+        index, state, data = (folder / file.name for file in files)
         with data.open("wb") as stream:
             for key, name in sorted((name.encode(), name) for name in tensors):
                 if not key or key[:1] == b"\0":

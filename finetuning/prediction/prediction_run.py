@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
@@ -19,8 +18,9 @@ from typing import Any, NamedTuple
 from accelerate.utils import gather_object
 
 from ...files.errors import refuse_address
+from ...files.moves import PARTIAL, discard, temporary_path
 from ...files.options import Group, deciding, option
-from ...files.output import PARTIAL, check_output_files, locked, write_lines, written_beside
+from ...files.output import check_output_files, locked, write_lines, write_text, written_beside
 from ...files.processes import leave_standard_output
 from ...files.progress import progress_bar
 from ...files.source import Source, is_data_frame
@@ -212,23 +212,20 @@ class _Prediction:
         if arguments.output == STDIN:
             return self._print()
         folder = RunFolder(
-            output.with_name(f".{output.name}{PARTIAL}"), overwrite=arguments.overwrite or not self.can_resume
+            output.with_name(f".{output.name}{PARTIAL}"),
+            overwrite=arguments.overwrite or not self.can_resume,
+            kept="What was predicted" if self.can_resume else "",
         )
         with folder:
             prepare_once(self.state.is_main_process, lambda: self._begin(folder, output))
             try:
                 heads, rows = self._write_parts(folder.path, output)
-            except KeyboardInterrupt:
-                if self.can_resume and any(folder.path.glob("predictions-*.jsonl")):
-                    logger.warning("What was predicted is kept; the same command continues from there.")
-                raise
             except (ValueError, OSError) as error:  # in the data, or what belongs to the model
-                if self.can_resume and any(folder.path.glob("predictions-*.jsonl")):
-                    advice = "correct the data and run the same command to continue"
-                    advice = advice if isinstance(error, ValueError) else "the same command continues"
-                    logger.info("What was predicted is kept; %s.", advice)
-                elif self.state.num_processes == 1:
-                    shutil.rmtree(folder.path)
+                has_parts = self.can_resume and any(folder.path.glob("predictions-*.jsonl"))
+                if has_parts and isinstance(error, ValueError):
+                    logger.info("What was predicted is kept; correct the data and run the same command to continue.")
+                elif not has_parts and self.state.num_processes == 1:
+                    discard(folder.path, temporary_path(output, "old"))
                 raise
             heads = gather_object(heads)  # of all processes
             counts = {name: sum(getattr(head, name) for head in heads) for name in ("cut", "windowed", "empty")}
@@ -260,7 +257,7 @@ class _Prediction:
         }
         folder.begin(settings, arguments.checkpoint.deciding_files)  # each part records a digest of its rows
         if arguments.overwrite:
-            may_replace.touch()
+            write_text(may_replace, "")
 
     def _write_parts(self, folder: Path, output: Path) -> tuple[list[PartHead], int]:
         """Predict the missing parts of this process; returns the heads of its parts, and the number of all rows."""
@@ -355,8 +352,7 @@ def merge_parts(folder: Path, heads: Collection[PartHead], output: Path, style: 
     with locked(output):
         with written_beside(output) as path:
             write_rows(path, parts, output, style)
-        folder.rename(path)  # to the name of what is incomplete: if this call is killed now, the next lock removes it
-        shutil.rmtree(path)
+        discard(folder, temporary_path(output, "old"))  # if this call is killed now, the next lock removes it
 
 
 _WHOLE_NUMBER = re.compile(r"-?[1-9]\d{0,14}|0")  # which a spreadsheet, too, writes so

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +25,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
 from ...files.checkpoint import TASK_RECORD, Checkpoint, read_json_object, read_log_history
+from ...files.moves import discard, temporary_path
 from ...files.output import files_written_beside, write_json, written_beside
 from ...files.progress import without_loading_bars
 from ...files.text import file_of
@@ -564,8 +564,9 @@ def keep_training(kept: Training, trainings: Sequence[Training], output_dir: Pat
     for file in [path for path in kept.folder.iterdir() if path.is_file() and path.name != METRICS]:
         file.replace(output_dir / file.name)
     if (kept.folder / ADAPTER_FOLDER).is_dir():
-        shutil.rmtree(output_dir / ADAPTER_FOLDER, ignore_errors=True)
-        (kept.folder / ADAPTER_FOLDER).replace(output_dir / ADAPTER_FOLDER)
+        adapter = output_dir / ADAPTER_FOLDER
+        discard(adapter, temporary_path(adapter, "old"))
+        (kept.folder / ADAPTER_FOLDER).replace(adapter)
     for training in trainings:
         _clear(training.folder, _OF_A_FOLD if training.is_fold else (METRICS,))
 
@@ -573,4 +574,4 @@ def keep_training(kept: Training, trainings: Sequence[Training], output_dir: Pat
 def _clear(folder: Path, kept: Sequence[str]) -> None:
     """Delete the model of a training, and all other files but some."""
     for path in [path for path in folder.iterdir() if not any(path.match(pattern) for pattern in kept)]:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        discard(path)

@@ -168,12 +168,33 @@ def test_models_that_googles_graph_cannot_express(tmp_path, fields, message, sav
 
 def test_a_folder_takes_the_checkpoint_under_googles_name(tmp_path, save_model):
     save_model(tmp_path / "model", "encoder")
-    (tmp_path / "there" / ".x0_abcde.partial").mkdir(parents=True)  # left by a call that was killed
+    (tmp_path / "there" / ".new-0123abcd.partial").mkdir(parents=True)  # left by a call that was killed
     for folder in (str(tmp_path / "there"), f"{tmp_path}/new/"):
         export_google_checkpoint(tmp_path / "model", folder)
         names = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001", "checkpoint")
         assert {path.name for path in Path(folder).iterdir()} == {*names, "bert_config.json", "vocab.txt"}
     assert {path.name for path in tmp_path.iterdir()} == {"model", "there", "new"}
+
+
+def test_export_google_checkpoint_ended_between_its_moves_is_completed_by_the_next_reader(
+    tmp_path, save_model, monkeypatch
+):
+    for name, seed in (("old", 1), ("new", 2)):
+        torch.manual_seed(seed)
+        save_model(tmp_path / name, "encoder")
+    prefix, replace = tmp_path / "out" / "m", Path.replace
+    export_google_checkpoint(tmp_path / "old", prefix)
+
+    def ended(path, target):
+        if target.name == "m.index":
+            raise MemoryError
+        return replace(path, target)
+
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(Path, "replace", ended)
+        export_google_checkpoint(tmp_path / "new", prefix, overwrite=True)
+    assert verify_conversion(prefix, tmp_path / "new").ok
+    assert not list((tmp_path / "out").glob(".*"))
 
 
 def test_half_precision_is_widened(tmp_path, save_model):

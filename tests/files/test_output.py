@@ -65,11 +65,13 @@ def test_a_full_disk_is_called_that_whichever_library_meets_it(tmp_path, error):
 @pytest.mark.parametrize(
     ("written", "named"),
     [
-        (".abcd_123.partial/x", "x"),
-        (".model.v2.abcd_123.partial/a/x", "model.v2/a/x"),
-        (".tokens.safetensors.partial/x", ".tokens.safetensors.partial/x"),  # chunks of a store stay there
-        (".x.json.123.partial", "x.json"),
-        (".abcd_123.partial/.x.123456.partial", "x"),
+        (".new-0123abcd.partial/x", "x"),
+        (".model.v2.new-0123abcd.partial/a/x", "model.v2/a/x"),
+        (".tokens.safetensors.partial/x", "tokens.safetensors"),
+        (".preparation.partial/.run.json.in-0123abcd.partial/run.json", "run.json"),
+        (".x.json.in-0123abcd.partial/x.json", "x.json"),
+        (".new-0123abcd.partial/.x.in-0123abcd.partial/x", "x"),
+        (".x.old-0123abcd.partial", "x"),
     ],
 )
 def test_readable_disk_errors_of_temporary_files_name_the_final_place(tmp_path, written, named):
@@ -134,28 +136,19 @@ def test_lock_after_a_killed_process_removes_its_files(tmp_path, within):
     place = tmp_path / "a+b.bin"
     beside = place if within else tmp_path
     beside.mkdir(exist_ok=True)
-    others = [".a+b.bin.partial", ".aab.bin.41.partial", ".a+b.bin.old", "a+b.bin.x"]
+    others = [".a+b.bin.partial", ".aab.bin.in-0123abcd.partial", ".a+b.bin.old", "a+b.bin.x"]
     others.append(".a+b.bin.safetensors.partial")  # the chunks of a token store
-    for name in (".a+b.bin.41.partial", *others):
-        (beside / name).touch()
-    (beside / ".a+b.bin.x0_abcde.partial" / "files").mkdir(parents=True)
-    (beside / ".x0_abcde.partial" / "files").mkdir(parents=True)  # of files that are moved into the folder
+    left, another = ".new-0123abcd.partial", ".a+b.bin.new-0123abcd.partial"
     if not within:
-        others.append(".x0_abcde.partial")
+        left, another = another, left
+    for name in others:
+        (beside / name).touch()
+    for name in (left, another):
+        (beside / name / "files").mkdir(parents=True)
+    others.append(another)
     with locked(place, within=within):
         pass
     assert {path.name for path in beside.iterdir()} == set(others)
-
-
-@pytest.mark.parametrize(("folder", "content"), [(".model.abcd_123.partial", "old"), ("model", "half")])
-def test_a_folder_that_was_moved_away_by_a_killed_process_comes_back(tmp_path, folder, content):
-    for name, found in ((folder, "half"), (".model.abcd_123.partial.old", "old")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(found)
-    with locked(tmp_path / "model"):
-        pass
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-    assert (tmp_path / "model" / "config.json").read_text() == content
 
 
 def test_addresses_are_no_files(tmp_path, monkeypatch):

@@ -1,3 +1,4 @@
+import gc
 import re
 from datetime import datetime, time
 from zipfile import ZipFile
@@ -7,6 +8,7 @@ import pytest
 from mybert.cli import main
 from mybert.files.documents import Corpus, DocumentSettings
 from mybert.files.source import FileSource, read_rows
+from mybert.files.spreadsheets import write_sheet
 from mybert.finetuning import TASKS
 from mybert.finetuning.data import rows_of
 
@@ -132,3 +134,11 @@ def test_a_corpus_is_read_from_sheets(workbook, tmp_path):
     for name, texts in ((path, ["the cat sat", "2026"]), (f"{path}:two", ["a dog ran"]), (path.parent, None)):
         corpus = Corpus(name, DocumentSettings(text_column="body"))
         assert [text for _, text in corpus.texts()] == (texts or ["the cat sat", "2026"])
+
+
+@pytest.mark.filterwarnings("error")
+def test_write_sheet_on_a_full_disk_raises_one_error(tmp_path):
+    (tmp_path / "x.xlsx").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        write_sheet(tmp_path / "x.xlsx", [["a"] * 10] * 1000)
+    gc.collect()  # no second error of what is collected

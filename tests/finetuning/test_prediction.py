@@ -497,7 +497,7 @@ def test_predict_killed_call_goes_on_with_what_is_missing_or_changed(
 def test_predict_call_killed_behind_its_output_leaves_nothing_for_good(tmp_path, models, interrupted, monkeypatch):
     data, output = interrupted
     with monkeypatch.context() as patch:
-        patch.setattr(prediction_run.shutil, "rmtree", lambda *_: 1 / 0)
+        patch.setattr(prediction_run, "discard", lambda path, aside: path.rename(aside) and 1 / 0)
         with pytest.raises(ZeroDivisionError):
             mybert.predict(models / "sst2", data, output=output)
     written = output.read_bytes()

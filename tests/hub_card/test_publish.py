@@ -354,7 +354,7 @@ def test_code_that_the_folder_names_does_not_go_along(model_dir):
 def test_a_folder_that_a_push_wrote_may_be_replaced(model_dir, tmp_path):
     folder = write_publishable(model_dir, tmp_path / "out", REPO)
     before = snapshot(folder)
-    (tmp_path / ".out.x0_abcde.partial").mkdir()  # left by a call that was killed
+    (tmp_path / ".out.new-0123abcd.partial").mkdir()  # left by a call that was killed
     write_publishable(model_dir, folder, REPO, overwrite=True)
     assert snapshot(folder) == before
     assert not list(tmp_path.glob(".*"))

@@ -1,5 +1,7 @@
+import errno
 import json
 import logging
+import os
 
 import pytest
 from transformers import HfArgumentParser
@@ -89,6 +91,22 @@ def test_append_and_overwrite(arguments):
     assert prepare_data(arguments()).documents == 60
     assert prepare_data(arguments("--append")).documents == 120
     assert prepare_data(arguments("--overwrite")).documents == 60
+
+
+@pytest.mark.parametrize("flags", [(), ("--append",)])
+def test_prepare_data_export_failing_is_made_by_the_same_call(tmp_path, arguments, monkeypatch, flags):
+    path = tmp_path / "e"
+    flags = (*flags, "--export", str(path))
+
+    def full_disk(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match=r"e could not be written .the disk is full"):
+        patch.setattr("mybert.pretraining.commands._readable", full_disk)
+        prepare_data(arguments(*flags))
+    assert prepare_data(arguments(*flags)).documents == 60
+    assert len(path.read_text().splitlines()) == 100
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_one_document_is_a_store_but_no_pair(tmp_path, arguments, caplog):

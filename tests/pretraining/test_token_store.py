@@ -3,6 +3,7 @@ import json
 import os
 import pickle
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -164,7 +165,7 @@ def test_build_token_store_on_a_full_disk_keeps_the_old_store(tmp_path, document
 
     def full_at_the_end(file, *args):
         write(file, *args)
-        if file.parent == tmp_path:
+        if file.name == path.name:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     for fault in (full, full_at_the_end):
@@ -222,49 +223,62 @@ def test_chunks_of_another_text_or_tokenizer_are_not_taken(tmp_path, documents, 
 
 def test_appending_is_building_from_both(tmp_path, documents, tokenizer, monkeypatch):
     path, together = build(tmp_path, documents, tokenizer)
-    whole = path.read_bytes()
+    arrays = arrays_of(TokenStore(path))
     monkeypatch.setattr(token_store, "_COPIED_AT_A_TIME", 7)
     build(tmp_path, documents[:35], tokenizer)
     encoded = []
     encode = module.BulkEncoder.encode
     monkeypatch.setattr(module.BulkEncoder, "encode", lambda self, lines: encoded.extend(lines) or encode(self, lines))
     path, summary = build(tmp_path, documents[35:], tokenizer, append=True)
-    assert path.read_bytes() == whole
-    assert summary == together
+    assert arrays_of(TokenStore(path)) == arrays
+    assert replace(summary, size=0) == replace(together, size=0)
     assert encoded.count("") == len(documents) - 35
     path.unlink()
     path, _ = build(tmp_path, documents, tokenizer, append=True)
-    assert path.read_bytes() == whole
+    assert arrays_of(TokenStore(path)) == arrays
     with pytest.raises(ValueError, match="another tokenizer"):
         build(tmp_path, documents, OTHER, append=True)
-    assert path.read_bytes() == whole
+    assert arrays_of(TokenStore(path)) == arrays
 
 
-def test_build_token_store_resumed_appends_nothing_twice(tmp_path, documents, tokenizer, monkeypatch):
-    path, together = build(tmp_path, documents, tokenizer)
-    whole = path.read_bytes()
-    build(tmp_path, documents[:35], tokenizer)
-
-    def killed(*_, **__):
-        raise KeyboardInterrupt
-
-    def append_until_killed(what):
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(module, what, killed)
-            build(tmp_path, documents[35:], tokenizer, append=True)
-
-    append_until_killed("clear_folder")
-    assert path.read_bytes() == whole
-    path, summary = build(tmp_path, documents[35:], tokenizer, append=True)
-    assert path.read_bytes() == whole and summary == together
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("full"), MemoryError])
+def test_token_store_built_failing_after_an_append_appends_once(tmp_path, documents, tokenizer, error):
+    _, together = build(tmp_path, documents, tokenizer)
+    path, _ = build(tmp_path, documents[:35], tokenizer)
+    settings = {"overwrite": False, "show_progress": False, "append": True}
+    for _ in range(2):
+        with (
+            pytest.raises((KeyboardInterrupt, OSError, MemoryError)),
+            module.token_store_built(documents[35:], tokenizer, path, **settings),
+        ):
+            raise error
+    for _ in range(2):
+        _, summary = build(tmp_path, documents[35:], tokenizer, append=True)
+        assert replace(summary, size=0) == replace(together, size=0)
     assert list(tmp_path.iterdir()) == [path]
+    _, summary = build(tmp_path, documents[:1], tokenizer, append=True)  # another text
+    assert summary.documents == together.documents + 1
 
-    append_until_killed("_join")  # the same text again, as requested
-    _, summary = build(tmp_path, documents[35:], tokenizer, append=True)
-    assert summary.documents == together.documents + len(documents) - 35
-    append_until_killed("clear_folder")
-    _, summary = build(tmp_path, documents[:1], tokenizer, append=True)  # another text appended
-    assert summary.documents == together.documents + 2 * (len(documents) - 35) + 1
+
+def test_token_store_built_failing_afterwards_goes_on_without_overwrite(tmp_path, documents, tokenizer):
+    path, settings = tmp_path / "store", {"overwrite": False, "show_progress": False}
+    with pytest.raises(KeyboardInterrupt), module.token_store_built(documents, tokenizer, path, **settings):
+        raise KeyboardInterrupt
+    before = path.stat()
+    with (
+        pytest.raises(ValueError, match="store exists"),
+        module.token_store_built(documents[1:], tokenizer, path, **settings),
+    ):
+        pytest.fail("another text")
+    with module.token_store_built(documents, tokenizer, path, **settings):
+        pass
+    assert path.stat() == before
+    assert list(tmp_path.iterdir()) == [path]
+    with (
+        pytest.raises(ValueError, match="store exists"),
+        module.token_store_built(documents, tokenizer, path, **settings),
+    ):
+        pytest.fail("nothing is left to do")
 
 
 def test_shards_of_files_hold_the_text_in_its_order_and_read_no_other(tmp_path, documents, tokenizer):

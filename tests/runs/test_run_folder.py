@@ -49,11 +49,13 @@ def test_a_new_folder_is_made_and_found_again(tmp_path):
 
 def test_run_folder_half_written_files_are_removed(tmp_path):
     begin(tmp_path / "run")
-    (tmp_path / "run" / ".abcd1234.partial").mkdir()
-    (tmp_path / "run" / ".adapter.abcd1234.partial.old").mkdir()
-    (tmp_path / "run" / ".model.safetensors.7.partial").write_text("half")
+    for name in (".new-abcd1234.partial", ".adapter.old-abcd1234.partial", "seed_1/.metrics.json.in-abcd1234.partial"):
+        (tmp_path / "run" / name).mkdir(parents=True)
     begin(tmp_path / "run")
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["run.json"]
+    assert {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*")} == {
+        "run.json",
+        "seed_1",
+    }
 
 
 def test_digests_that_are_known_are_not_taken_again(tmp_path):
@@ -109,6 +111,17 @@ def test_an_incomplete_checkpoint_is_never_taken(tmp_path, caplog, damage, messa
     earlier = make_checkpoint(tmp_path, 10)
     assert last_complete_checkpoint(tmp_path) == str(earlier)
     assert f"checkpoint-20 is not complete ({message})" in caplog.text
+
+
+def test_seal_checkpoint_deletes_what_safetensors_left(tmp_path):
+    checkpoint = make_checkpoint(tmp_path, 1)
+    for name in (".tmpAB12cd", ".eval_results"):
+        (checkpoint / name).write_text("half")
+    seal_checkpoint(checkpoint)
+    assert ".tmpAB12cd" not in names(checkpoint)
+    listed = json.loads((checkpoint / "complete.json").read_text())
+    assert ".eval_results" in listed
+    assert ".tmpAB12cd" not in listed
 
 
 def test_changed_files_are_named(tmp_path):
@@ -231,39 +244,51 @@ def kill(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("moment", ["prepare", "clear", "cleared", "move"])
-def test_killed_while_it_takes_the_place_of_another(tmp_path, moment):
+@pytest.mark.parametrize("moment", [".old", "run.json", "vocab.txt", "config.json", ".lock"])
+def test_begin_killed_while_it_replaces_a_run_leaves_the_new_one(tmp_path, moment):
     run = tmp_path / "run"
     begin(run, {"seed": "old"})
-    (run / "vocab.txt").write_text("old")
-    (run / "model.safetensors").write_text("old")
-    unlink, replace = Path.unlink, Path.replace
-    found = []
+    for name in ("vocab.txt", "model.safetensors"):
+        (run / name).write_text("old")
+    rename, replace, rmtree = Path.rename, Path.replace, shutil.rmtree
 
     def prepare(place):
         for name in ("config.json", "vocab.txt"):
-            found.append((place / name).exists())
             (place / name).write_text("new")
-        if moment == "prepare" and not any(found):
-            kill()
 
     def killed():
-        if moment == "clear":
-            Path.unlink = lambda path, missing_ok=False: kill() if path.name == "vocab.txt" else unlink(path)
-        if moment == "cleared":
-            Path.replace = lambda path, to: kill() if to == run / "run.json" else replace(path, to)
-        if moment == "move":
-            Path.replace = lambda path, to: kill() if path.name == "vocab.txt" else replace(path, to)
+        is_last = lambda path: path.name == moment and path.parent.name == ".preparation.partial"  # noqa: E731
+        Path.replace = lambda path, to: kill() if is_last(path) else replace(path, to)
+        Path.rename = lambda path, to: kill() if moment == ".old" and ".old-" in str(to) else rename(path, to)
+        if moment == ".lock":
+            shutil.rmtree = lambda path: kill() if ".old-" in str(path) else rmtree(path)
         begin(run, {"seed": "new"}, overwrite=True, prepare=prepare)
 
     assert in_a_process_that_is_killed(killed)
-    if moment == "prepare":
-        assert {path.read_text() for path in (run / "vocab.txt", run / "model.safetensors")} == {"old"}
-    if moment in ("prepare", "clear"):
-        assert json.loads((run / "run.json").read_text())["seed"] == "old"  # it still identifies the folder
-    begin(run, {"seed": "new"}, overwrite=moment in ("prepare", "clear"), prepare=prepare)
-    assert found == [True, True]  # the prepared files were there
+    with pytest.raises(ValueError, match="seed was 'new', is 'old'"):  # whoever comes makes the moves that are left
+        begin(run, {"seed": "old"})
     assert names(run) == {"run.json", "config.json", "vocab.txt"}
+    assert (run / "vocab.txt").read_text() == "new"
+    assert begin(run, {"seed": "new"}) is None
+
+
+def test_begin_killed_while_it_prepares_keeps_the_old_run(tmp_path):
+    run = tmp_path / "run"
+    begin(run, {"seed": "old"})
+    (run / "vocab.txt").write_text("old")
+
+    def prepare(place):
+        found.append((place / "vocab.txt").exists())
+        (place / "vocab.txt").write_text("new")
+        if not found[-1]:
+            kill()
+
+    found = []
+    assert in_a_process_that_is_killed(lambda: begin(run, {"seed": "new"}, overwrite=True, prepare=prepare))
+    assert (run / "vocab.txt").read_text() == "old"
+    assert json.loads((run / "run.json").read_text())["seed"] == "old"
+    begin(run, {"seed": "new"}, overwrite=True, prepare=prepare)
+    assert found == [True]
     assert (run / "vocab.txt").read_text() == "new"
 
 
@@ -327,11 +352,11 @@ NOT_FOUND = FileNotFoundError(errno.ENOENT, "No such file")
     ("error", "before", "since", "stays"),
     [
         (ValueError("The corpus is empty."), False, [], False),
-        (ValueError("corpus.jsonl, line 9 is not JSON."), False, ["vocab.txt", ".tokens.parts"], False),
+        (ValueError("corpus.jsonl, line 9 is not JSON."), False, ["vocab.txt", ".tokens.partial"], False),
         (NOT_FOUND, False, ["vocab.txt"], False),
         (NOT_FOUND, True, [], True),  # an earlier call prepared something
         (ConnectionError("The Hub does not answer."), False, [], False),
-        (ConnectionError("The Hub does not answer."), False, ["vocab.txt", ".tokens.parts"], True),
+        (ConnectionError("The Hub does not answer."), False, ["vocab.txt", ".tokens.partial"], True),
         (FULL_DISK, False, ["tokens"], True),
         (FULL_DISK, True, [], True),
     ],

@@ -128,6 +128,21 @@ def test_a_failure_leaves_the_tokenizer_that_was_there(text_file, tmp_path, monk
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text.txt"]
 
 
+def test_train_vocabulary_failing_in_the_report_leaves_the_old_tokenizer(text_file, tmp_path, monkeypatch):
+    flags = ("--text", text_file, "--vocab_layout", "compact", "--output_dir", tmp_path / "tok", "--overwrite")
+    train_vocabulary(parse(*flags, "--vocab_size", 80))
+    before = (tmp_path / "tok" / "vocab.txt").read_bytes()
+
+    def fails(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("mybert.tokenization.commands.write_json", fails)
+        train_vocabulary(parse(*flags, "--vocab_size", 60, "--report", tmp_path / "report.json"))
+    assert (tmp_path / "tok" / "vocab.txt").read_bytes() == before
+    assert not list(tmp_path.rglob(".*"))
+
+
 def test_the_report_may_lie_beside_the_tokenizer(text_file, tmp_path):
     out = tmp_path / "out"
     call = ["--text", text_file, "--output_dir", out, "--vocab_size", 60, "--vocab_layout", "compact", "--quiet"]

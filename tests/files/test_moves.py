@@ -1,0 +1,298 @@
+"""Moving into place: the old result or the new one, whichever call fails, is interrupted or kills the process."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from mybert.files.moves import Move, finish_moves, is_bookkeeping, make_moves, remove
+from mybert.files.output import (
+    folder_written_beside,
+    locked,
+    output_to,
+    outputs_together,
+    write_text,
+    written_beside,
+)
+from mybert.runs import RunFolder
+
+# What the functions of pathlib, shutil and filelock call to change a disk.
+CALLS = ("mkdir", "open", "rename", "replace", "unlink", "rmdir", "fsync", "chmod")
+
+
+class Injected:
+    """Counts the calls that change something below a folder, and lets the n-th one fail."""
+
+    def __init__(self, root, monkeypatch, fail=None, at=0):
+        self.calls, self.root, self.fail, self.at = [], str(root), fail, at
+        for name in CALLS:
+            monkeypatch.setattr(os, name, self._counted(name, getattr(os, name)))
+
+    def _counted(self, name, call):
+        def counted(path, *args, **kwargs):
+            if name == "open" and not (args and args[0] & (os.O_WRONLY | os.O_RDWR)):
+                return call(path, *args, **kwargs)  # of a folder or file that is read
+            place = Path(f"/proc/self/fd/{path}").readlink() if isinstance(path, int) else Path(path)
+            if kwargs.get("dir_fd") is not None:
+                place = Path(f"/proc/self/fd/{kwargs['dir_fd']}").readlink() / place
+            if place.is_relative_to(self.root):
+                self.calls.append((name, str(place.relative_to(self.root))))
+                if len(self.calls) == self.at:
+                    self.fail()
+            return call(path, *args, **kwargs)
+
+        return counted
+
+
+def raise_error(number):
+    raise OSError(number, os.strerror(number))
+
+
+FAILURES = {
+    "EIO": lambda: raise_error(errno.EIO),
+    "full": lambda: raise_error(errno.ENOSPC),
+    "memory": lambda: (_ for _ in ()).throw(MemoryError()),
+    "interrupt": lambda: signal.raise_signal(signal.SIGINT),
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+}
+
+
+def write_file(root):
+    write_text(root / "a", "new")
+
+
+def write_folder(root):
+    with output_to(root / "model", ("a", "b", "c"), overwrite=True) as folder:
+        for name in "bc":
+            write_text(folder / name, "new")
+
+
+def write_files(root):
+    with output_to(root / "model", files=("a", "b"), overwrite=True) as folder:
+        for name in "ab":
+            write_text(folder / name, "new")
+
+
+def write_several(root):
+    with outputs_together() as open_output:
+        for name in ("report", "table"):
+            write_text(open_output(root / name, overwrite=True), "new")
+        write_text(open_output(root / "model", ("a", "b"), overwrite=True) / "b", "new")
+        write_text(open_output(root / "other", files=(), overwrite=True) / "c", "new")
+
+
+def write_contents(root):
+    (root / "model").mkdir(exist_ok=True)
+    with folder_written_beside(root / "model", ("a", "b"), overwrite=True, stays=True) as folder:
+        write_text(folder / "b", "new")
+
+
+def write_run(root):
+    with RunFolder(root / "run", overwrite=True) as folder:
+        folder.begin({"seed": "new"}, prepare=lambda place: write_text(place / "vocab.txt", "new"))
+
+
+WAYS = [write_file, write_folder, write_files, write_several, write_contents, write_run]
+OLD = dict.fromkeys(
+    ("a", "report", "table", "model/a", "model/b", "other/a", "run/vocab.txt", "run/metrics.json"), "old"
+)
+OLD |= {"mine": "mine", "run/run.json": '{"seed": "old", "files": {}}'}
+
+
+def contents(root):
+    """Text by name, without bookkeeping."""
+    files = [path for path in root.rglob("*") if path.is_file()]
+    return {
+        str(path.relative_to(root)): path.read_text()
+        for path in files
+        if not any(is_bookkeeping(Path(name)) for name in path.relative_to(root).parts)
+    }
+
+
+def make_old(root):
+    shutil.rmtree(root, ignore_errors=True)
+    for name, text in OLD.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def settle(root):
+    """Whatever next writes to these places."""
+    for name in ("a", "report", "table", "model", "other", "run"):
+        for within in {False, (root / name).is_dir()}:
+            with locked(root / name, within):
+                pass
+
+
+def fails_at(root, write, failure, at):
+    """Write with a failure at a call, in a process if it is killed; returns whether the call succeeded."""
+    with pytest.MonkeyPatch.context() as patch:
+        if failure == "kill":
+            child = os.fork()
+            if child == 0:
+                Injected(root, patch, FAILURES[failure], at)
+                write(root)
+                os._exit(0)
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        Injected(root, patch, FAILURES[failure], at)
+        try:
+            write(root)
+        except (OSError, MemoryError, KeyboardInterrupt):
+            return False
+        return True
+
+
+def count_calls(root, write):
+    make_old(root)
+    with pytest.MonkeyPatch.context() as patch:
+        calls = Injected(root, patch).calls
+        write(root)
+    return calls, contents(root)
+
+
+def check_failing_at(root, write, failure, at, new):
+    make_old(root)
+    succeeded = fails_at(root, write, failure, at)
+    if failure in ("EIO", "full", "interrupt") or succeeded:  # nothing is left to be done by others
+        assert contents(root) in ([new] if succeeded else [OLD, new])
+    finish_moves(root / "table")
+    settle(root)
+    assert contents(root) in (OLD, new)
+    assert not succeeded or contents(root) == new
+    write(root)
+    assert contents(root) == new
+    if failure == "kill":
+        assert not list(root.rglob(".*"))
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("write", WAYS)
+def test_make_moves_failing_at_a_call_leaves_the_old_or_the_new_result(tmp_path, write, failure):
+    calls, new = count_calls(tmp_path / "root", write)
+    for at in range(1 + len(failure) % 3, len(calls) + 1, 5):
+        check_failing_at(tmp_path / "root", write, failure, at, new)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("write", WAYS)
+def test_make_moves_failing_at_every_call_leaves_the_old_or_the_new_result(tmp_path, write, failure):
+    calls, new = count_calls(tmp_path / "root", write)
+    for at in range(1, len(calls) + 1):
+        check_failing_at(tmp_path / "root", write, failure, at, new)
+
+
+@pytest.mark.parametrize("write", WAYS)
+def test_make_moves_syncs_files_before_and_folders_after_a_rename(tmp_path, write):
+    calls, _ = count_calls(tmp_path / "root", write)
+    places = [(name, is_bookkeeping(Path(Path(place).parts[0] if place != "." else "x"))) for name, place in calls]
+    names = [name for name, _ in places]
+    first = min(names.index(name) for name in ("rename", "replace") if name in names)
+    assert "fsync" in names[:first]
+    last = max(index for index, name in enumerate(names) if name in ("rename", "replace"))
+    assert "fsync" in names[last:]
+    synced = [place for name, place in calls if name == "fsync"]
+    files = [place for place in synced if "partial" in place and not place.endswith("partial")]
+    assert len(files) == len(set(files))  # each file once
+
+
+def test_make_moves_records_the_moves_before_the_first_and_the_first_place_last(tmp_path):
+    calls, _ = count_calls(tmp_path / "root", write_several)
+    records = [index for index, (name, place) in enumerate(calls) if name == "replace" and ".moves" in str(place)]
+    assert not records  # `replace` is called with the temporary name
+    unlinked = [place for name, place in calls if name == "unlink" and place.endswith(".moves")]
+    assert unlinked == [".report.moves", ".table.moves", ".model.moves", "other/.moves"]
+
+
+def test_finish_moves_of_a_foreign_record_touches_nothing_elsewhere(tmp_path):
+    folder = tmp_path / "downloaded"
+    folder.mkdir()
+    (tmp_path / "mine").write_text("mine")
+    state = {"old": ".old-0123abcd.partial", "first": ".moves", "places": [["../mine", False], [".", True]]}
+    (folder / ".moves").write_text(json.dumps(state | {"source": "..", "entries": ["mine"], "removed": []}))
+    with pytest.raises(ValueError, match=r"\.moves names files that are not its own; delete it"):
+        finish_moves(folder)
+    (folder / ".new-0123abcd.partial").symlink_to(tmp_path)
+    source = {"source": ".new-0123abcd.partial"}
+    for entries, removed in ((["mine"], []), ([], ["../mine"])):
+        (folder / ".moves").write_text(json.dumps(state | source | {"entries": entries, "removed": removed}))
+        with pytest.raises(ValueError, match="names files that are not its own"):
+            finish_moves(folder)
+    for broken in ("", "[]", "{}", '{"first": 1}'):
+        (folder / ".moves").write_text(broken)
+        with pytest.raises(ValueError, match=r"\.moves is no record of moves"):
+            finish_moves(folder)
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+@pytest.mark.parametrize("number", [errno.EXDEV, errno.EBUSY])
+def test_make_moves_of_a_folder_that_cannot_be_renamed_moves_its_entries(tmp_path, monkeypatch, number):
+    """As in a container, where folders of the image cannot be renamed."""
+    make_old(tmp_path)
+    rename = Path.rename
+    monkeypatch.setattr(
+        Path, "rename", lambda path, to: raise_error(number) if path.name == "model" else rename(path, to)
+    )
+    write_folder(tmp_path)
+    assert contents(tmp_path / "model") == {"b": "new", "c": "new"}
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_written_beside_files_have_the_mode_of_the_umask(tmp_path):
+    previous = os.umask(0o027)
+    try:
+        with written_beside(tmp_path / "a") as path:
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+        with output_to(tmp_path / "model", ()) as folder:
+            os.close(os.open(folder / "b", os.O_CREAT | os.O_WRONLY, 0o600))
+    finally:
+        os.umask(previous)
+    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.rglob("*")}
+    assert modes == {"a": "0o640", "model": "0o750", "b": "0o640"}
+
+
+def test_output_to_failing_to_tidy_warns_and_succeeds(tmp_path, monkeypatch, caplog):
+    make_old(tmp_path)
+    monkeypatch.setattr(shutil, "rmtree", lambda path, **_: raise_error(errno.EIO))
+    write_folder(tmp_path)
+    assert contents(tmp_path / "model") == {"b": "new", "c": "new"}
+    assert "old-" in caplog.text and "could not be deleted (Input/output error)" in caplog.text
+
+
+def test_make_moves_in_vain_leaves_them_to_the_next_reader(tmp_path, monkeypatch):
+    make_old(tmp_path)
+    replace = Path.replace
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Path, "replace", lambda path, to: raise_error(errno.EIO) if path.name == "b" else replace(path, to)
+        )
+        with pytest.raises(OSError, match=r"model is complete but not all of it could be moved .*Input/output error"):
+            write_files(tmp_path)
+    assert contents(tmp_path / "model") == {"a": "new", "b": "old"}
+    finish_moves(tmp_path / "model" / "b")
+    assert contents(tmp_path / "model") == {"a": "new", "b": "new"}
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_remove_failing_names_the_whole_path(tmp_path, monkeypatch):
+    (tmp_path / "folder" / "below").mkdir(parents=True)
+    monkeypatch.setattr(os, "rmdir", lambda path, **_: raise_error(errno.EIO))
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        remove(tmp_path / "folder")
+    assert caught.value.filename == str(tmp_path / "folder")
+
+
+def test_move_marks_of_a_result_leave_first_and_arrive_last(tmp_path):
+    for folder, names in (("new", ("run.json", "a", "vocab.txt", "z")), ("there", ("b", "run.json", "metrics.json"))):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            (tmp_path / folder / name).touch()
+    move = Move.of(tmp_path / "new", tmp_path / "there", within=True, clear=True)
+    assert move.entries == ("a", "z", "vocab.txt", "run.json")
+    assert move.removed == ("metrics.json", "b")
+    make_moves([move])
+    assert sorted(path.name for path in (tmp_path / "there").iterdir()) == ["a", "run.json", "vocab.txt", "z"]
