@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def sync(path: Path, mode: int = 0) -> None:
-    """Write a file, or all files and folders below one, to the disk; files get the mode if one is given."""
+    """Write a file, or all files and folders below one, to the disk; files get at least the given permissions."""
     if path.is_symlink():
         return
     if path.is_dir():
@@ -107,8 +108,10 @@ def sync(path: Path, mode: int = 0) -> None:
         return
     file = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # which Windows does not sync
     try:
-        if mode and os.fstat(file).st_mode & 0o777 != mode:
-            os.chmod(path, mode)  # noqa: PTH101
+        permissions = stat.S_IMODE(os.fstat(file).st_mode)
+        if mode & ~permissions:
+            with suppress(PermissionError):  # some file systems have none
+                path.chmod(permissions | mode)
         os.fsync(file)
     finally:
         os.close(file)
@@ -285,9 +288,10 @@ def _moving(first: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):
-            _lock_file(first).unlink(missing_ok=True)
-        lock.release()
+        try:
+            discard(_lock_file(first))
+        finally:
+            lock.release()
 
 
 def _write_records(moves: Sequence[Move]) -> None:
@@ -295,7 +299,7 @@ def _write_records(moves: Sequence[Move]) -> None:
     first = moves[0].record
     try:
         for move in reversed(moves):
-            state = {
+            state: dict[str, Any] = {
                 "source": os.path.relpath(move.source, move.folder),
                 "old": move.old.name,
                 "entries": move.entries,
@@ -303,6 +307,7 @@ def _write_records(moves: Sequence[Move]) -> None:
                 "first": os.path.relpath(first, move.folder),
                 "places": [[os.path.relpath(each.target, first.parent), each.within] for each in moves],
             }
+            assert is_bookkeeping(Path(Path(state["source"]).parts[0])), "it would be rejected as foreign"
             temporary = temporary_path(move.target, "in", move.within)
             try:
                 temporary.write_text(json.dumps(state), encoding="utf-8")

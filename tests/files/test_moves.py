@@ -287,11 +287,14 @@ def test_remove_failing_names_the_whole_path(tmp_path, monkeypatch):
 
 
 def test_move_marks_of_a_result_leave_first_and_arrive_last(tmp_path):
-    for folder, names in (("new", ("run.json", "a", "vocab.txt", "z")), ("there", ("b", "run.json", "metrics.json"))):
+    for folder, names in (
+        ("there", ("b", "run.json", "metrics.json")),
+        ("there/.new-0123abcd.partial", ("run.json", "a", "vocab.txt", "z")),
+    ):
         (tmp_path / folder).mkdir()
         for name in names:
             (tmp_path / folder / name).touch()
-    move = Move.of(tmp_path / "new", tmp_path / "there", within=True, clear=True)
+    move = Move.of(tmp_path / "there" / ".new-0123abcd.partial", tmp_path / "there", within=True, clear=True)
     assert move.entries == ("a", "z", "vocab.txt", "run.json")
     assert move.removed == ("metrics.json", "b")
     make_moves([move])
