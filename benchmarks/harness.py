@@ -24,6 +24,7 @@ from ..files.progress import progress_bar
 from ..files.text import expand_paths, open_text
 from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..pretraining import PretrainingArguments
+from ..tokenization.vocab import SPECIAL_TOKENS
 
 PEER = "transformers SDPA"  # the baseline of most comparisons
 NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -128,6 +129,11 @@ def matched_models(
     my_bert = getattr(modeling_mybert, f"MyBert{head}")(modeling_mybert.MyBertConfig(**settings), **options or {})
     my_bert.load_state_dict(bert.state_dict())
     return {PEER: bert.eval(), "mybert": my_bert.eval()}
+
+
+def made_up_vocabulary(size: int) -> list[str]:
+    """A vocabulary for models that read random tokens."""
+    return [*SPECIAL_TOKENS, *(f"[{index}]" for index in range(len(SPECIAL_TOKENS), size))]
 
 
 def random_batch(lengths: tuple[int, ...], vocab_size: int = 30522) -> Batch:

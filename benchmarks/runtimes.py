@@ -25,8 +25,8 @@ from ..files.machine import bfloat16_features
 from ..files.processes import no_warnings
 from ..pipelines.openvino_model import OpenVinoModel, import_openvino, openvino_core
 from ..tokenization import MyBertTokenizer
-from ..tokenization.vocab import SPECIAL_TOKENS
-from .harness import PEER, Batch, matched_models, random_batch, timed
+from . import register
+from .harness import PEER, Batch, made_up_vocabulary, matched_models, random_batch, timed
 
 GROUP = 8  # rows of a group of `sorted_by_length`
 PACKED = "mybert, OpenVINO"
@@ -61,6 +61,7 @@ class RuntimeEncoders:
     def __init__(
         self, make: Callable[..., dict[str, Any]], settings: Mapping[str, int], threads: int, folder: Path
     ) -> None:
+        register()  # with transformers, as a command has done in its own process
         torch.set_num_threads(1)  # for PyTorch, which in other runtimes only converts the model
         with no_warnings():
             self._encoders = make(settings, threads, folder)
@@ -200,8 +201,7 @@ def packed_encoders(settings: Mapping[str, int], threads: int, folder: Path) -> 
     openvino = import_openvino()
     model = matched_encoders(settings)["mybert"]
     model.save_pretrained(folder / "model")
-    made_up = [*SPECIAL_TOKENS, *(f"[{index}]" for index in range(len(SPECIAL_TOKENS), model.config.vocab_size))]
-    MyBertTokenizer(made_up).save_pretrained(folder / "model")
+    MyBertTokenizer(made_up_vocabulary(model.config.vocab_size)).save_pretrained(folder / "model")
     export_openvino(folder / "model", folder / "packed")
     quantized = _quantized(openvino_core().read_model(folder / "packed" / OPENVINO_FILE), model.config.vocab_size)
     openvino.save_model(quantized, folder / "packed_int8" / OPENVINO_FILE, compress_to_fp16=False)

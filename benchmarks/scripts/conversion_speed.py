@@ -25,9 +25,20 @@ from ...conversion import (
     read_tensor_bundle,
     write_tensor_bundle,
 )
-from ...files.output import write_json
+from ...files.output import write_json, write_lines
 from ...modeling_mybert import MyBertConfig, MyBertForPreTraining  # noqa: F401 - imported before the clock starts
-from ..harness import REPEATS, check_agreement, flag, heading, memory, row, run_apart, script, take_turns
+from ..harness import (
+    REPEATS,
+    check_agreement,
+    flag,
+    heading,
+    made_up_vocabulary,
+    memory,
+    row,
+    run_apart,
+    script,
+    take_turns,
+)
 
 CONFIGURATION: dict[str, Any] = {
     "vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -49,6 +60,7 @@ def make_checkpoint(folder: Path, adam: bool) -> int:
     tensors["global_step"] = np.int64(1000)
     write_tensor_bundle(folder / "bert_model.ckpt", tensors)
     write_json(folder / "bert_config.json", CONFIGURATION)
+    write_lines(folder / "vocab.txt", made_up_vocabulary(CONFIGURATION["vocab_size"]))
     return (folder / "bert_model.ckpt.data-00000-of-00001").stat().st_size
 
 

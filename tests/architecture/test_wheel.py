@@ -50,7 +50,7 @@ def test_wheel_works_alone(tmp_path):
     assert "mybert/benchmarks/harness.py" in names and not any("benchmarks/scripts" in name for name in names)
     description = metadata.get_payload()
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert description.startswith("# mybert\n") and "- Architecture and contributing, for work" in description
+    assert description.startswith("# mybert\n") and "## For you, or not" in description
     links = re.findall(r"\]\(([^)]*)\)", description)
     assert all(link.startswith("https://") for link in links), links
 

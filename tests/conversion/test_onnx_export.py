@@ -171,7 +171,7 @@ def test_an_encoder_without_pooler_in_half_precision(tmp_path, save_model):
     (output,) = session_of(tmp_path / "onnx").get_outputs()
     assert (output.name, output.type) == ("last_hidden_state", "tensor(float)")
     assert json.loads((tmp_path / "onnx" / "config.json").read_text())["dtype"] == "float32"
-    names = {"config.json", "conversion.json", "model.onnx"}
+    names = {"config.json", "conversion.json", "model.onnx", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
     assert {path.name for path in (tmp_path / "onnx").iterdir()} == names
 
 

@@ -155,7 +155,7 @@ def test_a_run_that_was_cut_off_goes_on_with_the_next_fold(arguments, tmp_path, 
     assert (out / "metrics.json").read_text() == metrics
     assert (out / "predictions_out_of_fold.tsv").read_text() == predictions
     assert not list(out.rglob("fold_outputs*"))
-    with pytest.raises(ValueError, match=r"other settings .*folds was 3, is 2"):
+    with pytest.raises(ValueError, match=r"other settings; .*folds was 3, is 2"):
         finetune(arguments(folds=2))
     finetune(arguments(folds=2, overwrite=True))
     assert not (out / "fold_3").exists()
