@@ -28,7 +28,7 @@ from ..files.output import write_json
 from ..files.processes import no_warnings
 from ..files.text import PAIR_SEPARATOR
 from ..modeling_mybert import MyBertForSequenceClassification, flat_indices
-from ..modeling_mybert.batch_mybert import unmask_empty_rows
+from ..modeling_mybert.inputs_mybert import unmask_empty_rows
 from ..pipelines.batching import pad_rows, run_sorted
 from ..pipelines.openvino_model import OpenVinoModel, import_openvino
 from ..tokenization import encode_and_truncate

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     )
     from .linear_mybert import LinearKernels, linear_kernels, set_linear_kernel
     from .losses_mybert import IGNORE_INDEX, cross_entropy, mean_of
-    from .modeling_mybert import MyBertModel, MyBertPreTrainedModel, auto_map
+    from .modeling_mybert import MyBertModel
+    from .pretrained_mybert import MyBertPreTrainedModel, auto_map
     from .pretraining_heads_mybert import (
         MyBertForMaskedLM,
         MyBertForNextSentencePrediction,

@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from .batch_mybert import unmask_empty_rows
 from .configuration_mybert import MyBertConfig
 from .heads_mybert import (
     MyBertForMultipleChoice,
@@ -20,6 +19,7 @@ from .heads_mybert import (
     MyBertForSequenceClassification,
     MyBertForTokenClassification,
 )
+from .inputs_mybert import unmask_empty_rows
 from .modeling_mybert import MyBertModel
 
 

@@ -17,14 +17,16 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_tracing
 
-from .batch_mybert import check_values, mean_states, rows_of_sequences, sequence_lengths, unmask_empty_rows
+from .batch_mybert import rows_of_sequences, sequence_lengths
 from .configuration_mybert import MyBertConfig
+from .head_mybert import MyBertHead, no_tokens
 from .hooks_mybert import is_changed
+from .inputs_mybert import check_values, unmask_empty_rows
 from .losses_mybert import padding_is_ignored, position_loss, value_loss
-from .modeling_mybert import MyBertModel, MyBertPreTrainedModel, no_tokens
+from .modeling_mybert import MyBertModel
 
 
-class _MyBertWithClassifier(MyBertPreTrainedModel):
+class _MyBertWithClassifier(MyBertHead):
     """What the heads with dropout and one linear layer, `classifier`, share."""
 
     def __init__(self, config: MyBertConfig, num_outputs: int, add_pooling_layer: bool = True) -> None:
@@ -80,7 +82,7 @@ class MyBertForSequenceClassification(_MyBertWithClassifier):
             limits = (kwargs.get("cu_seq_lens_q"), kwargs.get("max_length_q"))
             pooled = mean_states(outputs.last_hidden_state, attention_mask, position_ids, *limits)
         else:
-            outputs = self._encoder(*others, no_tokens(input_ids, inputs_embeds))(input_ids)
+            outputs = self._encoder(*others, output_indices=no_tokens(input_ids, inputs_embeds))(input_ids)
             pooled = outputs.pooler_output
         logits = self.classifier(self.dropout(pooled))
         loss = self._loss(logits, labels, num_items_in_batch)
@@ -107,6 +109,29 @@ class MyBertForSequenceClassification(_MyBertWithClassifier):
             )
         is_regression = self.config.problem_type == "regression"
         return value_loss(logits, labels.view(logits.shape), num_items_in_batch, is_regression)
+
+
+def mean_states(
+    hidden_states: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    position_ids: torch.Tensor | None,
+    cu_seqlens: torch.Tensor | None,
+    max_seqlen: int | None,
+) -> torch.Tensor:
+    """The mean hidden state (N, D) of the tokens of each sequence in a batch (B, L, D), special tokens included."""
+    shape = (hidden_states.shape[0], hidden_states.shape[1])
+    lengths = sequence_lengths(shape, None if attention_mask is not None else position_ids, cu_seqlens)
+    if lengths is not None:
+        return rows_of_sequences(hidden_states, lengths, max_seqlen).sum(1) / lengths[:, None]
+    if attention_mask is None:
+        return hidden_states.mean(1)
+    if len(attention_mask.shape) != 2:
+        raise ValueError(
+            f"attention_mask has shape {tuple(attention_mask.shape)}; expected {shape}: a prepared mask does not say "
+            "which tokens are padding, and classifier_pooling is 'mean'."
+        )
+    is_token = unmask_empty_rows(attention_mask).bool()
+    return hidden_states.masked_fill(~is_token[..., None], 0).sum(1) / is_token.sum(1, keepdim=True)
 
 
 class MyBertForMultipleChoice(_MyBertWithClassifier):
@@ -151,12 +176,12 @@ class MyBertForMultipleChoice(_MyBertWithClassifier):
         if first is not None and first.dim() != len(expected.split(",")):
             raise ValueError(f"{name} has shape {tuple(first.shape)}; expected {expected}.")
 
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds = (
-            None if tensor is None else tensor.flatten(0, 1) for tensor in inputs
+            None if tensor is None else tensor.flatten(0, 1) for tensor in given
         )
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
-        outputs = self._encoder(*others, no_tokens(input_ids, inputs_embeds))(input_ids)
+        outputs = self._encoder(*others, output_indices=no_tokens(input_ids, inputs_embeds))(input_ids)
         assert first is not None  # the encoder rejects a call without input
         scores = self.classifier(self.dropout(outputs.pooler_output))
         questions, choices = first.shape[:2]
@@ -206,7 +231,7 @@ class MyBertForTokenClassification(_MyBertWithClassifier):
         return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
-class MyBertForQuestionAnswering(MyBertPreTrainedModel):
+class MyBertForQuestionAnswering(MyBertHead):
     """A start and an end score for each token (paper, section 4.2)."""
 
     def __init__(self, config: MyBertConfig) -> None:

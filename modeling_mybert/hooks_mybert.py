@@ -1,18 +1,19 @@
 """Code of others in the network: hooks, and modules that a user has replaced, subclassed or patched.
 
 Such code may read any token and expects the rows of the batch, as in transformers' BERT. A network that holds some
-runs without packing, and computes all tokens.
+runs without packing, computes all tokens, and calls each of its modules.
 """
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
 _OURS = f"{__name__.rpartition('.')[0]}."  # the Hub's copies of these files have a package of their own
+_ACTIVATIONS = "transformers.activations"
 # Where classes are defined whose modules treat each token alike.
 _KNOWN_CLASSES = (
     _OURS,
@@ -25,7 +26,7 @@ _KNOWN_CLASSES = (
         f"torch.nn.modules.{file}"
         for file in ("activation", "container", "dropout", "linear", "module", "normalization", "sparse")
     ),
-    "transformers.activations",
+    _ACTIVATIONS,
 )
 # Hooks of these modules move or compute weights, count operations or collect requested outputs.
 _KNOWN_HOOKS = (
@@ -36,7 +37,6 @@ _KNOWN_HOOKS = (
     "deepspeed.",
 )
 _CHECKPOINTING = "transformers.modeling_layers"  # wraps the `forward` of each class of layers
-
 _GLOBAL_HOOKS = (
     torch_module._global_forward_hooks,
     torch_module._global_forward_pre_hooks,
@@ -45,37 +45,65 @@ _GLOBAL_HOOKS = (
 )
 
 
-def is_changed(*modules: nn.Module | None, leave_out: nn.Module | None = None) -> bool:
-    """Whether a call of these modules runs code of others, in themselves or in a submodule but `leave_out`."""
-    left, classes = list(modules), set()
-    while left:  # runs on every call of a model, and `modules()` is slow
+class Scan(NamedTuple):
+    """What a walk through a network has seen.
+
+    Attributes:
+        is_changed: Whether a call runs code of others, which may depend on rows or read any token.
+        layers: Linear layers that are no more than the product with their weights, on the device of the network.
+        activations: Activations that are no more than their function.
+    """
+
+    is_changed: bool
+    layers: frozenset[nn.Module] = frozenset()
+    activations: frozenset[nn.Module] = frozenset()
+
+
+def scan(*modules: nn.Module | None, leave_out: nn.Module | None = None) -> Scan:
+    """Walk through modules and all within them but `leave_out`; it runs on every call of a model."""
+    has_global_hooks = any(_GLOBAL_HOOKS)
+    if has_global_hooks and has_foreign_hooks(*_GLOBAL_HOOKS):
+        return Scan(True)
+    is_graph = torch.compiler.is_compiling()  # which traces no cache, and calls all layers
+    are_called, classes, layers, activations = has_global_hooks or is_graph, set(), set(), set()
+    left = list(modules)
+    while left:  # `modules()` is slow
         module = left.pop()
         if module is None or module is leave_out:
             continue
-        inside = module.__dict__
+        inside, module_class = module.__dict__, type(module)
         if (
             "forward" in inside
             or inside["_forward_hooks"]
             or inside["_forward_pre_hooks"]
             or inside["_backward_hooks"]
             or inside["_backward_pre_hooks"]
-        ) and (has_foreign_hooks(*hooks_of(module)) or not runs_known_forward(module)):
-            return True
-        classes.add(type(module))
+        ):
+            if has_foreign_hooks(*hooks_of(module)) or not runs_known_forward(module):
+                return Scan(True)
+            are_called = are_called or "forward" in inside  # accelerate's: it moves weights between devices
+        elif not are_called and module_class is nn.Linear:
+            weight, bias = inside["_parameters"].get("weight"), inside["_parameters"].get("bias")
+            if weight is not None and bias is not None and weight.dtype == bias.dtype and weight.is_contiguous():
+                layers.add(module)
+        elif not are_called and module_class.__module__ == _ACTIVATIONS:
+            activations.add(module)
+        if not are_called:  # a functional call puts tensors of any kind in place of parameters
+            for parameter in inside["_parameters"].values():
+                are_called = are_called or not (parameter is None or type(parameter) is nn.Parameter)
+        classes.add(module_class)
         if inside["_modules"]:
             left += inside["_modules"].values()
-    is_known = _is_known_class if torch.compiler.is_compiling() else is_known_class  # it cannot trace the cache
-    return has_foreign_hooks(*_GLOBAL_HOOKS) or not all(is_known(one, one.forward) for one in classes)
+    is_known = _is_known_class if is_graph else is_known_class
+    for module_class in classes:
+        if not is_known(module_class, module_class.forward):
+            return Scan(True)
+    return Scan(False) if are_called else Scan(False, frozenset(layers), frozenset(activations))
 
 
-def has_hooks(module: nn.Module) -> bool:
-    """Whether a call of a module does more than its class's own `forward`: hooks, or a replaced forward."""
-    return (
-        any(hooks_of(module))
-        or any(_GLOBAL_HOOKS)
-        or "forward" in module.__dict__  # accelerate replaces it
-        or not is_known_class(type(module), type(module).forward)
-    )
+def is_changed(*modules: nn.Module | None) -> bool:
+    """Whether a call of these modules runs code of others; see `Scan`."""
+    return scan(*modules).is_changed
 
 
 def hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:

@@ -8,6 +8,7 @@ packed batch, B is 1 and L is the total number of tokens.
 """
 
 from collections.abc import Callable, Container, Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,9 +19,10 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
-from .batch_mybert import Batch, eager_attention_forward, prefers_eager
+from .attention_mybert import eager_attention_forward, packed_attention, prefers_eager
+from .batch_mybert import Batch
 from .configuration_mybert import MyBertConfig
-from .linear_mybert import linear, product_of_each
+from .linear_mybert import Product, call_layer, linear
 
 
 class MyBertEmbeddings(nn.Module):
@@ -75,32 +77,31 @@ class MyBertSelfAttention(nn.Module):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         batch: Batch | None = None,
+        product: Product = call_layer,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Hidden states (B, L, D) to context (B, L, H * head_size) and attention weights (B, H, L, L) or None.
 
         With a packed `batch`, each token attends to those of its sequence, without a mask.
         """
-        products = product_of_each((self.query, self.key, self.value), hidden_states) or (
-            linear(self.query, hidden_states),
-            linear(self.key, hidden_states),
-            linear(self.value, hidden_states),
-        )
-        shape, head_shape = products[0].shape, (*hidden_states.shape[:-1], -1, self.head_size)
-        query, key, value = (product.view(head_shape) for product in products)
-        dropout = self.dropout.p if self.training else 0.0
-        if batch is not None:
-            context = batch.attend(query[0], key[0], value[0], dropout, self.scaling, self.is_causal)
-            return context.view(shape), None
-        query, key, value = (states.transpose(1, 2) for states in (query, key, value))
+        shape, dropout = (*hidden_states.shape[:-1], -1, self.head_size), self.dropout.p if self.training else 0.0
+        query = product(self.query, hidden_states).view(shape).transpose(1, 2)
+        key = product(self.key, hidden_states).view(shape).transpose(1, 2)
+        value = product(self.value, hidden_states).view(shape).transpose(1, 2)
+        options: dict[str, Any] = {"dropout": dropout, "scaling": self.scaling, **kwargs}
         implementation = self.config._attn_implementation
-        if implementation == "sdpa" and attention_mask is None:
-            implementation = "eager" if prefers_eager(query, dropout, self.is_causal) else implementation
-        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
-        context, weights = attention(
-            *(self, query, key, value, attention_mask), dropout=dropout, scaling=self.scaling, **kwargs
-        )
-        return context.reshape(shape).contiguous(), weights
+        attention: Callable = eager_attention_forward
+        if batch is not None:
+            attention, options["batch"] = packed_attention, batch
+        elif not (
+            query.dtype == torch.bfloat16
+            and implementation == "sdpa"
+            and attention_mask is None
+            and prefers_eager(query, dropout, self.is_causal)
+        ):
+            attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        context, weights = attention(self, query, key, value, attention_mask, **options)
+        return context.flatten(2).contiguous(), weights
 
 
 class MyBertOutput(nn.Module):
@@ -112,9 +113,11 @@ class MyBertOutput(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, sublayer_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, sublayer_states: torch.Tensor, residual: torch.Tensor, product: Product = call_layer
+    ) -> torch.Tensor:
         """Sub-layer states (B, L, input_size) and residual (B, L, D) to (B, L, D)."""
-        return self.LayerNorm(self.dropout(linear(self.dense, sublayer_states)) + residual)
+        return self.LayerNorm(self.dropout(product(self.dense, sublayer_states)) + residual)
 
 
 class MyBertAttention(nn.Module):
@@ -130,14 +133,16 @@ class MyBertAttention(nn.Module):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         output_tokens: torch.Tensor | None = None,
+        product: Product | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Hidden states (B, L, D) to those after the sub-layer and attention weights; see `MyBertLayer.forward`."""
-        context, weights = self.self(hidden_states, attention_mask=attention_mask, **kwargs)
+        products = {} if product is None else {"product": product}
+        context, weights = self.self(hidden_states, attention_mask=attention_mask, **products, **kwargs)
         if output_tokens is not None:
             context = context.flatten(0, 1).index_select(0, output_tokens)[None]
             hidden_states = hidden_states.flatten(0, 1).index_select(0, output_tokens)[None]
-        return self.output(context, hidden_states), weights
+        return self.output(context, hidden_states, **products), weights
 
 
 class MyBertIntermediate(nn.Module):
@@ -148,9 +153,9 @@ class MyBertIntermediate(nn.Module):
         self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
         self.intermediate_act_fn = ACT2FN[config.hidden_act]
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_states: torch.Tensor, product: Product = call_layer) -> torch.Tensor:
         """Hidden states (B, L, D) to (B, L, intermediate_size)."""
-        return linear(self.dense, hidden_states, self.intermediate_act_fn)
+        return product(self.dense, hidden_states, self.intermediate_act_fn)
 
 
 class MyBertLayer(GradientCheckpointingLayer):
@@ -167,6 +172,7 @@ class MyBertLayer(GradientCheckpointingLayer):
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
+        product: Product | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         """Hidden states (B, L, D) of the layer below to those of this layer, of the same shape.
@@ -174,10 +180,13 @@ class MyBertLayer(GradientCheckpointingLayer):
         With `output_tokens`, indices into the flattened batch (n,), only to those of these tokens, (1, n, D): all that
         follows attention is computed token by token.
         """
-        hidden_states, _ = self.attention(hidden_states, attention_mask, **kwargs)
-        chunk = self.chunk_size_feed_forward
-        parts = hidden_states.split(chunk, dim=1) if chunk else (hidden_states,)
-        outputs: list[torch.Tensor] = [self.output(self.intermediate(part), part) for part in parts]
+        # Modules of users get no arguments that those of transformers' BERT do not get.
+        products = {} if product is None else {"product": product}
+        inner_products = products if isinstance(self.intermediate, MyBertIntermediate) else {}
+        hidden_states, _ = self.attention(hidden_states, attention_mask, **products, **kwargs)
+        outputs, chunk = [], self.chunk_size_feed_forward
+        for part in hidden_states.split(chunk, dim=1) if chunk else (hidden_states,):
+            outputs.append(self.output(self.intermediate(part, **inner_products), part, **products))
         return torch.cat(outputs, dim=1) if chunk else outputs[0]
 
 

@@ -8,9 +8,10 @@ kernels. On those with AVX-512, oneDNN is faster: up to 1.4 times on Zen 4, whic
 import functools
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,15 +20,18 @@ from torch.autograd.forward_ad import unpack_dual
 from torch.multiprocessing.reductions import StorageWeakRef
 from transformers.activations import ACT2FN
 
-from .hooks_mybert import has_hooks
+from .hooks_mybert import Scan, scan
 
 KERNELS = ("auto", "mkl", "onednn")
 FEW_ROWS = 64  # up to here W x^T is faster than x W^T on CPUs (mybert bench --workloads query)
 _FULL_WIDTH_FAMILY = 26  # AMD's CPU family with full-width AVX-512: Zen 5
 _NARROW = 512  # up to this size a weight gradient is faster without copying its operands to contiguous memory
-_SAME_STATES = ("query", "key", "value")  # attention layers with the same input
-# Activations fused into the product: GELU, with oneDNN's name for each form.
-_GELU = {type(ACT2FN["gelu"]): "none", type(ACT2FN["gelu_pytorch_tanh"]): "tanh", type(ACT2FN["gelu_new"]): "tanh"}
+# What oneDNN does to a product: nothing, or GELU, in the form that its activation has.
+_PLAIN: tuple[Any, ...] = ("none", [], "")
+_GELU: dict[type, tuple[Any, ...]] = {
+    type(ACT2FN[name]): ("gelu", [], form)
+    for name, form in (("gelu", "none"), ("gelu_pytorch_tanh", "tanh"), ("gelu_new", "tanh"))
+}
 
 _chosen = "auto"
 
@@ -114,13 +118,8 @@ def filled_up(rows: torch.Tensor, multiple: int = 1) -> torch.Tensor:
     return F.pad(rows, (*(0, 0) * (rows.dim() - 1), 0, fill))
 
 
-def multiply_by_onednn(
-    states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, gelu: str | None = None
-) -> torch.Tensor:
-    """Multiply states (..., I) by the transpose of a weight (O, I) of any strides, then add bias and apply GELU."""
-    end: tuple[Any, ...] = ("none", [], "") if gelu is None else ("gelu", [], gelu)
-    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(states, weight, bias, *end)
-    return product
+# States (..., I), weight (O, I) of any strides, bias (O,) or None, then *_PLAIN or *_GELU[...]: the product (..., O).
+multiply_by_onednn: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)  # some builds have none
 
 
 def multiply(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -128,7 +127,7 @@ def multiply(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> to
     kernels = linear_kernels()
     is_large = rows.numel() * len(weight) >= kernels.smallest
     if kernels.product and is_large and rows.dtype == torch.float32:
-        return multiply_by_onednn(rows, weight, bias)
+        return multiply_by_onednn(rows, weight, bias, *_PLAIN)
     return F.linear(rows, weight, bias)
 
 
@@ -137,7 +136,7 @@ def gradient_of_states(gradient: torch.Tensor, weight: torch.Tensor) -> torch.Te
     kernels = linear_kernels()
     is_large = gradient.numel() * weight.shape[1] >= kernels.smallest
     if kernels.input_gradient and is_large and gradient.dtype == torch.float32 and not torch.is_grad_enabled():
-        return multiply_by_onednn(gradient, weight.t())
+        return multiply_by_onednn(gradient, weight.t(), None, *_PLAIN)
     return gradient @ weight
 
 
@@ -149,90 +148,102 @@ def gradient_of_weight(gradient: torch.Tensor, rows: torch.Tensor) -> torch.Tens
     if not (kernels.weight_gradient and is_large) or torch.is_grad_enabled():
         return left @ rows
     if min(len(left), len(right)) > _NARROW:
-        return multiply_by_onednn(left.contiguous(), right.contiguous())
+        return multiply_by_onednn(left.contiguous(), right.contiguous(), None, *_PLAIN)
     if len(left) > len(right):
-        return multiply_by_onednn(right, left).t().contiguous()
-    return multiply_by_onednn(left, right)
+        return multiply_by_onednn(right, left, None, *_PLAIN).t().contiguous()
+    return multiply_by_onednn(left, right, None, *_PLAIN)
 
 
 # A linear layer
 
+# From a linear layer, states (..., I) and an optional activation to (..., O).
+Product = Callable[..., torch.Tensor]
 
-def linear(layer: nn.Module, hidden_states: torch.Tensor, activation: nn.Module | None = None) -> torch.Tensor:
-    """Call a linear layer and an optional activation on states (..., I), by the fastest way on a CPU; (..., O).
+
+def choose_product(states: torch.Tensor, is_learning: bool, network: Scan) -> Product:
+    """Choose once how the linear layers of a network multiply such states: by the fastest way on a CPU.
 
     Inference uses the packed weight if there is one, otherwise the faster kernel (`set_linear_kernel`), a transposed
     product for few rows, and fused GELU. In training the product is the same with and without gradients, as gradient
-    checkpointing requires, and contiguous, because dropout depends on the memory layout. All of this applies to plain
-    layers only. They are `nn.Linear`, not a derived class: `torch.ao` quantizes no others, and transformers makes new
-    ones where it resizes or prunes a layer, which would lose the faster kernels.
+    checkpointing requires, and contiguous, because dropout depends on the memory layout. All of this applies to the
+    plain layers of the `network`; others are called. They are `nn.Linear`, not a derived class: `torch.ao` quantizes
+    no others, and transformers makes new ones where it resizes or prunes a layer, which would lose the faster kernels.
     """
-    if not is_plain(layer, hidden_states):
-        product = layer(hidden_states)
-        return product if activation is None else activation(product)
-    kernels, size, gelu = linear_kernels(), hidden_states.numel() * layer.out_features, None
+    if not network.layers or not is_plain(states):
+        return call_layer
+    kernels = linear_kernels()
     # PyTorch gives products in float32 to MKL; half precision goes to oneDNN anyway.
-    is_float32 = hidden_states.dtype == layer.weight.dtype == layer.bias.dtype == torch.float32
-    by_onednn = kernels.product and is_float32
-    by_large_onednn = by_onednn and size >= kernels.smallest
-    if layer.training or torch.is_grad_enabled():
-        if by_large_onednn:
-            product = _Product.apply(hidden_states.contiguous(), layer.weight, layer.bias)
-        else:
-            product = F.linear(hidden_states, layer.weight, layer.bias)
-    else:
-        packed_weight = getattr(layer, "packed_weight", None)
-        few_rows = hidden_states.numel() <= FEW_ROWS * layer.in_features
-        if (
-            packed_weight is not None
-            and packed_weight.is_of(layer.weight)
-            and hidden_states.dtype == layer.weight.dtype
-        ):
-            gelu = _gelu_of(activation)
-            product = multiply_by_onednn(hidden_states, packed_weight.packed, layer.bias, gelu)
-        elif by_large_onednn and not few_rows:
-            gelu = _gelu_of(activation)
-            product = multiply_by_onednn(hidden_states.contiguous(), layer.weight, layer.bias, gelu)
-        elif few_rows and (not by_onednn or size >= kernels.smallest_few_rows):
-            product = _transposed_product(layer, hidden_states, by_onednn)
-        else:
-            product = F.linear(hidden_states, layer.weight, layer.bias)
-    return product if activation is None or gelu is not None else activation(product)
+    if not (kernels.product and states.dtype == torch.float32):
+        kernels = _MKL
+    return partial(_multiply_to_learn if is_learning else _multiply, kernels, network)
 
 
-def _gelu_of(activation: nn.Module | None) -> str | None:
-    """OneDNN's name for an activation that it can apply to the product; None if it cannot."""
-    return None if activation is None or has_hooks(activation) else _GELU.get(type(activation))
+def call_layer(layer: nn.Module, states: torch.Tensor, activation: nn.Module | None = None) -> torch.Tensor:
+    """A layer's own call, and that of the activation."""
+    product: torch.Tensor = layer(states)
+    return product if activation is None else activation(product)
 
 
-def is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Linear]:
-    """Whether calling a layer on these states is just a matrix product on a CPU, of at least one row."""
+def linear(layer: nn.Module, states: torch.Tensor, activation: nn.Module | None = None) -> torch.Tensor:
+    """The product of a layer outside the encoder, such as a head's."""
+    product = choose_product(states, layer.training or torch.is_grad_enabled(), scan(layer, activation))
+    return product(layer, states, activation)
+
+
+def is_plain(states: torch.Tensor) -> bool:
+    """Whether states are on a CPU and nobody records, transforms or casts what happens to them."""
     return not (
-        type(layer) is not nn.Linear
-        or type(layer.weight) is not nn.Parameter  # functional_call puts tensors there, also dual ones
-        or type(layer.bias) is not nn.Parameter
-        or type(hidden_states) is not torch.Tensor  # subclasses may count or record operations
-        or hidden_states.device.type != "cpu"
-        or not hidden_states.numel()
-        or not layer.weight.is_contiguous()
+        type(states) is not torch.Tensor  # subclasses may count or record operations
+        or states.device.type != "cpu"
+        or not states.numel()
         or torch.compiler.is_compiling()
         or torch.jit.is_tracing()
-        or has_hooks(layer)
         or torch.is_autocast_enabled("cpu")
         or torch._C._are_functorch_transforms_active()
-        or unpack_dual(hidden_states).tangent is not None
+        or unpack_dual(states).tangent is not None
     )
 
 
-def _transposed_product(layer: nn.Linear, hidden_states: torch.Tensor, by_onednn: bool) -> torch.Tensor:
-    """W x^T, transposed back: it reads the weight, the larger operand, in memory order."""
-    rows = hidden_states.reshape(-1, layer.in_features)
-    if by_onednn:
-        columns = multiply_by_onednn(layer.weight, rows.contiguous())
-        product = torch.add(columns.t(), layer.bias, out=rows.new_empty(len(rows), layer.out_features))
+def _multiply_to_learn(
+    kernels: LinearKernels, network: Scan, layer: Any, states: torch.Tensor, activation: nn.Module | None = None
+) -> torch.Tensor:
+    if layer not in network.layers or layer.weight.dtype != states.dtype:
+        return call_layer(layer, states, activation)
+    if kernels.product and states.numel() * layer.out_features >= kernels.smallest:
+        product = _Product.apply(states.contiguous(), layer.weight, layer.bias)
     else:
-        product = torch.addmm(layer.bias[:, None], layer.weight, rows.t()).t().contiguous()
-    return product.view(*hidden_states.shape[:-1], layer.out_features)
+        product = F.linear(states, layer.weight, layer.bias)
+    return product if activation is None else activation(product)
+
+
+def _multiply(
+    kernels: LinearKernels, network: Scan, layer: Any, states: torch.Tensor, activation: nn.Module | None = None
+) -> torch.Tensor:
+    """One call of our own for each product: a short forward is mostly Python."""
+    weight, bias = layer.weight, layer.bias
+    if layer not in network.layers or weight.dtype != states.dtype:
+        return call_layer(layer, states, activation)
+    gelu = _GELU.get(type(activation)) if activation in network.activations else None
+    size, few_rows = states.numel() * layer.out_features, states.numel() <= FEW_ROWS * layer.in_features
+    packed_weight = layer.__dict__.get("packed_weight")
+    if packed_weight is not None and packed_weight.is_of(weight):
+        product = multiply_by_onednn(states, packed_weight.packed, bias, *(gelu or _PLAIN))
+    elif kernels.product and size >= kernels.smallest and not few_rows:
+        product = multiply_by_onednn(states.contiguous(), weight, bias, *(gelu or _PLAIN))
+    else:
+        gelu = None
+        if few_rows and not kernels.product:  # W x^T, transposed back: it reads the larger operand in memory order
+            rows = states.reshape(-1, layer.in_features)
+            product = torch.addmm(bias[:, None], weight, rows.t()).t().contiguous()
+            product = product.view(*states.shape[:-1], -1)
+        elif few_rows and size >= kernels.smallest_few_rows:
+            rows = states.reshape(-1, layer.in_features).contiguous()
+            columns = multiply_by_onednn(weight, rows, None, *_PLAIN)
+            product = torch.add(columns.t(), bias, out=rows.new_empty(len(rows), layer.out_features))
+            product = product.view(*states.shape[:-1], -1)
+        else:
+            product = F.linear(states, weight, bias)
+    return product if activation is None or gelu is not None else activation(product)
 
 
 class _Product(torch.autograd.Function):
@@ -241,7 +252,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(hidden_states, weight)
-        return multiply_by_onednn(hidden_states, weight, bias)
+        return multiply_by_onednn(hidden_states, weight, bias, *_PLAIN)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -254,54 +265,33 @@ class _Product(torch.autograd.Function):
         )
 
 
-def product_of_each(layers: Sequence[Any], hidden_states: torch.Tensor) -> Sequence[torch.Tensor] | None:
-    """Multiply the same states (..., I) by each layer, in one product; None if the weights are not packed."""
-    packed_weight = getattr(layers[0], "packed_weight", None)
-    if (
-        packed_weight is None
-        or torch.is_grad_enabled()
-        or not all(is_plain(layer, hidden_states) and not layer.training for layer in layers)
-        or hidden_states.dtype != layers[0].weight.dtype
-        or not packed_weight.is_of(*(layer.weight for layer in layers))
-    ):
-        return None
-    biases = torch.cat([layer.bias for layer in layers])
-    product = multiply_by_onednn(hidden_states, packed_weight.packed, biases)
-    parts: Sequence[torch.Tensor] = product.split([layer.out_features for layer in layers], -1)
-    return parts
-
-
 # Prepacked weights
 
 
 class PackedWeight:
-    """Weights (O, I) of linear layers, float32 or bfloat16, concatenated in the memory layout of oneDNN's kernels.
+    """A linear layer's weight (O, I), float32 or bfloat16, in the memory layout of oneDNN's kernels.
 
-    `is_of` recognizes the weights by their memory, as long as it is alive, and by PyTorch's version counter. Addresses
-    alone are not enough, because freed memory is reused, for example when a model is cast to another dtype and back.
+    `is_of` recognizes the weight by its memory, as long as it is alive, and by PyTorch's version counter. The address
+    alone is not enough, because freed memory is reused, for example when a model is cast to another dtype and back.
     """
 
-    def __init__(self, *weights: torch.Tensor) -> None:
-        self._storages = [StorageWeakRef(weight.untyped_storage()) for weight in weights]
-        self._states = self._states_of(weights)
-        weight = weights[0].detach() if len(weights) == 1 else torch.cat([weight.detach() for weight in weights])
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight)
+    def __init__(self, weight: torch.Tensor) -> None:
+        self._storage = StorageWeakRef(weight.untyped_storage())
+        self._state = weight.data_ptr(), None if weight.is_inference() else weight._version
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles become None: tensors in this layout cannot be copied."""
         return type(None), ()
 
-    @staticmethod
-    def _states_of(weights: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
-        return [(weight.data_ptr(), -1 if weight.is_inference() else weight._version) for weight in weights]
-
-    def is_of(self, *weights: torch.Tensor) -> bool:
-        """Whether these are the packed weights, unchanged since."""
-        return self._states == self._states_of(weights) and not any(storage.expired() for storage in self._storages)
+    def is_of(self, weight: torch.Tensor) -> bool:
+        """Whether this is the packed weight, unchanged since."""
+        state = weight.data_ptr(), None if weight.is_inference() else weight._version
+        return self._state == state and not self._storage.expired()
 
 
 def pack_weights(model: nn.Module) -> None:
-    """Give every plain linear layer a packed copy of its weight; query, key and value of an attention share one."""
+    """Give every plain linear layer a packed copy of its weight."""
     weight = next(model.parameters())
     if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
         raise ValueError(
@@ -311,11 +301,6 @@ def pack_weights(model: nn.Module) -> None:
         raise ValueError("This build of PyTorch has no oneDNN, which prepacked weights need.")
     if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         raise ValueError("This CPU has no bfloat16 kernels; expected a float32 model to prepack weights.")
-    for module in model.modules():
-        children = {name: child for name, child in module.named_children() if type(child) is nn.Linear}
-        plain = {name: child for name, child in children.items() if type(child.weight) is nn.Parameter}
-        attention = [[plain.pop(name) for name in _SAME_STATES]] if plain.keys() >= set(_SAME_STATES) else []
-        for layers in (*attention, *([layer] for layer in plain.values())):
-            packed_weight = PackedWeight(*(layer.weight for layer in layers))
-            for layer in layers:
-                layer.packed_weight = packed_weight  # type: ignore[assignment]
+    for layer in model.modules():
+        if type(layer) is nn.Linear and type(layer.weight) is nn.Parameter:
+            layer.packed_weight = PackedWeight(layer.weight)  # type: ignore[assignment]

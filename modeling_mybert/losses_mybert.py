@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from transformers.utils.import_utils import is_tracing
 
+from .hooks_mybert import scan
 from .linear_mybert import gradient_of_states, gradient_of_weight, is_plain, linear, multiply
 
 IGNORE_INDEX = -100  # positions with this label are ignored in the loss
@@ -120,8 +121,9 @@ def linear_cross_entropy(
         is_simple = (
             torch.is_grad_enabled()
             and dtype in _TYPES
-            and is_plain(layer, hidden_states)
-            and layer.weight.dtype == layer.bias.dtype == torch.float32
+            and is_plain(hidden_states)
+            and layer in scan(layer).layers
+            and layer.weight.dtype == torch.float32
             and (is_cast or hidden_states.dtype == torch.float32)
         )
     if not is_simple or (labels == IGNORE_INDEX).any():  # cheap: simple layers are on a CPU

@@ -16,12 +16,14 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .batch_mybert import check_indices, check_labels, flat_indices
+from .batch_mybert import flat_indices
 from .configuration_mybert import MyBertConfig
+from .head_mybert import MyBertHead, no_tokens
 from .hooks_mybert import is_changed
+from .inputs_mybert import check_indices, check_labels
 from .linear_mybert import filled_up, linear
 from .losses_mybert import IGNORE_INDEX, cross_entropy, linear_cross_entropy, mean_of, padding_is_ignored
-from .modeling_mybert import MyBertModel, MyBertPreTrainedModel, no_tokens
+from .modeling_mybert import MyBertModel
 
 
 class MyBertPredictionTransform(nn.Module):
@@ -71,11 +73,13 @@ class MyBertPretrainingHeads(nn.Module):
 
     def forward(self, *states: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """Hidden states (..., D) and pooled output (B, D), or one of them, to logits (..., V) and (B, 2)."""
-        logits = tuple(head(part) for head, part in zip(self.children(), states, strict=True))
-        return logits if len(logits) > 1 else logits[0]
+        logits = []
+        for head, part in zip(self.children(), states, strict=True):
+            logits.append(head(part))  # no comprehension: it would be one more call on the way to the kernel
+        return tuple(logits) if len(logits) > 1 else logits[0]
 
 
-class _MyBertWithPredictions(MyBertPreTrainedModel):
+class _MyBertWithPredictions(MyBertHead):
     """What the two models with a masked-LM head share."""
 
     _tied_weights_keys = {
@@ -220,7 +224,7 @@ class MyBertForPreTraining(_MyBertWithPredictions):
         output_indices = None if (has_changes := is_changed(self.cls)) else indices
         unpad_inputs = not has_changes and padding_is_ignored(labels, attention_mask, **kwargs)
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
-        outputs = self._encoder(*others, output_indices, unpad_inputs)(input_ids)
+        outputs = self._encoder(*others, output_indices=output_indices, unpad_inputs=unpad_inputs)(input_ids)
         states = outputs.last_hidden_state, outputs.pooler_output
         mlm_loss, prediction_logits, seq_relationship_logits = self._predict(
             states, labels, indices, output_indices, num_items_in_batch
@@ -285,13 +289,13 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
         output_indices = None if (has_changes := is_changed(self.cls)) else indices
         unpad_inputs = not has_changes and padding_is_ignored(labels, attention_mask, **kwargs)
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
-        outputs = self._encoder(*others, output_indices, unpad_inputs)(input_ids)
+        outputs = self._encoder(*others, output_indices=output_indices, unpad_inputs=unpad_inputs)(input_ids)
         states = (outputs.last_hidden_state,)
         loss, logits = self._predict(states, labels, indices, output_indices, num_items_in_batch)
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
-class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
+class MyBertForNextSentencePrediction(MyBertHead):
     """Next sentence prediction alone."""
 
     def __init__(self, config: MyBertConfig) -> None:
@@ -322,7 +326,7 @@ class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
             `loss` (None without labels) and `logits` (B, 2).
         """
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
-        outputs = self._encoder(*others, no_tokens(input_ids, inputs_embeds))(input_ids)
+        outputs = self._encoder(*others, output_indices=no_tokens(input_ids, inputs_embeds))(input_ids)
         logits = self.cls(outputs.pooler_output)
         loss = self._loss_of_classes(logits, labels, num_items_in_batch)
         return NextSentencePredictorOutput(loss, logits, outputs.hidden_states, outputs.attentions)

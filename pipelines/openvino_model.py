@@ -25,7 +25,7 @@ from transformers.utils import ModelOutput
 from ..files.checkpoint import OPENVINO_FILE, Checkpoint
 from ..files.errors import how_to_install
 from ..files.options import AT_LEAST_1, Group, option
-from ..modeling_mybert.batch_mybert import check_inputs, unmask_empty_rows
+from ..modeling_mybert.inputs_mybert import Inputs, check_inputs, unmask_empty_rows
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ class OpenVinoModel(torch.nn.Module):
             )
         ids: Any = input_ids.flatten(0, -2)
         segments: Any = torch.zeros_like(ids) if token_type_ids is None else token_type_ids.flatten(0, -2)
-        check_inputs(self.config, self.config.vocab_size, False, ids, None, segments, None, None, None, None)
+        check_inputs(self.config, self.config.vocab_size, False, Inputs(ids, ids, token_type_ids=segments))
         mask: np.ndarray = unmask_empty_rows((given.flatten(0, -2) != 0).long()).cpu().numpy()
         ids, segments = (values.long().expand(mask.shape).cpu().numpy() for values in (ids, segments))
         lengths = mask.sum(1)

@@ -149,7 +149,7 @@ def like_a_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     from transformers import TrainingArguments
 
     from mybert import MyBertModel
-    from mybert.modeling_mybert import batch_mybert
+    from mybert.modeling_mybert import attention_mybert
 
     meta = torch.device("meta")
     monkeypatch.setattr(TrainingArguments, "device", property(lambda self: self._setup_devices and meta))
@@ -158,7 +158,7 @@ def like_a_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     fused_on = optimizers._get_fused_kernels_supported_devices()
     monkeypatch.setattr(optimizers, "_get_fused_kernels_supported_devices", lambda: [*fused_on, "meta"])
     monkeypatch.setattr(MyBertModel, "_supports_varlen", lambda model, words: request.param)
-    monkeypatch.setattr(batch_mybert, "varlen_attn", lambda query, *args, **kwargs: query.clone(), raising=False)
+    monkeypatch.setattr(attention_mybert, "varlen_attn", lambda query, *args, **kwargs: query.clone(), raising=False)
 
 
 @pytest.fixture(scope="session")

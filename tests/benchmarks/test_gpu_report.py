@@ -9,7 +9,7 @@ from torch._dynamo.utils import counters
 
 from mybert import MyBertModel
 from mybert.benchmarks.scripts import gpu_report
-from mybert.modeling_mybert import batch_mybert
+from mybert.modeling_mybert import attention_mybert
 
 TINY = "--sizes tiny --lengths 32 --tokens 256 --steps 1 --backend eager --vocabulary 200 --recipe_steps 2".split()
 RECIPE = (
@@ -106,7 +106,7 @@ def test_gpu_report_with_a_failing_section_keeps_its_rows(tmp_path, monkeypatch)
 def test_layers_are_one_graph(kernel, monkeypatch):
     """For any number of layers: compiling each again would take minutes, and torch gives up after eight."""
     monkeypatch.setattr(MyBertModel, "_supports_varlen", lambda model, words: kernel)
-    monkeypatch.setattr(batch_mybert, "varlen_attn", attend_by_borders, raising=False)
+    monkeypatch.setattr(attention_mybert, "varlen_attn", attend_by_borders, raising=False)
     deep = gpu_report.network(SETTINGS, "tiny") | {"num_hidden_layers": 10}
     models = gpu_report.matched_models("ForPreTraining", deep)
     lengths = gpu_report.draw_lengths(4, 16, 2, torch.Generator().manual_seed(0))

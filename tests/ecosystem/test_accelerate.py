@@ -39,7 +39,7 @@ def test_weights_that_do_not_fit_stay_on_disk(head, load, outputs_of, tmp_path):
     layer = "encoder.layer.1" if head == "MyBertModel" else "bert.encoder.layer.1"
     assert not [name for name in model.hf_device_map if name.startswith(f"{layer}.")], "a layer stays whole"
     expected, outputs = outputs_of(head, plain), outputs_of(head, model)
-    assert not model.base_model._is_changed_inside(), "batches stay packed"
+    assert not model.base_model._scan().is_changed, "batches stay packed"
     for name, tensor in expected.items():
         torch.testing.assert_close(outputs[name], tensor, atol=1e-5, rtol=1e-5)
 
@@ -51,9 +51,9 @@ def test_a_hook_of_a_user_prevents_packing(load):
 
     model = load("MyBertModel")
     add_hook_to_module(model.pooler, SequentialHook(ModelHook(), ModelHook()))
-    assert not model._is_changed_inside()
+    assert not model._scan().is_changed
     add_hook_to_module(model.pooler, Doubling(), append=True)
-    assert model._is_changed_inside()
+    assert model._scan().is_changed
 
 
 @pytest.mark.parametrize("head", HEADS[1:])

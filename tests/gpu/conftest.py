@@ -49,14 +49,14 @@ def batch_for(heads: Any) -> Callable[..., dict[str, torch.Tensor]]:
 @pytest.fixture
 def kernel_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The tokens of each call of the flash kernel for sequences of any length."""
-    from mybert.modeling_mybert import batch_mybert
+    from mybert.modeling_mybert import attention_mybert
 
     calls: list[int] = []
-    kernel = getattr(batch_mybert, "varlen_attn", None)
+    kernel = getattr(attention_mybert, "varlen_attn", None)
 
     def counted(query: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         calls.append(len(query))
         return kernel(query, *args, **kwargs)
 
-    monkeypatch.setattr(batch_mybert, "varlen_attn", counted, raising=False)
+    monkeypatch.setattr(attention_mybert, "varlen_attn", counted, raising=False)
     return calls

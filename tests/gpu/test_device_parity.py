@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mybert.modeling_mybert.batch_mybert import supports_varlen
+from mybert.modeling_mybert.attention_mybert import supports_varlen
 
 LAYERS = 2
 

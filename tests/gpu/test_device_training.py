@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from torch._dynamo.utils import counters
 from transformers import TrainerCallback
 
-from mybert.modeling_mybert.batch_mybert import supports_varlen
+from mybert.modeling_mybert.attention_mybert import supports_varlen
 from mybert.pretraining import PretrainingTrainer, pretrain
 from mybert.runs import Lamb, MuonWithAdamW, MyBertAdamW, matrix_groups, parameter_groups
 

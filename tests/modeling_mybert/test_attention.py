@@ -6,14 +6,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mybert.modeling_mybert import batch_mybert
+from mybert.modeling_mybert import attention_mybert
+from mybert.modeling_mybert.attention_mybert import packed_attention
 from mybert.modeling_mybert.batch_mybert import Batch
 
 
 @pytest.fixture(autouse=True)
 def many_scores(monkeypatch) -> None:
     """These tests have few scores, so lower the threshold."""
-    monkeypatch.setattr(batch_mybert, "_MANY_SCORES", 1)
+    monkeypatch.setattr(attention_mybert, "_MANY_SCORES", 1)
 
 
 @pytest.fixture
@@ -47,8 +48,10 @@ def attention(query, key, value, dropout=0.0):
     """Three packed sequences of equal length, of which the first keys may be missing."""
     missing = 12 - key.shape[2]
     key, value = (F.pad(states, (0, 0, missing, 0)) for states in (key, value))
-    packed = (states.transpose(1, 2).flatten(0, 1) for states in (query, key, value))
-    context = Batch((3, 12), None, groups=[(3, 12, missing)]).attend(*packed, dropout, 0.3, False)
+    packed = (states.transpose(0, 1).flatten(1, 2)[None] for states in (query, key, value))
+    batch = Batch((3, 12), None, groups=[(3, 12, missing)])
+    context, weights = packed_attention(None, *packed, None, 0.3, dropout, batch=batch)
+    assert weights is None
     return context.view(3, 12, 2, 8)
 
 
@@ -110,7 +113,7 @@ def test_attention_in_each_setting_runs_in_the_fitting_kernel(
     ],
 )
 def test_few_scores_and_long_sequences_stay_with_the_kernel(monkeypatch, kernel_calls, bound, largest, dropout, calls):
-    monkeypatch.setattr(batch_mybert, bound, largest)
+    monkeypatch.setattr(attention_mybert, bound, largest)
     attention(*states(torch.bfloat16), dropout)
     assert len(kernel_calls) == calls
 

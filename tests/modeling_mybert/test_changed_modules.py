@@ -440,7 +440,7 @@ def convolve(model: Any) -> Any:
 )
 def test_modules_of_pytorch(heads, change, packs):
     """Those that treat all tokens alike leave the batch packed; a compiled module has a `forward` of its own."""
-    assert change(heads("Model").model())._is_changed_inside() is not packs
+    assert change(heads("Model").model())._scan().is_changed is not packs
 
 
 # Hooks--------

@@ -6,7 +6,7 @@ from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import mybert
-from mybert.modeling_mybert import batch_mybert
+from mybert.modeling_mybert import attention_mybert
 
 VOCABULARY_HEADS = ("ForPreTraining", "ForMaskedLM")
 
@@ -56,7 +56,7 @@ def as_on_a_gpu(model, kernel: str | None, monkeypatch) -> None:
     """Make the meta device take a GPU's code path: a fake variable-length kernel, or none."""
     monkeypatch.setattr(mybert.MyBertModel, "_supports_varlen", lambda model, words: kernel == "varlen")
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "flash_attention_2", flash)
-    monkeypatch.setattr(batch_mybert, "varlen_attn", lambda query, *args, **kwargs: query.clone(), raising=False)
+    monkeypatch.setattr(attention_mybert, "varlen_attn", lambda query, *args, **kwargs: query.clone(), raising=False)
     if kernel == "flash":
         monkeypatch.setattr(model.config, "_attn_implementation_internal", "flash_attention_2")
 

@@ -14,13 +14,14 @@ from transformers.integrations import hub_kernels
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import mybert
-from mybert.modeling_mybert import batch_mybert
+from mybert.modeling_mybert import attention_mybert, batch_mybert
+from mybert.modeling_mybert.attention_mybert import packed_attention
 from mybert.modeling_mybert.batch_mybert import (
     flat_indices,
     pack_batch,
     pack_sequences,
-    unmask_empty_rows,
 )
+from mybert.modeling_mybert.inputs_mybert import unmask_empty_rows
 
 LENGTHS = (11, 1, 4, 4, 7)
 
@@ -484,6 +485,13 @@ def test_packing_and_back(rows):
         assert torch.equal(causal.pack(batch)[0, causal.pooled_tokens, 0], batch[torch.arange(len(rows)), last, 0])
 
 
+def attention_of(packing, query, key, value, scaling):
+    """The context of states (S, H, d) in the order of the batch, of the same shape."""
+    packed = (packing.pack(states[None]).transpose(1, 2) for states in (query, key, value))
+    context, _ = packed_attention(None, *packed, None, scaling, batch=packing)
+    return packing.unpack(context.flatten(2)).view(query.shape)
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=9), st.booleans())
 def test_attention_of_packed_sequences(lengths, is_causal):
@@ -491,9 +499,8 @@ def test_attention_of_packed_sequences(lengths, is_causal):
     total = sum(lengths)
     generator = torch.Generator().manual_seed(total)
     query, key, value = torch.randn(3, total, 2, 4, generator=generator)
-    packing = pack_sequences((1, total), torch.tensor(lengths), False)
-    context = packing.attend(*(packing.pack(tensor[None])[0] for tensor in (query, key, value)), 0.0, 0.5, is_causal)
-    context = packing.unpack(context.flatten(1)[None]).view(total, 2, 4)
+    packing = pack_sequences((1, total), torch.tensor(lengths), is_causal)
+    context = attention_of(packing, query, key, value, 0.5)
     owner = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     mask = owner[:, None] == owner
     if is_causal:
@@ -514,16 +521,14 @@ def test_kernel_for_sequences_of_any_length(heads, sequences, monkeypatch):
         assert longest == longest_key >= int(borders.diff().max())
         calls.append(window_size)
         lengths = borders.long().diff()
-        packing = pack_sequences((1, len(query)), lengths, False)
-        packed = (packing.pack(tensor[None])[0] for tensor in (query, key, value))
-        context = packing.attend(*packed, 0.0, scale, window_size == (-1, 0))
-        return packing.unpack(context.flatten(1)[None]).view(query.shape)
+        packing = pack_sequences((1, len(query)), lengths, window_size == (-1, 0))
+        return attention_of(packing, query, key, value, scale)
 
     head = heads("Model")
     batch, model = head.batch(), head.model()
     causal = head.model(is_decoder=True)
     expected = [model(**batch), model(**flattened(sequences)), causal(**batch)]
-    monkeypatch.setattr(batch_mybert, "varlen_attn", varlen_attn, raising=False)
+    monkeypatch.setattr(attention_mybert, "varlen_attn", varlen_attn, raising=False)
     monkeypatch.setattr(mybert.MyBertModel, "_supports_varlen", lambda model, words: True)
     outputs = [model(**batch), model(**flattened(sequences, **BOTH)), causal(**batch)]
     assert calls == [(-1, -1)] * 4 + [(-1, 0)] * 2
@@ -536,16 +541,16 @@ def test_packing_passes_int32_boundaries_to_the_kernel(monkeypatch):
     def takes(device="cuda", dtype=torch.bfloat16, head_size=64, dropout=0.0, capability=(8, 0), cuda="12.8"):
         monkeypatch.setattr(torch.version, "cuda", cuda)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-        return batch_mybert.supports_varlen(torch.device(device), dtype, head_size, dropout)
+        return attention_mybert.supports_varlen(torch.device(device), dtype, head_size, dropout)
 
-    monkeypatch.setattr(batch_mybert, "HAS_VARLEN_KERNEL", True)
+    monkeypatch.setattr(attention_mybert, "HAS_VARLEN_KERNEL", True)
     assert takes() and takes(dtype=torch.float16) and takes(head_size=256) and takes(capability=(9, 0))
     assert not takes("cpu")
     assert not takes(dtype=torch.float32)
     assert not takes(head_size=63) and not takes(head_size=264)
     assert not takes(dropout=0.1)  # the kernel has no dropout
     assert not takes(capability=(7, 5)) and not takes(cuda=None)
-    monkeypatch.setattr(batch_mybert, "HAS_VARLEN_KERNEL", False)
+    monkeypatch.setattr(attention_mybert, "HAS_VARLEN_KERNEL", False)
     assert not takes()
 
 
@@ -561,7 +566,7 @@ def test_the_kernel_of_older_torch(kernel, exists, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", module)
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    spec = importlib.util.spec_from_file_location(batch_mybert.__name__, batch_mybert.__file__)
+    spec = importlib.util.spec_from_file_location(attention_mybert.__name__, attention_mybert.__file__)
     loaded_again = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded_again)
     assert loaded_again.supports_varlen(torch.device("cuda"), torch.bfloat16, 64, 0.0) is exists

@@ -3,14 +3,15 @@
 import pytest
 import torch
 
+from mybert.modeling_mybert.attention_mybert import packed_attention
 from mybert.modeling_mybert.batch_mybert import (
     last_tokens,
     number_sequences,
     pack_batch,
     pack_sequences,
     sequence_lengths,
-    unmask_empty_rows,
 )
+from mybert.modeling_mybert.inputs_mybert import unmask_empty_rows
 from mybert.modeling_mybert.linear_mybert import rounded_rows
 
 CPU = torch.device("cpu")
@@ -107,11 +108,10 @@ def test_many_tokens_are_filled_up():
     assert packed.shape == (1, 76, 1) and packed[0, -1] == 1
     packed[0, -1] = torch.nan
     assert torch.equal(packing.unpack(packed), states * mask[..., None])
-    query, key, value = torch.randn(3, 76, 2, 4, generator=torch.Generator().manual_seed(0))
-    context = packing.attend(query, key, value, 0.0, 0.5, False)
-    for tensor in (query, key, value):
-        tensor[-1] = 100.0
-    assert torch.equal(packing.attend(query, key, value, 0.0, 0.5, False)[:-1], context[:-1])
+    states = torch.randn(3, 1, 2, 76, 4, generator=torch.Generator().manual_seed(0))
+    context, _ = packed_attention(None, *states, None, 0.5, batch=packing)
+    states[:, :, :, -1] = 100.0
+    assert torch.equal(packed_attention(None, *states, None, 0.5, batch=packing)[0][:, :-1], context[:, :-1])
     assert pack_batch(mask.shape, mask, False, "varlen").fill == 0
     assert pack_sequences((1, 75), torch.tensor([70, 5]), True).fill == 1
 

@@ -242,7 +242,7 @@ for auto, (folder, other, labels) in json.loads(sys.argv[1]).items():
     others = dict(trust_remote_code=True, num_labels=2, ignore_mismatched_sizes=True)
     another = type(getattr(transformers, other).from_pretrained(folder, **others))
     package = type(model).__module__.split(".")[0]
-    packs = not model.base_model._is_changed_inside()  # its modules count as unchanged there, too
+    packs = not model.base_model._scan().is_changed  # its modules count as unchanged there, too
     print(auto, type(model).__name__, package, loss.isfinite().item(), packs, another.__name__)
 """
 

@@ -6,7 +6,7 @@ from torch._dynamo.utils import counters
 from transformers import TrainingArguments
 
 from mybert import MyBertModel
-from mybert.modeling_mybert import batch_mybert
+from mybert.modeling_mybert import attention_mybert
 from mybert.pretraining import PretrainingCollator, PretrainingTrainer, pretrain
 
 LENGTH = 24
@@ -78,7 +78,7 @@ def test_the_kernel_of_a_gpu_is_in_the_graph(train, monkeypatch):
         return query * (longest + 0 * borders.sum())
 
     monkeypatch.setattr(MyBertModel, "_supports_varlen", lambda model, words: True)
-    monkeypatch.setattr(batch_mybert, "varlen_attn", varlen_attn, raising=False)
+    monkeypatch.setattr(attention_mybert, "varlen_attn", varlen_attn, raising=False)
     train(True, 5, torch_compile=True, torch_compile_backend="eager")
     assert graphs() == (1, 0)
 
