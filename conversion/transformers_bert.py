@@ -11,9 +11,9 @@ from typing import Any
 
 from safetensors.torch import save_file
 
+from ..cards.examples import IMPORT
 from ..files.checkpoint import COMPANIONS, WEIGHTS_FILE, Checkpoint, check_available, copy_companions, read_json_object
 from ..files.output import write_json
-from ..hub_card.examples import IMPORT
 from ..tokenization import MyBertTokenizer
 from .key_map import GROUPS, find_head, name_in_model
 from .model_folder import ModelFolder, new_model_folder

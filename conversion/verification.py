@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..cards import CardContent, write_card
 from ..files.output import write_json
-from ..hub_card import CardContent, write_card
 from ..metrics import google_row_order
 from .google_source import ConversionPlan, GoogleVariables, open_source, plan_conversion
 from .key_map import HEADS, TIED

@@ -23,9 +23,9 @@ FACE = "Whole commands and the public face: cli.py, __init__.py, __main__.py"
 ORDER: tuple[tuple[str | None, ...], ...] = (
     ("files", "metrics", None, "modeling_mybert"),
     ("pipelines", None, "tokenization", "visualization"),
-    ("hub_card", None, None, "runs"),
+    ("cards", None, None, "runs"),
     ("conversion", "finetuning", "pretraining", None),
-    ("benchmarks", "demo", "studies", "command_line"),
+    ("hub_card", "benchmarks", "demo", "studies", "command_line"),
 )
 
 

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from ..cards import Comparison, plain_text
 from ..files.checkpoint import Checkpoint, check_available
 from ..files.loading import load_tokenizer
 from ..files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_options, option, settings_of
 from ..files.output import write_json
 from ..files.source import Source, files_of
-from ..hub_card import Comparison, plain_text
 from ..modeling_mybert import MODEL_SIZES, MyBertConfig
 from ..modeling_mybert.configuration_mybert import fields_of_size, is_size
 from ..runs import arguments_by_name, is_sharded

@@ -19,6 +19,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pytorch_utils import prune_linear_layer
 
+from ..cards import CardContent, Comparison, write_card
 from ..files.checkpoint import (
     ALL_WEIGHTS,
     COMPANIONS,
@@ -34,7 +35,6 @@ from ..files.options import Group, check_options, option
 from ..files.output import MODEL_FOLDER, reserved, write_json
 from ..files.progress import progress_bar
 from ..files.source import files_of, sources_of
-from ..hub_card import CardContent, Comparison, write_card
 from ..modeling_mybert import MyBertPreTrainedModel
 from ..pipelines.batching import batches_by_length
 from .data import LABEL_ARGUMENTS

@@ -1,19 +1,22 @@
 """Model cards and publishing."""
 
-from .card import (
+from ..cards import (
     CardContent,
     Comparison,
     Example,
     HubMetadata,
     ModelDescription,
+    PipelineCall,
     TrainingDescription,
     describe_model,
+    head_examples,
     plain_text,
     render_card,
+    run_example,
+    run_pipelines,
     write_card,
 )
 from .commands import CardArguments, PushArguments, make_card, push
-from .examples import PipelineCall, head_examples, run_example, run_pipelines
 from .publish import UploadOptions, publish, publishable_files, write_benchmark_results, write_publishable
 
 __all__ = [

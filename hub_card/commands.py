@@ -10,11 +10,11 @@ from typing import TypeVar
 import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata_save
 
+from ..cards import head_examples
+from ..cards.card import CardContent, HubMetadata, TrainingDescription, describe_model, read_utf8, write_card
 from ..files.options import Group, option, settings_of
 from ..files.output import locked, written_beside
 from ..files.tables import parse_json
-from .card import CardContent, HubMetadata, TrainingDescription, describe_model, read_utf8, write_card
-from .examples import head_examples
 from .publish import UploadOptions, check_benchmark_results, publish, write_benchmark_results, write_publishable
 
 logger = logging.getLogger(__name__)

@@ -33,12 +33,12 @@ from huggingface_hub.errors import HTTPError, RevisionNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
 from .. import modeling_mybert
+from ..cards.card import CardContent, ModelDescription, describe_model, is_finite_number, read_utf8, render_card
 from ..files.checkpoint import COMPANIONS, Checkpoint, companion_files, read_json_object, refuse_link_outside
 from ..files.loading import load_tokenizer
 from ..files.options import Group, option
 from ..files.output import MODEL_FOLDER, check_output_files, output_to, write_text
 from ..modeling_mybert import MyBertConfig, auto_map
-from .card import CardContent, ModelDescription, describe_model, is_finite_number, read_utf8, render_card
 
 logger = logging.getLogger(__name__)
 

@@ -5,10 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..files.checkpoint import Checkpoint
-from ..files.machine import describe_environment
-from ..files.source import Source
-from ..hub_card import (
+from ..cards import (
     CardContent,
     Example,
     PipelineCall,
@@ -18,6 +15,9 @@ from ..hub_card import (
     run_pipelines,
     write_card,
 )
+from ..files.checkpoint import Checkpoint
+from ..files.machine import describe_environment
+from ..files.source import Source
 from ..tokenization import MyBertTokenizer
 from .pretraining_arguments import PretrainingArguments
 from .settings import OBJECTIVES

@@ -13,6 +13,7 @@ from torch.utils.data import Subset
 from transformers import IntervalStrategy, TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 
+from ..cards import head_examples
 from ..files.checkpoint import Checkpoint, check_available, read_log_history
 from ..files.documents import Corpus
 from ..files.loading import load_model, load_tokenizer
@@ -22,7 +23,6 @@ from ..files.processes import only_errors
 from ..files.progress import without_loading_bars
 from ..files.source import InMemoryData, read_rows
 from ..files.text import file_of
-from ..hub_card import head_examples
 from ..modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
 from ..pipelines import minimal_pair_accuracy, minimal_pair_columns, pseudo_log_likelihoods
 from ..runs import (

@@ -22,9 +22,9 @@ from transformers import (
 from typing_extensions import Self
 
 from ... import metrics
+from ...cards import PipelineCall
 from ...files.checkpoint import Checkpoint
 from ...files.source import Source
-from ...hub_card import PipelineCall
 from ...pipelines import WindowPooling, pool_windows, window_places
 from ...tokenization import encode_and_truncate
 from ..data import DataRow, Labels, listed, quoted, read_prediction_rows, with_decimal_points

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from ...cards import Example, run_example
 from ...files.checkpoint import Checkpoint
 from ...files.loading import load_model
 from ...files.source import Source
-from ...hub_card import Example, run_example
 from ...modeling_mybert import IGNORE_INDEX
 from ..data import Labels
 from ..features import FEATURES, TABLE_7, FeatureTagger, FeatureTaggerConfig, hidden_states, load_encoder

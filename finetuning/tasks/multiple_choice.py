@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from transformers import AutoModelForMultipleChoice, PreTrainedModel, PreTrainedTokenizerBase
 
+from ...cards import PipelineCall
 from ...files.source import Source
-from ...hub_card import PipelineCall
 from ...metrics import accuracy
 from ...tokenization import encode_and_truncate
 from ..data import DataRow, Labels, label_name, quoted, whole_number

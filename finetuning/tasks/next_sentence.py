@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from transformers import AutoModelForNextSentencePrediction
 
-from ...hub_card import PipelineCall
+from ...cards import PipelineCall
 from ...pipelines.pairs import LABELS
 from ..data import Labels
 from .classification import ClassificationTask, TextExample

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
 from typing_extensions import Self
 
+from ...cards import PipelineCall
 from ...files.checkpoint import read_json_object
 from ...files.output import write_json
 from ...files.progress import progress_bar
 from ...files.source import Source
-from ...hub_card import PipelineCall
 from ...metrics import squad_metrics, squad_v2_metrics
 from ...pipelines import Answer, QuestionError, answer_positions, best_answers, make_windows
 from ..data import DataRow, Labels, is_written_list, label_name, one_line_text, whole_number

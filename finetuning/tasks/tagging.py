@@ -25,11 +25,11 @@ from transformers import (
 from typing_extensions import Self
 
 from ... import metrics
+from ...cards import PipelineCall
 from ...files.checkpoint import Checkpoint
 from ...files.conll import DOCUMENT_START, read_conll
 from ...files.output import write_lines
 from ...files.source import Source
-from ...hub_card import PipelineCall
 from ...modeling_mybert import IGNORE_INDEX
 from ...pipelines import WordCut, own_tokens, window_starts
 from ...pipelines.windows import default_stride

@@ -28,10 +28,10 @@ from transformers import (
 )
 from typing_extensions import Self
 
+from ...cards import Example, PipelineCall, run_pipelines
 from ...files.checkpoint import Checkpoint
 from ...files.source import FileSource, Source
 from ...files.tables import write_separated
-from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport, WeightedMetrics, weighted_mean
 from ...pipelines.batching import run_sorted
 from ...pipelines.openvino_model import OpenVinoModel

@@ -10,11 +10,11 @@ import numpy as np
 from huggingface_hub import EvalResult
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ...cards import CardContent, Comparison, Example, TrainingDescription, plain_text, write_card
 from ...files.checkpoint import read_json_object
 from ...files.machine import describe_environment
 from ...files.source import Source
 from ...files.tables import USUAL, read_table
-from ...hub_card import CardContent, Comparison, Example, TrainingDescription, plain_text, write_card
 from ...metrics.reports import shortened
 from ...runs import OPTIMIZERS
 from ..tasks.task import PLACE_COLUMNS, Task

@@ -24,12 +24,12 @@ from transformers import (
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
+from ...cards import Comparison, head_examples
 from ...files.checkpoint import TASK_RECORD, Checkpoint, read_json_object, read_log_history
 from ...files.moves import discard, temporary_path
 from ...files.output import files_written_beside, write_json, written_beside
 from ...files.progress import without_loading_bars
 from ...files.text import file_of
-from ...hub_card import Comparison, head_examples
 from ...runs import (
     RunFolder,
     StopOnInterrupt,

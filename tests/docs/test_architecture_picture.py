@@ -41,5 +41,5 @@ def test_the_steps_of_a_walk_exist(file, name):
 
 
 def test_drawing_leaves_out_implied_arrows(drawing):
-    assert "pipelines" in drawing.arrows("hub_card")
+    assert "pipelines" in drawing.arrows("cards")
     assert "modeling_mybert" in drawing.imports("finetuning").difference(drawing.arrows("finetuning"))

@@ -13,8 +13,9 @@ from huggingface_hub import EvalResultEntry, ModelCard, parse_eval_result_entrie
 
 import mybert
 from mybert import MyBertForSequenceClassification, MyBertForTokenClassification
+from mybert.cards import examples
 from mybert.cli import main
-from mybert.hub_card import examples, publishable_files
+from mybert.hub_card import publishable_files
 
 # Head -> what its card's examples are called, and the Hub's name of its task.
 HEADS = {

@@ -1,0 +1,32 @@
+"""Model cards: their content, and examples that are run."""
+
+from .card import (
+    CardContent,
+    Comparison,
+    Example,
+    HubMetadata,
+    ModelDescription,
+    TrainingDescription,
+    describe_model,
+    plain_text,
+    render_card,
+    write_card,
+)
+from .examples import PipelineCall, head_examples, run_example, run_pipelines
+
+__all__ = [
+    "CardContent",
+    "Comparison",
+    "Example",
+    "HubMetadata",
+    "ModelDescription",
+    "PipelineCall",
+    "TrainingDescription",
+    "describe_model",
+    "head_examples",
+    "plain_text",
+    "render_card",
+    "run_example",
+    "run_pipelines",
+    "write_card",
+]
