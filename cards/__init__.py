@@ -10,6 +10,7 @@ from .card import (
     describe_model,
     plain_text,
     render_card,
+    taken_from_hub,
     write_card,
 )
 from .examples import PipelineCall, head_examples, run_example, run_pipelines
@@ -28,5 +29,6 @@ __all__ = [
     "render_card",
     "run_example",
     "run_pipelines",
+    "taken_from_hub",
     "write_card",
 ]

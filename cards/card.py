@@ -13,16 +13,18 @@ from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from huggingface_hub import EvalResult, ModelCardData
 
 from ..files.checkpoint import Checkpoint
 from ..files.machine import duration
-from ..files.options import Group, Settings, option, settings_of
+from ..files.options import AT_LEAST_0, Group, Settings, option, settings_of
 from ..files.output import write_text
+from ..files.source import HubSplit, Source
 
 TRAINING_CURVES = "training_curves.png"
+_PICTURE = re.compile(r"""[^\s()<>"'/]+\.png\b""")
 
 # Control characters, those for the direction of writing, and lone surrogates; not line breaks.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -104,16 +106,21 @@ class HubMetadata(Settings):
     group = Group.CARD
     license: str | None = option(None, "License of the weights, such as apache-2.0.")
     languages: list[str] | None = option(None, "Codes of its languages, such as en ko.")
-    base_model: str | None = option(None, "Hub name of the model it was made from.")
-    datasets: list[str] | None = option(None, "Hub names of its training data.")
+    base_model: str | None = option(
+        None, "Hub name of the model it was made from (a run knows it if it read it there)."
+    )
+    datasets: list[str] | None = option(None, "Hub names of its training data, unless its run read them there.")
+    new_version: str | None = option(None, "Hub name of the model that replaces it.")
+    emissions: float | None = option(None, "Emissions of its training, in grams of CO2 equivalent.", AT_LEAST_0)
     tags: list[str] | None = option(None, "Further tags for the Hub's search.")
 
     def known(self) -> dict[str, Any]:
         """The values that are given, under the Hub's names."""
+        names = {"languages": "language", "emissions": "co2_eq_emissions"}
         return {
-            "language" if name == "languages" else name: value if isinstance(value, str) else list(value)
+            names.get(name, name): list(value) if isinstance(value, (list, tuple)) else value
             for name, value in settings_of(HubMetadata, self).items()
-            if value
+            if value not in (None, "", [], ())
         }
 
 
@@ -145,6 +152,15 @@ class CardContent(HubMetadata):
     pictures: Mapping[str, str] = field(default_factory=dict)
     examples: Sequence[Example] = ()
     limits: Sequence[str] = ()
+
+
+def taken_from_hub(model: str | None, sources: Iterable[Source]) -> dict[str, Any]:
+    """The fields of `HubMetadata` that a run knows: names of its first model and data sets, if they are on the Hub."""
+    names = {source.name for source in sources if isinstance(source, HubSplit)}
+    return {
+        "base_model": None if not model or Path(model).exists() else model,
+        "datasets": sorted(name for name in names if not Path(name).exists()) or None,
+    }
 
 
 def describe_model(model_dir: str | Path | Checkpoint) -> ModelDescription:
@@ -263,6 +279,12 @@ def write_card(model_dir: str | Path, content: CardContent) -> Path:
     path = model_dir / "README.md"
     write_text(path, render_card(content))
     return path
+
+
+def pictures_of(card: str, model_dir: Path) -> list[Path]:
+    """The pictures of a model folder that a card names; others may show texts of the data."""
+    names = set(map(unquote, _PICTURE.findall(card)))
+    return [path for path in sorted(model_dir.glob("*.png")) if path.name in names]
 
 
 def read_utf8(path: Path) -> str:

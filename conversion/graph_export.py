@@ -42,6 +42,8 @@ from .verification import INPUTS, REPORT_FILE, SHAPES, TOLERANCE, GraphReport, c
 logger = logging.getLogger(__name__)
 
 ONNX_FILE, INT8_FILE = "model.onnx", "model_int8.onnx"
+DIGEST = "mybert_weights"  # of `ModelFolder.digest`, in a graph's metadata
+_DIGEST_IN_OPENVINO = ("mybert", "weights")
 _AXES = ("batch_size", "num_choices", "sequence_length")
 _EXAMPLE = (2, 3, 8)  # the batch while tracing; a size of 1 would become a constant of the graph
 _CALIBRATING, _COMPARED = 300, 1000  # texts at most, drawn from the given ones
@@ -249,6 +251,7 @@ def _write_openvino(
         options = {"subset_size": len(rows), "advanced_parameters": parameters}
         with no_warnings():
             graph = nncf.quantize(graph, samples, model_type=nncf.ModelType.TRANSFORMER, **options)
+    graph.set_rt_info(source.digest(), [*_DIGEST_IN_OPENVINO])
     openvino.save_model(graph, folder / OPENVINO_FILE, compress_to_fp16=False)
     return {OPENVINO_FILE: OpenVinoModel(folder, model.config)}
 
@@ -290,7 +293,29 @@ def _write_onnx(
         logger.info("quantizing to int8")
         _quantize_onnx(path, folder / INT8_FILE)
         files.append(INT8_FILE)
-    return {file: _OnnxModel(folder / file) for file in files}
+    _record_digest([folder / file for file in files], source.digest())
+    return {file: OnnxModel(folder / file) for file in files}
+
+
+def _record_digest(paths: Sequence[Path], digest: str) -> None:
+    import onnx
+
+    for path in paths:
+        graph = onnx.load(path, load_external_data=False)
+        onnx.helper.set_model_props(graph, {DIGEST: digest})
+        onnx.save(graph, path)
+
+
+def digest_in_graph(path: Path) -> str | None:
+    """The digest of the weights from which this package made a graph; None for other graphs.
+
+    Raises:
+        ImportError: If the runtime of the graph is not installed.
+    """
+    if path.suffix == ".onnx":
+        return OnnxModel(path).digest
+    graph = import_openvino().Core().read_model(path)
+    return str(graph.get_rt_info([*_DIGEST_IN_OPENVINO]).value) if graph.has_rt_info([*_DIGEST_IN_OPENVINO]) else None
 
 
 def _quantize_onnx(path: Path, target: Path) -> None:
@@ -331,7 +356,7 @@ def _fold_constants(path: Path, target: Path, is_large: bool) -> None:
     onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-class _OnnxModel:
+class OnnxModel:
     """A graph that ONNX Runtime computes, called like the model."""
 
     device = torch.device("cpu")
@@ -343,6 +368,7 @@ class _OnnxModel:
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 3  # errors
         self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.digest: str | None = self._session.get_modelmeta().custom_metadata_map.get(DIGEST)
 
     def __call__(self, **batch: torch.Tensor) -> ModelOutput:
         arrays = self._session.run(None, {name: values.numpy() for name, values in batch.items()})

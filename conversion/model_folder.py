@@ -1,5 +1,6 @@
 """Model folders: checked before a model is built, read tensor by tensor, and written completely or not at all."""
 
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -70,6 +71,15 @@ class ModelFolder:
         with safe_open(self._checkpoint.tensors[name][0], framework="pt") as weights:
             return weights.get_tensor(name)  # in its stored dtype
 
+    def digest(self) -> str:
+        """SHA-256 of the names, types, shapes and values of its parameters, however they are stored."""
+        digest = hashlib.sha256()
+        for name in self.parameters():
+            tensor = self.read(name)
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
     def rows(self) -> list[WeightRow]:
         rows = model_rows(self.head, self.config.get("num_hidden_layers", 12))
         # an encoder may have been saved without its pooler, as for sentence embeddings
@@ -130,19 +140,31 @@ class ModelFolder:
         """Whether it is a classifier on the mean of the hidden states, which has no pooler."""
         return self.head == "sequence-classification" and self.config.get("classifier_pooling") == "mean"
 
-    def require_plain_bert(self) -> None:
-        """Reject a model that only MyBERT computes: a classifier on the mean, or a head size of its own."""
+    @property
+    def own_feature(self) -> str | None:
+        """What only MyBERT computes, if it has that: a classifier on the mean, or a head size of its own."""
         if self._pools_by_mean:
-            raise self._wrong(
+            return (
                 "classifier_pooling is 'mean', and other BERTs classify the first token; expected a model fine-tuned "
                 "with --pooling cls. `mybert convert onnx` and `mybert convert openvino` keep the mean; `mybert push` "
                 "uploads the code that computes it"
             )
         if (own := self.config.get("head_dim")) is not None:
             heads, width = self.config.get("num_attention_heads"), self.config.get("hidden_size")
-            raise self._wrong(
-                f"head_dim is {own}, with {heads} heads of a width of {width}; only MyBERT has such heads"
-            )
+            return f"head_dim is {own}, with {heads} heads of a width of {width}; only MyBERT has such heads"
+        return None
+
+    @property
+    def other_pooling(self) -> str | None:
+        """Why transformers' BERT pools another token, if it does."""
+        if self.config.get("is_decoder") and GROUPS["pooler"][0].parameter in self.parameters():
+            return "is_decoder is true; MyBERT then pools the last token, transformers' bert the first"
+        return None
+
+    def require_plain_bert(self) -> None:
+        """Reject a model that has a feature of its own."""
+        if self.own_feature:
+            raise self._wrong(self.own_feature)
 
     def labels(self) -> list[str]:
         """Name the classes of a classifier in the order of its rows, as its configuration does."""

@@ -11,11 +11,12 @@ from typing import Any
 
 from safetensors.torch import save_file
 
+from ..cards.card import pictures_of
 from ..cards.examples import IMPORT
 from ..files.checkpoint import COMPANIONS, WEIGHTS_FILE, Checkpoint, check_available, copy_companions, read_json_object
 from ..files.output import write_json
 from ..tokenization import MyBertTokenizer
-from .key_map import GROUPS, find_head, name_in_model
+from .key_map import find_head, name_in_model
 from .model_folder import ModelFolder, new_model_folder
 from .options import ConvertBertArguments, ConvertToBertArguments
 from .verification import MODEL_CARD, ConversionReport, require, verify_folder, write_conversion_report
@@ -81,9 +82,8 @@ def _convert(
     folder.configuration()  # raises an error if MyBERT does not support it
     folder.load_tokenizer()  # raises an error if it is not there, or does not belong to the model
     names = folder.parameters()
-    if folder.config.get("is_decoder") and GROUPS["pooler"][0].parameter in names:
-        problem = "is_decoder is true; MyBERT then pools the last token, transformers' bert the first"
-        raise ValueError(f"{folder.path}: {problem}")
+    if folder.other_pooling:
+        raise ValueError(f"{folder.path}: {folder.other_pooling}")
     with new_model_folder(settings.output_dir, settings.overwrite, settings.model) as output:
         tensors = {name_in_model(name, folder.head): folder.read(name) for name in names}
         save_file(tensors, output / WEIGHTS_FILE, metadata={"format": "pt"})
@@ -105,6 +105,8 @@ def _convert(
         if (folder.root / MODEL_CARD).is_file():
             card = (folder.root / MODEL_CARD).read_text(encoding="utf-8", errors="surrogateescape")
             card = _card_of(model_type, card, folder.root, Path(settings.output_dir))
+            for picture in pictures_of(card, folder.root):
+                shutil.copyfile(picture, output / picture.name)
             (output / MODEL_CARD).write_text(card, encoding="utf-8", errors="surrogateescape", newline="")
         write_conversion_report(output, result)
     return result
@@ -116,14 +118,12 @@ def _card_of(model_type: str, card: str, source: Path, output: Path) -> str:
     loading = rf"from transformers import pipeline\n\nrun = pipeline\([^\n]*model={re.escape(repr(str(source)))}"
     alone = rf"(?<!{re.escape(IMPORT)}\n)(?<!import mybert\n)^(?={loading})"
     # Class, model type, tag, title and path become the new folder's; examples import this package if they need it.
-    # References to pictures go, as pictures are not copied.
     for pattern, text in (
         (rf"^{re.escape(IMPORT)}\n", "") if model_type == "bert" else (alone, f"{IMPORT}\n"),
         (rf"^- {old.lower()}$", f"- {new.lower()}"),
         (rf"^\| Architecture \| {old}", f"| Architecture | {new}"),
         (rf"^\| Model type \| {old.lower()} \|", f"| Model type | {new.lower()} |"),
         (rf"^# {re.escape(source.resolve().name)}$", f"# {output.resolve().name}"),
-        (r"^!\[(Training curves|Confusion matrix[^\]]*)\]\([^)]+\.png\)\n+", ""),
         (re.escape(f"model={str(source)!r}"), f"model={str(output)!r}"),
     ):
         card = re.sub(pattern, lambda found, text=text: text, card, flags=re.MULTILINE)  # type: ignore[misc]

@@ -176,8 +176,10 @@ def check_options(settings: Any) -> None:
             limits = getattr(each, "range", None) or (_FINITE if isinstance(number, float) else None)
             if limits:
                 check_number(each.name, number, limits)
-        words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
-        if words and value not in (*words, each.default):
+        # Words of a list are those of its items.
+        items = [item for part in parts for item in (get_args(part) if get_origin(part) is list else (part,))]
+        words = [word for item in items if get_origin(item) is Literal for word in get_args(item)]
+        if words and not all(one in (*words, each.default) for one in (value if is_list else [value])):
             expected = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}"
             raise ValueError(f"{each.name} is {value!r}; expected {expected}.")
     for each in fields(settings):

@@ -15,7 +15,14 @@ from ..cards.card import CardContent, HubMetadata, TrainingDescription, describe
 from ..files.options import Group, option, settings_of
 from ..files.output import locked, written_beside
 from ..files.tables import parse_json
-from .publish import UploadOptions, check_benchmark_results, publish, write_benchmark_results, write_publishable
+from .publish import (
+    PublicationOptions,
+    UploadOptions,
+    check_benchmark_results,
+    publish,
+    write_benchmark_results,
+    write_publishable,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +143,7 @@ class PushArguments(UploadOptions):
     """The model folder to upload, its repository on the Hub, and options."""
 
     group = Group.INPUT
-    model: str = option(help="MyBERT model folder; it is not changed.", positional=1, reads="model folder")
+    model: str = option(help="MyBERT or BERT model folder; it is not changed.", positional=1, reads="model folder")
     repo_id: str = option(help="Name of the repository: OWNER/NAME, or NAME for one of your own.", positional=2)
     output_dir: str | None = option(
         None, "Write the folder that would be uploaded, and upload nothing.", comes_last=True
@@ -147,6 +154,9 @@ class PushArguments(UploadOptions):
 def push(arguments: PushArguments) -> str:
     """Run `mybert push`; return the URL of the commit or pull request, or the folder that was written."""
     if arguments.output_dir:
-        return str(write_publishable(arguments.model, arguments.output_dir, arguments.repo_id, arguments.overwrite))
+        options = settings_of(PublicationOptions, arguments)
+        return str(
+            write_publishable(arguments.model, arguments.output_dir, arguments.repo_id, arguments.overwrite, **options)
+        )
     commit = publish(arguments.model, arguments.repo_id, **settings_of(UploadOptions, arguments))
     return str(commit.pr_url or commit.commit_url)

@@ -1,8 +1,9 @@
 """Publishing: a model folder becomes a Hub repository that works with and without this package.
 
 Only the model in a run's folder is published (safetensors, never pickle): configuration, weights, tokenizer, card and
-pictures. The modeling code is added, and an `auto_map` with every Auto class: `save_pretrained` alone would list only
-the saved class. https://huggingface.co/docs/transformers/custom_models describes the format.
+pictures; and graphs of other runtimes if asked for. It is plain BERT, which every tool loads, if transformers' BERT
+computes the same. Otherwise the modeling code is added, and an `auto_map` with every Auto class: `save_pretrained`
+alone would list only the saved class. https://huggingface.co/docs/transformers/custom_models describes that format.
 """
 
 import ast
@@ -11,12 +12,13 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
 import yaml
 from huggingface_hub import (
@@ -33,12 +35,30 @@ from huggingface_hub.errors import HTTPError, RevisionNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
 from .. import modeling_mybert
-from ..cards.card import CardContent, ModelDescription, describe_model, is_finite_number, read_utf8, render_card
-from ..files.checkpoint import COMPANIONS, Checkpoint, companion_files, read_json_object, refuse_link_outside
+from ..cards.card import (
+    CardContent,
+    ModelDescription,
+    describe_model,
+    is_finite_number,
+    pictures_of,
+    read_utf8,
+    render_card,
+)
+from ..conversion import to_transformers_bert
+from ..conversion.model_folder import ModelFolder
+from ..files.checkpoint import (
+    COMPANIONS,
+    TASK_RECORD,
+    Checkpoint,
+    companion_files,
+    read_json_object,
+    refuse_link_outside,
+)
 from ..files.loading import load_tokenizer
-from ..files.options import Group, option
+from ..files.options import Group, Settings, option
 from ..files.output import MODEL_FOLDER, check_output_files, output_to, write_text
 from ..modeling_mybert import MyBertConfig, auto_map
+from .graphs import GRAPH_FILES, Graphs, Runtime, check_graphs, write_graphs
 
 logger = logging.getLogger(__name__)
 
@@ -46,9 +66,12 @@ _CARD, _CONFIG = "README.md", "config.json"
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 _OTHER_FILES = ("special_tokens_map.json", "added_tokens.json", "vocab.txt", "LICENSE*")
 _PICTURES = "*.png"  # of which those that the card names are published: others may show texts of the data
-_NAME_OF_PICTURE = re.compile(r"""[^\s()<>"'/]+\.png\b""")
-# Weights that transformers might load instead of the published ones.
-_ALL_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json", "pytorch_model*.bin*")
+_TYPES = (MyBertConfig.model_type, "bert")
+# What of an earlier upload tools might load instead of the published weights: other weights, graphs, code.
+_STALE = (
+    *("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json", "pytorch_model*.bin*"),
+    *("*_mybert.py", *GRAPH_FILES),
+)
 _SENTENCES = "sentence-transformers"
 _HARMLESS = (".json", ".safetensors", ".txt", ".model")  # endings of the files of sentence-transformers' modules
 
@@ -60,7 +83,29 @@ Content = Path | bytes
 
 
 @dataclass(kw_only=True)
-class UploadOptions:
+class PublicationOptions(Settings):
+    """What is published of a model folder."""
+
+    group = Group.UPLOAD
+    format: Literal["bert", "mybert"] | None = option(
+        None,
+        "bert: plain BERT, which loads everywhere. mybert: with this package's code (default: bert if transformers' "
+        "BERT computes the same, which is checked).",
+    )
+    graphs: list[Runtime] = option(
+        [], "Add graphs for onnx (float32 and int8) and openvino, compared with the weights.", nargs="+"
+    )
+    data: list[str] = option(
+        [],
+        "Texts, one per line or table row, the two of a pair separated by |||: graphs are compared on them, and "
+        "OpenVINO's is int8, calibrated with 300 of them.",
+        reads="text",
+        needs="graphs",
+    )
+
+
+@dataclass(kw_only=True)
+class UploadOptions(PublicationOptions):
     """How a model folder goes to the Hub. The token is that of `hf auth login` or of HF_TOKEN."""
 
     group = Group.UPLOAD
@@ -75,13 +120,16 @@ class UploadOptions:
     commit_message: str = option("Upload model", "First line of the commit message.")
 
 
-def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[str, Content]:
-    """The files of a model folder's repository; the folder itself is not changed.
+def publishable_files(
+    model_dir: str | os.PathLike[str], repo_id: str, notes: Sequence[str] = ()
+) -> dict[str, Content]:
+    """The files of a model folder's repository as the folder is, without graphs; the folder is not changed.
 
     Args:
-        model_dir: A MyBERT model folder, written by `save_pretrained` of model and tokenizer or by a run.
+        model_dir: A MyBERT or BERT model folder, written by `save_pretrained` of model and tokenizer or by a run.
         repo_id: The repository's name, with its owner. Examples in the card that load this folder load the repository
             instead.
+        notes: What the card says about graphs.
 
     Returns:
         For each name in the repository the file, or its content if that differs from the folder's.
@@ -95,15 +143,10 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
     model_dir = Path(model_dir)
     checkpoint = Checkpoint(model_dir)
     description = describe_model(checkpoint)
-    if description.model_type != MyBertConfig.model_type:
-        hint = (
-            "`mybert convert bert` makes a MyBERT folder of it"
-            if description.model_type == "bert"
-            else "the code that goes to the Hub with a model has no other type"
-        )
+    if description.model_type not in _TYPES:
         raise ValueError(
-            f"{model_dir / _CONFIG} is of type {description.model_type!r}; expected {MyBertConfig.model_type!r}: "
-            f"{hint}."
+            f"{model_dir / _CONFIG} is of type {description.model_type!r}; expected {' or '.join(_TYPES)}: the code "
+            "that goes to the Hub with a model has no other type."
         )
     for name in _TOKENIZER:
         if not (model_dir / name).is_file():
@@ -120,44 +163,116 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
     for name in (_CONFIG, _CARD):
         refuse_link_outside(model_dir / name, model_dir)
     card = _card(model_dir, description, repo_id, companions)
-    shown = set(map(unquote, _NAME_OF_PICTURE.findall(card)))
-    pictures = [path for path in sorted(model_dir.glob(_PICTURES)) if path.name in shown]
     others = [path for pattern in _OTHER_FILES for path in sorted(model_dir.glob(pattern))]
     files: dict[str, Content] = {
-        **{path.name: path for path in Path(modeling_mybert.__file__).parent.glob("*_mybert.py")},
-        **{path.name: path for path in (*weights, *others, *pictures) if path.is_file()},
+        **{path.name: path for path in (*weights, *others, *pictures_of(card, model_dir)) if path.is_file()},
         **{name: model_dir / name for name in (*_TOKENIZER, *companions)},
         **_benchmark_result_files(model_dir),
     }
     for path in files.values():
-        if isinstance(path, Path) and path.is_relative_to(model_dir):
+        if isinstance(path, Path):
             refuse_link_outside(path, model_dir)
     tokenizer = read_json_object(model_dir / "tokenizer_config.json")
     if tokenizer.pop("auto_map", None) is not None:  # its code is not published
         files["tokenizer_config.json"] = _json(tokenizer)
-    config = {name: value for name, value in checkpoint.fields.items() if name != "custom_pipelines"}
-    config["auto_map"] = auto_map()
+    config = {name: value for name, value in checkpoint.fields.items() if name not in ("auto_map", "custom_pipelines")}
+    if description.model_type == MyBertConfig.model_type:
+        files |= {path.name: path for path in Path(modeling_mybert.__file__).parent.glob("*_mybert.py")}
+        config["auto_map"] = auto_map()
+    sections = {"Graphs": notes, "What other tools leave out": _left_out_by_others(config.get(TASK_RECORD))}
+    for title, lines in sections.items():
+        if lines and f"\n## {title}\n" not in card:
+            card += f"\n## {title}\n\n" + "".join(f"- {line}\n" for line in lines)
     return {_CONFIG: _json(config), _CARD: card.encode(), **files}
 
 
+def _left_out_by_others(record: Any) -> list[str]:
+    """What this package reads in a task's record and pipelines of others do not."""
+    if not isinstance(record, dict):
+        return []
+    where = f"`{TASK_RECORD}` in `config.json`"
+    return [
+        sentence
+        for name, sentence in {
+            "thresholds": f"Thresholds fitted to validation data, from which on a label is given ({where}).",
+            "temperature": f"A temperature, by which logits are divided before the softmax ({where}): labels stay the "
+            "same, probabilities are less certain or more.",
+            "window_pooling": "Windows of long texts, whose logits are pooled; others cut texts off.",
+            "doc_stride": "Windows of long texts; others cut texts off, or overlap them otherwise.",
+            "null_score_threshold": f"The threshold of no answer ({where}).",
+        }.items()
+        if record.get(name)
+    ]
+
+
+@contextmanager
+def _prepared(model_dir: str | os.PathLike[str], options: PublicationOptions) -> Iterator[tuple[Path, Graphs]]:
+    """The folder to publish, a converted one if it becomes plain BERT, and its graphs; checked before any upload."""
+    model_dir = Path(model_dir)
+    described = describe_model(model_dir)
+    with TemporaryDirectory() as temporary:
+        folder, graphs = model_dir, check_graphs(model_dir) if described.model_type in _TYPES else Graphs()
+        if options.graphs:
+            graphs = write_graphs(model_dir, Path(temporary, "graphs"), options.graphs, options.data)
+        if described.model_type == MyBertConfig.model_type and _becomes_bert(model_dir, options.format):
+            publishable_files(model_dir, "name")  # raises errors in the words of this folder
+            folder = Path(temporary, "bert", model_dir.resolve().name)
+            to_transformers_bert(model_dir, folder)
+            _copy_others(model_dir, folder)
+        elif described.model_type == "bert" and options.format == "mybert":
+            raise ValueError(f"{model_dir} is plain BERT; `mybert convert bert` makes a MyBERT folder of it.")
+        yield folder, graphs
+
+
+def _becomes_bert(model_dir: Path, wanted: str | None) -> bool:
+    source = ModelFolder(model_dir)
+    reason = source.own_feature or source.other_pooling
+    if reason and wanted == "bert":
+        raise ValueError(f"{model_dir} cannot be plain BERT: {reason}.")
+    if reason and wanted is None:
+        logger.info("%s is published with this package's code: %s.", model_dir, reason)
+    return wanted != "mybert" and reason is None
+
+
+def _copy_others(model_dir: Path, folder: Path) -> None:
+    """Copy what a conversion leaves: the license, lists of tokens, results on benchmarks."""
+    paths = [path for pattern in (*_OTHER_FILES, f"{_BENCHMARKS}/*.yaml") for path in model_dir.glob(pattern)]
+    for path in paths:
+        target = folder / path.relative_to(model_dir)
+        if not target.exists():
+            target.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, target)
+
+
 def write_publishable(
-    model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str], repo_id: str, overwrite: bool = False
+    model_dir: str | os.PathLike[str],
+    output_dir: str | os.PathLike[str],
+    repo_id: str,
+    overwrite: bool = False,
+    **options: Any,
 ) -> Path:
     """Write the folder that `publish` would upload, which appears when it is complete; nothing is uploaded.
 
+    Args:
+        model_dir, output_dir, repo_id: The model folder, the folder to write and the repository's name.
+        overwrite: Replace the folder that an earlier call wrote.
+        **options: See `PublicationOptions`.
+
     Raises:
         ValueError: If `output_dir` is the model folder or around it, or has content, other than that of an earlier
-            call with `overwrite`; see also `publishable_files`.
+            call with `overwrite`; see also `publish`.
     """
-    files = publishable_files(model_dir, repo_id)
-    owned = (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES, _PICTURES)
-    with output_to(Path(output_dir), owned, overwrite=overwrite, read=[os.fspath(model_dir)]) as folder:
-        for name, content in files.items():
-            (folder / name).parent.mkdir(exist_ok=True, parents=True)
+    owned = (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES, _PICTURES, *GRAPH_FILES)
+    with (
+        _prepared(model_dir, PublicationOptions(**options)) as (folder, graphs),
+        output_to(Path(output_dir), owned, overwrite=overwrite, read=[os.fspath(model_dir)]) as output,
+    ):
+        for name, content in {**publishable_files(folder, repo_id, graphs.notes), **graphs.files}.items():
+            (output / name).parent.mkdir(exist_ok=True, parents=True)
             if isinstance(content, bytes):
-                (folder / name).write_bytes(content)
+                (output / name).write_bytes(content)
             else:
-                shutil.copyfile(content, folder / name)
+                shutil.copyfile(content, output / name)
     return Path(output_dir)
 
 
@@ -166,11 +281,13 @@ def publish(
 ) -> CommitInfo:
     """Publish a model folder on the Hub, in one commit, so that readers never see a mixture of two models.
 
-    An interrupted call can be repeated; files that were already uploaded are not uploaded again. Weight files of an
-    earlier upload that this model does not have are deleted, because transformers might load them instead.
+    It becomes plain BERT if transformers' BERT computes the same: all weights equal in every bit and outputs equal to
+    1e-5, which is checked before the upload. An interrupted call can be repeated; files that were already uploaded are
+    not uploaded again. Weights, graphs and code of an earlier upload that this one does not have are deleted, because
+    tools might load them instead.
 
     Args:
-        model_dir: A MyBERT model folder. It is not changed.
+        model_dir: A MyBERT or BERT model folder. It is not changed.
         repo_id: `name` or `owner/name`; the repository is created if it does not exist.
         token: Access token; by default that of `hf auth login` or the environment variable `HF_TOKEN`. It is neither
             shown nor stored.
@@ -181,22 +298,31 @@ def publish(
         repository already has exactly these files, it is the existing commit, and no pull request is opened.
 
     Raises:
-        FileNotFoundError: As `publishable_files`.
-        ValueError: As `publishable_files`; or if `create_pr` is combined with a branch or revision; or if `private`
-            contradicts the existing repository.
+        FileNotFoundError: If the folder has no configuration, safetensors weights or tokenizer.
+        ValueError: As `publishable_files`; if the model cannot be plain BERT and `format` says so; if a graph is not
+            of the weights; if `create_pr` is combined with a branch or revision; or if `private` contradicts the
+            existing repository.
+        ImportError: If the runtime of a graph is not installed.
         ConnectionError: If the Hub cannot be reached or the upload broke off.
         huggingface_hub.errors.HfHubHTTPError: If the Hub rejects it, for example for lack of permission; a subclass of
             `OSError`.
     """
     upload = UploadOptions(**options)
-    private, revision, branch = upload.private, upload.revision, upload.branch
-    if upload.create_pr and (branch or revision):
+    if upload.create_pr and (upload.branch or upload.revision):
         raise ValueError(
-            f"create_pr opens a pull request for main; it was combined with {branch or revision!r}; expected neither "
-            "branch nor revision."
+            f"create_pr opens a pull request for main; it was combined with {upload.branch or upload.revision!r}; "
+            "expected neither branch nor revision."
         )
-    publishable_files(model_dir, repo_id)  # raises errors before a repository is created
-    api = HfApi(token=token, library_name="mybert")
+    validate_repo_id(repo_id)
+    with _prepared(model_dir, upload) as (folder, graphs):
+        publishable_files(folder, repo_id)  # raises errors before a repository is created
+        return _upload(folder, graphs, repo_id, upload, HfApi(token=token, library_name="mybert"), model_dir)
+
+
+def _upload(
+    folder: Path, graphs: Graphs, repo_id: str, upload: UploadOptions, api: HfApi, model_dir: str | os.PathLike[str]
+) -> CommitInfo:
+    private, revision, branch = upload.private, upload.revision, upload.branch
     try:
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         if private is not None and bool(api.model_info(repo_id).private) != private:
@@ -207,9 +333,10 @@ def publish(
         target = branch or revision
         if target and not target.startswith("refs/"):
             api.create_branch(repo_id, branch=target, revision=revision if branch else None, exist_ok=True)
-        files = publishable_files(model_dir, repo_id)  # again, with the owner's name in the examples
+        # With the owner's name in the examples.
+        files = {**publishable_files(folder, repo_id, graphs.notes), **graphs.files}
         others = set(api.list_repo_files(repo_id, revision=target)) - files.keys()
-        stale = sorted(name for name in others if any(fnmatch(name, pattern) for pattern in _ALL_WEIGHTS))
+        stale = sorted(name for name in others if any(fnmatch(name, pattern) for pattern in _STALE))
         commit = api.create_commit(
             repo_id,
             [

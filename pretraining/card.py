@@ -13,11 +13,12 @@ from ..cards import (
     describe_model,
     plain_text,
     run_pipelines,
+    taken_from_hub,
     write_card,
 )
 from ..files.checkpoint import Checkpoint
 from ..files.machine import describe_environment
-from ..files.source import Source
+from ..files.source import HUB, HubSplit, Source
 from ..tokenization import MyBertTokenizer
 from .pretraining_arguments import PretrainingArguments
 from .settings import OBJECTIVES
@@ -71,8 +72,11 @@ def write_pretraining_card(
 ) -> None:
     """Write `README.md`; `wall_time` is in seconds, None if unknown."""
     summary = store.summary
-    sources = arguments.text or [str(arguments.token_store)]
-    names = [plain_text(Source.of(source).described) for source in sources]
+    sources = [
+        HubSplit.named(source) if str(source).startswith(HUB) else Source.of(source)
+        for source in arguments.text or [str(arguments.token_store)]
+    ]
+    names = [plain_text(source.described) for source in sources]
     rest = len(names) - _FILES_NAMED
     write_card(
         checkpoint.path,
@@ -91,6 +95,7 @@ def write_pretraining_card(
                 **describe_environment(arguments.device.type == "cuda"),
             ),
             examples=examples,
+            **taken_from_hub(arguments.model, sources),
         ),
     )
 

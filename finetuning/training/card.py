@@ -10,7 +10,7 @@ import numpy as np
 from huggingface_hub import EvalResult
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ...cards import CardContent, Comparison, Example, TrainingDescription, plain_text, write_card
+from ...cards import CardContent, Comparison, Example, TrainingDescription, plain_text, taken_from_hub, write_card
 from ...files.checkpoint import read_json_object
 from ...files.machine import describe_environment
 from ...files.source import Source
@@ -62,6 +62,7 @@ def write_finetuning_card(
         ),
         examples=examples,
         results=_results(arguments, run, metrics),
+        **taken_from_hub(arguments.model, (part.source for part in run.parts)),
         comparisons=[
             *comparisons,
             *_calibration_table(metrics),

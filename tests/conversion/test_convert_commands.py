@@ -86,7 +86,6 @@ CARD_OF_BERT = (
     .replace("# tuned", "# plain")
     .replace("| MyBertFor", "| BertFor")
     .replace("| mybert |", "| bert |")
-    .replace("![Training curves](training_curves.png)\n\n", "")
     .replace("import mybert  # on the Hub it runs without as well: pipeline(..., trust_remote_code=True)\n", "")
 )
 
@@ -95,13 +94,14 @@ def test_the_card_of_a_bert_folder_describes_that_folder(tmp_path, save_model):
     tuned, plain, back = (str(tmp_path / name) for name in ("tuned", "plain", "back"))
     save_model(tmp_path / "tuned", "sequence-classification")
     (tmp_path / "tuned" / "README.md").write_text(CARD.format(path=tuned))
+    for name in ("training_curves.png", "attention.png"):  # the card names one of them
+        (tmp_path / "tuned" / name).write_bytes(b"picture")
     commands.convert_to_bert(parse(commands.ConvertToBertArguments, "--model", tuned, "--output_dir", plain))
     assert (tmp_path / "plain" / "README.md").read_text() == CARD_OF_BERT.format(path=plain)
     commands.convert_bert(parse(commands.ConvertBertArguments, "--model", plain, "--output_dir", back))
     there_again = CARD.format(path=back).replace("# tuned", "# back")
-    assert (tmp_path / "back" / "README.md").read_text() == there_again.replace(
-        "![Training curves](training_curves.png)\n\n", ""
-    )
+    assert (tmp_path / "back" / "README.md").read_text() == there_again
+    assert [path.name for path in (tmp_path / "back").glob("*.png")] == ["training_curves.png"]
     card = tmp_path / "plain" / "README.md"
     own = CARD_OF_BERT.format(path=plain).replace("from tr", "import mybert\nfrom tr")  # one of mybert's pipelines
     card.write_text(own + "\n    BertModel.from_pretrained('bert-base-uncased')  # its owner's\n")

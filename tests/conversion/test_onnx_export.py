@@ -284,7 +284,7 @@ def test_a_difference_leaves_nothing_behind(exported, tmp_path, monkeypatch, cha
         shutil.copy(folder / "model.onnx", path)
         with torch.no_grad():
             change(model.classifier.bias)
-        return {"model.onnx": graph_export._OnnxModel(path / "model.onnx")}
+        return {"model.onnx": graph_export.OnnxModel(path / "model.onnx")}
 
     monkeypatch.setattr(graph_export, "_write_onnx", copy_then_change)
     with pytest.raises(ValueError, match=message):
@@ -300,7 +300,7 @@ def test_outputs_that_are_not_finite(exported, tmp_path, monkeypatch):
         (bias,) = (tensor for tensor in written.graph.initializer if tensor.name.endswith("classifier.bias"))
         bias.CopyFrom(onnx.numpy_helper.from_array(torch.full((3,), torch.inf).numpy(), bias.name))
         onnx.save(written, path / "model.onnx")
-        return {"model.onnx": graph_export._OnnxModel(path / "model.onnx")}
+        return {"model.onnx": graph_export.OnnxModel(path / "model.onnx")}
 
     monkeypatch.setattr(graph_export, "_write_onnx", write_infinite)
     with pytest.raises(ValueError, match="logits is not finite"):
