@@ -127,7 +127,7 @@ def test_a_model_with_a_bilstm_has_an_example_and_is_not_published(make_model_di
     assert code.startswith("import mybert\n") and printed_by(code) == output
     assert main(["push", str(folder), "owner/name", "--output_dir", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
-    assert "is of type 'mybert-bilstm'; expected 'mybert': the code that goes to the Hub" in error
+    assert "is of type 'mybert-bilstm'; expected mybert or bert: the code that goes to the Hub" in error
     assert not (tmp_path / "out").exists()
 
 
@@ -277,14 +277,14 @@ def test_push_writes_the_folder_that_it_uploads(client, hub, copy_of, tmp_path, 
     folder, output = copy_of("MyBertForTokenClassification"), tmp_path / "published"
     assert main(["card", str(folder)]) == 0
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert main(["push", str(folder), "owner/name", "--output_dir", str(output)]) == 0
+    assert main(["push", str(folder), "owner/name", "--format", "mybert", "--output_dir", str(output)]) == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     files = publishable_files(folder, "owner/name")
     assert {path.name for path in output.iterdir()} == set(files)
     assert "model='owner/name'" in read_card(output)
     assert json.loads((output / "config.json").read_text())["auto_map"]["AutoModelForTokenClassification"]
     MyBertForTokenClassification.from_pretrained(output)
-    assert main(["push", str(folder), "owner/name", "--private"]) == 0
+    assert main(["push", str(folder), "owner/name", "--private", "--format", "mybert"]) == 0
     assert hub.repositories["owner/name"].private
     assert set(hub.files("owner/name")) == {*files, ".gitattributes"}
     assert f"{hub.url}/owner/name/commit/" in capsys.readouterr().out

@@ -122,8 +122,9 @@ def test_every_head_runs_without_this_package_and_gives_the_same_bits(
     folders, repositories = {}, {}
     for head in HEADS:
         repositories[head] = f"owner/{head}"
-        publish(make_model_dir(head), repositories[head])
-        folders[head] = str(write_publishable(make_model_dir(head), tmp_path / "published" / head, repositories[head]))
+        publish(make_model_dir(head), repositories[head], format="mybert")
+        folder = tmp_path / "published" / head
+        folders[head] = str(write_publishable(make_model_dir(head), folder, repositories[head], format="mybert"))
 
     def run(python, sources, name, **variables):
         environment = hub_environment | {"OMP_NUM_THREADS": "1"} | variables
@@ -176,13 +177,13 @@ print(json.dumps({
 @pytest.mark.slow
 def test_name_folder_revision_subfolder_and_cache(client, hub, hub_environment, make_model_dir, tmp_path):
     model_dir = make_model_dir("MyBertForMaskedLM")
-    publish(model_dir, "owner/tiny", private=True)
+    publish(model_dir, "owner/tiny", private=True, format="mybert")
     other = tmp_path / "other"
     model = mybert.MyBertForMaskedLM.from_pretrained(model_dir)
     model.bert.embeddings.word_embeddings.weight.data += 1
     model.save_pretrained(other)
     mybert.MyBertTokenizer.from_pretrained(model_dir).save_pretrained(other)
-    publish(other, "owner/tiny", revision="v2")
+    publish(other, "owner/tiny", revision="v2", format="mybert")
     client.upload_folder(repo_id="owner/tiny", folder_path=other, path_in_repo="other")
 
     online = run_python(sys.executable, LOAD, model_dir, environment=hub_environment, cwd=tmp_path)

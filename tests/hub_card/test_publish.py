@@ -80,18 +80,18 @@ def test_only_the_model_is_published_and_the_folder_stays_as_it_is(model_dir, tm
     for name in CODE:
         assert files[name].read_bytes() == (Path(mybert.__file__).parent / "modeling_mybert" / name).read_bytes()
     assert "auto_map" not in json.loads(files["tokenizer_config.json"].read_text())
-    folder = write_publishable(model_dir, tmp_path / "new" / "published", REPO)
+    folder = write_publishable(model_dir, tmp_path / "new" / "published", REPO, format="mybert")
     assert snapshot(folder) == content_of(files)
     assert snapshot(model_dir) == before
     assert [path.name for path in folder.parent.iterdir()] == ["published"]
     with pytest.raises(ValueError, match="exists and holds other things"):
-        write_publishable(model_dir, folder, REPO)
+        write_publishable(model_dir, folder, REPO, format="mybert")
 
 
 def test_pull_gives_the_bytes_that_were_pushed(client, hub, model_dir, tmp_path):
     (model_dir / "README.md").write_text("---\ntags:\n- mybert\n---\npipeline('fill-mask', model='model')\n")
     before = snapshot(model_dir)
-    commit = publish(model_dir, "tiny")
+    commit = publish(model_dir, "tiny", format="mybert")
     expected = content_of(publishable_files(model_dir, REPO))
     assert b"model='owner/tiny'" in expected["README.md"], "the Hub names the owner"
     assert commit.commit_url == f"{hub.url}/{REPO}/commit/{commit.oid}"
@@ -125,6 +125,102 @@ def test_models_and_tokenizers_push_themselves(client, hub, model_dir, tmp_path)
     assert tokenizers[0]("the cat", "a dog").data == tokenizers[1]("the cat", "a dog").data
     signatures = {inspect.signature(cls.push_to_hub) for cls in (mybert.MyBertModel, transformers.PreTrainedModel)}
     assert len(signatures) == 1
+
+
+@pytest.mark.parametrize("head", [name for name in mybert.__all__ if name.startswith("MyBertFor")] + ["MyBertModel"])
+def test_publish_by_default_plain_bert_has_the_same_weights_and_outputs(make_model_dir, tmp_path, head):
+    """transformers' own class loads it without this package's code."""
+    folder = write_publishable(make_model_dir(head), tmp_path / "out", REPO)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(set(PUBLISHED) - set(CODE))
+    bert, report = getattr(transformers, head.removeprefix("My")).from_pretrained(folder, output_loading_info=True)
+    assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    model = getattr(mybert, head).from_pretrained(make_model_dir(head)).eval()
+    assert all(torch.equal(value, bert.state_dict()[name]) for name, value in model.state_dict().items())
+    ids = torch.ones((1, 2, 6) if "Choice" in head else (1, 6), dtype=torch.long)
+    with torch.no_grad():
+        for name, value in model(ids).items():
+            torch.testing.assert_close(bert.eval()(ids)[name], value, rtol=0, atol=1e-5)
+    assert "MyBert" not in (folder / "README.md").read_text()
+
+
+def test_publish_replaces_the_code_of_an_earlier_upload_by_plain_bert(client, hub, model_dir):
+    publish(model_dir, REPO, format="mybert")
+    publish(model_dir, REPO)
+    assert {*PUBLISHED, ".gitattributes"} - set(CODE) == set(hub.files(REPO))
+    assert json.loads(hub.files(REPO)["config.json"])["model_type"] == "bert"
+
+
+def test_publish_keeps_license_results_and_settings_of_the_task(model_dir, tmp_path, change_config):
+    (model_dir / "LICENSE.txt").write_text("mine")
+    (model_dir / ".eval_results").mkdir()
+    results = "- dataset:\n    id: owner/data\n    task_id: default\n  value: 0.5\n"
+    (model_dir / ".eval_results" / "data.yaml").write_text(results)
+    record = {"task": "classification", "temperature": 1.5, "window_pooling": "mean", "thresholds": {}}
+    change_config(model_dir, finetuned_for=record)
+    folder = write_publishable(model_dir, tmp_path / "out", REPO)
+    assert (folder / "LICENSE.txt").read_text() == "mine"
+    assert (folder / ".eval_results" / "data.yaml").read_text() == results
+    assert json.loads((folder / "config.json").read_text())["finetuned_for"] == record
+    lost = (folder / "README.md").read_text().partition("## What other tools leave out")[2]
+    assert "temperature" in lost and "Windows of long texts" in lost and "Thresholds" not in lost
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [({"classifier_pooling": "mean"}, "classifier_pooling is 'mean'"), ({"head_dim": 4}, "head_dim is 4")],
+)
+def test_publish_what_bert_cannot_express_goes_with_code_or_is_an_error(
+    model_dir, tmp_path, change_config, caplog, fields, reason
+):
+    config = mybert.MyBertConfig.from_pretrained(model_dir)
+    model = mybert.MyBertForSequenceClassification(mybert.MyBertConfig(**config.to_dict() | fields))
+    model.save_pretrained(model_dir)
+    with pytest.raises(ValueError, match=f"model cannot be plain BERT: {reason}"):
+        write_publishable(model_dir, tmp_path / "out", REPO, format="bert")
+    with caplog.at_level("INFO"):
+        folder = write_publishable(model_dir, tmp_path / "out", REPO)
+    assert "is published with this package's code" in caplog.text
+    assert set(CODE) <= {path.name for path in folder.iterdir()}
+
+
+def test_publish_bert_folder_stays_as_it_is_and_has_no_code(model_dir, tmp_path):
+    plain = write_publishable(model_dir, tmp_path / "plain", REPO)
+    again = write_publishable(plain, tmp_path / "again", REPO)
+    assert snapshot(again) == snapshot(plain)
+    with pytest.raises(ValueError, match="is plain BERT; `mybert convert bert` makes a MyBERT folder of it"):
+        write_publishable(plain, tmp_path / "other", REPO, format="mybert")
+
+
+@pytest.mark.slow
+def test_publish_graphs_are_those_of_the_weights(model_dir, tmp_path, client, hub):
+    for module in ("onnxruntime", "onnxscript", "openvino", "nncf"):
+        pytest.importorskip(module)
+    texts = tmp_path / "texts.txt"
+    texts.write_text("the cat sat on a mat\n\na dog ran\n\nit was happy\n")
+    folder = write_publishable(
+        model_dir, tmp_path / "out", REPO, graphs=["onnx", "openvino"], data=[str(texts)], format="bert"
+    )
+    graphs = {
+        path.relative_to(folder).as_posix() for kind in ("onnx", "openvino") for path in folder.glob(f"{kind}/*")
+    }
+    names = {"onnx/model.onnx", "onnx/model_quantized.onnx"}
+    assert graphs == {*names, "openvino/openvino_model.xml", "openvino/openvino_model.bin"}
+    notes = (folder / "README.md").read_text().partition("## Graphs")[2]
+    assert "calibrated with texts of texts.txt" in notes and notes.count("differs from the weights") == 3
+    assert snapshot(write_publishable(folder, tmp_path / "again", REPO)) == snapshot(folder)
+    publish(folder, REPO)
+    assert graphs <= set(hub.files(REPO))
+    publish(model_dir, REPO)
+    assert not graphs & set(hub.files(REPO)), "they would be of other weights"
+
+    model = transformers.BertForSequenceClassification.from_pretrained(folder)
+    model.classifier.bias.data += 1
+    model.save_pretrained(folder)
+    for runtime in ("onnx", "openvino"):
+        with pytest.raises(ValueError, match=rf"{runtime}/.* was made of other weights .* with --graphs {runtime}"):
+            publish(folder, REPO)
+        shutil.rmtree(folder / runtime)
+    publish(folder, REPO)
 
 
 def test_nothing_is_uploaded_twice(client, hub, model_dir, caplog):
@@ -180,12 +276,12 @@ def change_weights(model_dir, head):
 
 
 def test_weights_of_an_earlier_upload_do_not_stay(client, hub, model_dir):
-    publish(model_dir, REPO)
+    publish(model_dir, REPO, format="mybert")
     client.upload_file(path_or_fileobj=b"pickle", path_in_repo="pytorch_model.bin", repo_id=REPO)
     client.upload_file(path_or_fileobj=b"text", path_in_repo="notes.txt", repo_id=REPO)
     save_in_shards(model_dir)
     (model_dir / "model.safetensors").unlink()
-    publish(model_dir, REPO)
+    publish(model_dir, REPO, format="mybert")
     weights = {name for name in hub.files(REPO) if name.startswith(("model.", "model-", "pytorch"))}
     assert weights == {path.name for path in model_dir.glob("model*")} and len(weights) > 2
     assert "notes.txt" in hub.files(REPO)
@@ -205,7 +301,7 @@ def test_an_interrupted_upload_goes_on(client, hub, model_dir):
     uploads = itertools.count()
     hub.refuse = lambda method, path: 400 if method == "PUT" and next(uploads) else None  # all but the first
     with pytest.raises(ConnectionError, match=r"model to owner/tiny broke off: .*The same call continues"):
-        publish(model_dir, REPO)
+        publish(model_dir, REPO, format="mybert")
     assert set(hub.files(REPO)) == {".gitattributes"}, "nothing half-published is to be seen"
     arrived = len(hub.blobs)
     assert arrived == 1 < shards
@@ -213,13 +309,13 @@ def test_an_interrupted_upload_goes_on(client, hub, model_dir):
     hub.refuse = lambda method, path: "drop" if "/commit/" in path else None
     hub.requests.clear()
     with pytest.raises(ConnectionError, match="broke off"):
-        publish(model_dir, REPO)
+        publish(model_dir, REPO, format="mybert")
     assert len(hub.paths("PUT")) == shards - arrived
     assert set(hub.files(REPO)) == {".gitattributes"}
 
     hub.refuse = lambda method, path: None
     hub.requests.clear()
-    publish(model_dir, REPO)
+    publish(model_dir, REPO, format="mybert")
     assert not hub.paths("PUT")
     expected = content_of(publishable_files(model_dir, REPO))
     assert {name: hub.files(REPO)[name] for name in expected} == expected
@@ -302,10 +398,10 @@ def test_publish_wrong_folders_are_errors(model_dir, change_config):
     (model_dir / "tokenizer.json").rename(model_dir / "other.json")
     with pytest.raises(FileNotFoundError, match=r"holds no tokenizer.json: save the tokenizer there"):
         publish(model_dir, REPO)
-    for model_type, hint in (("bert", "`mybert convert bert` makes"), ("mybert-bilstm", "the code that goes to")):
-        change_config(model_dir, model_type=model_type)
-        with pytest.raises(ValueError, match=f"is of type '{model_type}'; expected 'mybert': {hint}"):
-            publish(model_dir, REPO)
+    (model_dir / "other.json").rename(model_dir / "tokenizer.json")
+    change_config(model_dir, model_type="mybert-bilstm")
+    with pytest.raises(ValueError, match="is of type 'mybert-bilstm'; expected mybert or bert: the code that goes to"):
+        publish(model_dir, REPO)
     with pytest.raises(ValueError, match="Repo id"):
         publishable_files(model_dir, "owner/a name")
 
