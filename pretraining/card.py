@@ -29,7 +29,6 @@ _OPTIMIZERS = {
     "google": "Adam without bias correction",
     "adamw": "AdamW with bias correction",
     "muon": "Muon for the layers' matrices, AdamW for the rest",
-    "lamb": "LAMB",
 }
 _FILES_NAMED = 8  # of a corpus, named on the card
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..files.checkpoint import check_available
 from ..files.documents import expand_sources
-from ..files.options import AT_LEAST_1, Group, option, settings_of
+from ..files.options import Group, option, settings_of
 from ..files.output import check_output_files, output_to
 from ..files.tables import json_line
 from ..tokenization import MyBertTokenizer
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .masking import PretrainingCollator
 
 logger = logging.getLogger(__name__)
+
+_EXPORTED = 100  # examples, at most
 
 
 @dataclass(kw_only=True)
@@ -58,8 +60,7 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
         excludes="append",
         why="and a store is either added to or replaced",
     )
-    export: str | None = option(None, "JSON-lines file for examples as a model sees them, to look at.")
-    export_count: int = option(100, "How many examples to export.", AT_LEAST_1)
+    export: str | None = option(None, "JSON-lines file for 100 examples as a model sees them, to look at.")
     seed: int = option(42, "Seed of pairs and masks.", group=Group.TRAINING)
     quiet: bool = option(False, "Show neither progress nor summary.", group=Group.COMMON)
 
@@ -148,7 +149,7 @@ def _show_examples(arguments: DataArguments, store: TokenStore, tokenizer: MyBer
             output_to(path, overwrite=arguments.overwrite) as temporary,
             temporary.open("w", encoding="utf-8") as file,
         ):
-            for example in _readable(dataset, collator, tokenizer, min(arguments.export_count, len(dataset))):
+            for example in _readable(dataset, collator, tokenizer, min(_EXPORTED, len(dataset))):
                 file.write(json_line(example) + "\n")
         logger.info("Examples: %s.", path)
 

@@ -36,7 +36,7 @@ class PretrainingTrainer(ResumableTrainer):
       `eval_`, `eval_perplexity` = exp(mlm_loss) and `eval_nsp_majority`, the accuracy of always predicting the more
       frequent answer (by Google's rule more than half of the pairs are random).
     - The optimizer is Google's unless `optim` is set to something other than its default or an optimizer is passed.
-      In addition to transformers' names there are "google", "adamw" (with bias correction), "muon" and "lamb". The
+      In addition to transformers' names there are "google", "adamw" (with bias correction) and "muon". The
       schedule is Google's if `lr_scheduler_type` is linear.
     - The data comes in the data set's own order (`PretrainingDataset` draws a new one each epoch), in whole batches: a
       last incomplete batch is dropped. A step uses the same examples however its batch is divided among processes and
@@ -86,7 +86,7 @@ class PretrainingTrainer(ResumableTrainer):
         """The optimizer that `optim` names, with the arguments' learning rate, betas, epsilon and weight decay.
 
         Raises:
-            ValueError: If it is LAMB or Muon, which need whole parameters, with FSDP 1, which splits them.
+            ValueError: If it is Muon, which needs whole parameters, with FSDP 1, which splits them.
         """
         name = self.args.optim
         if name not in OPTIMIZERS and name == type(self.args).optim:  # transformers' default, not the user's choice

@@ -1,7 +1,7 @@
 """What makes a run safe and fast to interrupt; optimizers and schedules."""
 
 from .callbacks import TICKS, StopOnInterrupt, TimeBudget, log_or_print
-from .optimizers import OPTIMIZERS, Lamb, MuonWithAdamW, MyBertAdamW, linear_schedule, matrix_groups, parameter_groups
+from .optimizers import OPTIMIZERS, MuonWithAdamW, MyBertAdamW, linear_schedule, matrix_groups, parameter_groups
 from .run_arguments import EvaluationTimes, RunArguments, arguments_by_name, check_libraries, suggest_bfloat16
 from .run_folder import (
     RUN_FOLDER,
@@ -20,7 +20,6 @@ __all__ = [
     "TICKS",
     "DivergedError",
     "EvaluationTimes",
-    "Lamb",
     "MuonWithAdamW",
     "MyBertAdamW",
     "ResumableTrainer",

@@ -1,7 +1,6 @@
 """Optimizers and Google's schedule.
 
 - Google's Adam and schedule: google-research/bert, `optimization.py` (paper, appendix A.2).
-- LAMB: You et al. (2020).
 - Muon (Jordan et al., 2024) for the layers' matrices and Adam for all other parameters, as one optimizer: it replaces
   the momentum of a matrix's gradient by the nearest orthogonal matrix before the update. torch's own Muon always
   multiplies in bfloat16, which is several times slower than float32 on processors that only emulate it.
@@ -13,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.optim.adam import adam
 from torch.optim.lr_scheduler import LambdaLR
 
 from ..files.machine import bfloat16_features
@@ -21,9 +19,8 @@ from ..files.machine import bfloat16_features
 # Adam's bias corrections are 1 - beta ** step: after this many steps they are 1, for every beta up to 0.999999. With a
 # step count that starts here, torch's own (fused) kernels compute Adam without bias correction.
 UNCORRECTED_STEP = 2**23
-# Names for `optim` in addition to transformers': Google's Adam, Adam with bias correction, Muon, LAMB.
-OPTIMIZERS = ("google", "adamw", "muon", "lamb")
-OF_WHOLE_PARAMETERS = ("muon", "lamb")
+# Names for `optim` in addition to transformers': Google's Adam, Adam with bias correction, Muon.
+OPTIMIZERS = ("google", "adamw", "muon")
 _MOMENTUM = "momentum"  # key that only Muon's groups have
 # Jordan's polynomial a x + b x^3 + c x^5: applied five times, it moves singular values to between 0.7 and 1.2.
 _A, _B, _C = 3.4445, -4.7750, 2.0315
@@ -104,74 +101,6 @@ class MyBertAdamW(torch.optim.AdamW):
                 state = self.state.get(parameter)
                 if state and not group["correct_bias"] and float(state["step"]) < UNCORRECTED_STEP:
                     state["step"] = torch.as_tensor(state["step"], dtype=torch.float32) + UNCORRECTED_STEP
-
-
-class Lamb(torch.optim.Optimizer):
-    """LAMB, for batches of thousands of sequences (You et al., 2020, arXiv 1904.00962, algorithm 2).
-
-    With m and v the bias-corrected running means of the gradient g and its square, the update of each parameter w is
-
-        r = m / (sqrt(v) + eps) + weight_decay * w
-        w -= lr * (norm(w) / norm(r)) * r
-
-    where the ratio of norms, the trust ratio, is 1 if either norm is 0. As in Google's and NVIDIA's implementations,
-    parameters without weight decay (biases and layer normalizations, see `parameter_groups`) have no trust ratio. The
-    gradients' global norm is clipped by the `Trainer`, not here.
-
-    Args:
-        params: Parameters or parameter groups.
-        lr: Learning rate, at least 0.
-        betas: Decay rates of the running means, in [0, 1).
-        eps: Added to the denominator.
-        weight_decay: Decoupled weight decay, at least 0.
-
-    Raises:
-        ValueError: If a value is outside its range.
-
-    The state of a parameter is `step`, `exp_avg` and `exp_avg_sq`, as that of torch's Adam.
-    """
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.01,
-    ) -> None:
-        if lr < 0 or eps < 0 or weight_decay < 0 or not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(
-                f"lr is {lr}, eps {eps}, weight_decay {weight_decay} and betas {betas}; "
-                "expected at least 0, and betas in [0, 1)."
-            )
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient; returns the loss of the closure, if there is one."""
-        loss = loss_of(closure)
-        for group in self.param_groups:
-            (beta1, beta2), weight_decay = group["betas"], group["weight_decay"]
-            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-            for parameter in parameters:
-                if not self.state[parameter]:
-                    zeros = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-                    self.state[parameter] = {"step": torch.tensor(0.0)} | zeros  # the step on the CPU
-            steps, means, squares = (
-                [self.state[parameter][name] for parameter in parameters] for name in ("step", "exp_avg", "exp_avg_sq")
-            )
-            gradients: list[Any] = [parameter.grad for parameter in parameters]
-            updates = [torch.zeros_like(parameter) for parameter in parameters]  # Adam at a rate of 1 makes them -r
-            of_adam = {"amsgrad": False, "beta1": beta1, "beta2": beta2, "eps": group["eps"], "maximize": False}
-            if parameters:
-                adam(updates, gradients, means, squares, [], steps, lr=1.0, weight_decay=0.0, **of_adam)
-            for parameter, update in zip(parameters, updates, strict=True):  # reads no values from the device
-                if weight_decay:
-                    update.sub_(parameter, alpha=weight_decay)
-                    norms = parameter.norm(), update.norm()
-                    update.mul_(torch.where((norms[0] > 0) & (norms[1] > 0), norms[0] / norms[1], 1.0))
-                parameter.add_(update, alpha=group["lr"])
-        return loss
 
 
 def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[str, Any]]:

@@ -170,7 +170,7 @@ class RunArguments(RecordArguments):
     lr_scheduler_kwargs: dict[str, Any] | str | None = option(group=Group.FURTHER, decides=True)
     optim: str = option(
         help="Optimizer: google (the paper's: Adam without bias correction), adamw (with it), muon (for the layers' "
-        "matrices, adamw for the rest), lamb (for batches of thousands), or one of transformers'.",
+        "matrices, adamw for the rest), or one of transformers'.",
         decides=True,
     )
     muon_learning_rate: float = option(

@@ -26,7 +26,7 @@ from transformers.trainer_utils import EvalLoopOutput, TrainOutput, rotate_check
 from ..files.moves import discard, sync
 from ..files.output import readable_disk_errors, write_json
 from .callbacks import ReadableProgress, SaveAfterEvaluation, TimeBudget
-from .optimizers import OF_WHOLE_PARAMETERS, Lamb, MuonWithAdamW, MyBertAdamW, matrix_groups
+from .optimizers import MuonWithAdamW, MyBertAdamW, matrix_groups
 from .run_folder import is_sharded
 
 logger = logging.getLogger(__name__)
@@ -195,9 +195,9 @@ class ResumableTrainer(Trainer):
         """The optimizer of a name in `OPTIMIZERS`, given parameter groups by learning rate.
 
         Raises:
-            ValueError: If it is LAMB or Muon, which need whole parameters, with FSDP 1, which splits them.
+            ValueError: If it is Muon, which needs whole parameters, with FSDP 1, which splits them.
         """
-        if name in OF_WHOLE_PARAMETERS and self.has_fsdp_1:
+        if name == "muon" and self.has_fsdp_1:
             raise ValueError(f"optim is {name!r}, which needs whole parameters; use FSDP version 2, or DDP.")
         args: Any = self.args
         others = groups(args.learning_rate)
@@ -206,8 +206,6 @@ class ResumableTrainer(Trainer):
             "betas": (args.adam_beta1, args.adam_beta2),
             "eps": args.adam_epsilon,
         }
-        if name == "lamb":
-            return Lamb(others, **settings)
         if name == "muon":
             rate = getattr(args, "muon_learning_rate", 0.02)  # transformers' arguments have none
             split = matrix_groups(model, groups(rate))[0], matrix_groups(model, others)[1]

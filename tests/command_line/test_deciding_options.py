@@ -175,7 +175,7 @@ CASES = {
     "warmup_steps": {"warmup_steps": 2},
     "lr_scheduler_type": {"lr_scheduler_type": "constant"},
     "lr_scheduler_kwargs": {"lr_scheduler_type": "polynomial", "lr_scheduler_kwargs": '{"power": 2.0}'},
-    "optim": {"optim": "lamb"},
+    "optim": {"optim": "muon"},
     "optim_args": {"optim": "sgd", "optim_args": "momentum=0.9"},
     "muon_learning_rate": {"optim": "muon"},
     "label_smoothing_factor": [{}, {"class_weights": "balanced"}],  # two losses

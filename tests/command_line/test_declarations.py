@@ -217,7 +217,7 @@ OF_ALL_TRAINING = [
     ({"optim": "adamw_torch", "optim_args": "rank=3"}, "optim_args has rank, which the optimizer does not read"),
     ({"optim": "sgd", "optim_args": "momentum=0.0, momentun=0.9"}, "optim_args has momentun, which the optimizer"),
     ({"optim": "sgd", "optim_args": "momentum=high"}, "optim is 'sgd' with optim_args 'momentum=high', which does"),
-    ({"optim": "lambda"}, "optim is 'lambda'; expected one of google, adamw, muon, lamb, or one of transformers'"),
+    ({"optim": "lambda"}, "optim is 'lambda'; expected one of google, adamw, muon, or one of transformers'"),
     ({"optim": "muon", "optim_args": "rank=3"}, "optim_args has rank, which the optimizer does not read"),
     ({"optim": "galore_adamw"}, "optim is 'galore_adamw' without optim_target_modules; expected the layers"),
     ({"optim_target_modules": ["attn"]}, r"optim_target_modules is \['attn'\], which only .* galore and apollo"),

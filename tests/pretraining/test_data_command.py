@@ -44,11 +44,9 @@ def test_a_vocabulary_of_another_language_is_said(tmp_path, arguments, caplog, l
 )
 def test_prepare_data_export_has_fields_of_google(tmp_path, arguments, objective, label):
     path = tmp_path / "out" / "examples.jsonl"
-    prepare_data(
-        arguments("--export", str(path), "--export_count", "20", "--objective", objective, "--max_length", "40")
-    )
+    prepare_data(arguments("--export", str(path), "--objective", objective, "--max_length", "40"))
     examples = [json.loads(line) for line in path.read_text().splitlines()]
-    assert len(examples) == 20
+    assert 20 <= len(examples) <= 100
     names = {"tokens", "segment_ids", "masked_lm_positions", "masked_lm_labels"}
     for example in examples:
         assert example.keys() == names | ({label} if label else set())

@@ -17,7 +17,7 @@ from mybert import (
 )
 from mybert.pretraining import PretrainingArguments, PretrainingTrainer, build_token_store, pretrain
 from mybert.pretraining import run as module
-from mybert.runs import Lamb, MyBertAdamW
+from mybert.runs import MyBertAdamW
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,6 @@ def test_pretrain_from_a_tuned_model_drops_its_task(tmp_path, arguments, tiny_mo
         (None, MyBertAdamW, False),
         ("google", MyBertAdamW, False),
         ("adamw", MyBertAdamW, True),
-        ("lamb", Lamb, None),
         ("sgd", torch.optim.SGD, None),
         ("adamw_torch_fused", torch.optim.AdamW, None),
     ],

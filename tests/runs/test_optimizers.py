@@ -1,4 +1,4 @@
-"""Optimizers and Google's schedule: Adam, LAMB, and Muon with Adam."""
+"""Optimizers and Google's schedule: Adam, and Muon with Adam."""
 
 import copy
 
@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import get_scheduler
 
 from mybert import MyBertConfig, MyBertForPreTraining
-from mybert.runs import Lamb, MyBertAdamW, linear_schedule, optimizers, parameter_groups
+from mybert.runs import MyBertAdamW, linear_schedule, optimizers, parameter_groups
 from mybert.runs.optimizers import UNCORRECTED_STEP, MuonWithAdamW, matrix_groups, nearest_orthogonal
 
 SIZE = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
@@ -109,44 +109,6 @@ def test_the_largest_mean_may_be_kept():
             optimizer.step()
         results.append(parameter.detach())
     assert (results[0] < results[1]).all()  # without correction the last denominator is smaller
-
-
-def test_lamb_is_algorithm_2():
-    """Compared with float64 code, with zero weights and gradients, and a late parameter."""
-    model = make_model()
-    torch.nn.init.zeros_(model.dense.bias)
-    model.zero = nn.Parameter(torch.zeros(4))  # decayed, of norm 0: its first trust ratio is 1
-    model.idle = nn.Parameter(torch.ones(4))  # decayed, without a gradient of its own
-    model.late = nn.Parameter(torch.ones(2, 2))  # decayed, without gradients in the first three steps
-    generator = torch.Generator().manual_seed(2)
-    steps = [{n: torch.randn(p.shape, generator=generator) for n, p in model.named_parameters()} for _ in range(12)]
-    for number, gradients in enumerate(steps):
-        gradients["idle"].zero_()
-        gradients["late"] = None if number < 3 else gradients["late"]
-    values = {name: p.detach().numpy().astype(np.float64) for name, p in model.named_parameters()}
-    m = {name: np.zeros_like(value) for name, value in values.items()}
-    v = {name: np.zeros_like(value) for name, value in values.items()}
-    for number, gradients in enumerate(steps, start=1):
-        for name in [name for name in values if gradients[name] is not None]:
-            gradient, count = gradients[name].numpy().astype(np.float64), number - 3 * (name == "late")
-            m[name] = 0.9 * m[name] + 0.1 * gradient
-            v[name] = 0.99 * v[name] + 0.01 * gradient**2
-            update = m[name] / (1 - 0.9**count) / (np.sqrt(v[name] / (1 - 0.99**count)) + 1e-6)
-            ratio = 1.0
-            if name in ("dense.weight", "zero", "idle", "late"):
-                update += 0.1 * values[name]
-                norms = np.linalg.norm(values[name]), np.linalg.norm(update)
-                ratio = norms[0] / norms[1] if all(norms) else 1.0
-            values[name] = values[name] - 1e-2 * ratio * update
-    optimizer = Lamb(parameter_groups(model, 0.1), lr=1e-2, betas=(0.9, 0.99))
-    for gradients in steps:
-        for name, parameter in model.named_parameters():
-            parameter.grad = None if gradients[name] is None else gradients[name].clone()
-        optimizer.step()
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(parameter.detach().double(), torch.from_numpy(values[name]), atol=1e-6, rtol=0)
-    with pytest.raises(ValueError, match="lr is -1"):
-        Lamb(model.parameters(), lr=-1)
 
 
 def test_parameter_groups_leave_layer_norm_and_biases_undecayed():
@@ -280,10 +242,9 @@ def test_schedules_that_end_above_0(model, schedule, settings):
     "make",
     [
         lambda model: MyBertAdamW(parameter_groups(model, 0.1), lr=1e-2),
-        lambda model: Lamb(parameter_groups(model, 0.1), lr=1e-2),
         lambda model: MuonWithAdamW(*matrix_groups(model, parameter_groups(model, 0.1)), fused=True),
     ],
-    ids=["adam", "lamb", "muon"],
+    ids=["adam", "muon"],
 )
 def test_a_saved_state_goes_on_to_the_last_bit(model, tmp_path, make):
     copied = copy.deepcopy(model)
@@ -329,7 +290,7 @@ mesh = init_device_mesh("cpu", (2,))
 ids = torch.randint(1, 20, (4, 8), generator=torch.Generator().manual_seed(1))
 for make in (
     lambda model: optimizers.MuonWithAdamW(*optimizers.matrix_groups(model, optimizers.parameter_groups(model, 0.1))),
-    lambda model: optimizers.Lamb(optimizers.parameter_groups(model, 0.1), lr=0.01),
+    lambda model: optimizers.MyBertAdamW(optimizers.parameter_groups(model, 0.1), lr=0.01),
 ):
     torch.manual_seed(0)
     whole = MyBertForPreTraining(MyBertConfig(vocab_size=20, max_position_embeddings=8, **size)).eval()
