@@ -72,7 +72,7 @@ def speed_up(model: _Model, check: bool = False) -> _Model:
         if _is_mpnet(encoder):
             _exchange_classes(encoder, _packed_mpnet_classes())
         elif encoder.config._attn_implementation in ("sdpa", PACKED_ATTENTION):
-            encoder.config._attn_implementation = PACKED_ATTENTION
+            _exchange_attention(encoder, "sdpa", PACKED_ATTENTION)
             _add_hooks(encoder, before=packing.pack_inputs, after=packing.unpack_outputs)
             if (layers := packing.layers_before_pooler(encoder)) is not None:
                 _add_hooks(layers, after=packing.unpack_states)
@@ -101,8 +101,7 @@ def restore(model: _Model) -> _Model:
         if _is_encoder(module):
             if _is_mpnet(module):
                 _exchange_classes(module, {packed: stock for stock, packed in _packed_mpnet_classes().items()})
-            elif module.config._attn_implementation == PACKED_ATTENTION:
-                module.config._attn_implementation = "sdpa"
+            _exchange_attention(module, PACKED_ATTENTION, "sdpa")
         _remove_check(module)
         for handle in vars(module).pop(_HOOKS, ()):
             handle.remove()
@@ -158,6 +157,13 @@ def _add_hooks(
         handles = [] if before is None else [module.register_forward_pre_hook(before, with_kwargs=True)]
         handles += [] if after is None else [module.register_forward_hook(after, with_kwargs=True, **options)]
         setattr(module, _HOOKS, handles)
+
+
+def _exchange_attention(encoder: nn.Module, old: str, new: str) -> None:
+    module: Any
+    for module in encoder.modules():  # in a composed model, the layers have a configuration of their own
+        if hasattr(module, "config") and module.config._attn_implementation == old:
+            module.config._attn_implementation = new
 
 
 def _is_mpnet(encoder: Any) -> bool:

@@ -124,8 +124,8 @@ def forget_labels(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out
 def _reads_padding(model: Any, arguments: dict[str, Any]) -> bool:
     """Whether a head reads the hidden states of padding: its loss, or a mean over rows."""
     mask, labels = arguments.get("attention_mask"), arguments.get("labels")
-    if getattr(model, "sequence_summary", None) is not None:
-        return getattr(model.config, "summary_type", "first") not in ("first", "cls_index")
+    if getattr(model, "sequence_summary", None) is not None:  # a mean of rows, or their last column
+        return getattr(model.config, "summary_type", "last") != "first"
     if mask is None:
         return False
     if arguments.get("start_positions") is not None:  # the loss counts padding as possible answers
@@ -241,7 +241,7 @@ def _argument_names(model_class: Any) -> tuple[str, ...]:
 # Recognition of changed modules
 
 
-def has_changed(encoder: nn.Module) -> bool:
+def has_changed(encoder: Any) -> bool:
     """Whether a call of an encoder runs code of others, in itself or in a module inside."""
     left: list[nn.Module] = [encoder]
     classes: set[Any] = set()
@@ -259,6 +259,9 @@ def has_changed(encoder: nn.Module) -> bool:
             or inside["_backward_pre_hooks"]
         ) and (_has_foreign_hooks(module) or not runs_known_forward(module)):
             return True
+        config = inside.get("config", encoder.config)
+        if config is not encoder.config and config._attn_implementation != encoder.config._attn_implementation:
+            return True  # put in since, with another attention
         classes.add(type(module))
         left += (child for child in inside["_modules"].values() if child is not None)
     # Without modules, `is_changed` looks at the hooks of all modules.
