@@ -1,6 +1,7 @@
 """Attention besides that of transformers: within the sequences of a packed batch, and in plain operations."""
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,13 +33,15 @@ def packed_attention(
     dropout: float = 0.0,
     *,
     batch: Batch,
+    masks: Sequence[torch.Tensor | None] | None = None,
     sliding_window: int | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention within each sequence of a packed batch, as an attention function of transformers.
 
-    From query, key and value (1, H, S, d) to the context (1, S, H, d), without attention weights. With a
-    `sliding_window`, a token attends to those less than so many positions away.
+    From query, key and value (1, H, S, d) to the context (1, S, H, d), without attention weights. Each group may have
+    a mask (count or 1, H or 1, length, keys), bool or added to the scores; on a GPU, where there are no groups, a
+    token attends to those less than `sliding_window` away.
     """
     query, key, value = query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1)
     if batch.groups is None:
@@ -49,18 +52,15 @@ def packed_attention(
         return states[None], None
     sizes = [count * length for count, length, _ in batch.groups]
     parts, shape, contexts = (query.split(sizes), key.split(sizes), value.split(sizes)), query.shape[1:], []
-    for (count, length, first_key), queries, keys, values in zip(batch.groups, *parts, strict=True):
+    masks = [None] * len(sizes) if masks is None else masks
+    for (count, length, first_key), mask, queries, keys, values in zip(batch.groups, masks, *parts, strict=True):
         queries = queries.view(count, length, *shape).transpose(1, 2)
         keys = keys.view(count, length, *shape).transpose(1, 2)[:, :, first_key:]
         values = values.view(count, length, *shape).transpose(1, 2)[:, :, first_key:]
-        if queries.dtype == torch.bfloat16 and prefers_eager(queries, dropout, batch.is_causal):
+        if mask is None and queries.dtype == torch.bfloat16 and prefers_eager(queries, dropout, batch.is_causal):
             context, _ = eager_attention_forward(None, queries, keys, values, None, scaling, dropout)
         else:
-            near = None
-            if sliding_window is not None and length > sliding_window:
-                positions = torch.arange(length, device=queries.device)
-                near = (positions[:, None] - positions[first_key:]).abs() < sliding_window
-            options: dict[str, Any] = {"attn_mask": near, "dropout_p": dropout, "is_causal": batch.is_causal}
+            options: dict[str, Any] = {"attn_mask": mask, "dropout_p": dropout, "is_causal": batch.is_causal}
             context = F.scaled_dot_product_attention(queries, keys, values, **options, scale=scaling).transpose(1, 2)
         contexts.append(context.flatten(0, 1))
     return torch.cat(contexts)[None], None

@@ -75,7 +75,7 @@ class Batch:
             packed = _packed(config, inputs, lengths, kernel, training)
         return packed or _in_rows(config, inputs, lengths, kernel)
 
-    def pack(self, states: torch.Tensor | None) -> torch.Tensor | None:
+    def pack(self, states: torch.Tensor | None) -> Any:
         """Pack (B, L, ...) into (1, S, ...); unchanged if the batch is not packed, or there is nothing to pack."""
         if states is None or not self.is_packed:
             return states

@@ -83,8 +83,10 @@ def scan(*modules: nn.Module | None, leave_out: nn.Module | None = None) -> Scan
                 return Scan(True)
             are_called = are_called or "forward" in inside  # accelerate's: it moves weights between devices
         elif not are_called and module_class is nn.Linear:
-            weight, bias = inside["_parameters"].get("weight"), inside["_parameters"].get("bias")
-            if weight is not None and bias is not None and weight.dtype == bias.dtype and weight.is_contiguous():
+            weight = inside["_parameters"].get("weight")
+            bias = inside["_parameters"].get("bias", weight)  # the latter: it is an attribute, and not ordinary
+            is_usual = weight is not None and weight is not bias and weight.is_contiguous()
+            if is_usual and (bias is None or bias.dtype == weight.dtype):
                 layers.add(module)
         elif not are_called and module_class.__module__ == _ACTIVATIONS:
             activations.add(module)
@@ -99,6 +101,18 @@ def scan(*modules: nn.Module | None, leave_out: nn.Module | None = None) -> Scan
         if not is_known(module_class, module_class.forward):
             return Scan(True)
     return Scan(False) if are_called else Scan(False, frozenset(layers), frozenset(activations))
+
+
+def has_ordinary_parameters(layer: nn.Linear) -> bool:
+    """What `scan` asks of a linear layer, for a single one."""
+    weight = layer._parameters.get("weight")
+    bias = layer._parameters.get("bias", weight)
+    return (
+        type(weight) is nn.Parameter
+        and weight is not bias
+        and weight.is_contiguous()
+        and (bias is None or (type(bias) is nn.Parameter and bias.dtype == weight.dtype))
+    )
 
 
 def is_changed(*modules: nn.Module | None) -> bool:

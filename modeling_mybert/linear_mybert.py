@@ -234,12 +234,13 @@ def _multiply(
         gelu = None
         if few_rows and not kernels.product:  # W x^T, transposed back: it reads the larger operand in memory order
             rows = states.reshape(-1, layer.in_features)
-            product = torch.addmm(bias[:, None], weight, rows.t()).t().contiguous()
-            product = product.view(*states.shape[:-1], -1)
+            columns = weight @ rows.t() if bias is None else torch.addmm(bias[:, None], weight, rows.t())
+            product = columns.t().contiguous().view(*states.shape[:-1], -1)
         elif few_rows and size >= kernels.smallest_few_rows:
             rows = states.reshape(-1, layer.in_features).contiguous()
             columns = multiply_by_onednn(weight, rows, None, *_PLAIN)
-            product = torch.add(columns.t(), bias, out=rows.new_empty(len(rows), layer.out_features))
+            product = rows.new_empty(len(rows), layer.out_features)
+            product = product.copy_(columns.t()) if bias is None else torch.add(columns.t(), bias, out=product)
             product = product.view(*states.shape[:-1], -1)
         else:
             product = F.linear(states, weight, bias)
@@ -250,7 +251,9 @@ class _Product(torch.autograd.Function):
     """x W^T + b in float32 by oneDNN, and its gradients, each by the faster kernel."""
 
     @staticmethod
-    def forward(ctx: Any, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
         ctx.save_for_backward(hidden_states, weight)
         return multiply_by_onednn(hidden_states, weight, bias, *_PLAIN)
 
