@@ -124,6 +124,7 @@ DATA = [
             "vocab @languages.txt --output_dir cased --vocab_size 90 --vocab_layout compact --no_do_lower_case "
             "--character_coverage 0.98 --validation_split 0.3 --num_processes 1",
             f"vocab @pages.txt --output_dir clean {VOCABULARY} --clean html --strip_accents --num_processes 2",
+            "vocab @latin.txt --output_dir latin --vocab_size 24 --vocab_layout compact --encoding latin-1 --quiet",
         ],
     ),
     Call(
@@ -134,6 +135,8 @@ DATA = [
             "data @text.txt --tokenizer @tokenizer --dry_run --num_processes 1",
             "data @wrapped.txt --tokenizer @tokenizer --output wrapped.safetensors --document_end blank_line "
             "--split_sentences --num_processes 1",
+            "data @wrapped.txt --tokenizer @tokenizer --output joined.safetensors --join_lines "
+            "--heading_pattern '^Cat' --num_processes 1",
             "data @rows.tsv --text_column other --tokenizer @tokenizer --output table.safetensors --num_processes 1",
             "data @languages.txt @pages.txt --tokenizer @tokenizer --output clean.safetensors --clean html mojibake "
             "--document_end file --num_processes 2",
@@ -235,7 +238,10 @@ FINETUNES = [
     finetune("multilabel", f"--task multilabel {ROWS} --label_columns a b c"),
     finetune("regression", f"--task regression {ROWS} --text_pair_column other --window_pooling max --doc_stride 4"),
     finetune("ner", f"--task ner {TAGS} --max_document_context --continuation_labels inside"),
-    finetune("squad", f"--task squad {QUESTIONS} --max_context --n_best_size 3 --max_answer_length 2"),
+    finetune(
+        "squad",
+        f"--task squad {QUESTIONS} --max_question_length 4 --max_context --n_best_size 3 --max_answer_length 2",
+    ),
     finetune("next_sentence", "--task next_sentence --train_file @pairs.tsv --validation_split 0.3"),
     finetune("swag", "--task swag --data_dir @swag"),
     finetune("cola", "--task cola --data_dir @cola"),
@@ -249,9 +255,19 @@ FINETUNES = [
     ),
     finetune("gradual", f"{ROWS} --gradual_unfreezing 0.2"),
     finetune("rates", f"{ROWS} --layer_decay 0.8 --embedding_learning_rate 10 --max_grad_norm 0.5"),
-    finetune("muon", f"{ROWS} --optim muon"),
+    finetune("muon", f"{ROWS} --optim muon --muon_learning_rate 0.01 --activation_checkpointing"),
     finetune("adapter", f"{ROWS} --lora"),
     finetune("adapter_config", f"--task ner {TAGS} --peft_config @lora.json"),
+    finetune("multilabel_separator", f"--task multilabel {ROWS} --label_separator ; --confidence_threshold 0"),
+    Call(
+        "finetune_settings_file",
+        [
+            "finetune --config @training.yaml --output_dir out",
+            "finetune @small --config @training.yaml --max_steps 3 --label_column a --output_dir flags",
+            "evaluate --config @training.yaml --model out",
+            "predict --config @training.yaml --model out --data @texts.tsv",
+        ],
+    ),
     Call("finetune_linear_probe", [f"finetune @pretrained {ROWS} --approach linear_probe --use_cpu --output_dir out"]),
     finetune("auto", "--train_file @rows.tsv --label_column a --approach auto --folds 2", *_ONE_EPOCH),
     finetune("features_all", f"--task ner {TAGS} --approach features --features all --lstm_size 4", *_ONE_EPOCH),
@@ -261,7 +277,7 @@ FINETUNES = [
     finetune("seeds", f"{ROWS} --num_seeds 2 --save_total_limit 2", *_ONE_EPOCH),
     finetune(
         "best",
-        f"{ROWS} --label_column a --early_stopping_patience 1 --confidence_threshold 0.6",
+        f"{ROWS} --label_column a --early_stopping_patience 1 --metric_for_best_model loss --eval_delay 1",
         "@pretrained",
         "--num_train_epochs 4",
     ),
@@ -274,6 +290,7 @@ FINETUNES = [
     distill(
         "unlabeled",
         f"@tuned/classification --student 1x64 {ROWS} --unlabeled @sentences.txt --relation_weight 1 "
+        "--relations vv --relation_heads 2 "
         "--hard_label_weight 0.2",
     ),
     distill(
@@ -314,6 +331,17 @@ USE = [
             ],
         )
         for task, data in TUNED.items()
+    ),
+    Call(
+        "use_random_heads",  # whose answers differ from row to row
+        [
+            "evaluate @rows.tsv --model @random/classification --task classification --predictions_dir classes",
+            "predict @random/regression @rows.tsv --task regression --text_pair_column other --output values.jsonl",
+            "evaluate @tags.conll --model @random/ner --task ner --predictions_dir tags",
+            "evaluate @questions_v1.json --model @random/squad --task squad --max_length 24 --predictions_dir answers",
+            "predict @random/squad @questions_v2.json --task squad_v2 --max_context --top_k 3 --output answers.jsonl",
+            "predict @random/multiple_choice @choices.tsv --task multiple_choice --choice_columns other third",
+        ],
     ),
     Call(
         "predict",
@@ -388,7 +416,11 @@ _TASKS = json.dumps({"classification": {"train_file": "../inputs/rows.tsv", "val
 OTHERS = [
     Call(
         "glue",
-        [f"{_SUITE} --num_seeds 2 --output_dir out", f"{_SUITE} --only first --grid '{_GRID}' --output_dir grid"],
+        [
+            f"{_SUITE} --num_seeds 2 --output_dir out",
+            f"{_SUITE} --only first --grid '{_GRID}' --output_dir grid",
+            f"{_SUITE} --only second --train_sizes 8 --compare_from_scratch --output_dir sizes",
+        ],
     ),
     Call(
         "ablation",
@@ -402,6 +434,9 @@ OTHERS = [
         [
             "convert to-google @like_google google/bert_model.ckpt",
             "convert google google out",
+            "convert google google/bert_model.ckpt from_files --config_file google/bert_config.json "
+            "--vocab_file google/vocab.txt --do_lower_case False",
+            "convert to-google @pretrained other/bert_model.ckpt --allow_other_activation --quiet",
             "convert google google classifier --head classifier --labels no yes --seed 3 --quiet",
             "convert google google encoder --head encoder --no_verify",
             "convert bert @bert from_bert",

@@ -51,6 +51,9 @@ def write_inputs() -> None:
     Path("latin.txt").write_bytes("caf\u00e9 au lait\n".encode("latin-1") * 5)
     _write("lora.json", json.dumps({"peft_type": "LORA", "r": 2, "target_modules": ["query"]}))
     sst2 = "{task: sst2, data_dir: sst2}"
+    files = {"train_file": "../inputs/rows.tsv", "validation_file": ["../inputs/dev.tsv"]}
+    training = {"model": "../inputs/pretrained", "max_steps": 4, "max_length": 20, "use_cpu": True, "lora": True}
+    _write("training.yaml", json.dumps(files | training | {"learning_rate": 1e-2}))
     _write("suite.yaml", f"title: Tiny\ntasks: {{first: {sst2}, second: {{task: stsb, data_dir: stsb}}}}\n")
     _write_models()
     if EARLIER_VERSION.exists():
@@ -168,6 +171,7 @@ def _write_questions(chooser: random.Random, sentences: list[str]) -> None:
 def _write_models() -> None:
     from transformers import BertConfig, BertForPreTraining
 
+    import mybert
     from mybert import MyBertConfig, MyBertForPreTraining, MyBertTokenizer
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "[unused1]"]
@@ -184,7 +188,20 @@ def _write_models() -> None:
         model.save_pretrained(name)
         MyBertTokenizer(vocab=vocabulary).save_pretrained(name)
         if name == "pretrained":
-            MyBertTokenizer(vocab=vocabulary).save_pretrained("tokenizer")
+            tokenizer = MyBertTokenizer(vocab=vocabulary)
+            tokenizer.save_pretrained("tokenizer")
+    for name, head, labels in (
+        ("classification", mybert.MyBertForSequenceClassification, ["bad", "good", "mixed"]),
+        ("regression", mybert.MyBertForSequenceClassification, ["value"]),
+        ("ner", mybert.MyBertForTokenClassification, ["O", "B-PER", "I-PER", "B-LOC"]),
+        ("squad", mybert.MyBertForQuestionAnswering, ["LABEL_0", "LABEL_1"]),
+        ("multiple_choice", mybert.MyBertForMultipleChoice, ["LABEL_0", "LABEL_1"]),
+    ):
+        size = {**SIZE, "vocab_size": len(tokenizer), "id2label": dict(enumerate(labels))}
+        model = head(MyBertConfig(**size, label2id={label: index for index, label in enumerate(labels)}))
+        draw_weights(model)
+        model.save_pretrained(f"random/{name}")
+        tokenizer.save_pretrained(f"random/{name}")
 
 
 def draw_weights(model: Any, std: float = 0.3) -> None:

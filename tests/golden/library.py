@@ -323,9 +323,11 @@ def errors_in_memory() -> None:
 
 def answers_of_pipelines() -> None:
     """Each pipeline on a model of its kind."""
-    from transformers import pipeline
+    from transformers import logging, pipeline
 
     import mybert  # noqa: F401  # registers MyBERT
+
+    logging.set_verbosity_error()  # its reports of unused weights have no order
 
     context = "Ada Lovelace sat near the old house. The cat slept on the mat. " * 3
     answers = {}

@@ -27,13 +27,13 @@ import shutil
 import signal
 import sys
 import tempfile
-import time
 import traceback
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ NORMALIZATIONS = [
     (r'"modified": \d+', '"modified": TIME'),
     (r'"trainer_state.json": \d+', '"trainer_state.json": SIZE'),  # which holds times
     (r"\b[\d.]+ s\b", "TIME s"),
-    (r"[\d.,]+ (\w+/s)\b", r"TIME \1"),
+    (r"[\d.,]+ (\w+/s|texts a second)\b", r"TIME \1"),
     (r"\d\d:\d\d<\S+, +\S+?(?=\])", "TIME"),  # of a progress bar
 ]
 
@@ -88,20 +88,19 @@ def record(out: Path, patterns: Sequence[str], keep: bool) -> None:
     (work / "inputs").mkdir()
     inputs = Call("inputs", [write_inputs])
     for call in (inputs, *calls):
-        start = time.perf_counter()
         target = out / call.name
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir()
         folder = work / call.name
         folder.mkdir(exist_ok=True)
-        statuses = [run_step(call, step, folder, target) for step in call.steps]
+        statuses, seconds = zip(*(run_step(call, step, folder, target) for step in call.steps), strict=True)
         if call is inputs and any(statuses):
             raise SystemExit((target / "log.txt").read_text())
         normalize = normalizer(work)
         for file in target.iterdir():
             file.write_text(normalize(file.read_text(encoding="utf-8", errors="backslashreplace")), encoding="utf-8")
         collect(folder, target, normalize)
-        print(f"{time.perf_counter() - start:6.1f} s  {call.name} {' '.join(map(str, statuses))}", flush=True)
+        print(f"{sum(seconds):6.1f} s  {call.name} {' '.join(map(str, statuses))}", flush=True)
     if keep:
         print(f"The files of the calls are in {work}.")
     else:
@@ -131,8 +130,8 @@ def import_libraries() -> None:
     gc.freeze()
 
 
-def run_step(call: Call, step: str | Callable[[], Any], folder: Path, target: Path) -> int:
-    """Run a step in a forked process, append command and output to `log.txt`, and return the exit status."""
+def run_step(call: Call, step: str | Callable[[], Any], folder: Path, target: Path) -> tuple[int, float]:
+    """Run a step in a forked process, and append command and output to `log.txt`: exit status, seconds of CPU."""
     streams = [folder.parent / name for name in ("stdin", "stdout", "stderr")]
     streams[0].write_text(call.stdin, encoding="utf-8")
     for stream in (sys.stdout, sys.stderr):
@@ -152,7 +151,7 @@ def run_step(call: Call, step: str | Callable[[], Any], folder: Path, target: Pa
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)
-    _, wait_status = os.waitpid(process, 0)
+    _, wait_status, usage = os.wait4(process, 0)
     status = os.waitstatus_to_exitcode(wait_status)
     shown = f"mybert {step}" if isinstance(step, str) else step.__name__
     with (target / "log.txt").open("a", encoding="utf-8") as log:
@@ -160,7 +159,7 @@ def run_step(call: Call, step: str | Callable[[], Any], folder: Path, target: Pa
         for name, file in zip(("output", "errors"), streams[1:], strict=True):
             if text := file.read_text(encoding="utf-8", errors="backslashreplace"):
                 log.write(f"{name}:\n{text}\n")
-    return status
+    return status, usage.ru_utime + usage.ru_stime
 
 
 def run_here(call: Call, step: str | Callable[[], Any], target: Path) -> int:
@@ -273,7 +272,8 @@ def as_text(path: Path, content: bytes) -> str:
         return "".join(f"{line}\n" for line in values_of(torch.load(path, weights_only=False)))
     if zipfile.is_zipfile(io.BytesIO(content)):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            return "".join(f"{name} {digest(archive.read(name))}\n" for name in archive.namelist())
+            names = [name for name in archive.namelist() if name != "docProps/core.xml"]  # times of a spreadsheet
+            return "".join(f"{name} {digest(archive.read(name))}\n" for name in names)
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -376,8 +376,14 @@ def differences(before: Path, after: Path, rtol: float) -> list[str]:
     texts = [content.decode().splitlines() for content in contents]
     if rtol and len(texts[0]) == len(texts[1]) and all(map(_is_near, *texts, [rtol] * len(texts[0]))):
         return []
-    lines = [*difflib.unified_diff(*texts, n=0, lineterm="")][2:]
-    return [_excerpt(line) for line in lines if not line.startswith("@@")] or ["ends of lines differ"]
+    lines = []
+    for kind, *span in difflib.SequenceMatcher(None, *texts, autojunk=False).get_opcodes():
+        if kind != "equal":
+            old, new = texts[0][span[0] : span[1]], texts[1][span[2] : span[3]]
+            starts = [_common_start(*pair) for pair in zip(old, new, strict=False)] if len(old) == len(new) else []
+            for sign, part in (("-", old), ("+", new)):
+                lines += [sign + _excerpt(line, start) for line, start in zip_longest(part, starts, fillvalue=0)]
+    return lines or ["ends of lines differ"]
 
 
 _FLOAT = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?|-?\d+e[-+]?\d+")
@@ -390,8 +396,16 @@ def _is_near(before: str, after: str, rtol: float) -> bool:
     return all(math.isclose(float(one), float(other), rel_tol=rtol) for one, other in pairs)
 
 
-def _excerpt(line: str, width: int = 300) -> str:
-    return line if len(line) <= width else f"{line[:width]}... ({len(line)} characters)"
+def _common_start(before: str, after: str) -> int:
+    return next((index for index, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), 0)
+
+
+def _excerpt(line: str, start: int, width: int = 160) -> str:
+    """The part of a long line in which it differs first."""
+    if len(line) <= width:
+        return line
+    start = max(0, start - width // 2)
+    return f"{'...' * (start > 0)}{line[start : start + width]}{'...' * (start + width < len(line))}"
 
 
 def different_tensors(before: Path, after: Path, rtol: float) -> list[str]:
