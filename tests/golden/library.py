@@ -1,6 +1,5 @@
 """Calls of the library's public names, whose results are written to files."""
 
-import importlib
 import inspect
 import json
 from collections.abc import Callable, Iterator
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from inputs import draw_weights
-from record import Call
+from record import Call, public_values
 
 TINY = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
 TINY |= {"max_position_embeddings": 24}
@@ -410,20 +409,14 @@ def numbers_of_metrics() -> None:
 
 
 def public_names() -> None:
-    """Public names and their signatures, and the fields of their classes of settings."""
-    import mybert
-
+    """Public names and their signatures."""
     lines = []
-    for module_name in ("mybert", *(f"mybert.{name}" for name in mybert._SUBPACKAGES)):
-        module = importlib.import_module(module_name)
-        for name in sorted(getattr(module, "__all__", ())):
-            value = getattr(module, name)
-            try:
-                shown = str(inspect.signature(value)) if callable(value) else f"= {value!r}"
-            except (TypeError, ValueError):
-                shown = ""
-            shown = shown.replace(", ", ",\n        ") if len(shown) > 100 else shown
-            lines.append(f"{module_name}.{name} {shown}")
+    for name, value in public_values().items():
+        try:
+            shown = str(inspect.signature(value)) if callable(value) else f"= {value!r}"
+        except (TypeError, ValueError):
+            shown = ""
+        lines.append(f"{name} " + (shown.replace(", ", ",\n        ") if len(shown) > 100 else shown))
     Path("names.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -16,6 +16,7 @@ import difflib
 import fnmatch
 import gc
 import hashlib
+import inspect
 import io
 import json
 import math
@@ -119,15 +120,26 @@ def import_libraries() -> None:
     import transformers.pipelines
 
     import mybert
-    from mybert.command_line import COMMANDS
 
     del accelerate, datasets, sklearn, transformers
-    for command in COMMANDS.values():
-        command.load()
+    public_values()
     print(f"Recording {Path(mybert.__file__).parent}", flush=True)
     warnings.resetwarnings()
     gc.collect()
     gc.freeze()
+
+
+def public_values() -> dict[str, Any]:
+    """The public names of the package and of its subpackages, and their values, which loads them."""
+    import mybert
+
+    modules = {"mybert": mybert}
+    modules |= {f"mybert.{name}": value for name in dir(mybert) if inspect.ismodule(value := getattr(mybert, name))}
+    return {
+        f"{path}.{name}": getattr(module, name)
+        for path, module in modules.items()
+        for name in sorted(getattr(module, "__all__", ()))
+    }
 
 
 def run_step(call: Call, step: str | Callable[[], Any], folder: Path, target: Path) -> tuple[int, float]:
