@@ -268,12 +268,23 @@ def collect(folder: Path, target: Path, normalize: Callable[[str], str]) -> None
         copy = target / "files" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".safetensors":
-            copy.write_bytes(content)
+            copy.write_bytes(with_sorted_metadata(content))
         else:
             text = as_text(path, content)
             copy.write_text(normalize(text), encoding="utf-8")
         names.append(name)
     (target / "files.txt").write_text(normalize("".join(f"{name}\n" for name in names)))
+
+
+def with_sorted_metadata(content: bytes) -> bytes:
+    """A safetensors file whose metadata, which have no order, are sorted."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    if "__metadata__" in header:
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # tensors are aligned
+    return len(text).to_bytes(8, "little") + text + content[end:]
 
 
 def as_text(path: Path, content: bytes) -> str:

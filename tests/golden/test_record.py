@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 import torch
-from record import NORMALIZATIONS, compare, normalizer
-from safetensors.torch import save_file
+from record import NORMALIZATIONS, compare, normalizer, with_sorted_metadata
+from safetensors.torch import load_file, save_file
 
 
 @pytest.fixture
@@ -37,6 +37,18 @@ def test_compare_shows_each_difference_by_call_and_file(records, capsys):
     assert f"call: files/new.txt\n    only in {after}\n" in output
     assert f"older: only in {before}\n" in output
     assert compare(before, after, ["old*"], 0.0, False) == 1
+
+
+def test_with_sorted_metadata_keeps_tensors_and_has_one_order(tmp_path):
+    file, tensors = tmp_path / "a.safetensors", {"b": torch.arange(3.0), "a": torch.ones(2, dtype=torch.int64)}
+    contents = set()
+    for names in ("pqrs", "srqp"):
+        save_file(tensors, file, metadata={name: name for name in names})
+        contents.add(with_sorted_metadata(file.read_bytes()))
+    assert len(contents) == 1
+    file.write_bytes(contents.pop())
+    assert load_file(file).keys() == tensors.keys()
+    assert all(torch.equal(value, tensors[name]) for name, value in load_file(file).items())
 
 
 def test_compare_with_a_tolerance_ignores_only_floats_within_it(records):
