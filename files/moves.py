@@ -86,12 +86,16 @@ def discard(path: Path, aside: Path | None = None) -> None:
     try:
         if os.path.lexists(path):
             remove(path if aside is None else path.rename(aside))
-    except OSError as error:
-        logger.warning("%s could not be deleted (%s); it is no longer needed.", path, error.strerror)
+    except (OSError, MemoryError) as error:
+        logger.warning("%s could not be deleted (%s); it is no longer needed.", path, _cause(error))
 
 
 def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
+
+
+def _cause(error: OSError | MemoryError) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else "not enough memory"
 
 
 # --- syncing ---------------------------------------------------------------------------------------------------------
@@ -141,14 +145,19 @@ class Move:
     target: Path
     within: bool = False
     entries: tuple[str, ...] | None = None  # those of a folder
-    removed: tuple[str, ...] = ()  # of the entries of `target`, those that go
+    removed: tuple[str, ...] = ()  # of the entries of `target`, or next to it if it is a file, those that go
     old: Path = Path()  # where they go
 
     @classmethod
-    def of(cls, source: Path, target: Path, within: bool = False, clear: bool = False) -> "Move":
-        """The move of what has been written; with `clear`, other entries of the target go."""
+    def of(
+        cls, source: Path, target: Path, within: bool = False, clear: bool = False, parts: Path | None = None
+    ) -> "Move":
+        """The move of what has been written; with `clear`, other entries of the target go.
+
+        `parts` is a folder next to a file, from which it was made.
+        """
         if not _is_folder(source):
-            return cls(source, target, old=temporary_path(target, "old"))
+            return cls(source, target, removed=(parts.name,) if parts else (), old=temporary_path(target, "old"))
         entries = sorted((entry.name for entry in source.iterdir() if not is_bookkeeping(entry)), key=_rank)
         there = [entry.name for entry in target.iterdir() if not is_bookkeeping(entry)] if target.is_dir() else []
         removed = sorted(set(there).difference(entries), key=_rank, reverse=True) if clear or not within else ()
@@ -168,7 +177,7 @@ class Move:
     def is_one_rename(self) -> bool:
         """Whether one rename makes the move, so that it needs no record."""
         if self.entries is None:
-            return True
+            return not self.removed
         if self.within:
             return not self.removed and len(self.entries) < 2 and not any(map(_is_folder, self._replaced()))
         return not any(self._replaced())
@@ -179,10 +188,13 @@ class Move:
 
     def make(self) -> None:
         """Make the move, or what an earlier call has left of it."""
-        if not os.path.lexists(self.source):
-            return
         if self.entries is None:
-            self.source.replace(self.target)
+            if os.path.lexists(self.source):
+                self.source.replace(self.target)
+            for name in self.removed:
+                self._set_aside(name)
+            return
+        if not os.path.lexists(self.source):
             return
         if not self.within and all(os.path.lexists(self.source / name) for name in self.entries):
             try:
@@ -202,7 +214,7 @@ class Move:
                 (self.source / name).replace(self.target / name)
 
     def _set_aside(self, name: str) -> None:
-        path = self.target / name
+        path = (self.target if self.entries is not None else self.target.parent) / name
         if os.path.lexists(path) and not os.path.lexists(self.old / name):
             self.old.mkdir(exist_ok=True)
             try:
@@ -231,18 +243,18 @@ def _lock_file(record: Path) -> Path:
 
 
 def make_moves(moves: Sequence[Move]) -> None:
-    """Sync and put everything into place, or raise an error before the first move; Ctrl-C waits meanwhile."""
+    """Sync and put everything into place, or raise an error before the first move; Ctrl-C waits meanwhile.
+
+    When all moves are made, the result stands: errors of what is left to do are warnings.
+    """
     for move in moves:
         # Libraries make some files private.
         folder = move.source if move.entries is not None else move.source.parent
         sync(move.source, 0o666 & folder.stat().st_mode)
-    with interrupts_delayed():
+    with interrupts_delayed(by_moves=True):
         if len(moves) == 1 and moves[0].is_one_rename:
             moves[0].make()
-            try:
-                _sync_folders(moves)
-            except OSError as error:
-                logger.warning("%s is complete, but could not be synced (%s).", moves[0].target, error.strerror)
+            _sync_moved(moves)
         elif moves:
             _sync_folders(moves)
             with _moving(moves[0].record):
@@ -257,24 +269,33 @@ def _sync_folders(moves: Sequence[Move]) -> None:
         sync_folder(folder)
 
 
+def _sync_moved(moves: Sequence[Move]) -> bool:
+    try:
+        _sync_folders(moves)
+    except (OSError, MemoryError) as error:
+        logger.warning("%s is complete, but could not be synced (%s).", moves[0].target, _cause(error))
+        return False
+    return True
+
+
 def _finish(moves: Sequence[Move]) -> None:
-    """Make recorded moves and delete the records, the first one first."""
+    """Make recorded moves, and delete the records, the first one first."""
     for is_last in (False, True):  # most errors pass
         try:
             for move in moves:
                 move.make()
-            _sync_folders(moves)
-            for move in moves:
-                move.record.unlink(missing_ok=True)
-            _sync_folders(moves)
-            return
-        except OSError as error:
+            break
+        except (OSError, MemoryError) as error:
             if is_last:
-                where = final_path(error.filename or moves[0].target)
+                where = final_path(getattr(error, "filename", None) or moves[0].target)
                 raise OSError(
-                    f"{moves[0].target} is complete but not all of it could be moved into place ({error.strerror}: "
+                    f"{moves[0].target} is complete but not all of it could be moved into place ({_cause(error)}: "
                     f"{where}); the next command that reads or writes it moves the rest."
                 ) from error
+    if _sync_moved(moves):  # otherwise the next command makes the moves, if they are lost
+        for move in moves:
+            discard(move.record)
+        _sync_moved(moves)
 
 
 @contextmanager
@@ -329,24 +350,38 @@ def has_moves_left(place: Path, within: bool = False) -> bool:
     return _record(place, within).is_file()
 
 
+def places_of(path: str | Path) -> list[tuple[Path, bool]]:
+    """Where a file or folder may be moved to: to itself, into it, or with or into the folder around it."""
+    path = Path(os.path.abspath(path))  # noqa: PTH100  # without following links
+    places = ((path, False), (path, True), (path.parent, True), (path.parent, False))
+    return [(place, within) for place, within in places if place.name]
+
+
 def finish_moves(path: str | Path) -> None:
     """Make the moves that a call has left at a file or folder, or at the folder around it, when it was ended."""
-    path = Path(os.path.abspath(path))  # noqa: PTH100  # without following links
-    for place, within in ((path, False), (path, True), (path.parent, True), (path.parent, False)):
-        if place.name and has_moves_left(place, within):
+    for place, within in places_of(path):
+        if has_moves_left(place, within):
             _finish_recorded(place, _record(place, within))
+
+
+def left_at(place: Path, within: bool) -> list[Path]:
+    """What killed processes may have left at a place: temporary files and folders, and locks, which may be held."""
+    folder = place if within else place.parent
+    pattern = re.compile((r"\." if within else rf"\.{re.escape(place.name)}\.") + _TEMPORARY)
+    locks = (LOCK if within else f".{place.name}{LOCK}", _lock_file(_record(place, within)).name)
+    entries = [*folder.iterdir()] if folder.is_dir() else []
+    return [entry for entry in entries if entry.name in locks or pattern.fullmatch(entry.name)]
 
 
 def remove_left(place: Path, within: bool) -> None:
     """Delete what killed processes have left at a place that the caller has locked, after `finish_moves`."""
-    pattern = re.compile((r"\." if within else rf"\.{re.escape(place.name)}\.") + _TEMPORARY)
-    for entry in [*(place if within else place.parent).iterdir()]:
-        if pattern.fullmatch(entry.name):
-            discard(entry)
     record = _record(place, within)
-    if _lock_file(record).exists():
-        with suppress(OSError), _moving(record):  # which deletes it
-            pass
+    for entry in left_at(place, within):
+        if entry.name.endswith(PARTIAL):
+            discard(entry)
+        elif entry == _lock_file(record):
+            with suppress(OSError), _moving(record):  # which deletes it
+                pass
 
 
 def finish_all_moves(folder: Path) -> None:
@@ -408,6 +443,7 @@ def _recorded_move(target: Path, within: bool, record: Path) -> Move:
         not is_inside
         or not _TEMPORARY_NAME.fullmatch(state["old"])
         or not all(isinstance(name, str) and Path(name).name == name for name in names)
+        or (state["entries"] is None and not all(is_bookkeeping(Path(name)) for name in names))
     ):
         raise ValueError(f"{record} names files that are not its own; delete it.")
     entries = None if state["entries"] is None else tuple(state["entries"])

@@ -29,7 +29,9 @@ from .moves import (
     has_moves_left,
     is_bookkeeping,
     is_temporary,
+    left_at,
     make_moves,
+    places_of,
     remove_left,
     temporary_path,
 )
@@ -100,6 +102,8 @@ def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: 
     if not entries:
         return
     others = _foreign(path, owned)
+    if others or not overwrite:
+        _tidy(path)
     if not overwrite:
         raise ValueError(
             f"{path} exists and holds other things ({_listed(others or entries)}); "
@@ -143,7 +147,16 @@ def check_output_files(
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise ValueError(f"{path} is a link or folder, so it is not overwritten; name another place.")
         if path.exists() and not overwrite:
+            _tidy(path)
             raise ValueError(f"{path} exists; name another place or pass --overwrite.")
+
+
+def _tidy(path: Path) -> None:
+    """Delete what killed calls have left at an output that stays as it is, unless another process writes there."""
+    with suppress(OSError, ValueError), ExitStack() as held:
+        for place, within in reversed(places_of(path)):  # first the folder, where a run may be in progress
+            if left_at(place, within):
+                held.enter_context(locked(place, within))
 
 
 def place_to_write(path: str | Path, kind: str = "file") -> Path:
@@ -240,13 +253,13 @@ class _Output:
                 if not has_moves_left(self.path, self.within):
                     discard(folder)
 
-    def move(self, temporary: Path) -> Move:
+    def move(self, temporary: Path, parts: Path | None = None) -> Move:
         """The move of what has been written."""
-        return Move.of(temporary, self.path, self.within, clear=self._owned is not None)
+        return Move.of(temporary, self.path, self.within, clear=self._owned is not None, parts=parts)
 
 
 @contextmanager
-def _written(output: _Output, is_checked: bool = True) -> Iterator[Path]:
+def _written(output: _Output, is_checked: bool = True, parts: Path | None = None) -> Iterator[Path]:
     """Write an output; inside of a folder that is still to be moved itself, without a name of its own."""
     if is_temporary(output.path):
         with readable_disk_errors(output.path):
@@ -258,12 +271,15 @@ def _written(output: _Output, is_checked: bool = True) -> Iterator[Path]:
         if is_checked:
             output.check()  # something may have appeared there meanwhile
         with readable_disk_errors(output.path):
-            make_moves([output.move(temporary)])
+            make_moves([output.move(temporary, parts)])
 
 
-def written_beside(path: str | Path) -> AbstractContextManager[Path]:
-    """Write a file completely or not at all: yields a temporary path, which is moved into place at the end."""
-    return _written(_Output(path), is_checked=False)
+def written_beside(path: str | Path, parts: Path | None = None) -> AbstractContextManager[Path]:
+    """Write a file completely or not at all: yields a temporary path, which is moved into place at the end.
+
+    With the move goes `parts`, a hidden folder next to the file, from which it is made.
+    """
+    return _written(_Output(path), is_checked=False, parts=parts)
 
 
 def folder_written_beside(
