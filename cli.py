@@ -28,7 +28,7 @@ _HELP = {"-h", "--help", "--help_all", "--help-all"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; return 0, 2 for a user error, 130 if it was interrupted, 141 if its output pipe is closed."""
+    """Run a command; return 0, 2 for a user error, 130 if interrupted before the end, 141 for a closed output pipe."""
     make_output_safe()
     try:
         with interruptible() as interrupts:

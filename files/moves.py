@@ -254,7 +254,7 @@ def make_moves(moves: Sequence[Move]) -> None:
     with interrupts_delayed(by_moves=True):
         if len(moves) == 1 and moves[0].is_one_rename:
             moves[0].make()
-            _sync_moved(moves)
+            _sync_folders(moves, are_made=True)
         elif moves:
             _sync_folders(moves)
             with _moving(moves[0].record):
@@ -264,15 +264,14 @@ def make_moves(moves: Sequence[Move]) -> None:
             move.tidy()
 
 
-def _sync_folders(moves: Sequence[Move]) -> None:
-    for folder in dict.fromkeys(move.folder for move in moves):
-        sync_folder(folder)
-
-
-def _sync_moved(moves: Sequence[Move]) -> bool:
+def _sync_folders(moves: Sequence[Move], are_made: bool = False) -> bool:
+    """Sync the folders that change; if the moves are made already, a failure is a warning."""
     try:
-        _sync_folders(moves)
+        for folder in dict.fromkeys(move.folder for move in moves):
+            sync_folder(folder)
     except (OSError, MemoryError) as error:
+        if not are_made:
+            raise
         logger.warning("%s is complete, but could not be synced (%s).", moves[0].target, _cause(error))
         return False
     return True
@@ -292,10 +291,10 @@ def _finish(moves: Sequence[Move]) -> None:
                     f"{moves[0].target} is complete but not all of it could be moved into place ({_cause(error)}: "
                     f"{where}); the next command that reads or writes it moves the rest."
                 ) from error
-    if _sync_moved(moves):  # otherwise the next command makes the moves, if they are lost
+    if _sync_folders(moves, are_made=True):  # otherwise the next command makes the moves, if they are lost
         for move in moves:
             discard(move.record)
-        _sync_moved(moves)
+        _sync_folders(moves, are_made=True)
 
 
 @contextmanager
@@ -350,38 +349,24 @@ def has_moves_left(place: Path, within: bool = False) -> bool:
     return _record(place, within).is_file()
 
 
-def places_of(path: str | Path) -> list[tuple[Path, bool]]:
-    """Where a file or folder may be moved to: to itself, into it, or with or into the folder around it."""
-    path = Path(os.path.abspath(path))  # noqa: PTH100  # without following links
-    places = ((path, False), (path, True), (path.parent, True), (path.parent, False))
-    return [(place, within) for place, within in places if place.name]
-
-
 def finish_moves(path: str | Path) -> None:
     """Make the moves that a call has left at a file or folder, or at the folder around it, when it was ended."""
-    for place, within in places_of(path):
-        if has_moves_left(place, within):
+    path = Path(os.path.abspath(path))  # noqa: PTH100  # without following links
+    for place, within in ((path, False), (path, True), (path.parent, True), (path.parent, False)):
+        if place.name and has_moves_left(place, within):
             _finish_recorded(place, _record(place, within))
-
-
-def left_at(place: Path, within: bool) -> list[Path]:
-    """What killed processes may have left at a place: temporary files and folders, and locks, which may be held."""
-    folder = place if within else place.parent
-    pattern = re.compile((r"\." if within else rf"\.{re.escape(place.name)}\.") + _TEMPORARY)
-    locks = (LOCK if within else f".{place.name}{LOCK}", _lock_file(_record(place, within)).name)
-    entries = [*folder.iterdir()] if folder.is_dir() else []
-    return [entry for entry in entries if entry.name in locks or pattern.fullmatch(entry.name)]
 
 
 def remove_left(place: Path, within: bool) -> None:
     """Delete what killed processes have left at a place that the caller has locked, after `finish_moves`."""
-    record = _record(place, within)
-    for entry in left_at(place, within):
-        if entry.name.endswith(PARTIAL):
+    pattern = re.compile((r"\." if within else rf"\.{re.escape(place.name)}\.") + _TEMPORARY)
+    for entry in [*(place if within else place.parent).iterdir()]:
+        if pattern.fullmatch(entry.name):
             discard(entry)
-        elif entry == _lock_file(record):
-            with suppress(OSError), _moving(record):  # which deletes it
-                pass
+    record = _record(place, within)
+    if _lock_file(record).exists():
+        with suppress(OSError), _moving(record):  # which deletes it
+            pass
 
 
 def finish_all_moves(folder: Path) -> None:

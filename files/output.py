@@ -29,9 +29,7 @@ from .moves import (
     has_moves_left,
     is_bookkeeping,
     is_temporary,
-    left_at,
     make_moves,
-    places_of,
     remove_left,
     temporary_path,
 )
@@ -152,11 +150,17 @@ def check_output_files(
 
 
 def _tidy(path: Path) -> None:
-    """Delete what killed calls have left at an output that stays as it is, unless another process writes there."""
+    """Delete what killed calls have left at an output that stays as it is, and at other outputs in its folder."""
     with suppress(OSError, ValueError), ExitStack() as held:
-        for place, within in reversed(places_of(path)):  # first the folder, where a run may be in progress
-            if left_at(place, within):
+        # First the folder: if a run works in it, nothing is touched.
+        for place, within in ((path.parent, False), (path.parent, True), (path, True)):
+            folder = place if within else place.parent
+            if folder.is_dir() and any(map(is_bookkeeping, folder.iterdir())):
                 held.enter_context(locked(place, within))
+        for lock in sorted(path.parent.glob(f".*{LOCK}")):  # which a call removes last
+            if lock.name != LOCK:
+                with suppress(BusyError), locked(lock.with_name(lock.name.removeprefix(".").removesuffix(LOCK))):
+                    pass
 
 
 def place_to_write(path: str | Path, kind: str = "file") -> Path:

@@ -33,24 +33,20 @@ class Interrupts:
     Attributes:
         held: The signal that came while files were moved into place, or shortly after, and now waits; 0 if there is
             none. It does not interrupt a command that ends in time: the result is complete.
+        held_until: Until then (`time.monotonic`) the command may end: no move tells whether it is the last one.
+        has_ended: Whether a signal has ended the command, so that the next one ends the process.
     """
 
-    def __init__(self) -> None:
-        self.held: int = 0
-        self.has_ended = False  # a signal has ended the command, so the next one ends the process
-        self._held_until = 0.0
-
-    def hold(self) -> None:
-        """Let the command end in a moment: only then is it known whether a move was its last."""
-        if not self.held:
-            self._held_until = time.monotonic() + _TIME_TO_END
+    held: int = 0
+    held_until = 0.0
+    has_ended = False
 
     def handle(self, number: int) -> None:
         """Hold the signal, or end the command, or end the process."""
         if self.has_ended:
             os.write(2, b"mybert: interrupted again, ended at once.\n")
             os._exit(INTERRUPTED)
-        elif not self.held and time.monotonic() < self._held_until and hasattr(signal, "SIGURG"):
+        elif not self.held and time.monotonic() < self.held_until and hasattr(signal, "SIGURG"):
             self.held = number
         else:
             self.held, self.has_ended = 0, True
@@ -58,7 +54,7 @@ class Interrupts:
 
     def repeat_held(self) -> None:
         """End the command if it goes on."""
-        if self.held and time.monotonic() >= self._held_until:
+        if self.held and time.monotonic() >= self.held_until:
             signal.raise_signal(self.held)
 
 
@@ -102,8 +98,8 @@ def interrupts_delayed(by_moves: bool = False) -> Iterator[None]:
     previous = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in heard_here}
     try:
         yield
-        if by_moves:
-            _interrupts.hold()
+        if by_moves and not _interrupts.held:
+            _interrupts.held_until = time.monotonic() + _TIME_TO_END
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler or signal.SIG_DFL)

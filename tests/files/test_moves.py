@@ -301,7 +301,13 @@ def write_new_files(root):
         write_text(folder / "c", "new")
 
 
-@pytest.mark.parametrize("write", [write_new_file, write_new_folder, write_new_files])
+def write_new_outputs(root):
+    with outputs_together() as open_output:
+        for name in ("report", "table"):
+            write_text(open_output(root / name), "new")
+
+
+@pytest.mark.parametrize("write", [write_new_file, write_new_folder, write_new_files, write_new_outputs])
 def test_output_to_of_a_killed_call_is_tidied_by_one_that_may_not_overwrite(tmp_path, write):
     root = tmp_path / "root"
 
