@@ -28,11 +28,13 @@ _HELP = {"-h", "--help", "--help_all", "--help-all"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; return 0, 2 for a user error, 130 if it was interrupted, 141 if its output pipe is closed."""
+    """Run a command; return 0, 2 for a user error, 130 if interrupted before the end, 141 for a closed output pipe."""
     make_output_safe()
     try:
-        with interruptible():
+        with interruptible() as interrupts:
             status = _run(list(sys.argv[1:] if argv is None else argv))
+            if interrupts.held and status == 0:
+                print_error("mybert: interrupted when the result was complete.")
         sys.stdout.flush()
     except BrokenPipeError:  # `mybert -h | head -2`
         drop_output()
@@ -86,7 +88,7 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
             distributed = sys.modules.get("torch.distributed")
             if distributed is not None and distributed.is_available() and distributed.is_initialized():
                 distributed.destroy_process_group()  # as NCCL expects it at the end of a process
-        interrupted = isinstance(result, dict) and result.get("interrupted")
+        interrupted = result == {"interrupted": True}  # otherwise it is complete
         if not interrupted:
             say_closing(command.closing, arguments, result)
     except BrokenPipeError:

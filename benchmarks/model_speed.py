@@ -24,7 +24,7 @@ from ..files.checkpoint import Checkpoint
 from ..files.errors import refuse_address
 from ..files.machine import bfloat16_features
 from ..files.options import AT_LEAST_1, Group, check_options, option
-from ..files.output import check_output_files, write_text
+from ..files.output import check_output_files, output_to, write_text
 from ..files.processes import own_process
 from ..files.progress import progress_bar
 from ..files.source import read_rows
@@ -175,7 +175,8 @@ def run_benchmarks(arguments: BenchArguments) -> str:
             parts += workload(arguments)
     report = "\n\n".join(parts) + "\n"
     if arguments.output is not None:
-        write_text(arguments.output, report)
+        with output_to(arguments.output, overwrite=arguments.overwrite) as path:
+            write_text(path, report)
     return report
 
 

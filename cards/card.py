@@ -260,8 +260,8 @@ def render_card(content: CardContent) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def write_card(model_dir: str | Path, content: CardContent) -> Path:
-    """Write a model folder's `README.md`, replacing an existing one; return its path.
+def write_card(model_dir: str | Path, content: CardContent, path: Path | None = None) -> Path:
+    """Write a model folder's `README.md`, or another file, replacing an existing one; return its path.
 
     The card describes the model in the folder unless `content.model` is given, and shows the picture
     `content.curves`, by default `training_curves.png`, if that file is in the folder.
@@ -276,7 +276,7 @@ def write_card(model_dir: str | Path, content: CardContent) -> Path:
         model=content.model or describe_model(model_dir),
         curves=curves if (model_dir / curves).is_file() else None,
     )
-    path = model_dir / "README.md"
+    path = path or model_dir / "README.md"
     write_text(path, render_card(content))
     return path
 

@@ -84,7 +84,7 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
     The output folder contains `text/` and `task/` (the training data, and the held-out words to guess), `pretrained/`
     and `classifier/` (model folders, each with `README.md` and `training_curves.png`),
     `classifier_without_pretraining/`, `report.json` (the returned report, marked as the demo's) and `result.png`, the
-    same as a picture. An error leaves nothing there; after Ctrl-C the same call continues.
+    same as a picture. A user error leaves nothing there; after Ctrl-C or a write error the same call continues.
     """
     started = time.perf_counter()
     output_dir = Path(arguments.output_dir)
@@ -130,6 +130,8 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
             except ImportError as error:  # without matplotlib
                 logger.warning(str(error))
             write_json(output_dir / REPORT, MADE_BY | report)  # the last file, which marks the demo as finished
+        except (OSError, MemoryError):  # which may pass
+            raise
         except Exception:
             owned = _own_names(_read_report(output_dir))
             with suppress(ValueError, OSError), folder_written_beside(output_dir, owned, overwrite=True, stays=True):

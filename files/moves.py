@@ -86,12 +86,16 @@ def discard(path: Path, aside: Path | None = None) -> None:
     try:
         if os.path.lexists(path):
             remove(path if aside is None else path.rename(aside))
-    except OSError as error:
-        logger.warning("%s could not be deleted (%s); it is no longer needed.", path, error.strerror)
+    except (OSError, MemoryError) as error:
+        logger.warning("%s could not be deleted (%s); it is no longer needed.", path, _cause(error))
 
 
 def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
+
+
+def _cause(error: OSError | MemoryError) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else "not enough memory"
 
 
 # --- syncing ---------------------------------------------------------------------------------------------------------
@@ -141,14 +145,19 @@ class Move:
     target: Path
     within: bool = False
     entries: tuple[str, ...] | None = None  # those of a folder
-    removed: tuple[str, ...] = ()  # of the entries of `target`, those that go
+    removed: tuple[str, ...] = ()  # of the entries of `target`, or next to it if it is a file, those that go
     old: Path = Path()  # where they go
 
     @classmethod
-    def of(cls, source: Path, target: Path, within: bool = False, clear: bool = False) -> "Move":
-        """The move of what has been written; with `clear`, other entries of the target go."""
+    def of(
+        cls, source: Path, target: Path, within: bool = False, clear: bool = False, parts: Path | None = None
+    ) -> "Move":
+        """The move of what has been written; with `clear`, other entries of the target go.
+
+        `parts` is a folder next to a file, from which it was made.
+        """
         if not _is_folder(source):
-            return cls(source, target, old=temporary_path(target, "old"))
+            return cls(source, target, removed=(parts.name,) if parts else (), old=temporary_path(target, "old"))
         entries = sorted((entry.name for entry in source.iterdir() if not is_bookkeeping(entry)), key=_rank)
         there = [entry.name for entry in target.iterdir() if not is_bookkeeping(entry)] if target.is_dir() else []
         removed = sorted(set(there).difference(entries), key=_rank, reverse=True) if clear or not within else ()
@@ -168,7 +177,7 @@ class Move:
     def is_one_rename(self) -> bool:
         """Whether one rename makes the move, so that it needs no record."""
         if self.entries is None:
-            return True
+            return not self.removed
         if self.within:
             return not self.removed and len(self.entries) < 2 and not any(map(_is_folder, self._replaced()))
         return not any(self._replaced())
@@ -179,10 +188,13 @@ class Move:
 
     def make(self) -> None:
         """Make the move, or what an earlier call has left of it."""
-        if not os.path.lexists(self.source):
-            return
         if self.entries is None:
-            self.source.replace(self.target)
+            if os.path.lexists(self.source):
+                self.source.replace(self.target)
+            for name in self.removed:
+                self._set_aside(name)
+            return
+        if not os.path.lexists(self.source):
             return
         if not self.within and all(os.path.lexists(self.source / name) for name in self.entries):
             try:
@@ -202,7 +214,7 @@ class Move:
                 (self.source / name).replace(self.target / name)
 
     def _set_aside(self, name: str) -> None:
-        path = self.target / name
+        path = (self.target if self.entries is not None else self.target.parent) / name
         if os.path.lexists(path) and not os.path.lexists(self.old / name):
             self.old.mkdir(exist_ok=True)
             try:
@@ -231,18 +243,18 @@ def _lock_file(record: Path) -> Path:
 
 
 def make_moves(moves: Sequence[Move]) -> None:
-    """Sync and put everything into place, or raise an error before the first move; Ctrl-C waits meanwhile."""
+    """Sync and put everything into place, or raise an error before the first move; Ctrl-C waits meanwhile.
+
+    When all moves are made, the result stands: errors of what is left to do are warnings.
+    """
     for move in moves:
         # Libraries make some files private.
         folder = move.source if move.entries is not None else move.source.parent
         sync(move.source, 0o666 & folder.stat().st_mode)
-    with interrupts_delayed():
+    with interrupts_delayed(by_moves=True):
         if len(moves) == 1 and moves[0].is_one_rename:
             moves[0].make()
-            try:
-                _sync_folders(moves)
-            except OSError as error:
-                logger.warning("%s is complete, but could not be synced (%s).", moves[0].target, error.strerror)
+            _sync_folders(moves, are_made=True)
         elif moves:
             _sync_folders(moves)
             with _moving(moves[0].record):
@@ -252,29 +264,37 @@ def make_moves(moves: Sequence[Move]) -> None:
             move.tidy()
 
 
-def _sync_folders(moves: Sequence[Move]) -> None:
-    for folder in dict.fromkeys(move.folder for move in moves):
-        sync_folder(folder)
+def _sync_folders(moves: Sequence[Move], are_made: bool = False) -> bool:
+    """Sync the folders that change; if the moves are made already, a failure is a warning."""
+    try:
+        for folder in dict.fromkeys(move.folder for move in moves):
+            sync_folder(folder)
+    except (OSError, MemoryError) as error:
+        if not are_made:
+            raise
+        logger.warning("%s is complete, but could not be synced (%s).", moves[0].target, _cause(error))
+        return False
+    return True
 
 
 def _finish(moves: Sequence[Move]) -> None:
-    """Make recorded moves and delete the records, the first one first."""
+    """Make recorded moves, and delete the records, the first one first."""
     for is_last in (False, True):  # most errors pass
         try:
             for move in moves:
                 move.make()
-            _sync_folders(moves)
-            for move in moves:
-                move.record.unlink(missing_ok=True)
-            _sync_folders(moves)
-            return
-        except OSError as error:
+            break
+        except (OSError, MemoryError) as error:
             if is_last:
-                where = final_path(error.filename or moves[0].target)
+                where = final_path(getattr(error, "filename", None) or moves[0].target)
                 raise OSError(
-                    f"{moves[0].target} is complete but not all of it could be moved into place ({error.strerror}: "
+                    f"{moves[0].target} is complete but not all of it could be moved into place ({_cause(error)}: "
                     f"{where}); the next command that reads or writes it moves the rest."
                 ) from error
+    if _sync_folders(moves, are_made=True):  # otherwise the next command makes the moves, if they are lost
+        for move in moves:
+            discard(move.record)
+        _sync_folders(moves, are_made=True)
 
 
 @contextmanager
@@ -408,6 +428,7 @@ def _recorded_move(target: Path, within: bool, record: Path) -> Move:
         not is_inside
         or not _TEMPORARY_NAME.fullmatch(state["old"])
         or not all(isinstance(name, str) and Path(name).name == name for name in names)
+        or (state["entries"] is None and not all(is_bookkeeping(Path(name)) for name in names))
     ):
         raise ValueError(f"{record} names files that are not its own; delete it.")
     entries = None if state["entries"] is None else tuple(state["entries"])

@@ -100,6 +100,8 @@ def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: 
     if not entries:
         return
     others = _foreign(path, owned)
+    if others or not overwrite:
+        _tidy(path)
     if not overwrite:
         raise ValueError(
             f"{path} exists and holds other things ({_listed(others or entries)}); "
@@ -143,7 +145,22 @@ def check_output_files(
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise ValueError(f"{path} is a link or folder, so it is not overwritten; name another place.")
         if path.exists() and not overwrite:
+            _tidy(path)
             raise ValueError(f"{path} exists; name another place or pass --overwrite.")
+
+
+def _tidy(path: Path) -> None:
+    """Delete what killed calls have left at an output that stays as it is, and at other outputs in its folder."""
+    with suppress(OSError, ValueError), ExitStack() as held:
+        # First the folder: if a run works in it, nothing is touched.
+        for place, within in ((path.parent, False), (path.parent, True), (path, True)):
+            folder = place if within else place.parent
+            if folder.is_dir() and any(map(is_bookkeeping, folder.iterdir())):
+                held.enter_context(locked(place, within))
+        for lock in sorted(path.parent.glob(f".*{LOCK}")):  # which a call removes last
+            if lock.name != LOCK:
+                with suppress(BusyError), locked(lock.with_name(lock.name.removeprefix(".").removesuffix(LOCK))):
+                    pass
 
 
 def place_to_write(path: str | Path, kind: str = "file") -> Path:
@@ -240,13 +257,13 @@ class _Output:
                 if not has_moves_left(self.path, self.within):
                     discard(folder)
 
-    def move(self, temporary: Path) -> Move:
+    def move(self, temporary: Path, parts: Path | None = None) -> Move:
         """The move of what has been written."""
-        return Move.of(temporary, self.path, self.within, clear=self._owned is not None)
+        return Move.of(temporary, self.path, self.within, clear=self._owned is not None, parts=parts)
 
 
 @contextmanager
-def _written(output: _Output, is_checked: bool = True) -> Iterator[Path]:
+def _written(output: _Output, is_checked: bool = True, parts: Path | None = None) -> Iterator[Path]:
     """Write an output; inside of a folder that is still to be moved itself, without a name of its own."""
     if is_temporary(output.path):
         with readable_disk_errors(output.path):
@@ -258,12 +275,15 @@ def _written(output: _Output, is_checked: bool = True) -> Iterator[Path]:
         if is_checked:
             output.check()  # something may have appeared there meanwhile
         with readable_disk_errors(output.path):
-            make_moves([output.move(temporary)])
+            make_moves([output.move(temporary, parts)])
 
 
-def written_beside(path: str | Path) -> AbstractContextManager[Path]:
-    """Write a file completely or not at all: yields a temporary path, which is moved into place at the end."""
-    return _written(_Output(path), is_checked=False)
+def written_beside(path: str | Path, parts: Path | None = None) -> AbstractContextManager[Path]:
+    """Write a file completely or not at all: yields a temporary path, which is moved into place at the end.
+
+    With the move goes `parts`, a hidden folder next to the file, from which it is made.
+    """
+    return _written(_Output(path), is_checked=False, parts=parts)
 
 
 def folder_written_beside(

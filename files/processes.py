@@ -24,49 +24,82 @@ from .machine import usable_cores
 INTERRUPTED = 130  # exit status after Ctrl-C, as in shells
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _UNTIL_REPEATED = (0.1, 1.0)  # seconds
+_TIME_TO_END = 1.0  # seconds from a move of files; less than the sum above
+
+
+class Interrupts:
+    """What becomes of Ctrl-C and SIGTERM during a command.
+
+    Attributes:
+        held: The signal that came while files were moved into place, or shortly after, and now waits; 0 if there is
+            none. It does not interrupt a command that ends in time: the result is complete.
+        held_until: Until then (`time.monotonic`) the command may end: no move tells whether it is the last one.
+        has_ended: Whether a signal has ended the command, so that the next one ends the process.
+    """
+
+    held: int = 0
+    held_until = 0.0
+    has_ended = False
+
+    def handle(self, number: int) -> None:
+        """Hold the signal, or end the command, or end the process."""
+        if self.has_ended:
+            os.write(2, b"mybert: interrupted again, ended at once.\n")
+            os._exit(INTERRUPTED)
+        elif not self.held and time.monotonic() < self.held_until and hasattr(signal, "SIGURG"):
+            self.held = number
+        else:
+            self.held, self.has_ended = 0, True
+            raise KeyboardInterrupt
+
+    def repeat_held(self) -> None:
+        """End the command if it goes on."""
+        if self.held and time.monotonic() >= self.held_until:
+            signal.raise_signal(self.held)
+
+
+_interrupts = Interrupts()  # of the command that runs
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[Interrupts]:
     """Ctrl-C and SIGTERM raise `KeyboardInterrupt`; a second one ends the process at once, with one line."""
+    global _interrupts
+    _interrupts = interrupts = Interrupts()
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread can handle signals
+        yield interrupts  # only the main thread can handle signals
         return
     owner = os.getpid()
-    was_interrupted = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal was_interrupted
         if os.getpid() != owner:
             # A child process forked meanwhile.
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        elif was_interrupted:
-            os.write(2, b"mybert: interrupted again, ended at once.\n")
-            os._exit(INTERRUPTED)
         else:
-            was_interrupted = True
-            raise KeyboardInterrupt
+            interrupts.handle(number)
 
     previous = {number: signal.signal(number, interrupt) for number in _SIGNALS}
     try:
-        with _heard_while_waiting():
-            yield
+        with _heard_while_waiting(interrupts.repeat_held):
+            yield interrupts
     finally:
         # After a signal the handler remains, so that the process's whole shutdown is covered.
-        if not was_interrupted:
+        if not (interrupts.has_ended or interrupts.held):
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
 
 @contextmanager
-def interrupts_delayed() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM to the end of the block."""
+def interrupts_delayed(by_moves: bool = False) -> Iterator[None]:
+    """Delay Ctrl-C and SIGTERM to the end of the block; after moves, a command that ends soon is not interrupted."""
     came: list[int] = []
     heard_here = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
     previous = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in heard_here}
     try:
         yield
+        if by_moves and not _interrupts.held:
+            _interrupts.held_until = time.monotonic() + _TIME_TO_END
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler or signal.SIG_DFL)
@@ -90,8 +123,8 @@ def interrupts_held_back() -> Iterator[None]:
 
 
 @contextmanager
-def _heard_while_waiting() -> Iterator[None]:
-    """Interrupts the system call that the main thread waits in when one of `_SIGNALS` has arrived."""
+def _heard_while_waiting(then: Callable[[], None]) -> Iterator[None]:
+    """Interrupts the system call that the main thread waits in when one of `_SIGNALS` has arrived; calls `then`."""
     # Python runs handlers between its own instructions. A signal that arrives after the last of them but before the
     # call, such as `read` of a terminal, would be handled only when the call returns, if ever. Another signal, SIGURG,
     # which no other code handles, follows a moment later: the call returns at once, and Python runs both handlers.
@@ -110,7 +143,7 @@ def _heard_while_waiting() -> Iterator[None]:
                     signal.pthread_kill(main_thread, signal.SIGURG)
         os.close(wakeup)
 
-    handler = signal.signal(signal.SIGURG, lambda number, frame: None)
+    handler = signal.signal(signal.SIGURG, lambda number, frame: then())
     previous = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
     threading.Thread(target=repeat, name="mybert-signals", daemon=True).start()
     try:

@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from itertools import product
 from pathlib import Path
@@ -13,14 +14,14 @@ from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata
 from ..cards import head_examples
 from ..cards.card import CardContent, HubMetadata, TrainingDescription, describe_model, read_utf8, write_card
 from ..files.options import Group, option, settings_of
-from ..files.output import locked, written_beside
+from ..files.output import outputs_together
 from ..files.tables import parse_json
 from .publish import (
     PublicationOptions,
     UploadOptions,
+    add_benchmark_results,
     check_benchmark_results,
     publish,
-    write_benchmark_results,
     write_publishable,
 )
 
@@ -75,28 +76,30 @@ def make_card(arguments: CardArguments) -> Path:
     card = model_dir / "README.md"
     entries = _read_results(arguments.benchmarks, EvalResultEntry) if arguments.benchmarks else ()
     check_benchmark_results(model_dir, entries, arguments.overwrite)
-    if card.exists() and not arguments.overwrite:
-        if _add_metadata(card, arguments):
-            logger.info("Added to the metadata of %s; its text is unchanged.", card)
-    else:
-        content = CardContent(
-            name=arguments.name or model_dir.resolve().name,
-            summary=arguments.summary,
-            model=model,
-            training=TrainingDescription(corpus=arguments.corpus),
-            results=_read_results(arguments.results, EvalResult) if arguments.results else (),
-            examples=head_examples(model_dir, texts=arguments.texts) if arguments.examples else (),
-            limits=arguments.limits or (),
-            **settings_of(HubMetadata, arguments),
-        )
-        with locked(card):
-            write_card(model_dir, content)
-    write_benchmark_results(model_dir, entries, arguments.overwrite)
+    with outputs_together() as open_output:
+        adds = False
+        if card.exists() and not arguments.overwrite:
+            adds = _add_metadata(card, arguments, open_output)
+        else:
+            content = CardContent(
+                name=arguments.name or model_dir.resolve().name,
+                summary=arguments.summary,
+                model=model,
+                training=TrainingDescription(corpus=arguments.corpus),
+                results=_read_results(arguments.results, EvalResult) if arguments.results else (),
+                examples=head_examples(model_dir, texts=arguments.texts) if arguments.examples else (),
+                limits=arguments.limits or (),
+                **settings_of(HubMetadata, arguments),
+            )
+            write_card(model_dir, content, open_output(card, overwrite=True))
+        add_benchmark_results(open_output, model_dir, entries, arguments.overwrite)
+    if adds:
+        logger.info("Added to the metadata of %s; its text is unchanged.", card)
     return card
 
 
-def _add_metadata(card: Path, arguments: CardArguments) -> bool:
-    """Add to a run's card what the run cannot know, such as its license; return whether anything was added."""
+def _add_metadata(card: Path, arguments: CardArguments, open_output: Callable[..., Path]) -> bool:
+    """Add to a run's card what the run cannot know, such as its license; return whether anything is added."""
     added = arguments.known()
     texts = ("name", "summary", "corpus", "limits", "results", "texts")
     changes_text = any(getattr(arguments, name) is not None for name in texts)
@@ -116,9 +119,9 @@ def _add_metadata(card: Path, arguments: CardArguments) -> bool:
     if arguments.tags:
         there = metadata.get("tags") or []
         added["tags"] = list(dict.fromkeys([*(there if isinstance(there, list) else [there]), *arguments.tags]))
-    with locked(card), written_beside(card) as temporary:
-        shutil.copyfile(card, temporary)
-        metadata_save(temporary, metadata | added)
+    temporary = open_output(card, overwrite=True)
+    shutil.copyfile(card, temporary)
+    metadata_save(temporary, metadata | added)
     return True
 
 

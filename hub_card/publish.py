@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -56,7 +56,7 @@ from ..files.checkpoint import (
 )
 from ..files.loading import load_tokenizer
 from ..files.options import Group, Settings, option
-from ..files.output import MODEL_FOLDER, check_output_files, output_to, write_text
+from ..files.output import MODEL_FOLDER, check_output_files, output_to, outputs_together, write_text
 from ..modeling_mybert import MyBertConfig, auto_map
 from .graphs import GRAPH_FILES, Graphs, Runtime, check_graphs, write_graphs
 
@@ -420,11 +420,21 @@ def write_benchmark_results(
         ValueError: If a data set is no benchmark's name, a value is no finite number, or a file exists and `overwrite`
             is not set.
     """
+    with outputs_together() as open_output:
+        return add_benchmark_results(open_output, model_dir, entries, overwrite)
+
+
+def add_benchmark_results(
+    open_output: Callable[..., Path],
+    model_dir: str | Path,
+    entries: Sequence[EvalResultEntry],
+    overwrite: bool = False,
+) -> list[Path]:
+    """As `write_benchmark_results`, together with other outputs, see `outputs_together`."""
     by_file = check_benchmark_results(model_dir, entries, overwrite)
-    place = Path(model_dir) / _BENCHMARKS
-    if not by_file:
-        return []
-    with output_to(place, files=[path.name for path in by_file], overwrite=overwrite) as folder:
+    if by_file:
+        names = [path.name for path in by_file]
+        folder = open_output(Path(model_dir) / _BENCHMARKS, files=names, overwrite=overwrite)
         for path, results in by_file.items():
             text = yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False, allow_unicode=True)
             write_text(folder / path.name, text)

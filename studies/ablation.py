@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
+
 from ..files.checkpoint import Checkpoint
 from ..files.options import Group, option
-from ..files.output import files_written_beside
+from ..files.output import files_written_beside, output_to
 from ..finetuning import FinetuningArguments
 from ..pretraining import PretrainingArguments, pretrain
 from ..pretraining.run import prepare_run
@@ -241,7 +243,9 @@ def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
     if majority:
         rows.append([MAJORITY, *_cells(majority, columns)])
     report = {"table": table, "deviations": deviations, "details": details}
-    write_report(output_dir, "ablation", report, markdown_table([["", *columns], *rows]))
+    if PartialState().is_main_process:
+        with output_to(output_dir, files=(), overwrite=True) as folder:
+            write_report(folder, "ablation", report, markdown_table([["", *columns], *rows]))
     return table
 
 

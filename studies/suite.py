@@ -10,11 +10,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
+from accelerate import PartialState
 from transformers import HfArgumentParser
 
 from ..files.errors import refuse_address
 from ..files.options import AT_LEAST_1, Group, check_options, contradicting, may_be_none, option
-from ..files.output import write_json, write_text, written_beside
+from ..files.output import output_to, write_json, write_text
 from ..files.source import files_of
 from ..files.text import file_of
 from ..finetuning import FEATURES, TASKS, FinetuningArguments, finetune
@@ -129,10 +130,10 @@ def finetune_all(cells: Mapping[Cell, tuple[str, FinetuningArguments]]) -> dict[
     return found
 
 
-def write_report(output_dir: str | Path, name: str, report: Mapping[str, Any], table: str) -> None:
+def write_report(folder: Path, name: str, report: Mapping[str, Any], table: str) -> None:
     """Write a study's metrics as JSON and its table as Markdown, and show the table."""
-    write_json(Path(output_dir) / f"{name}.json", report)
-    write_text(Path(output_dir) / f"{name}.md", table)
+    write_json(folder / f"{name}.json", report)
+    write_text(folder / f"{name}.md", table)
     logger.info("\n%s", table)
 
 
@@ -371,9 +372,10 @@ def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
     if arguments.sizes:
         report |= _learning_curves(arguments, outcomes)
     averages = [average, *(other for _, other in others)]
-    output_dir = Path(arguments.output_dir)
-    write_report(output_dir, "suite", report, _table(suite, arguments, outcomes, averages))
-    _write_submission(suite, arguments, next(iter(outcomes.values())), output_dir)
+    if PartialState().is_main_process:
+        with output_to(arguments.output_dir, files=(), overwrite=True) as folder:
+            write_report(folder, "suite", report, _table(suite, arguments, outcomes, averages))
+            _write_submission(suite, arguments, next(iter(outcomes.values())), folder)
     return report
 
 
@@ -521,7 +523,7 @@ def _caption(arguments: SuiteArguments, outcomes: Mapping[str, TaskOutcome]) -> 
 
 
 def _write_submission(
-    suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskOutcome], output_dir: Path
+    suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskOutcome], folder: Path
 ) -> None:
     """Write the zip file for the benchmark's server, if all of its tasks were run and have test data."""
     wanted = {task: as_list(own["submission"]) for task, own in suite.tasks.items() if "submission" in own}
@@ -544,8 +546,7 @@ def _write_submission(
     if missing:
         logger.info("There is no submission.zip: test data of %s is missing.", ", ".join(missing))
     elif parts:
-        place = output_dir / "submission.zip"
-        with written_beside(place) as path, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        with zipfile.ZipFile(folder / "submission.zip", "w", zipfile.ZIP_DEFLATED) as archive:
             for name, file in parts.items():
                 archive.write(file, name)
-        logger.info("%s is what the benchmark's server takes.", place)
+        logger.info("submission.zip is what the benchmark's server takes.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -9,7 +10,7 @@ from typing import Literal
 from ..files.checkpoint import Checkpoint
 from ..files.loading import load_model, load_tokenizer
 from ..files.options import Group, Settings, option
-from ..files.output import check_output_files, reserved
+from ..files.output import reserved
 from .attention import attention_map
 from .curves import SUITE_FILE, learning_curves, plot_run
 from .input_and_confusion import input_picture
@@ -84,8 +85,7 @@ class CurvesArguments(Settings):
 
 def draw_run(arguments: CurvesArguments) -> Path:
     """Draw the training curves of a run, or of several in one picture; of suites, the learning curves."""
-    if arguments.output:
-        check_output_files([arguments.output], arguments.overwrite)
-    if all(Path(folder, SUITE_FILE).is_file() for folder in arguments.run_dirs):
-        return learning_curves(arguments.run_dirs, arguments.output)
-    return plot_run(arguments.run_dirs, arguments.output)
+    is_of_suites = all(Path(folder, SUITE_FILE).is_file() for folder in arguments.run_dirs)
+    draw = learning_curves if is_of_suites else plot_run
+    with reserved(arguments.output, overwrite=arguments.overwrite) if arguments.output else nullcontext():
+        return draw(arguments.run_dirs, arguments.output)

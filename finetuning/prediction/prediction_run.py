@@ -349,10 +349,8 @@ def merge_parts(folder: Path, heads: Collection[PartHead], output: Path, style: 
         return (output_row(kept, answer, known) for kept, answer in map(json.loads, lines))
 
     parts = [partial(rows_of_part, number) for number in range(len(heads))]
-    with locked(output):
-        with written_beside(output) as path:
-            write_rows(path, parts, output, style)
-        discard(folder, temporary_path(output, "old"))  # if this call is killed now, the next lock removes it
+    with locked(output), written_beside(output, folder) as path:
+        write_rows(path, parts, output, style)
 
 
 _WHOLE_NUMBER = re.compile(r"-?[1-9]\d{0,14}|0")  # which a spreadsheet, too, writes so

@@ -51,7 +51,7 @@ def echo(arguments: EchoArguments):
     calls.append(arguments)
     if arguments.number in ERRORS:
         raise ERRORS[arguments.number]
-    return {"interrupted": arguments.number == 15}
+    return {"interrupted": arguments.number in (15, 24)} | ({"accuracy": 0.5} if arguments.number == 24 else {})
 
 
 def say_name(arguments: NamedArguments):
@@ -232,6 +232,10 @@ def test_our_own_mistakes_are_not_hidden(echo_command, number):
 
 def test_interrupted_commands_exit_as_shells_expect(echo_command):
     assert cli.main(["echo", "--number", "15"]) == 130
+
+
+def test_main_interrupted_in_the_last_step_of_a_complete_run_returns_0(echo_command):
+    assert cli.main(["echo", "--number", "24"]) == 0
 
 
 def test_ctrl_c_while_the_commands_are_loaded_is_one_line(monkeypatch, capsys):

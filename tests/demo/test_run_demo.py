@@ -1,4 +1,5 @@
 import csv
+import errno
 import json
 import shutil
 
@@ -141,6 +142,23 @@ def test_demo_error_in_training_leaves_nothing(tmp_path, monkeypatch, exists):
         with pytest.raises(ValueError, match="no more"):
             demo(arguments(tmp_path, write_sources(tmp_path)))
         assert (tmp_path / "demo").exists() == exists and not list(tmp_path.glob("demo/*"))
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), MemoryError()])
+def test_demo_after_an_error_that_may_pass_continues(tmp_path, monkeypatch, error):
+    def fail(settings):
+        kept = tmp_path / "demo" / "pretrained" / "vocab.txt"
+        found.append(kept.exists())
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_text("[PAD]")
+        raise error
+
+    found = []
+    monkeypatch.setattr(run_demo, "pretrain", fail)
+    for _ in range(2):
+        with pytest.raises(type(error)):
+            demo(arguments(tmp_path, write_sources(tmp_path)))
+    assert found == [False, True]
 
 
 def test_demo_after_an_interruption_continues_with_the_same_settings_only(tmp_path, monkeypatch):

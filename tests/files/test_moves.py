@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from mybert.cli import main
+from mybert.files import processes
 from mybert.files.moves import Move, finish_moves, is_bookkeeping, make_moves, remove
 from mybert.files.output import (
+    check_output_files,
     folder_written_beside,
     locked,
     output_to,
@@ -18,6 +21,7 @@ from mybert.files.output import (
     write_text,
     written_beside,
 )
+from mybert.files.processes import interruptible
 from mybert.runs import RunFolder
 
 # What the functions of pathlib, shutil and filelock call to change a disk.
@@ -91,12 +95,20 @@ def write_contents(root):
         write_text(folder / "b", "new")
 
 
+def write_from_parts(root):
+    parts = root / ".a.partial"
+    parts.mkdir(exist_ok=True)
+    (parts / "part").write_text("new")
+    with locked(root / "a"), written_beside(root / "a", parts) as path:
+        shutil.copyfile(parts / "part", path)
+
+
 def write_run(root):
     with RunFolder(root / "run", overwrite=True) as folder:
         folder.begin({"seed": "new"}, prepare=lambda place: write_text(place / "vocab.txt", "new"))
 
 
-WAYS = [write_file, write_folder, write_files, write_several, write_contents, write_run]
+WAYS = [write_file, write_folder, write_files, write_several, write_contents, write_from_parts, write_run]
 OLD = dict.fromkeys(
     ("a", "report", "table", "model/a", "model/b", "other/a", "run/vocab.txt", "run/metrics.json"), "old"
 )
@@ -159,9 +171,12 @@ def check_failing_at(root, write, failure, at, new):
     succeeded = fails_at(root, write, failure, at)
     if failure in ("EIO", "full", "interrupt") or succeeded:  # nothing is left to be done by others
         assert contents(root) in ([new] if succeeded else [OLD, new])
+    if failure not in ("interrupt", "kill"):
+        assert succeeded or contents(root) == OLD
     finish_moves(root / "table")
     settle(root)
     assert contents(root) in (OLD, new)
+    assert contents(root) == OLD or not (root / ".a.partial").exists()
     assert not succeeded or contents(root) == new
     write(root)
     assert contents(root) == new
@@ -184,6 +199,148 @@ def test_make_moves_failing_at_every_call_leaves_the_old_or_the_new_result(tmp_p
     calls, new = count_calls(tmp_path / "root", write)
     for at in range(1, len(calls) + 1):
         check_failing_at(tmp_path / "root", write, failure, at, new)
+
+
+@pytest.fixture
+def handlers(monkeypatch):
+    """Signal handlers are restored: those of `interruptible` stay after a signal."""
+    monkeypatch.setattr(processes, "_TIME_TO_END", 60)
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in previous.items():
+        signal.signal(number, handler)
+
+
+def check_interrupted_at(root, write, at, new):
+    make_old(root)
+    with pytest.MonkeyPatch.context() as patch, interruptible() as interrupts:
+        Injected(root, patch, FAILURES["interrupt"], at)
+        try:
+            write(root)
+        except KeyboardInterrupt:
+            assert contents(root) == OLD
+        else:
+            assert contents(root) == new and interrupts.held == signal.SIGINT
+            assert not list(root.rglob(".*"))
+
+
+@pytest.mark.parametrize("write", WAYS)
+def test_make_moves_interrupted_call_ends_if_the_result_is_complete(tmp_path, write, handlers):
+    calls, new = count_calls(tmp_path / "root", write)
+    for at in range(1 + len(calls) % 3, len(calls) + 1, 3):
+        check_interrupted_at(tmp_path / "root", write, at, new)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("write", WAYS)
+def test_make_moves_call_interrupted_anywhere_ends_if_the_result_is_complete(tmp_path, write, handlers):
+    calls, new = count_calls(tmp_path / "root", write)
+    for at in range(1, len(calls) + 1):
+        check_interrupted_at(tmp_path / "root", write, at, new)
+
+
+def test_main_interrupted_in_the_last_move_returns_0_and_says_so(tmp_path, handlers, capsys):
+    (tmp_path / "text").write_text("a cat\na dog\n" * 20)
+    command = ["vocab", str(tmp_path / "text"), "--vocab_size", "200", "--vocab_layout", "compact", "--overwrite"]
+    command += ["--output_dir", str(tmp_path / "model"), "--report", str(tmp_path / "report.json")]
+    assert main(command) == 0
+    before = contents(tmp_path).keys()
+    (tmp_path / "report.json").unlink()
+    capsys.readouterr()
+    with pytest.MonkeyPatch.context() as patch:
+        replace = os.replace
+
+        def replace_and_interrupt(path, to):
+            replace(path, to)
+            if Path(to).name == "report.json":
+                signal.raise_signal(signal.SIGINT)
+
+        patch.setattr(os, "replace", replace_and_interrupt)
+        assert main(command) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == "mybert: interrupted when the result was complete."
+    assert contents(tmp_path).keys() == before and not list(tmp_path.rglob(".*"))
+
+
+@pytest.mark.parametrize("call", ["unlink", "fsync"])
+def test_make_moves_failing_after_the_last_move_warns_and_succeeds(tmp_path, monkeypatch, caplog, call):
+    make_old(tmp_path)
+    has_moved = []
+    replace, failing = Path.replace, getattr(os, call)
+
+    def fail_then(path, *args, **kwargs):
+        if has_moved:
+            raise_error(errno.EIO)
+        return failing(path, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", lambda path, to: replace(path, to) and path.name == "b" and has_moved.append(1))
+        patch.setattr(os, call, fail_then)
+        write_files(tmp_path)
+    assert contents(tmp_path / "model") == {"a": "new", "b": "new"}
+    left = {"unlink": "model/.moves could not be deleted", "fsync": "model is complete, but could not be synced"}
+    assert left[call] in caplog.text and "(Input/output error)" in caplog.text
+    finish_moves(tmp_path / "model" / "a")
+    with locked(tmp_path / "model", within=True):
+        pass
+    assert contents(tmp_path / "model") == {"a": "new", "b": "new"} and not list(tmp_path.rglob(".*"))
+
+
+def write_new_file(root):
+    with output_to(root / "report") as path:
+        write_text(path, "new")
+
+
+def write_new_folder(root):
+    with output_to(root / "model", ("a",)) as folder:
+        write_text(folder / "a", "new")
+
+
+def write_new_files(root):
+    with output_to(root / "model", files=("b", "c")) as folder:
+        write_text(folder / "b", "new")
+        write_text(folder / "c", "new")
+
+
+def write_new_outputs(root):
+    with outputs_together() as open_output:
+        for name in ("report", "table"):
+            write_text(open_output(root / name), "new")
+
+
+@pytest.mark.parametrize("write", [write_new_file, write_new_folder, write_new_files, write_new_outputs])
+def test_output_to_of_a_killed_call_is_tidied_by_one_that_may_not_overwrite(tmp_path, write):
+    root = tmp_path / "root"
+
+    def make_start():
+        shutil.rmtree(root, ignore_errors=True)
+        (root / "model").mkdir(parents=True)
+        if write is write_new_files:
+            (root / "model" / "mine").touch()
+
+    make_start()
+    with pytest.MonkeyPatch.context() as patch:
+        calls = Injected(root, patch).calls
+        write(root)
+    new, refusals = contents(root), 0
+    for at in range(1, len(calls) + 1):
+        make_start()
+        assert not fails_at(root, write, "kill", at)
+        try:
+            write(root)
+        except ValueError as error:
+            assert "exists" in str(error)
+            refusals += 1
+        assert contents(root) == new and not list(root.rglob(".*"))
+    assert refusals
+
+
+def test_check_output_files_leaves_what_a_run_in_that_folder_writes(tmp_path):
+    write_text(tmp_path / "metrics.json", "old")
+    with locked(tmp_path, within=True), written_beside(tmp_path / "metrics.json") as path:
+        path.write_text("new")
+        with pytest.raises(ValueError, match="exists"):
+            check_output_files([tmp_path / "metrics.json"])
+    assert (tmp_path / "metrics.json").read_text() == "new"
 
 
 @pytest.mark.parametrize("write", WAYS)
@@ -218,7 +375,7 @@ def test_finish_moves_of_a_foreign_record_touches_nothing_elsewhere(tmp_path):
         finish_moves(folder)
     (folder / ".new-0123abcd.partial").symlink_to(tmp_path)
     source = {"source": ".new-0123abcd.partial"}
-    for entries, removed in ((["mine"], []), ([], ["../mine"])):
+    for entries, removed in ((["mine"], []), ([], ["../mine"]), (None, ["a"])):
         (folder / ".moves").write_text(json.dumps(state | source | {"entries": entries, "removed": removed}))
         with pytest.raises(ValueError, match="names files that are not its own"):
             finish_moves(folder)

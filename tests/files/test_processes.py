@@ -16,7 +16,14 @@ from multiprocessing.context import SpawnProcess
 import pytest
 from transformers.utils import logging
 
-from mybert.files.processes import interruptible, map_in_processes, no_warnings, only_errors, own_process
+from mybert.files.processes import (
+    interruptible,
+    interrupts_delayed,
+    map_in_processes,
+    no_warnings,
+    only_errors,
+    own_process,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -120,6 +127,56 @@ def test_the_signals_are_given_back():
     thread.start()
     thread.join()
     assert not error
+
+
+@pytest.fixture
+def handlers():
+    """Signal handlers are restored: those of `interruptible` stay after a signal."""
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in previous.items():
+        signal.signal(number, handler)
+
+
+def move_for_some_time(seconds=0.0, number=signal.SIGTERM):
+    with interrupts_delayed(by_moves=True):
+        signal.raise_signal(number)
+        time.sleep(seconds)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.5])
+def test_interruptible_signal_during_moves_interrupts_a_command_that_goes_on(handlers, seconds):
+    with interruptible() as interrupts:
+        move_for_some_time(seconds)
+        assert interrupts.held == signal.SIGTERM
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            while time.monotonic() - began < 20:
+                with interrupts_delayed(by_moves=True):  # other moves do not delay it further
+                    time.sleep(0.01)
+    assert interrupts.has_ended and not interrupts.held
+
+
+def test_interruptible_second_signal_after_moves_interrupts_at_once(handlers):
+    with interruptible() as interrupts:
+        move_for_some_time()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert interrupts.has_ended
+
+
+def test_interruptible_signal_shortly_after_moves_is_held(handlers):
+    with interruptible() as interrupts:
+        with interrupts_delayed(by_moves=True):
+            pass
+        signal.raise_signal(signal.SIGINT)
+    assert interrupts.held == signal.SIGINT and not interrupts.has_ended
+
+
+def test_interrupts_delayed_by_moves_outside_of_a_command_raises_afterwards(handlers):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with pytest.raises(KeyboardInterrupt):
+        move_for_some_time(number=signal.SIGINT)
 
 
 def kill_worker(_):

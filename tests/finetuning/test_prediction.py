@@ -21,6 +21,7 @@ from transformers import BertForSequenceClassification, pipeline
 import mybert
 from mybert import MyBertForSequenceClassification, MyBertForTokenClassification
 from mybert.cli import main
+from mybert.files.moves import Move
 from mybert.files.source import read_rows
 from mybert.finetuning import TASKS, Predictor
 from mybert.finetuning.data import DataRow
@@ -497,7 +498,7 @@ def test_predict_killed_call_goes_on_with_what_is_missing_or_changed(
 def test_predict_call_killed_behind_its_output_leaves_nothing_for_good(tmp_path, models, interrupted, monkeypatch):
     data, output = interrupted
     with monkeypatch.context() as patch:
-        patch.setattr(prediction_run, "discard", lambda path, aside: path.rename(aside) and 1 / 0)
+        patch.setattr(Move, "tidy", lambda move: 1 / (move.target != output))
         with pytest.raises(ZeroDivisionError):
             mybert.predict(models / "sst2", data, output=output)
     written = output.read_bytes()

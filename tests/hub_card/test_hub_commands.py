@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
@@ -220,6 +221,29 @@ def test_metadata_is_not_added_when_benchmarks_may_not_be_replaced(copy_of, tmp_
     assert main(["card", str(folder), "--benchmarks", str(file)]) == 0
     assert main(["card", str(folder), "--benchmarks", str(file), "--license", "mit"]) == 2
     assert (folder / "README.md").read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("flags", [["--overwrite"], ["--license", "mit"]])
+def test_card_command_failing_in_the_benchmarks_leaves_the_card(flags, copy_of, tmp_path, monkeypatch, capsys):
+    folder = copy_of("MyBertForSequenceClassification")
+    (folder / "README.md").write_text("mine\n")
+    file = tmp_path / "benchmarks.json"
+    file.write_text(json.dumps([BENCHMARK]))
+    write_bytes = Path.write_bytes
+
+    def full(path, content):
+        if path.name == "b.yaml":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write_bytes(path, content)
+
+    command = ["card", str(folder), "--no_examples", "--benchmarks", str(file), *flags]
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        assert main(command) == 2
+    assert "the disk is full" in capsys.readouterr().err
+    assert (folder / "README.md").read_text() == "mine\n" and not (folder / ".eval_results").exists()
+    assert main(command) == 0
+    assert (folder / "README.md").read_text() != "mine\n" and (folder / ".eval_results" / "b.yaml").is_file()
 
 
 def test_a_card_that_is_there_is_kept(copy_of, capsys):

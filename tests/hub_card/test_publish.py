@@ -1,5 +1,6 @@
 """Publishing through the real huggingface_hub client to a Hub on the loopback address."""
 
+import contextlib
 import importlib
 import inspect
 import itertools
@@ -319,6 +320,25 @@ def test_an_interrupted_upload_goes_on(client, hub, model_dir):
     assert not hub.paths("PUT")
     expected = content_of(publishable_files(model_dir, REPO))
     assert {name: hub.files(REPO)[name] for name in expected} == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("refusal", ["drop", 400])
+def test_publish_failing_at_any_request_has_published_all_files_or_none(client, hub, model_dir, refusal):
+    publish(model_dir, "owner/whole")
+    requests = len(hub.requests)
+    for at in range(1, requests + 1):
+        numbers = itertools.count(1)
+        hub.refuse = lambda method, path, numbers=numbers, at=at: refusal if next(numbers) == at else None
+        succeeded = False
+        with contextlib.suppress(OSError, ValueError):
+            publish(model_dir, f"owner/n{at}")
+            succeeded = True
+        names = set(hub.files(f"owner/n{at}")) if f"owner/n{at}" in hub.repositories else {".gitattributes"}
+        assert names == set(hub.files("owner/whole")) if succeeded else names == {".gitattributes"}
+        hub.refuse = lambda method, path: None
+        publish(model_dir, f"owner/n{at}")
+        assert set(hub.files(f"owner/n{at}")) == set(hub.files("owner/whole"))
 
 
 def test_the_hubs_refusal_is_passed_on(client, hub, model_dir):

@@ -1,5 +1,6 @@
 """`mybert glue`: every task of a suite, the best of a grid, one table, the server's zip."""
 
+import errno
 import json
 import re
 import zipfile
@@ -55,6 +56,28 @@ def settings(tmp_path, model, data):
         return SuiteArguments(**{"model": model, "finetuning": FINETUNING, "disable_tqdm": True} | places | others)
 
     return make
+
+
+def test_run_suite_failing_in_one_report_leaves_all_of_them(tmp_path, settings, monkeypatch):
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("suite.json", "suite.md", "submission.zip"):
+        (out / name).write_text("old")
+    monkeypatch.setattr(suite, "finetune", lambda arguments: {"accuracy": 0.5, "interrupted": False})
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(suite, "_write_submission", fail)
+        with pytest.raises(OSError, match="the disk is full"):
+            run_suite(settings(only=["animals"]))
+    assert {path.name: path.read_text() for path in out.iterdir()} == dict.fromkeys(
+        ("suite.json", "suite.md", "submission.zip"), "old"
+    )
+    run_suite(settings(only=["animals"]))
+    assert json.loads((out / "suite.json").read_text())["average"] == 0.5
+    assert (out / "suite.md").read_text() != "old" and len(list(out.iterdir())) == 3
 
 
 @pytest.mark.parametrize(("task", "metric", "full"), [("squad", "f1", 100), ("mrpc", "f1", 1)])
