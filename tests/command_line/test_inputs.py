@@ -1,7 +1,9 @@
 """What is wrong is found in the order of its cost: flags, then files, then libraries and models."""
 
+import copy
 import json
 import re
+from importlib.metadata import version
 
 import pytest
 
@@ -57,24 +59,45 @@ def test_help_imports_no_libraries(words, run_python, tmp_path):
     assert "usage: mybert" in done.stdout and done.stdout.endswith("\n\n")
 
 
+def without_inherited(table):
+    """The table without the options that other versions of transformers declare otherwise or lack."""
+    inherited = {name for name, record in table["options"].items() if record.get("inherited")}
+    commands = {
+        command: {name: own for name, own in options.items() if name not in inherited}
+        for command, options in table["commands"].items()
+    }
+    options = {name: record for name, record in table["options"].items() if name not in inherited}
+    return {"tasks": table["tasks"], "options": options, "commands": commands}
+
+
 def test_option_table_holds_what_the_classes_declare():
-    """If this fails: python -m mybert.command_line.option_table."""
-    content = json.loads(option_table.OPTIONS_FILE.read_text(encoding="utf-8"))
-    if content["transformers"] != option_table.version("transformers"):
-        pytest.skip("made with another version of transformers, so not used")
-    assert option_table.OPTIONS_FILE.read_text(encoding="utf-8") == option_table.table_text()
+    """If this fails: python -m mybert.command_line.option_table, with the transformers of constraints.txt."""
+    current = option_table.current_table()
+    assert without_inherited(option_table.table()) == without_inherited(current)
+    if current["transformers"] == option_table.table()["transformers"]:
+        assert option_table.OPTIONS_FILE.read_text(encoding="utf-8") == option_table.table_text()
 
 
-def test_options_class_with_another_version_of_transformers_is_made_of_the_class(monkeypatch):
-    usual = CommandParser("finetune").full_help(every_flag=True)
-    monkeypatch.setattr(option_table, "version", lambda name: "0")
-    option_table._table.cache_clear()
-    try:
-        assert option_table._table() == {}
-        assert CommandParser("finetune").full_help(every_flag=True) == usual
-        assert option_table.task_columns()["classification"] == {"text": "text_column", "label": "label_column"}
-    finally:
-        option_table._table.cache_clear()
+def test_options_class_of_a_command_without_a_table_is_made_of_its_class(monkeypatch):
+    full_help = CommandParser("vocab").full_help(every_flag=True)
+    without_commands = option_table.table() | {"commands": {}}
+    monkeypatch.setattr(option_table, "table", lambda: without_commands)
+    assert CommandParser("vocab").full_help(every_flag=True) == full_help
+
+
+def test_arguments_of_an_option_that_transformers_lacks_names_the_version(tmp_path, monkeypatch, capsys):
+    (tmp_path / "t.txt").write_text("a cat\n")
+    content = copy.deepcopy(option_table.table())
+    content["options"]["of_tomorrow"] = {"kind": "int", "default": 0, "inherited": True}
+    content["commands"]["pretrain"]["of_tomorrow"] = {}
+    monkeypatch.setattr(option_table, "table", lambda: content)
+    command = f"pretrain {tmp_path}/t.txt --output_dir {tmp_path}/o --max_steps 1 --of_tomorrow"
+    assert cli.main([*command.split(), "1"]) == 2
+    assert capsys.readouterr().err == (
+        f"mybert pretrain: --of_tomorrow is set, but transformers {version('transformers')} has no such argument; "
+        f"leave it out, or install transformers {content['transformers']}.\n"
+    )
+    assert not (tmp_path / "o").exists()
 
 
 @pytest.mark.parametrize(
