@@ -70,6 +70,18 @@ def silence_libraries() -> Iterator[None]:
             hf_logging.enable_progress_bar()
 
 
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Log errors of this package only."""
+    logger = logging.getLogger(_PACKAGE)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def _fitted(text: str, stream: TextIO) -> str:
     """Return text for a stream; for a terminal, long lines are wrapped."""
     if not stream.isatty():

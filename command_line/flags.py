@@ -29,7 +29,7 @@ from ..files.options import (
 )
 from ..files.yaml_files import yaml_nodes, yaml_value
 from .command_table import ALIASES, COMMANDS
-from .console import did_you_mean, set_up_output, shell_lines
+from .console import did_you_mean, set_up_output, shell_lines, without_warnings
 from .option_table import arguments_of, options_class
 
 _RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"
@@ -363,7 +363,8 @@ def check_flags(name: str, flags: list[str]) -> tuple[dict[str, Any], Any]:
         example = f" (as in: {parser.prog} {parser.command.example})." if len(missing) > 1 else "."
         raise ValueError(f"{not_set(missing, '--').removesuffix('.')}{example}")
     options = parser.options_class(**values)
-    check_options(options)
+    with without_warnings():  # the class of the arguments checks them again
+        check_options(options)
     return values, options
 
 

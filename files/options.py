@@ -1,11 +1,17 @@
 """Options: fields of dataclasses, declared once with all that help, checks, settings files and runs read of them."""
 
+import functools
+import logging
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields
 from enum import Enum
+from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+logger = logging.getLogger(__name__)
 
 
 class Range(NamedTuple):
@@ -61,6 +67,7 @@ class Group(Enum):
 
 
 _LISTS_OF_TEXTS = (list[str], list[str] | None, Sequence[str])
+_DATA = ("examples", "rows", "text", "file")  # what options read that is no model
 _OF_CLASSES = ("group", "decides", "needs", "idle_with")  # attributes of a class, for all of its options
 
 
@@ -159,7 +166,7 @@ def option(
 def check_options(settings: Any) -> None:
     """Check a dataclass: what is required, numbers and words by range and type, options that contradict each other.
 
-    A single text, given as a list of texts, becomes a list of one.
+    A single text, given as a list of texts, becomes a list of one. A file that options name twice is a warning.
     """
     kind = type(settings)
     kinds = get_type_hints(kind)
@@ -183,6 +190,26 @@ def check_options(settings: Any) -> None:
     for each in fields(settings):
         for rule, other, wanted in _broken_rules(settings, each) if is_given(settings, each) else ():
             raise ValueError(_contradiction(settings, each, rule, other, wanted))
+    if logger.isEnabledFor(logging.WARNING):
+        _warn_of_repeated_files(settings)
+
+
+def _warn_of_repeated_files(settings: Any) -> None:
+    first: dict[str, str] = {}  # file -> option; names of models and data in memory are not compared
+    for each in fields(settings):
+        value = getattr(settings, each.name) if getattr(each, "reads", None) in _DATA else None
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if not isinstance(item, (str, Path)) or str(item) in ("", "-"):
+                continue
+            file = os.path.realpath(item)
+            if file in first:
+                _warn_of_repeated_file(file, " and ".join(dict.fromkeys((first[file], each.name))))
+            first.setdefault(file, each.name)
+
+
+@functools.cache  # once: a class and its bases each check an object, and a study many objects
+def _warn_of_repeated_file(file: str, names: str) -> None:
+    logger.warning("%s is given twice, as %s.", file, names)
 
 
 def missing_options(kind: type, given: Mapping[str, Any]) -> dict[Field, list[str]]:

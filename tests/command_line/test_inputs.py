@@ -4,13 +4,16 @@ import copy
 import json
 import re
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 from mybert import MyBertForSequenceClassification, cli
 from mybert.command_line import GROUPS, option_table
-from mybert.command_line.flags import CommandParser, check_flags
+from mybert.command_line.flags import CommandParser, check_flags, parse_flags
 from mybert.files.checkpoint import TASK_RECORD
+from mybert.finetuning import FinetuningArguments
+from mybert.finetuning.prediction.prediction_run import PredictArguments
 
 WITHOUT_LIBRARIES = """
 import runpy, sys
@@ -268,7 +271,6 @@ def test_check_inputs_compares_columns_with_those_of_the_model(command, record, 
     ("command", "flags"),
     [
         ("finetune", "m --train_file {0} --validation_file {0} --output_dir o"),
-        ("finetune", "m --train_file t2.tsv --validation_file {0} {0} --output_dir o"),
         ("finetune", "m --train_file t2.tsv --validation_file {0} --test_file ./{0} --output_dir o"),
         ("predict", "m {0} {0}"),
         ("evaluate", "{0} {0} --model m"),
@@ -281,17 +283,28 @@ def test_check_inputs_compares_columns_with_those_of_the_model(command, record, 
         ("curves", "{0} {0}"),
         ("convert openvino", "m o --data {0} {0}"),
         ("bench", "--model m --data {0} {0}"),
-        ("ablation", "--text {0} {0} --output_dir o --tasks {{}}1"),
+        ("ablation", '--text {0} {0} --output_dir o --tasks {{"cola":{{}}}}'),
         ("demo", "{0} {0}"),
     ],
 )
-def test_check_inputs_same_file_twice_says_it(command, flags, tmp_path, monkeypatch, capsys):
+def test_arguments_same_file_twice_warn_once(command, flags, tiny_model, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "m").mkdir()
+    tiny_model(tmp_path / "m", MyBertForSequenceClassification)
     for name in ("t.tsv", "t2.tsv"):
         write(tmp_path / name, "text\tlabel\na\t1\nb\t0\n")
-    check(command, flags.format("t.tsv").split())
-    assert "t.tsv is given twice, as --" in capsys.readouterr().out
+    parse_flags(command, flags.format("t.tsv").split())
+    assert capsys.readouterr().out.count("t.tsv is given twice, as ") == 1
+
+
+def test_arguments_in_python_same_file_twice_warn_once(tmp_path, caplog):
+    path = write(tmp_path / "t.tsv", "text\tlabel\na\t1\nb\t0\n")
+    FinetuningArguments(model="o/m", train_file=Path(path), validation_file=[path], output_dir="o", use_cpu=True)
+    PredictArguments(model="o/m", data=[path, Path(path)])
+    PredictArguments(model="o/m", data=[[{"text": "a"}], [{"text": "a"}]])
+    assert [message.removeprefix(path) for message in caplog.messages if "twice" in message] == [
+        " is given twice, as train_file and validation_file.",
+        " is given twice, as data.",
+    ]
 
 
 def test_finetune_with_wrong_data_logs_nothing_before_the_error(tiny_model, tmp_path, capsys, monkeypatch):
