@@ -176,13 +176,13 @@ def test_unknown_task_says_what_is_for_own_labels(tmp_path, monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.tsv").write_text("text\tlabel\na\t1\nb\t0\n")
     expected = {
-        "sentiment": "--task is 'sentiment'; expected one of classification, multilabel, ",
+        "sentiment": "--task is 'sentiment'; for labels of your own use classification. Expected one of ",
         "clasification": "--task is 'clasification'. Did you mean classification? Expected one of ",
     }
     for task, message in expected.items():
         assert cli.main(f"finetune m --train_file t.tsv --output_dir o --task {task}".split()) == 2
         error = capsys.readouterr().err
-        assert message in error and error.endswith("For labels of your own use classification.\n")
+        assert error.startswith(f"mybert finetune: {message}classification, multilabel, ")
 
 
 README = option_table.OPTIONS_FILE.parents[1] / "README.md"
