@@ -245,6 +245,31 @@ def test_finish_moves_of_a_foreign_record_touches_nothing_elsewhere(tmp_path):
     assert (tmp_path / "mine").read_text() == "mine"
 
 
+def write_record(folder, first=".moves", places=(".",)):
+    """A move within a folder, of its file `new`, that has not been made."""
+    (folder / ".new-0123abcd.partial").mkdir(parents=True)
+    (folder / ".new-0123abcd.partial" / "new").touch()
+    state = {"old": ".old-0123abcd.partial", "first": first, "places": [[name, True] for name in places]}
+    state |= {"source": ".new-0123abcd.partial", "entries": ["new"], "removed": []}
+    (folder / ".moves").write_text(json.dumps(state))
+
+
+@pytest.mark.parametrize("takes_part", [True, False])
+def test_finish_moves_makes_those_of_other_places_whose_records_name_the_first(tmp_path, takes_part):
+    write_record(tmp_path / "a", places=[".", "../b"])
+    write_record(tmp_path / "b", first="../a/.moves" if takes_part else ".moves")
+    finish_moves(tmp_path / "a")
+    assert (tmp_path / "a" / "new").exists() and (tmp_path / "b" / "new").exists() == takes_part
+
+
+def test_finish_moves_without_permission_to_write_says_so(tmp_path, monkeypatch):
+    write_record(tmp_path / "a")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    with pytest.raises(PermissionError, match=f"cannot be moved without permission to write to {tmp_path}/a"):
+        finish_moves(tmp_path / "a")
+    assert not (tmp_path / "a" / "new").exists()
+
+
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EBUSY])
 def test_make_moves_of_a_folder_that_cannot_be_renamed_moves_its_entries(tmp_path, monkeypatch, number):
     """As in a container, where folders of the image cannot be renamed."""
@@ -292,6 +317,19 @@ def test_make_moves_in_vain_leaves_them_to_the_next_reader(tmp_path, monkeypatch
     finish_moves(tmp_path / "model" / "b")
     assert contents(tmp_path / "model") == {"a": "new", "b": "new"}
     assert not list(tmp_path.rglob(".*"))
+
+
+def test_make_moves_of_a_folder_in_vain_leaves_them_to_the_next_reader_of_a_file(tmp_path, monkeypatch):
+    make_old(tmp_path)
+    rename = Path.rename
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Path, "rename", lambda path, to: raise_error(errno.EIO) if to.name == "model" else rename(path, to)
+        )
+        with pytest.raises(OSError, match="model is complete but not all of it could be moved"):
+            write_folder(tmp_path)
+    finish_moves(tmp_path / "model" / "b")
+    assert contents(tmp_path / "model") == {"b": "new", "c": "new"}
 
 
 def test_remove_failing_names_the_whole_path(tmp_path, monkeypatch):
