@@ -166,12 +166,13 @@ def option(
 def check_options(settings: Any) -> None:
     """Check a dataclass: what is required, numbers and words by range and type, options that contradict each other.
 
-    A single text, given as a list of texts, becomes a list of one. A file that options name twice is a warning.
+    A single text, given as a list of texts, becomes a list of one. A file that is named twice is a warning.
     """
     kind = type(settings)
     kinds = get_type_hints(kind)
     if missing := missing_options(kind, vars(settings)):
         raise ValueError(not_set(missing))
+    options_of_file: dict[str, list[str]] = {}
     for each in fields(settings):
         value = getattr(settings, each.name)
         if isinstance(value, str) and kinds[each.name] in _LISTS_OF_TEXTS:
@@ -187,29 +188,21 @@ def check_options(settings: Any) -> None:
         if words and value not in (*words, each.default):
             expected = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}"
             raise ValueError(f"{each.name} is {value!r}; expected {expected}.")
+        if getattr(each, "reads", None) in _DATA:  # of data in memory, nothing is compared
+            for item in value if isinstance(value, (list, tuple)) else [value]:
+                if isinstance(item, (str, Path)) and str(item) not in ("", "-"):
+                    options_of_file.setdefault(os.path.realpath(item), []).append(each.name)
     for each in fields(settings):
         for rule, other, wanted in _broken_rules(settings, each) if is_given(settings, each) else ():
             raise ValueError(_contradiction(settings, each, rule, other, wanted))
-    if logger.isEnabledFor(logging.WARNING):
-        _warn_of_repeated_files(settings)
-
-
-def _warn_of_repeated_files(settings: Any) -> None:
-    first: dict[str, str] = {}  # file -> option; names of models and data in memory are not compared
-    for each in fields(settings):
-        value = getattr(settings, each.name) if getattr(each, "reads", None) in _DATA else None
-        for item in value if isinstance(value, (list, tuple)) else [value]:
-            if not isinstance(item, (str, Path)) or str(item) in ("", "-"):
-                continue
-            file = os.path.realpath(item)
-            if file in first:
-                _warn_of_repeated_file(file, " and ".join(dict.fromkeys((first[file], each.name))))
-            first.setdefault(file, each.name)
+    for file, names in options_of_file.items() if logger.isEnabledFor(logging.WARNING) else ():
+        if len(names) > 1:
+            _warn_of_repeated_file(file, " and ".join(dict.fromkeys(names)))
 
 
 @functools.cache  # once: a class and its bases each check an object, and a study many objects
 def _warn_of_repeated_file(file: str, names: str) -> None:
-    logger.warning("%s is given twice, as %s.", file, names)
+    logger.warning("%s is given more than once, as %s.", file, names)
 
 
 def missing_options(kind: type, given: Mapping[str, Any]) -> dict[Field, list[str]]:

@@ -293,7 +293,7 @@ def test_arguments_same_file_twice_warn_once(command, flags, tiny_model, tmp_pat
     for name in ("t.tsv", "t2.tsv"):
         write(tmp_path / name, "text\tlabel\na\t1\nb\t0\n")
     parse_flags(command, flags.format("t.tsv").split())
-    assert capsys.readouterr().out.count("t.tsv is given twice, as ") == 1
+    assert capsys.readouterr().out.count("t.tsv is given more than once, as ") == 1
 
 
 def test_arguments_in_python_same_file_twice_warn_once(tmp_path, caplog):
@@ -301,9 +301,9 @@ def test_arguments_in_python_same_file_twice_warn_once(tmp_path, caplog):
     FinetuningArguments(model="o/m", train_file=Path(path), validation_file=[path], output_dir="o", use_cpu=True)
     PredictArguments(model="o/m", data=[path, Path(path)])
     PredictArguments(model="o/m", data=[[{"text": "a"}], [{"text": "a"}]])
-    assert [message.removeprefix(path) for message in caplog.messages if "twice" in message] == [
-        " is given twice, as train_file and validation_file.",
-        " is given twice, as data.",
+    assert [message.removeprefix(path) for message in caplog.messages if "more than once" in message] == [
+        " is given more than once, as train_file and validation_file.",
+        " is given more than once, as data.",
     ]
 
 
