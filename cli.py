@@ -19,7 +19,7 @@ from .command_line.console import (
     sentence_for_command,
     silence_libraries,
 )
-from .command_line.option_table import options_class
+from .command_line.option_table import arguments_of, options_class
 from .files.errors import user_message
 from .files.processes import INTERRUPTED, interruptible
 
@@ -82,7 +82,7 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
         check_files_and_models(said)
         arguments_class, function = command.load()
         register()
-        arguments = arguments_class(**values)
+        arguments = arguments_of(arguments_class, values)
         with silence_libraries():
             result = function(arguments)
             distributed = sys.modules.get("torch.distributed")

@@ -23,8 +23,8 @@ from .command_table import Closing
 _PACKAGE = __package__.partition(".")[0]
 _KEYWORD = re.compile(r"(?<![\w.-])(?P<name>[a-z][a-z_0-9]*)=(?P<value>True|'[^']*'|\"[^\"]*\")")
 _CHOICE = re.compile(
-    r"(?:is|has|no row) '(?P<word>[^']+)'(?P<rest>; expected (?P<expected>(?:(?:one|some) of )?(?P<known>[\w+ ,'-]+))"
-    r"\.)(?P<hint> .*)?$"
+    r"(?:is|has|no row) '(?P<word>[^']+)'(?P<rest>(?:; e|; [^.;]+\. E)xpected "
+    r"(?P<expected>(?:(?:one|some) of )?(?P<known>[\w+ ,'-]+))\.)$"
 )
 # An option's name: with an underscore anywhere outside of quotes, paths and code, unless it is that of something else
 # ("the data_dir of mnli"); without one as the subject of our checks' sentences, not of others that a model's folder of
@@ -68,6 +68,18 @@ def silence_libraries() -> Iterator[None]:
         hub.setLevel(level)
         if shown:
             hf_logging.enable_progress_bar()
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Log errors of this package only."""
+    logger = logging.getLogger(_PACKAGE)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _fitted(text: str, stream: TextIO) -> str:
@@ -162,8 +174,7 @@ def sentence_for_command(sentence: str, arguments_class: Any) -> str:
     if choice := _CHOICE.search(sentence):
         meant = did_you_mean(choice["word"], re.split(", | or ", choice["known"].replace("'", "")))
         if meant:
-            expected = f"Expected {choice['expected']}.{choice['hint'] or ''}"
-            sentence = f"{sentence[: choice.start('rest')]}.{meant} {expected}"
+            sentence = f"{sentence[: choice.start('rest')]}.{meant} Expected {choice['expected']}."
     if columns := _COLUMN.search(sentence):
         missing, known = (re.findall("'(.+?)'", columns[name]) for name in ("missing", "known"))
         sentence += "".join(did_you_mean(name, known, alike=0.75) for name in missing)

@@ -29,8 +29,8 @@ from ..files.options import (
 )
 from ..files.yaml_files import yaml_nodes, yaml_value
 from .command_table import ALIASES, COMMANDS
-from .console import did_you_mean, set_up_output, shell_lines
-from .option_table import options_class
+from .console import did_you_mean, set_up_output, shell_lines, without_warnings
+from .option_table import arguments_of, options_class
 
 _RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"
 _MAX_WIDTH = 100  # of the help, in columns
@@ -175,7 +175,7 @@ class CommandParser(ArgumentParser):
             debug.help, debug.metavar = f"Without a value: {where} With a value: {debug.help}", "[OPTION]"
         else:
             self.add_argument("--debug", action="store_true", help=where.capitalize())
-        self.add_argument("--help_all", "--help-all", action="help", help="Explain every flag, inherited ones too.")
+        self.add_argument("--help_all", action="help", help="Explain every flag, inherited ones too.")
         self.add_argument("-h", "--help", action="help", help=f"Explain flags in at most {_MAX_LINES} lines.")
 
     def _add_option(self, declared: Field) -> None:
@@ -195,17 +195,17 @@ class CommandParser(ArgumentParser):
             settings["type"] = next(kind for kind in (int, float, str) if kind in words)
         if choices:
             settings["choices"] = choices
-        self.add_argument(*_spellings(name), **settings, default=None if default is MISSING else default)
+        self.add_argument(f"--{name}", **settings, default=None if default is MISSING else default)
         if bool in words and default is True:
             self.add_argument(
-                *_spellings(f"no_{name}"), action="store_false", dest=name, default=True, help=f"Turn --{name} off."
+                f"--no_{name}", action="store_false", dest=name, default=True, help=f"Turn --{name} off."
             )
 
     def add_argument(self, *names: Any, **settings: Any) -> Action:
         """Add a flag: an option's, or one that every command has."""
-        action = super().add_argument(*names, **settings)
-        # `--output-dir` is accepted, but only `--output_dir` is shown.
-        action.option_strings = [flag for flag in action.option_strings if "-" not in flag.lstrip("-")]
+        hyphenated = [name.replace("_", "-") for name in names]
+        action = super().add_argument(*dict.fromkeys([*names, *hyphenated]), **settings)
+        action.option_strings = [*names]  # `--output-dir` is accepted, but only `--output_dir` is shown
         self.flags.append(action)
         return action
 
@@ -318,10 +318,6 @@ class CommandParser(ArgumentParser):
         return self.full_help()
 
 
-def _spellings(name: str) -> list[str]:
-    return list(dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}")))
-
-
 def _in_words(message: str) -> str:
     """An error message of argparse as a sentence of this package."""
     message = " ".join(message.split())
@@ -367,14 +363,15 @@ def check_flags(name: str, flags: list[str]) -> tuple[dict[str, Any], Any]:
         example = f" (as in: {parser.prog} {parser.command.example})." if len(missing) > 1 else "."
         raise ValueError(f"{not_set(missing, '--').removesuffix('.')}{example}")
     options = parser.options_class(**values)
-    check_options(options)
+    with without_warnings():  # the class of the arguments checks them again
+        check_options(options)
     return values, options
 
 
 def parse_flags(name: str, flags: list[str]) -> Any:
     """The arguments of a command, as its flags say."""
     values, _ = check_flags(name, flags)
-    return COMMANDS[name].load()[0](**values)
+    return arguments_of(COMMANDS[name].load()[0], values)
 
 
 def _unknown(word: str, parser: CommandParser) -> str:

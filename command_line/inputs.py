@@ -1,10 +1,8 @@
 """What a command reads is looked at before its libraries are loaded: models, files, columns."""
 
 import errno
-import logging
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,8 @@ from ..files.moves import finish_moves
 from ..files.source import FileSource
 from ..files.tables import Reading, lacking_columns
 from ..files.text import SEPARATED_SUFFIXES, STDIN, content_suffix, file_of
+from .console import without_warnings
 from .option_table import task_columns
-
-logger = logging.getLogger(__name__)
 
 
 def check_files_and_models(options: Any) -> None:
@@ -31,7 +28,7 @@ def check_files_and_models(options: Any) -> None:
         options: The options of a command, see `options_class`.
     """
     named = list(_inputs(options))
-    with _quiet():  # the command says it again
+    with without_warnings():  # the command says it again
         for option, name in named:
             if option.reads == "model":
                 Checkpoint(name).check(option.name, ask_hub=False, needs_weights=False)
@@ -47,13 +44,6 @@ def check_files_and_models(options: Any) -> None:
         for option, name in named:
             if option.reads in ("rows", "examples") and content_suffix(name) in SEPARATED_SUFFIXES:
                 _check_columns(name, options, is_labeled=option.reads == "examples")
-    first: dict[str, str] = {}  # file -> option
-    for option, name in named:
-        file = os.path.realpath(name)
-        if not option.reads.startswith("model") and name != STDIN and file in first:
-            options_of_file = " and ".join(f"--{each}" for each in dict.fromkeys((first[file], option.name)))
-            logger.warning("%s is given twice, as %s.", name, options_of_file)
-        first.setdefault(file, option.name)
 
 
 def _inputs(options: Any) -> Iterator[tuple[Any, str]]:
@@ -103,14 +93,3 @@ def _columns_of_task(options: Any) -> dict[str, str]:
     columns = {setting: column for column, setting in task_columns().get(str(task), {}).items()}
     columns |= {setting: str(record[setting]) for setting in columns if record.get(setting)}
     return {setting: column for setting, column in columns.items() if setting in _COLUMNS}
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    package = logging.getLogger(__package__.partition(".")[0])
-    level = package.level
-    package.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        package.setLevel(level)

@@ -1,8 +1,8 @@
 """The options of each command as a table, from which flags are made without the classes that declare them.
 
-These classes import torch and transformers, which takes seconds of CPU. `options.json` holds what they declare, for
-one version of transformers; with another one the table is made of the classes. `python -m
-mybert.command_line.option_table` writes the file, and a test compares it with the classes.
+These classes import torch and transformers, which takes seconds of CPU. `options.json` holds what they declare; those
+that they inherit, as one version of transformers has them. `python -m mybert.command_line.option_table` writes the
+file, and with that version a test compares it with the classes.
 """
 
 import functools
@@ -27,19 +27,28 @@ Columns = dict[str, dict[str, str]]
 
 def options_class(command: str) -> Any:
     """A dataclass with the options of a command that can be given, for flags, settings files and their checks."""
-    table = _table()
-    if command in table.get("commands", {}):
-        shared = table["options"]
-        records = {name: shared[name] | own for name, own in table["commands"][command].items()}
+    shared, by_command = table()["options"], table()["commands"]
+    if command in by_command:
+        records = {name: shared[name] | own for name, own in by_command[command].items()}
     else:
         records = _records(COMMANDS[command].load()[0])
     declared: list[Any] = [(name, _type_of(record), _option_of(record)) for name, record in records.items()]
     return make_dataclass("Options", declared, kw_only=True)
 
 
+def arguments_of(arguments_class: Any, values: dict[str, Any]) -> Any:
+    """An object of a command's class; a value that the installed version of transformers does not take is an error."""
+    for name in values.keys() - arguments_class.__dataclass_fields__.keys():
+        raise ValueError(
+            f"{name} is set, but transformers {version('transformers')} has no such argument; leave it out, or "
+            f"install transformers {table()['transformers']}."
+        )
+    return arguments_class(**values)
+
+
 def task_columns() -> Columns:
     """The columns of labeled data, with the settings that name them, for each task on a user's own data."""
-    columns: Columns = (_table() or {"tasks": _task_columns()})["tasks"]
+    columns: Columns = table()["tasks"]
     return columns
 
 
@@ -52,10 +61,10 @@ def is_as_transformers_has_it(declared: Field) -> bool:
 
 
 @functools.cache
-def _table() -> dict[str, Any]:
-    """The content of the file; empty if it was made with another version of transformers."""
+def table() -> dict[str, Any]:
+    """The content of the file."""
     content: dict[str, Any] = json.loads(OPTIONS_FILE.read_text(encoding="utf-8"))
-    return content if content["transformers"] == version("transformers") else {}
+    return content
 
 
 def _records(arguments_class: type) -> dict[str, dict[str, Any]]:
@@ -148,11 +157,11 @@ def current_table() -> dict[str, Any]:
 
 def table_text() -> str:
     """The content of the file: an option in each line."""
-    table = current_table()
-    lines = [f'{{"transformers": {json.dumps(table["transformers"])},', ' "tasks": {']
-    lines += [_lines(table["tasks"]), ' "options": {', _lines(table["options"]), ' "commands": {']
+    content = current_table()
+    lines = [f'{{"transformers": {json.dumps(content["transformers"])},', ' "tasks": {']
+    lines += [_lines(content["tasks"]), ' "options": {', _lines(content["options"]), ' "commands": {']
     commands = [
-        f"  {json.dumps(name)}: {{\n{_lines(records, '   ', '}')}" for name, records in table["commands"].items()
+        f"  {json.dumps(name)}: {{\n{_lines(records, '   ', '}')}" for name, records in content["commands"].items()
     ]
     return "\n".join([*lines, ",\n".join(commands), " }}"]) + "\n"
 

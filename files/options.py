@@ -1,11 +1,17 @@
 """Options: fields of dataclasses, declared once with all that help, checks, settings files and runs read of them."""
 
+import functools
+import logging
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields
 from enum import Enum
+from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+logger = logging.getLogger(__name__)
 
 
 class Range(NamedTuple):
@@ -61,6 +67,7 @@ class Group(Enum):
 
 
 _LISTS_OF_TEXTS = (list[str], list[str] | None, Sequence[str])
+_DATA = ("examples", "rows", "text", "file")  # what options read that is no model
 _OF_CLASSES = ("group", "decides", "needs", "idle_with")  # attributes of a class, for all of its options
 
 
@@ -159,12 +166,13 @@ def option(
 def check_options(settings: Any) -> None:
     """Check a dataclass: what is required, numbers and words by range and type, options that contradict each other.
 
-    A single text, given as a list of texts, becomes a list of one.
+    A single text, given as a list of texts, becomes a list of one. A file that is named twice is a warning.
     """
     kind = type(settings)
     kinds = get_type_hints(kind)
     if missing := missing_options(kind, vars(settings)):
         raise ValueError(not_set(missing))
+    options_of_file: dict[str, list[str]] = {}
     for each in fields(settings):
         value = getattr(settings, each.name)
         if isinstance(value, str) and kinds[each.name] in _LISTS_OF_TEXTS:
@@ -182,9 +190,21 @@ def check_options(settings: Any) -> None:
         if words and not all(one in (*words, each.default) for one in (value if is_list else [value])):
             expected = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}"
             raise ValueError(f"{each.name} is {value!r}; expected {expected}.")
+        if getattr(each, "reads", None) in _DATA:  # of data in memory, nothing is compared
+            for item in value if isinstance(value, (list, tuple)) else [value]:
+                if isinstance(item, (str, Path)) and str(item) not in ("", "-"):
+                    options_of_file.setdefault(os.path.realpath(item), []).append(each.name)
     for each in fields(settings):
         for rule, other, wanted in _broken_rules(settings, each) if is_given(settings, each) else ():
             raise ValueError(_contradiction(settings, each, rule, other, wanted))
+    for file, names in options_of_file.items() if logger.isEnabledFor(logging.WARNING) else ():
+        if len(names) > 1:
+            _warn_of_repeated_file(file, " and ".join(dict.fromkeys(names)))
+
+
+@functools.cache  # once: a class and its bases each check an object, and a study many objects
+def _warn_of_repeated_file(file: str, names: str) -> None:
+    logger.warning("%s is given more than once, as %s.", file, names)
 
 
 def missing_options(kind: type, given: Mapping[str, Any]) -> dict[Field, list[str]]:

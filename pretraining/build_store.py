@@ -161,7 +161,7 @@ def token_store_built(
         except BaseException as error:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
-            elif isinstance(error, (OSError, KeyboardInterrupt)):
+            elif isinstance(error, (OSError, MemoryError, KeyboardInterrupt)):
                 logger.warning("What was tokenized is kept; the same command continues from there.")
             raise
         if kept is not None:

@@ -358,7 +358,7 @@ class TaskArguments(DataColumns):
         """The settings given for a task; a setting of other tasks, or a column named twice, is an error."""
         if name not in TASKS:
             raise ValueError(
-                f"task is {name!r}; expected one of {', '.join(TASKS)}. For labels of your own use classification."
+                f"task is {name!r}; for labels of your own use classification. Expected one of {', '.join(TASKS)}."
             )
         task, given = TASKS[name], dict[str, Any]()
         for each in TASK_OPTIONS:

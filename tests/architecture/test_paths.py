@@ -53,7 +53,8 @@ def entered_by(command: list[str]) -> Counter[str]:
     finally:
         sys.setprofile(None)
     assert status == 0
-    return Counter(file.removeprefix(ROOT) for file, name, _ in functions if name[0] != "<")  # no comprehensions
+    # Neither comprehensions nor what dataclasses generate, of which versions of Python have other numbers.
+    return Counter(file.removeprefix(ROOT) for file, name, _ in functions if "<" not in (name[0], file[0]))
 
 
 @pytest.mark.parametrize(
@@ -61,9 +62,9 @@ def entered_by(command: list[str]) -> Counter[str]:
     [
         # A tenth of them, and a reading of config.json, checks flags and files before libraries are imported.
         # Output and hidden parts are moved together, which needs a record.
-        ("predict MODEL DATA --output OUT.csv --use_cpu", 247, 33, 3),
+        ("predict MODEL DATA --output OUT.csv --use_cpu", 246, 32, 3),
         # Config.json is opened once more to sync it.
-        (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 451, 50, 3),
+        (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 449, 49, 3),
     ],
     ids=lambda value: value.split()[0] if isinstance(value, str) else None,
 )

@@ -115,6 +115,10 @@ class ModelArguments:
             "task is 'sst'; expected one of cola, sst2.",
             "task is 'sst'. Did you mean sst2? Expected one of cola, sst2.",
         ),
+        (
+            "task is 'sst'; for labels of your own use x. Expected one of cola, sst2.",
+            "task is 'sst'. Did you mean sst2? Expected one of cola, sst2.",
+        ),
         *(
             (said, f"{said}{meant}")
             for said, meant in (

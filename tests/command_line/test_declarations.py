@@ -278,7 +278,7 @@ OF_PRETRAINING = [
 OF_FINETUNING = [
     (
         {"task": "sst3"},
-        "task is 'sst3'; expected one of classification, multilabel, .*, cola, .* For labels of your own",
+        "task is 'sst3'; for labels of your own use classification. Expected one of classification, .*, cola, ",
     ),
     ({"model": ""}, "model is not set"),
     ({"train_file": None}, r"train_file is not set; expected: Training data \(.*\)\. Or give data_dir or dataset\."),

@@ -184,7 +184,7 @@ def test_a_default_is_the_last_word_of_a_help_and_choices_are_shown_once(name):
     formatter = parser._get_formatter()
     for flag in parser.flags:
         field = parser.options_class.__dataclass_fields__.get(flag.dest)
-        if field is None or is_as_transformers_has_it(field):
+        if field is None or field.metadata.get("inherited"):
             continue
         text = formatter._get_help_string(flag)
         assert "default" not in re.sub(r"\(default: [^()]*\)\.$", "", text.lower()), flag.dest

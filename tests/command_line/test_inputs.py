@@ -1,14 +1,19 @@
 """What is wrong is found in the order of its cost: flags, then files, then libraries and models."""
 
+import copy
 import json
 import re
+from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 from mybert import MyBertForSequenceClassification, cli
 from mybert.command_line import GROUPS, option_table
-from mybert.command_line.flags import CommandParser, check_flags
+from mybert.command_line.flags import CommandParser, check_flags, parse_flags
 from mybert.files.checkpoint import TASK_RECORD
+from mybert.finetuning import FinetuningArguments
+from mybert.finetuning.prediction.prediction_run import PredictArguments
 
 WITHOUT_LIBRARIES = """
 import runpy, sys
@@ -57,24 +62,45 @@ def test_help_imports_no_libraries(words, run_python, tmp_path):
     assert "usage: mybert" in done.stdout and done.stdout.endswith("\n\n")
 
 
+def without_inherited(table):
+    """The table without the options that other versions of transformers declare otherwise or lack."""
+    inherited = {name for name, record in table["options"].items() if record.get("inherited")}
+    commands = {
+        command: {name: own for name, own in options.items() if name not in inherited}
+        for command, options in table["commands"].items()
+    }
+    options = {name: record for name, record in table["options"].items() if name not in inherited}
+    return {"tasks": table["tasks"], "options": options, "commands": commands}
+
+
 def test_option_table_holds_what_the_classes_declare():
-    """If this fails: python -m mybert.command_line.option_table."""
-    content = json.loads(option_table.OPTIONS_FILE.read_text(encoding="utf-8"))
-    if content["transformers"] != option_table.version("transformers"):
-        pytest.skip("made with another version of transformers, so not used")
-    assert option_table.OPTIONS_FILE.read_text(encoding="utf-8") == option_table.table_text()
+    """If this fails: python -m mybert.command_line.option_table, with the transformers of constraints.txt."""
+    current = option_table.current_table()
+    assert without_inherited(option_table.table()) == without_inherited(current)
+    if current["transformers"] == option_table.table()["transformers"]:
+        assert option_table.OPTIONS_FILE.read_text(encoding="utf-8") == option_table.table_text()
 
 
-def test_options_class_with_another_version_of_transformers_is_made_of_the_class(monkeypatch):
-    usual = CommandParser("finetune").full_help(every_flag=True)
-    monkeypatch.setattr(option_table, "version", lambda name: "0")
-    option_table._table.cache_clear()
-    try:
-        assert option_table._table() == {}
-        assert CommandParser("finetune").full_help(every_flag=True) == usual
-        assert option_table.task_columns()["classification"] == {"text": "text_column", "label": "label_column"}
-    finally:
-        option_table._table.cache_clear()
+def test_options_class_of_a_command_without_a_table_is_made_of_its_class(monkeypatch):
+    full_help = CommandParser("vocab").full_help(every_flag=True)
+    without_commands = option_table.table() | {"commands": {}}
+    monkeypatch.setattr(option_table, "table", lambda: without_commands)
+    assert CommandParser("vocab").full_help(every_flag=True) == full_help
+
+
+def test_arguments_of_an_option_that_transformers_lacks_names_the_version(tmp_path, monkeypatch, capsys):
+    (tmp_path / "t.txt").write_text("a cat\n")
+    content = copy.deepcopy(option_table.table())
+    content["options"]["of_tomorrow"] = {"kind": "int", "default": 0, "inherited": True}
+    content["commands"]["pretrain"]["of_tomorrow"] = {}
+    monkeypatch.setattr(option_table, "table", lambda: content)
+    command = f"pretrain {tmp_path}/t.txt --output_dir {tmp_path}/o --max_steps 1 --of_tomorrow"
+    assert cli.main([*command.split(), "1"]) == 2
+    assert capsys.readouterr().err == (
+        f"mybert pretrain: --of_tomorrow is set, but transformers {version('transformers')} has no such argument; "
+        f"leave it out, or install transformers {content['transformers']}.\n"
+    )
+    assert not (tmp_path / "o").exists()
 
 
 @pytest.mark.parametrize(
@@ -150,13 +176,13 @@ def test_unknown_task_says_what_is_for_own_labels(tmp_path, monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.tsv").write_text("text\tlabel\na\t1\nb\t0\n")
     expected = {
-        "sentiment": "--task is 'sentiment'; expected one of classification, multilabel, ",
+        "sentiment": "--task is 'sentiment'; for labels of your own use classification. Expected one of ",
         "clasification": "--task is 'clasification'. Did you mean classification? Expected one of ",
     }
     for task, message in expected.items():
         assert cli.main(f"finetune m --train_file t.tsv --output_dir o --task {task}".split()) == 2
         error = capsys.readouterr().err
-        assert message in error and error.endswith("For labels of your own use classification.\n")
+        assert error.startswith(f"mybert finetune: {message}classification, multilabel, ")
 
 
 README = option_table.OPTIONS_FILE.parents[1] / "README.md"
@@ -245,7 +271,6 @@ def test_check_inputs_compares_columns_with_those_of_the_model(command, record, 
     ("command", "flags"),
     [
         ("finetune", "m --train_file {0} --validation_file {0} --output_dir o"),
-        ("finetune", "m --train_file t2.tsv --validation_file {0} {0} --output_dir o"),
         ("finetune", "m --train_file t2.tsv --validation_file {0} --test_file ./{0} --output_dir o"),
         ("predict", "m {0} {0}"),
         ("evaluate", "{0} {0} --model m"),
@@ -258,17 +283,28 @@ def test_check_inputs_compares_columns_with_those_of_the_model(command, record, 
         ("curves", "{0} {0}"),
         ("convert openvino", "m o --data {0} {0}"),
         ("bench", "--model m --data {0} {0}"),
-        ("ablation", "--text {0} {0} --output_dir o --tasks {{}}1"),
+        ("ablation", '--text {0} {0} --output_dir o --tasks {{"cola":{{}}}}'),
         ("demo", "{0} {0}"),
     ],
 )
-def test_check_inputs_same_file_twice_says_it(command, flags, tmp_path, monkeypatch, capsys):
+def test_arguments_same_file_twice_warn_once(command, flags, tiny_model, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "m").mkdir()
+    tiny_model(tmp_path / "m", MyBertForSequenceClassification)
     for name in ("t.tsv", "t2.tsv"):
         write(tmp_path / name, "text\tlabel\na\t1\nb\t0\n")
-    check(command, flags.format("t.tsv").split())
-    assert "t.tsv is given twice, as --" in capsys.readouterr().out
+    parse_flags(command, flags.format("t.tsv").split())
+    assert capsys.readouterr().out.count("t.tsv is given more than once, as ") == 1
+
+
+def test_arguments_in_python_same_file_twice_warn_once(tmp_path, caplog):
+    path = write(tmp_path / "t.tsv", "text\tlabel\na\t1\nb\t0\n")
+    FinetuningArguments(model="o/m", train_file=Path(path), validation_file=[path], output_dir="o", use_cpu=True)
+    PredictArguments(model="o/m", data=[path, Path(path)])
+    PredictArguments(model="o/m", data=[[{"text": "a"}], [{"text": "a"}]])
+    assert [message.removeprefix(path) for message in caplog.messages if "more than once" in message] == [
+        " is given more than once, as train_file and validation_file.",
+        " is given more than once, as data.",
+    ]
 
 
 def test_finetune_with_wrong_data_logs_nothing_before_the_error(tiny_model, tmp_path, capsys, monkeypatch):

@@ -167,7 +167,8 @@ def test_a_corpus_names_all_files_of_another_encoding(tmp_path, name):
     for file, text in texts.items():
         text = {"b.csv": f"text\n{text}\n", "b.jsonl": f'{{"text": "{text}"}}\n'}.get(file, text)
         encoding = "cp949" if file == "c.txt" else "cp1252"
-        (gzip.open if file.endswith("gz") else open)(tmp_path / file, "wb").write(text.encode(encoding))
+        content = text.encode(encoding)
+        (tmp_path / file).write_bytes(gzip.compress(content) if file.endswith("gz") else content)
     message = rf"{name} is not utf-8 text: .*; 2 other files are not utf-8 text either: c.txt, d.txt\.$"
     for read in ("lines", "texts"):
         with pytest.raises(ValueError, match=message):

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,32 +25,50 @@ from mybert.files.output import (
 from mybert.files.processes import interruptible
 from mybert.runs import RunFolder
 
-# What the functions of pathlib, shutil and filelock call to change a disk.
-CALLS = ("mkdir", "open", "rename", "replace", "unlink", "rmdir", "fsync", "chmod")
+# The events that Python raises before calls that change a disk, and which of their arguments are the path, of renames
+# the new one, and the open folder that it is relative to.
+EVENTS = {
+    "open": (0, None),
+    "os.mkdir": (0, 2),
+    "os.rename": (1, 3),
+    "os.remove": (0, 1),
+    "os.rmdir": (0, 1),
+    "os.chmod": (0, 2),
+}
 
 
 class Injected:
     """Counts the calls that change something below a folder, and lets the n-th one fail."""
 
+    active: "Injected | None" = None
+
     def __init__(self, root, monkeypatch, fail=None, at=0):
         self.calls, self.root, self.fail, self.at = [], str(root), fail, at
-        for name in CALLS:
-            monkeypatch.setattr(os, name, self._counted(name, getattr(os, name)))
+        fsync = os.fsync  # raises no event
+        monkeypatch.setattr(os, "fsync", lambda file: (self.count("fsync", file), fsync(file))[1])
+        monkeypatch.setattr(Injected, "active", self)
 
-    def _counted(self, name, call):
-        def counted(path, *args, **kwargs):
-            if name == "open" and not (args and args[0] & (os.O_WRONLY | os.O_RDWR)):
-                return call(path, *args, **kwargs)  # of a folder or file that is read
-            place = Path(f"/proc/self/fd/{path}").readlink() if isinstance(path, int) else Path(path)
-            if kwargs.get("dir_fd") is not None:
-                place = Path(f"/proc/self/fd/{kwargs['dir_fd']}").readlink() / place
-            if place.is_relative_to(self.root):
-                self.calls.append((name, str(place.relative_to(self.root))))
-                if len(self.calls) == self.at:
-                    self.fail()
-            return call(path, *args, **kwargs)
+    def count(self, name, path, folder=-1):
+        path = Path(f"/proc/self/fd/{path}").readlink() if isinstance(path, int) else Path(os.fsdecode(path))
+        if folder != -1:
+            path = Path(f"/proc/self/fd/{folder}").readlink() / path
+        if path.is_relative_to(self.root):
+            self.calls.append((name, str(path.relative_to(self.root))))
+            if len(self.calls) == self.at:
+                self.fail()
 
-        return counted
+
+@pytest.fixture(scope="module", autouse=True)
+def calls_are_counted():
+    def count(event, arguments):
+        if event not in EVENTS or not Injected.active:
+            return
+        if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            return  # of a folder or file that is read
+        path, folder = EVENTS[event]
+        Injected.active.count(event.removeprefix("os."), arguments[path], -1 if folder is None else arguments[folder])
+
+    sys.addaudithook(count)  # for good: it cannot be removed
 
 
 def raise_error(number):
@@ -346,12 +365,9 @@ def test_check_output_files_leaves_what_a_run_in_that_folder_writes(tmp_path):
 @pytest.mark.parametrize("write", WAYS)
 def test_make_moves_syncs_files_before_and_folders_after_a_rename(tmp_path, write):
     calls, _ = count_calls(tmp_path / "root", write)
-    places = [(name, is_bookkeeping(Path(Path(place).parts[0] if place != "." else "x"))) for name, place in calls]
-    names = [name for name, _ in places]
-    first = min(names.index(name) for name in ("rename", "replace") if name in names)
-    assert "fsync" in names[:first]
-    last = max(index for index, name in enumerate(names) if name in ("rename", "replace"))
-    assert "fsync" in names[last:]
+    names = [name for name, _ in calls]
+    assert "fsync" in names[: names.index("rename")]
+    assert "fsync" in names[len(names) - names[::-1].index("rename") :]
     synced = [place for name, place in calls if name == "fsync"]
     files = [place for place in synced if "partial" in place and not place.endswith("partial")]
     assert len(files) == len(set(files))  # each file once
@@ -359,10 +375,10 @@ def test_make_moves_syncs_files_before_and_folders_after_a_rename(tmp_path, writ
 
 def test_make_moves_records_the_moves_before_the_first_and_the_first_place_last(tmp_path):
     calls, _ = count_calls(tmp_path / "root", write_several)
-    records = [index for index, (name, place) in enumerate(calls) if name == "replace" and ".moves" in str(place)]
-    assert not records  # `replace` is called with the temporary name
-    unlinked = [place for name, place in calls if name == "unlink" and place.endswith(".moves")]
-    assert unlinked == [".report.moves", ".table.moves", ".model.moves", "other/.moves"]
+    records = [".report.moves", ".table.moves", ".model.moves", "other/.moves"]
+    renamed = [place for name, place in calls if name == "rename"]
+    assert renamed[:4] == records[::-1] and not any(place.endswith(".moves") for place in renamed[4:])
+    assert [place for name, place in calls if name == "remove" and place.endswith(".moves")] == records
 
 
 def test_finish_moves_of_a_foreign_record_touches_nothing_elsewhere(tmp_path):
@@ -384,6 +400,31 @@ def test_finish_moves_of_a_foreign_record_touches_nothing_elsewhere(tmp_path):
         with pytest.raises(ValueError, match=r"\.moves is no record of moves"):
             finish_moves(folder)
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+def write_record(folder, first=".moves", places=(".",)):
+    """A move within a folder, of its file `new`, that has not been made."""
+    (folder / ".new-0123abcd.partial").mkdir(parents=True)
+    (folder / ".new-0123abcd.partial" / "new").touch()
+    state = {"old": ".old-0123abcd.partial", "first": first, "places": [[name, True] for name in places]}
+    state |= {"source": ".new-0123abcd.partial", "entries": ["new"], "removed": []}
+    (folder / ".moves").write_text(json.dumps(state))
+
+
+@pytest.mark.parametrize("takes_part", [True, False])
+def test_finish_moves_makes_those_of_other_places_whose_records_name_the_first(tmp_path, takes_part):
+    write_record(tmp_path / "a", places=[".", "../b"])
+    write_record(tmp_path / "b", first="../a/.moves" if takes_part else ".moves")
+    finish_moves(tmp_path / "a")
+    assert (tmp_path / "a" / "new").exists() and (tmp_path / "b" / "new").exists() == takes_part
+
+
+def test_finish_moves_without_permission_to_write_says_so(tmp_path, monkeypatch):
+    write_record(tmp_path / "a")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    with pytest.raises(PermissionError, match=f"cannot be moved without permission to write to {tmp_path}/a"):
+        finish_moves(tmp_path / "a")
+    assert not (tmp_path / "a" / "new").exists()
 
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EBUSY])
@@ -433,6 +474,19 @@ def test_make_moves_in_vain_leaves_them_to_the_next_reader(tmp_path, monkeypatch
     finish_moves(tmp_path / "model" / "b")
     assert contents(tmp_path / "model") == {"a": "new", "b": "new"}
     assert not list(tmp_path.rglob(".*"))
+
+
+def test_make_moves_of_a_folder_in_vain_leaves_them_to_the_next_reader_of_a_file(tmp_path, monkeypatch):
+    make_old(tmp_path)
+    rename = Path.rename
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Path, "rename", lambda path, to: raise_error(errno.EIO) if to.name == "model" else rename(path, to)
+        )
+        with pytest.raises(OSError, match="model is complete but not all of it could be moved"):
+            write_folder(tmp_path)
+    finish_moves(tmp_path / "model" / "b")
+    assert contents(tmp_path / "model") == {"b": "new", "c": "new"}
 
 
 def test_remove_failing_names_the_whole_path(tmp_path, monkeypatch):

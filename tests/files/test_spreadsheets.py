@@ -1,5 +1,7 @@
 import gc
 import re
+import tempfile
+from contextlib import suppress
 from datetime import datetime, time
 from zipfile import ZipFile
 
@@ -142,3 +144,12 @@ def test_write_sheet_on_a_full_disk_raises_one_error(tmp_path):
     with pytest.raises(OSError, match="No space left"):
         write_sheet(tmp_path / "x.xlsx", [["a"] * 10] * 1000)
     gc.collect()  # no second error of what is collected
+
+
+@pytest.mark.parametrize("value", ["a", object()])
+def test_write_sheet_leaves_no_file_and_the_temporary_folder_of_others(tmp_path, monkeypatch, value):
+    monkeypatch.setattr(tempfile, "tempdir", "of others")
+    with suppress(ValueError):
+        write_sheet(tmp_path / "x.xlsx", [[value]])
+    assert tempfile.tempdir == "of others"
+    assert {path.name for path in tmp_path.iterdir()} <= {"x.xlsx"}

@@ -171,6 +171,19 @@ def test_words_without_soft_targets_and_windows_weigh_as_they_should():
     assert not logits.grad[0, 2].any() and logits.grad[1, 2].any()
 
 
+@pytest.mark.parametrize("labels", [[-100, -100], [2, -100]])
+@pytest.mark.parametrize("weights", [None, [0.25, 0.5]])
+def test_loss_of_a_batch_with_few_or_no_labels_is_made_by_hand(labels, weights):
+    torch.manual_seed(0)
+    logits, targets = torch.randn(2, 4), torch.randn(2, 4)
+    batch = {"labels": torch.tensor(labels), SOFT_TARGETS: targets}
+    if weights:
+        batch[WINDOW_WEIGHT] = torch.tensor(weights)
+    loss = DistillationLoss("classes", 2.0, 0.25)({"logits": logits}, batch)
+    each = hand_made("classes", logits, targets, labels, 2.0, 0.25)
+    torch.testing.assert_close(loss, each.mean() if not weights else (each * torch.tensor([1, 2])).sum() / 3)
+
+
 def test_loss_with_labels_of_more_pieces_than_the_teacher_has_logits_for_is_two_means():
     """As with `continuation_labels`: the labels of all pieces weigh as much as those of the words' first pieces."""
     torch.manual_seed(0)

@@ -341,6 +341,13 @@ def test_case_09_predictions_by_name_of_data_with_numbers_are_an_error(tmp_path,
         evaluate_model(arguments)
 
 
+def test_evaluate_predictions_of_numbers_of_data_with_numbers_and_names_counts_them(tmp_path):
+    (tmp_path / "p.jsonl").write_text("\n".join(json.dumps({"prediction": label}) for label in "110"))
+    data = table_of(["1", "other", "0"], "label")
+    arguments = EvaluateArguments(task="classification", data=data, predictions=str(tmp_path / "p.jsonl"))
+    assert evaluate_model(arguments)["accuracy"] == pytest.approx(2 / 3)
+
+
 # Whole numbers
 
 

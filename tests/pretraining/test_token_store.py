@@ -204,6 +204,19 @@ def test_a_store_that_is_not_whole_is_refused(tmp_path, store, change, message):
         TokenStore(tmp_path / "broken")
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError(), OSError("full"), ValueError("row 7 is wrong")])
+def test_build_token_store_that_is_ended_says_that_it_continues(tmp_path, documents, tokenizer, caplog, error):
+    def ended(documents):
+        yield from documents
+        raise error
+
+    with pytest.raises(type(error)), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_CHUNK_CHARACTERS", 200)
+        build(tmp_path, ended(documents), tokenizer)
+    continues = "What was tokenized is kept; the same command continues from there." in caplog.text
+    assert continues == (not isinstance(error, ValueError))
+
+
 def test_chunks_of_another_text_or_tokenizer_are_not_taken(tmp_path, documents, tokenizer, monkeypatch):
     monkeypatch.setattr(module, "_CHUNK_CHARACTERS", 200)
 

@@ -319,6 +319,17 @@ def test_one_run_at_a_time(tmp_path):
     begin(run)
 
 
+@pytest.mark.parametrize(
+    ("said", "is_warned"), [("full", True), ("full; the same command continues from there", False)]
+)
+def test_run_folder_after_an_error_that_may_pass_says_once_that_it_continues(tmp_path, caplog, said, is_warned):
+    with pytest.raises(OSError, match="full"), RunFolder(tmp_path) as folder:
+        folder.begin(SETTINGS)
+        (tmp_path / "checkpoint-1").mkdir()
+        raise OSError(said)
+    assert ("What was trained is kept; the same command continues from there." in caplog.text) == is_warned
+
+
 def test_changed_settings_are_named(tmp_path):
     begin(tmp_path)
     with pytest.raises(ValueError, match=r"What differs: seed was 1, is 2\.$"):

@@ -61,6 +61,8 @@ class Browser:
         os.close(to_browser[0])
         os.close(from_browser[1])
         self.input, self.output = to_browser[1], from_browser[0]
+        self.answers = select.poll()  # `select` takes no file descriptor above 1023
+        self.answers.register(self.output, select.POLLIN)
         self.buffer, self.count, self.events, self.session = b"", 0, [], None
         page = next(target for target in self.call("Target.getTargets")["targetInfos"] if target["type"] == "page")
         attached = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)
@@ -84,7 +86,7 @@ class Browser:
 
     def _receive(self):
         while b"\0" not in self.buffer:
-            assert select.select([self.output], [], [], PATIENCE)[0], "the browser does not answer"
+            assert self.answers.poll(1000 * PATIENCE), "the browser does not answer"
             received = os.read(self.output, 1 << 16)
             assert received, "the browser has ended"
             self.buffer += received
