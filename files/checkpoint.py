@@ -41,6 +41,8 @@ _LONGEST_ANSWER = 5  # timeout of a request to the Hub, in seconds
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 BERT_TYPES = (None, "bert", "mybert", "mybert-bilstm")
 """Model types with the parameter names of transformers' BERT; Google's releases have no type."""
+ENCODERS = "bert, roberta, xlm-roberta, camembert, electra, distilbert, modernbert, mpnet"
+"""The model types that predictions are tested with, for messages."""
 
 # What wrappers put before the names of a model's weights, and whose.
 _WRAPPERS = {"module.": "DataParallel", "_orig_mod.": "torch.compile", "model.": "Lightning"}
@@ -142,6 +144,7 @@ class Checkpoint:
                     f"{path}: model_type is {_shown(model_type)}, which is defined only by code in its folder; such "
                     "code is never run."
                 )
+        _reject_generator(self.name, fields.get("model_type"))
         if needs_weights or self.has_weights:
             tensors = self.tensors
             if fields.get("model_type") in BERT_TYPES:
@@ -171,6 +174,7 @@ class Checkpoint:
             config = AutoConfig.for_model(**copy.deepcopy(self.fields) | {"name_or_path": self.name})
         else:
             config = AutoConfig.from_pretrained(self.name, trust_remote_code=False)
+            _reject_generator(self.name, config.model_type)
         return without_foreign_code(config)
 
     def refuse_quantized_weights(self) -> None:
@@ -331,6 +335,20 @@ def without_foreign_code(config: Any) -> Any:
     for name in ("auto_map", "custom_pipelines"):
         vars(config).pop(name, None)
     return config
+
+
+def _reject_generator(name: str, model_type: str | None) -> None:
+    """Reject a model that generates text, such as GPT-2 or T5: it has no masked-LM head in transformers."""
+    if model_type in BERT_TYPES:
+        return
+    from transformers.models.auto import modeling_auto as heads  # this import takes seconds
+
+    generating = heads.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys() | heads.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+    if model_type in generating - heads.MODEL_FOR_MASKED_LM_MAPPING_NAMES.keys() - {"xlnet"}:  # which masks by order
+        raise ValueError(
+            f"{name} is of type {model_type}, which generates text; expected an encoder ({ENCODERS}, or another type "
+            "with a masked-LM head in transformers)."
+        )
 
 
 def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:

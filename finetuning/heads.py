@@ -27,7 +27,7 @@ from ..files.checkpoint import (
     read_json_object,
     without_foreign_code,
 )
-from ..files.loading import load_model
+from ..files.loading import load_model, longest_sequence
 from ..files.options import SHARE, Group, option
 from ..modeling_mybert import MyBertConfig
 from ..modeling_mybert.bilstm import MyBertBiLstmConfig
@@ -41,17 +41,12 @@ TARGET_SCALE = "target_scale"
 
 # `Trainer` treats all outputs as predictions, so extra outputs that a checkpoint enables are disabled.
 _LOGITS_ONLY = {"output_hidden_states": False, "output_attentions": False}
-# Model types whose first position is the padding token's id + 1, as in fairseq.
-_POSITIONS_BEHIND_PADDING = (
-    *("roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "data2vec-text", "ibert"),
-    *("longformer", "mpnet", "xmod", "esm"),
-)
-
 # The outputs that a model with both heads of pretraining has for each of them.
 _PRETRAINING_LOGITS = {
     AutoModelForMaskedLM: "prediction_logits",
     AutoModelForNextSentencePrediction: "seq_relationship_logits",
 }
+_DISCRIMINATORS = ("electra", "funnel")  # whose head of pretraining finds replaced tokens
 _LAYERS = ("encoder.layer", "transformer.layer")  # their attribute in BERT-like models and in DistilBERT
 _QUERY_KEY_VALUE = (
     ("attention.self.query", "attention.self.key", "attention.self.value"),
@@ -221,18 +216,11 @@ def check_max_length(max_length: int, name: str, config: PreTrainedConfig) -> No
         raise ValueError(f"max_length is {max_length}; {name} reads at most {longest} tokens.")
 
 
-def longest_sequence(config: PreTrainedConfig) -> int | None:
-    """Maximum input length of a model in tokens; None if it has no limit."""
-    longest = getattr(config, "max_position_embeddings", None)
-    if longest is not None and config.model_type in _POSITIONS_BEHIND_PADDING:
-        return longest - config.pad_token_id - 1
-    return longest if longest and longest > 0 else None  # XLNet has -1
-
-
 def heads_of(config: PreTrainedConfig) -> set[str]:
     """The heads of a checkpoint, see `head_name`; a pretraining checkpoint has those of both objectives."""
     heads = set(map(head_name, config.architectures or []))
-    return heads | ({"MaskedLM", "NextSentencePrediction"} if PRETRAINING_HEAD in heads else set())
+    has_both = PRETRAINING_HEAD in heads and config.model_type not in _DISCRIMINATORS
+    return heads | ({"MaskedLM", "NextSentencePrediction"} if has_both else set())
 
 
 def _has_other_head(config: PreTrainedConfig, auto_class: Any) -> bool:
