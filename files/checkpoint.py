@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,10 @@ PRETRAINING_HEAD = "PreTraining"
 _HEAD = re.compile("For([A-Z].*)")  # not the "Former" of RoFormer
 _INDEX = f"{WEIGHTS_FILE}.index.json"
 ALL_WEIGHTS = ("model*.safetensors", _INDEX)
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+_TOKENIZER_JSON = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+_OTHER_VOCABULARIES = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece*.model")  # of BPE and SentencePiece
+TOKENIZER_FILES = (*_TOKENIZER_JSON, "added_tokens.json", "vocab.txt", *_OTHER_VOCABULARIES)
+"""Name patterns of the files of tokenizers of any kind."""
 _READ_BESIDE_WEIGHTS = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 _LONGEST_ANSWER = 5  # timeout of a request to the Hub, in seconds
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -122,7 +126,7 @@ class Checkpoint:
         if not self.path.is_dir():
             raise FileNotFoundError(f"There is no folder {self.path}; expected a model folder.")
         path, fields = self.path / "config.json", self.fields
-        for file in map(self.path.joinpath, _TOKENIZER_FILES):
+        for file in map(self.path.joinpath, _TOKENIZER_JSON):
             if file.is_file():
                 content = read_json_object(file)
                 if file.name == "tokenizer.json" and not {"model", "added_tokens"} <= content.keys():
@@ -244,7 +248,8 @@ class Checkpoint:
     def deciding_files(self) -> list[str]:
         """The files that determine a model's outputs: configuration, tokenizer, weights; empty if it is no folder."""
         weights = [*(self.weight_files if self.has_weights else ()), *self.path.glob(f"{Path(OPENVINO_FILE).stem}.*")]
-        return [str(path) for path in (*weights, *map(self.path.joinpath, _READ_BESIDE_WEIGHTS)) if path.is_file()]
+        beside = [*map(self.path.joinpath, _READ_BESIDE_WEIGHTS), *chain(*map(self.path.glob, _OTHER_VOCABULARIES))]
+        return [str(path) for path in (*weights, *beside) if path.is_file()]
 
     def local_folder(self, patterns: Iterable[str]) -> Path:
         """The folder itself, or the cached copy of the files whose names match, if the model is on the Hub."""

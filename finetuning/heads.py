@@ -29,7 +29,7 @@ from ..files.checkpoint import (
 )
 from ..files.loading import load_model, longest_sequence
 from ..files.options import SHARE, Group, option
-from ..modeling_mybert import MyBertConfig
+from ..modeling_mybert import MyBertConfig, MyBertPreTrainedModel
 from ..modeling_mybert.bilstm import MyBertBiLstmConfig
 from ..pipelines.openvino_model import OpenVinoModel
 from .data import Labels, listed
@@ -182,6 +182,15 @@ def load_finetuned(
         return load_graph(checkpoint.path, config, logits=_PRETRAINING_LOGITS[auto_class] if has_both else "")
     model, _ = load_model(checkpoint, auto_class, config, needs_head=True)
     fold_target_scale(model)
+    return model
+
+
+def for_inference(model: PreTrainedModel, device: str | torch.device, dtype: str) -> PreTrainedModel:
+    """A loaded model on its device and in evaluation mode, with the processor's fastest kernels."""
+    model = model.to(device=device, dtype=getattr(torch, dtype)).eval()  # type: ignore[arg-type]
+    is_on_cpu = model.device.type == "cpu" and torch.backends.mkldnn.is_available()
+    if isinstance(model, MyBertPreTrainedModel) and is_on_cpu:
+        model.prepack_weights()
     return model
 
 
