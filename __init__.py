@@ -11,6 +11,7 @@ from ._lazy_names import lazy_names
 from ._registration import is_command, register
 
 if TYPE_CHECKING:
+    from .encoders import restore, speed_up
     from .finetuning import compare, distill, evaluate, finetune, predict, score
     from .modeling_mybert import (
         MyBertConfig,
@@ -33,6 +34,7 @@ _SUBPACKAGES = (
     "benchmarks",
     "conversion",
     "demo",
+    "encoders",
     "files",
     "finetuning",
     "hub_card",
@@ -65,7 +67,9 @@ __all__ = [
     "finetune",
     "predict",
     "pretrain",
+    "restore",
     "score",
+    "speed_up",
     "train_wordpiece",
 ]
 

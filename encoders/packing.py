@@ -1,0 +1,291 @@
+"""Hooks that pack what goes into an encoder and unpack what comes out of it.
+
+A batch travels from one hook to the next as the keyword argument `batch`, which transformers' encoders pass on to
+their layers and attention function, so nothing is kept between calls, or shared by threads. An encoder in which a user
+has hooked, replaced or patched a module runs padded, because such code may depend on the rows of the batch.
+"""
+
+import dataclasses
+import functools
+import inspect
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.utils.import_utils import is_tracing
+
+from ..modeling_mybert.batch_mybert import pack_batch, supports_varlen
+from ..modeling_mybert.hooks_mybert import has_foreign_hooks, hooks_of, is_changed, is_known_class, runs_known_forward
+from ..modeling_mybert.losses_mybert import IGNORE_INDEX
+from .attention import PACKED_ATTENTION
+
+# The encoders, by the type in their configuration.
+ENCODERS = {
+    "bert": "transformers.models.bert.modeling_bert.BertModel",
+    "camembert": "transformers.models.camembert.modeling_camembert.CamembertModel",
+    "distilbert": "transformers.models.distilbert.modeling_distilbert.DistilBertModel",
+    "electra": "transformers.models.electra.modeling_electra.ElectraModel",
+    "modernbert": "transformers.models.modernbert.modeling_modernbert.ModernBertModel",
+    "mpnet": "transformers.models.mpnet.modeling_mpnet.MPNetModel",
+    "roberta": "transformers.models.roberta.modeling_roberta.RobertaModel",
+    "xlm-roberta": "transformers.models.xlm_roberta.modeling_xlm_roberta.XLMRobertaModel",
+}
+# Where classes are defined whose modules treat each token alike.
+_KNOWN_FILES = (f"{__name__.rpartition('.')[0]}.", *(path.rpartition(".")[0] for path in ENCODERS.values()))
+# Arguments of a call that a padded batch has none of: a decoder's, or those of rows that hold several sequences.
+_OTHER_INPUTS = ("encoder_hidden_states", "cache", "past_key_values", "cu_seq_lens_q", "batch")
+# Whether the loss around the encoder reads the hidden states of padding.
+_padding_is_read: ContextVar[bool] = ContextVar("_padding_is_read", default=False)
+
+
+# Hooks of an encoder
+
+
+def pack_inputs(
+    encoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[()], dict[str, Any]] | None:
+    """Before an encoder: pack a padded batch into one row, if that changes nothing but speed."""
+    if torch.compiler.is_compiling():
+        return None
+    arguments = named_arguments(encoder, args, kwargs)
+    input_ids, embeddings = arguments.get("input_ids"), arguments.get("inputs_embeds")
+    words = embeddings if input_ids is None else input_ids
+    if (input_ids is not None and embeddings is not None) or not _may_pack(encoder, words, arguments):
+        return None
+    assert words is not None
+    shape, attention_mask = (words.shape[0], words.shape[1]), arguments.get("attention_mask")
+    kernel = _kernel(encoder, words, attention_mask)
+    if words.device.type != "cpu" and kernel is None:
+        return None
+    batch = pack_batch(shape, attention_mask, False, kernel, may_fill_up=not encoder.training)
+    if batch is None or has_changed(encoder):
+        return None
+    position_ids = arguments.get("position_ids")
+    if position_ids is None:
+        position_ids = _position_ids(encoder, input_ids, embeddings, shape, words.device)
+    # The state of a row's first token is kept even if it is padding, because heads read it.
+    batch = dataclasses.replace(batch, padding=None)
+    arguments |= {"position_ids": position_ids, "attention_mask": None, "batch": batch}
+    for name in ("input_ids", "inputs_embeds", "token_type_ids", "position_ids"):
+        if arguments.get(name) is not None:
+            arguments[name] = batch.pack(arguments[name].expand(*shape, *arguments[name].shape[2:]))
+    if hasattr(encoder.config, "sliding_window"):  # one mask for each type of layer, instead of one for S x S tokens
+        arguments["attention_mask"] = dict.fromkeys(encoder.config.layer_types)
+    return (), arguments
+
+
+def unpack_states(layers: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    """After an encoder's layers: unpack the last hidden state, so that the pooler reads rows."""
+    if (batch := kwargs.get("batch")) is not None:
+        output.last_hidden_state = batch.unpack(output.last_hidden_state)
+    return output
+
+
+def unpack_outputs(encoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    """After an encoder: unpack its hidden states."""
+    batch = kwargs.get("batch")
+    if batch is None:
+        return output
+    last = output[0]
+    unpacked = last if layers_before_pooler(encoder) is not None else batch.unpack(last)
+
+    def unpack(part: Any) -> Any:
+        if isinstance(part, tuple):
+            return tuple(unpack(states) for states in part)
+        return unpacked if part is last else part if part is None else batch.unpack(part)
+
+    if isinstance(output, tuple):
+        return unpacked, *(unpack(part) if isinstance(part, tuple) else part for part in output[1:])
+    output.last_hidden_state = unpacked
+    if output.hidden_states is not None:
+        output.hidden_states = unpack(output.hidden_states)
+    return output
+
+
+# Hooks of a model with a head
+
+
+def note_labels(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Before a model with a head: note whether its loss reads hidden states of padding."""
+    if torch.compiler.is_compiling():  # it cannot trace context variables
+        return
+    if _reads_padding(model, named_arguments(model, args, kwargs)):
+        _padding_is_read.set(True)
+
+
+def forget_labels(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    """After a model with a head, also if it failed."""
+    if not torch.compiler.is_compiling() and _padding_is_read.get():
+        _padding_is_read.set(False)
+
+
+def _reads_padding(model: Any, arguments: dict[str, Any]) -> bool:
+    """Whether a head reads the hidden states of padding: its loss, or a mean over rows."""
+    mask, labels = arguments.get("attention_mask"), arguments.get("labels")
+    if getattr(model, "sequence_summary", None) is not None:
+        return getattr(model.config, "summary_type", "first") not in ("first", "cls_index")
+    if mask is None:
+        return False
+    if arguments.get("start_positions") is not None:  # the loss counts padding as possible answers
+        return True
+    if not isinstance(labels, torch.Tensor) or labels.shape != mask.shape or labels.is_floating_point():
+        return False
+    if type(model).__name__ == "ElectraForPreTraining":  # it leaves padding out itself
+        return False
+    return bool(((labels != IGNORE_INDEX) & (mask == 0)).any())
+
+
+# Conditions
+
+
+def _may_pack(encoder: Any, words: Any, arguments: dict[str, Any]) -> bool:
+    """Whether a call is one of an encoder, with a batch of rows and a mask of them, that asks for no attentions."""
+    config, mask = encoder.config, arguments.get("attention_mask")
+    if (
+        not may_pack_tensors(words, mask)
+        or words.dim() != (2 if arguments.get("input_ids") is not None else 3)
+        or config._attn_implementation != PACKED_ATTENTION
+        or getattr(config, "is_decoder", False)
+        or arguments.get("output_attentions", config.output_attentions)
+        or any(arguments.get(name) is not None for name in _OTHER_INPUTS)
+        or getattr(config, "chunk_size_feed_forward", 0)  # divides the number of columns, not that of tokens
+        or encoder.get_input_embeddings().weight.device != words.device
+    ):
+        return False
+    shape = words.shape[:2]
+    if shape[1] > config.max_position_embeddings:  # an error, which rows of less tokens would not raise
+        return False
+    for name in ("token_type_ids", "position_ids"):
+        ids = arguments.get(name)
+        if ids is not None and (ids.dim() != 2 or ids.shape[1] != shape[1] or ids.shape[0] not in (1, shape[0])):
+            return False
+    # Rows of nothing but padding have no packed token to attend to.
+    return mask is None or (mask.shape == shape and bool(mask.any(1).all()))
+
+
+def may_pack_tensors(*tensors: torch.Tensor | None) -> bool:
+    """Whether these are plain tensors with values, in a call whose loss reads no padding."""
+    return not (
+        _padding_is_read.get()
+        or torch.jit.is_tracing()
+        or torch._C._are_functorch_transforms_active()
+        or any(
+            type(tensor) is not torch.Tensor
+            or not tensor.numel()
+            or tensor.device != tensors[0].device  # type: ignore[union-attr]
+            or is_tracing(tensor)
+            for tensor in tensors
+            if tensor is not None or tensor is tensors[0]
+        )
+    )
+
+
+def _kernel(encoder: Any, words: torch.Tensor, attention_mask: torch.Tensor | None) -> str | None:
+    """The variable-length kernel, if this is a GPU that has it for these states."""
+    if not words.is_cuda:
+        return None
+    config = encoder.config
+    dropout = max(getattr(config, name, 0.0) for name in ("attention_probs_dropout_prob", "attention_dropout"))
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else encoder.dtype
+    head_size = config.hidden_size // config.num_attention_heads
+    if not supports_varlen(words.device, dtype, head_size, dropout if encoder.training else 0.0):
+        return None
+    if hasattr(config, "sliding_window") and attention_mask is not None:
+        mask = attention_mask.bool()
+        if (mask[:, 1:] & ~mask[:, :-1]).any():  # its windows would skip the hole
+            return None
+    return "varlen"
+
+
+def _position_ids(
+    encoder: Any,
+    input_ids: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
+    shape: tuple[int, int],
+    device: torch.device,
+) -> torch.Tensor:
+    """The position ids (B, L) or (1, L) that the encoder would make itself of a padded batch."""
+    embeddings = encoder.embeddings
+    if not hasattr(embeddings, "create_position_ids_from_input_ids"):
+        return torch.arange(shape[1], device=device)[None]
+    # RoBERTa counts tokens that are not the padding token, from its id plus 1.
+    if input_ids is None:
+        position_ids = embeddings.create_position_ids_from_inputs_embeds(inputs_embeds, embeddings.padding_idx)
+    else:
+        position_ids = embeddings.create_position_ids_from_input_ids(input_ids, embeddings.padding_idx)
+    assert isinstance(position_ids, torch.Tensor)
+    return position_ids
+
+
+def layers_before_pooler(encoder: Any) -> nn.Module | None:
+    """The module with all layers of an encoder that may have a pooler after it."""
+    layers: nn.Module | None = getattr(encoder, "encoder", None)
+    return layers
+
+
+def named_arguments(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """All arguments of a call by name."""
+    model_class: Any = type(model)
+    return {**dict(zip(_argument_names(model_class), args, strict=False)), **kwargs} if args else dict(kwargs)
+
+
+@functools.lru_cache(maxsize=256)
+def _argument_names(model_class: Any) -> tuple[str, ...]:
+    """The names of the arguments of a class's `forward` that may be given by position."""
+    parameters = [*inspect.signature(model_class.forward).parameters.values()][1:]
+    return tuple(each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD)
+
+
+# Recognition of changed modules
+
+
+def has_changed(encoder: nn.Module) -> bool:
+    """Whether a call of an encoder runs code of others, in itself or in a module inside."""
+    left: list[nn.Module] = [encoder]
+    classes: set[Any] = set()
+    layers = layers_before_pooler(encoder)
+    if layers is not None and unpack_states not in layers._forward_hooks.values():  # replaced since
+        return True
+    while left:
+        module = left.pop()
+        inside = module.__dict__
+        if (
+            "forward" in inside
+            or inside["_forward_hooks"]
+            or inside["_forward_pre_hooks"]
+            or inside["_backward_hooks"]
+            or inside["_backward_pre_hooks"]
+        ) and (_has_foreign_hooks(module) or not runs_known_forward(module)):
+            return True
+        classes.add(type(module))
+        left += (child for child in inside["_modules"].values() if child is not None)
+    # Without modules, `is_changed` looks at the hooks of all modules.
+    return is_changed() or not all(_is_known(one, one.forward) for one in classes)
+
+
+def _has_foreign_hooks(module: nn.Module) -> bool:
+    others = ({key: hook for key, hook in hooks.items() if not _is_known_hook(hook)} for hooks in hooks_of(module))
+    return has_foreign_hooks(*others)
+
+
+def _is_known_hook(hook: Any) -> bool:
+    # transformers' hook on the word embeddings only asks for their gradient.
+    source = getattr(hook, "__module__", None) or ""
+    return source.startswith(_KNOWN_FILES[0]) or source == PreTrainedModel.__module__
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_known(module_class: Any, forward: Any) -> bool:
+    """Whether a class of modules and its `forward` are PyTorch's, PEFT's or those of an encoder that can be packed."""
+    while hasattr(forward, "__wrapped__") and _file_of(forward).startswith("transformers."):
+        forward = forward.__wrapped__
+    names = module_class.__module__, _file_of(forward)
+    return all(name.startswith(_KNOWN_FILES) for name in names) or is_known_class(module_class, forward)
+
+
+def _file_of(function: Any) -> str:
+    """Name of the file that defines a function, also of one that `functools.wraps` has renamed."""
+    name: str = getattr(function, "__globals__", {}).get("__name__", "")
+    return name
