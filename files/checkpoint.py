@@ -148,7 +148,8 @@ class Checkpoint:
                     f"{path}: model_type is {_shown(model_type)}, which is defined only by code in its folder; such "
                     "code is never run."
                 )
-        _reject_generator(self.name, fields.get("model_type"))
+        if fields.get("model_type") not in BERT_TYPES:
+            _reject_generator(self.name, fields["model_type"])
         if needs_weights or self.has_weights:
             tensors = self.tensors
             if fields.get("model_type") in BERT_TYPES:
@@ -342,10 +343,8 @@ def without_foreign_code(config: Any) -> Any:
     return config
 
 
-def _reject_generator(name: str, model_type: str | None) -> None:
+def _reject_generator(name: str, model_type: str) -> None:
     """Reject a model that generates text, such as GPT-2 or T5: it has no masked-LM head in transformers."""
-    if model_type in BERT_TYPES:
-        return
     from transformers.models.auto import modeling_auto as heads  # this import takes seconds
 
     generating = heads.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys() | heads.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES

@@ -333,7 +333,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         raise ValueError(f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {name}.")
     pairs = (settings.text(line).rsplit(PAIR_SEPARATOR, 1) for line in texts.values())
     encodings = [encode_and_truncate(tokenizer, [pair], max_length, return_offsets_mapping=True) for pair in pairs]
-    cut = sum(encoding.cut for encoding in encodings)
+    cut = sum(len(encoding.too_long) for encoding in encodings)
     if cut:
         logger.warning("%d of %d texts are longer than max_length (%d): truncated.", cut, len(texts), max_length)
     names = tokenizer.model_input_names

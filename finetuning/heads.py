@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import nn
+from torch.backends import mkldnn
 from torch.utils.hooks import RemovableHandle
 from transformers import (
     AutoConfig,
@@ -18,6 +19,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from ..encoders import ENCODER_TYPES, speed_up
 from ..files.checkpoint import (
     PRETRAINING_HEAD,
     SCORE_RECORDS,
@@ -186,10 +188,11 @@ def load_finetuned(
 
 
 def for_inference(model: PreTrainedModel, device: str | torch.device, dtype: str) -> PreTrainedModel:
-    """A loaded model on its device and in evaluation mode, with the processor's fastest kernels."""
-    model = model.to(device=device, dtype=getattr(torch, dtype)).eval()  # type: ignore[arg-type]
-    is_on_cpu = model.device.type == "cpu" and torch.backends.mkldnn.is_available()
-    if isinstance(model, MyBertPreTrainedModel) and is_on_cpu:
+    """A loaded model on its device and in evaluation mode, which computes no padding, with the fastest kernels."""
+    model = model.to(device=device, dtype=getattr(torch, dtype)).eval()
+    if model.config.model_type in ENCODER_TYPES:
+        return speed_up(model)
+    if isinstance(model, MyBertPreTrainedModel) and model.device.type == "cpu" and mkldnn.is_available():
         model.prepack_weights()
     return model
 
