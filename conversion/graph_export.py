@@ -12,6 +12,7 @@ import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -251,6 +252,15 @@ class PaddedRows(nn.Module):
         return dict(self.model(input_ids=input_ids, attention_mask=attention_mask, **segments))
 
 
+@contextmanager
+def _eager_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Attention whose masks are added, so that rows of padding only need no special case."""
+    implementation = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    yield
+    model.set_attn_implementation(implementation)
+
+
 def _has_output(graph: Any, name: str) -> bool:
     return any(name in output.get_names() for output in graph.outputs)
 
@@ -272,7 +282,9 @@ def _write_openvino(
     if getattr(model.config, "is_decoder", False):
         raise ValueError(f"{source.path}: is_decoder is true; expected a model that reads in both directions")
     example = example_batch(model.config, source.head, _EXAMPLE, inputs)
-    with no_warnings(), torch.no_grad():
+    # In ModernBERT, padding whose window holds nothing but padding would become NaN, and then all tokens.
+    in_eager = nullcontext() if isinstance(model, MyBertPreTrainedModel) else _eager_attention(model)
+    with no_warnings(), torch.no_grad(), in_eager:
         graph = openvino.convert_model(_rows(model), example_input=example)
     ports = {name: graph.input(name) for name in example}
     ports |= {name: graph.output(name) for name in HEADS[source.head].outputs if _has_output(graph, name)}
@@ -308,10 +320,7 @@ def _write_onnx(
         outputs = list(model(**example))
     names = _AXES if source.head == "multiple-choice" else (_AXES[0], _AXES[2])
     axes = {place: torch.export.Dim(name) for place, name in enumerate(names)}
-    implementation = model.config._attn_implementation
-    # Eager attention needs fewer nodes: masks are added, so rows of padding only need no special case.
-    model.set_attn_implementation("eager")
-    with no_warnings():
+    with no_warnings(), _eager_attention(model):  # which needs fewer nodes
         program = torch.onnx.export(
             model if getattr(model.config, "is_decoder", False) else _rows(model),
             kwargs=example,
@@ -322,7 +331,6 @@ def _write_onnx(
             dynamo=True,
             verbose=False,
         )
-    model.set_attn_implementation(implementation)
     assert program is not None
     written = program.model.opset_imports[""]
     if settings.opset not in (None, written):

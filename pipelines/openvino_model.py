@@ -174,7 +174,8 @@ class OpenVinoModel(torch.nn.Module):
             outputs = self._run(ids, np.pad(mask, padding), np.pad(segments, padding))
             for name, values in outputs.items():
                 if self._of_tokens[name]:
-                    outputs[name] = values[:, : shape[-1]] * (mask != 0).reshape(*mask.shape, *[1] * (values.ndim - 2))
+                    outputs[name] = values[:, : shape[-1]].copy()
+                    outputs[name][mask == 0] = 0  # or NaN, where ModernBERT's window holds nothing but padding
         if self._logits:
             outputs = {"logits": outputs[self._logits]}
         if self._has_choices:
