@@ -34,13 +34,13 @@ def _is_plain(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | N
     """Whether the product is just that, on a CPU, of at least one row."""
     return not (
         torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
         or type(states) is not torch.Tensor
         or type(weight) is not nn.Parameter
         or (bias is not None and type(bias) is not nn.Parameter)
         or states.device.type != "cpu"
         or not states.numel()
         or not weight.is_contiguous()
-        or torch.jit.is_tracing()
         or torch.is_autocast_enabled("cpu")
         or torch._C._are_functorch_transforms_active()
         or unpack_dual(states).tangent is not None

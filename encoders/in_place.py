@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -20,8 +20,7 @@ ENCODER_TYPES = tuple(packing.ENCODERS)
 _Model = TypeVar("_Model", bound=nn.Module)
 _EXPECTED = f"a model of type {', '.join(ENCODER_TYPES[:-1])} or {ENCODER_TYPES[-1]}, or a module that contains one"
 _QUANTIZED_FILES = ("torch.ao.", "torchao.", "bitsandbytes.", "transformers.integrations.", "optimum.quanto.")
-# Attributes with the handles of hooks, which copies and pickles of a module keep.
-_HOOKS, _CHECK = "speed_up_hooks", "speed_up_check"
+_HOOKS = "speed_up_hooks"  # attribute of a model with a head: handles, which copies and pickles keep
 # Largest difference of hidden states, compared with the largest state above 1.
 _TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
@@ -67,18 +66,17 @@ def speed_up(model: _Model, check: bool = False) -> _Model:
         if type(module) is nn.Linear:
             module.__class__ = FastLinear
         elif isinstance(module, PreTrainedModel) and not _is_encoder(module) and _takes_labels(module):
-            _add_hooks(module, before=packing.note_labels, after=packing.forget_labels, always_call=True)
+            _add_hooks(module)
     for encoder in encoders:
+        if not isinstance(encoder, packing.PackedEncoder):
+            stock_class: Any = type(encoder)
+            encoder.__class__ = packing.packed_class(stock_class)
         if _is_mpnet(encoder):
             _exchange_classes(encoder, _packed_mpnet_classes())
-        elif encoder.config._attn_implementation in ("sdpa", PACKED_ATTENTION):
-            encoder.config._attn_implementation = PACKED_ATTENTION
-            _add_hooks(encoder, before=packing.pack_inputs, after=packing.unpack_outputs)
-            if (layers := packing.layers_before_pooler(encoder)) is not None:
-                _add_hooks(layers, after=packing.unpack_states)
-        if check and _CHECK not in vars(encoder):  # before the batch is packed
-            handle = encoder.register_forward_pre_hook(_check_batch, with_kwargs=True, prepend=True)
-            setattr(encoder, _CHECK, handle)
+        else:
+            _exchange_attention(encoder, "sdpa", PACKED_ATTENTION)
+        if check:
+            setattr(encoder, packing.CHECK, _check_batch)
     return model
 
 
@@ -96,16 +94,16 @@ def restore(model: _Model) -> _Model:
     """
     _reject_others(model)
     _exchange_classes(model, {FastLinear: nn.Linear})
-    module: Any
     for module in model.modules():
-        if _is_encoder(module):
-            if _is_mpnet(module):
-                _exchange_classes(module, {packed: stock for stock, packed in _packed_mpnet_classes().items()})
-            elif module.config._attn_implementation == PACKED_ATTENTION:
-                module.config._attn_implementation = "sdpa"
-        _remove_check(module)
         for handle in vars(module).pop(_HOOKS, ()):
             handle.remove()
+        if isinstance(module, packing.PackedEncoder):
+            if type(module) is packing.packed_class(module.stock_class):  # FSDP may have derived another class
+                module.__class__ = module.stock_class
+            vars(module).pop(packing.CHECK, None)
+            if _is_mpnet(module):
+                _exchange_classes(module, {packed: stock for stock, packed in _packed_mpnet_classes().items()})
+            _exchange_attention(module, PACKED_ATTENTION, "sdpa")
     return model
 
 
@@ -129,10 +127,10 @@ def _reject_quantized(model: nn.Module) -> None:
 
 def _is_encoder(module: nn.Module) -> bool:
     """Whether a module is an encoder of transformers, or of a subclass that leaves its `forward`."""
-    model_class = type(module)
+    model_class: Any = type(module)
     for base in model_class.__mro__:
         if f"{base.__module__}.{base.__qualname__}" in packing.ENCODERS.values():
-            return bool(model_class.forward is base.forward)  # type: ignore[attr-defined]
+            return isinstance(module, packing.PackedEncoder) or bool(model_class.forward is base.forward)
     return False
 
 
@@ -148,16 +146,18 @@ def _takes_labels(model: nn.Module) -> bool:
     return not {"labels", "start_positions"}.isdisjoint(inspect.signature(model.forward).parameters)
 
 
-def _add_hooks(
-    module: nn.Module,
-    before: Callable[..., Any] | None = None,
-    after: Callable[..., Any] | None = None,
-    **options: bool,
-) -> None:
-    if _HOOKS not in vars(module):
-        handles = [] if before is None else [module.register_forward_pre_hook(before, with_kwargs=True)]
-        handles += [] if after is None else [module.register_forward_hook(after, with_kwargs=True, **options)]
-        setattr(module, _HOOKS, handles)
+def _add_hooks(model: nn.Module) -> None:
+    if _HOOKS not in vars(model):
+        before = model.register_forward_pre_hook(packing.note_labels, with_kwargs=True)
+        after = model.register_forward_hook(packing.forget_labels, with_kwargs=True, always_call=True)
+        setattr(model, _HOOKS, [before, after])
+
+
+def _exchange_attention(encoder: nn.Module, old: str, new: str) -> None:
+    module: Any
+    for module in encoder.modules():  # in a composed model, the layers have a configuration of their own
+        if hasattr(module, "config") and module.config._attn_implementation == old:
+            module.config._attn_implementation = new
 
 
 def _is_mpnet(encoder: Any) -> bool:
@@ -183,10 +183,10 @@ def _exchange_classes(model: nn.Module, classes: Mapping[type[nn.Module], type[n
 
 def _check_batch(encoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Before an encoder's first call: compare it with its former self on this batch; once it agrees, never again."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if torch.jit.is_tracing():
         return
     fast = copy.deepcopy(encoder).eval()
-    _remove_check(fast)
+    vars(fast).pop(packing.CHECK, None)
     stock = restore(copy.deepcopy(encoder)).eval()
     with torch.no_grad():
         outputs, expected = (_states(each(*args, **kwargs)) for each in (fast, stock))
@@ -202,12 +202,7 @@ def _check_batch(encoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
                 f"shape {tuple(expected[0].shape[:2])}; expected at most {tolerance:.1e}. Use the model without it: "
                 "mybert.restore(model)."
             )
-    _remove_check(encoder)
-
-
-def _remove_check(encoder: nn.Module) -> None:
-    if (handle := vars(encoder).pop(_CHECK, None)) is not None:  # another thread may have been faster
-        handle.remove()
+    vars(encoder).pop(packing.CHECK, None)
 
 
 def _states(output: Any) -> list[torch.Tensor]:

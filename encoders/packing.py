@@ -1,8 +1,8 @@
-"""Hooks that pack what goes into an encoder and unpack what comes out of it.
+"""Encoders that pack what goes into them and unpack what comes out.
 
-A batch travels from one hook to the next as the keyword argument `batch`, which transformers' encoders pass on to
-their layers and attention function, so nothing is kept between calls, or shared by threads. An encoder in which a user
-has hooked, replaced or patched a module runs padded, because such code may depend on the rows of the batch.
+A packed batch travels as the keyword argument `batch`, which transformers' encoders pass on to their layers and
+attention function, so nothing is kept between calls, or shared by threads. An encoder in which a user has hooked,
+replaced or patched a module runs padded, because such code may depend on the rows of the batch.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils.import_utils import is_tracing
 
-from ..modeling_mybert.batch_mybert import pack_batch, supports_varlen
+from ..modeling_mybert.batch_mybert import Batch, pack_batch, supports_varlen
 from ..modeling_mybert.hooks_mybert import has_foreign_hooks, hooks_of, is_changed, is_known_class, runs_known_forward
 from ..modeling_mybert.losses_mybert import IGNORE_INDEX
 from .attention import PACKED_ATTENTION
@@ -32,6 +32,7 @@ ENCODERS = {
     "roberta": "transformers.models.roberta.modeling_roberta.RobertaModel",
     "xlm-roberta": "transformers.models.xlm_roberta.modeling_xlm_roberta.XLMRobertaModel",
 }
+CHECK = "speed_up_check"  # attribute of an encoder: what is called with its next batch
 # Where classes are defined whose modules treat each token alike.
 _KNOWN_FILES = (f"{__name__.rpartition('.')[0]}.", *(path.rpartition(".")[0] for path in ENCODERS.values()))
 # Arguments of a call that a padded batch has none of: a decoder's, or those of rows that hold several sequences.
@@ -40,16 +41,49 @@ _OTHER_INPUTS = ("encoder_hidden_states", "cache", "past_key_values", "cu_seq_le
 _padding_is_read: ContextVar[bool] = ContextVar("_padding_is_read", default=False)
 
 
-# Hooks of an encoder
+# An encoder
 
 
-def pack_inputs(
-    encoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[()], dict[str, Any]] | None:
-    """Before an encoder: pack a padded batch into one row, if that changes nothing but speed."""
-    if torch.compiler.is_compiling():
-        return None
-    arguments = named_arguments(encoder, args, kwargs)
+class PackedEncoder:
+    """Mark of the classes that `packed_class` makes."""
+
+    stock_class: Any
+
+
+@functools.cache
+def packed_class(stock_class: Any) -> Any:
+    """The subclass of an encoder's class that packs padded batches; it has the same name."""
+
+    # Not by hooks: sentence-transformers calls `forward` itself.
+    @functools.wraps(stock_class.forward)
+    def forward(encoder: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return stock_class.forward(encoder, *args, **kwargs)
+        if (check := vars(encoder).get(CHECK)) is not None:
+            check(encoder, args, kwargs)
+        arguments = _packed_arguments(encoder, named_arguments(encoder, args, kwargs))
+        if arguments is None:
+            return stock_class.forward(encoder, *args, **kwargs)
+        return _unpacked_output(encoder, stock_class.forward(encoder, **arguments), arguments["batch"])
+
+    def reduce(encoder: Any, protocol: Any) -> Any:
+        _, _, *state = stock_class.__reduce_ex__(encoder, protocol)
+        return _new_encoder, (stock_class,), *state
+
+    # transformers looks up some properties by the name of a class, and writes it into configurations.
+    names = {name: getattr(stock_class, name) for name in ("__module__", "__qualname__", "__doc__")}
+    methods = {"forward": forward, "__reduce_ex__": reduce, "stock_class": stock_class}
+    return type(stock_class.__name__, (PackedEncoder, stock_class), {**names, **methods})
+
+
+def _new_encoder(stock_class: Any) -> Any:
+    """An empty encoder, for copies and pickles."""
+    packed = packed_class(stock_class)
+    return packed.__new__(packed)
+
+
+def _packed_arguments(encoder: Any, arguments: dict[str, Any]) -> dict[str, Any] | None:
+    """The arguments for a padded batch in one row; None if packing might change more than speed."""
     input_ids, embeddings = arguments.get("input_ids"), arguments.get("inputs_embeds")
     words = embeddings if input_ids is None else input_ids
     if (input_ids is not None and embeddings is not None) or not _may_pack(encoder, words, arguments):
@@ -73,34 +107,26 @@ def pack_inputs(
             arguments[name] = batch.pack(arguments[name].expand(*shape, *arguments[name].shape[2:]))
     if hasattr(encoder.config, "sliding_window"):  # one mask for each type of layer, instead of one for S x S tokens
         arguments["attention_mask"] = dict.fromkeys(encoder.config.layer_types)
-    return (), arguments
+    return arguments
 
 
-def unpack_states(layers: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-    """After an encoder's layers: unpack the last hidden state, so that the pooler reads rows."""
-    if (batch := kwargs.get("batch")) is not None:
-        output.last_hidden_state = batch.unpack(output.last_hidden_state)
-    return output
-
-
-def unpack_outputs(encoder: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-    """After an encoder: unpack its hidden states."""
-    batch = kwargs.get("batch")
-    if batch is None:
-        return output
+def _unpacked_output(encoder: Any, output: Any, batch: Batch) -> Any:
+    """The output for the padded batch; pooled again, because the pooler reads the first token of each row."""
     last = output[0]
-    unpacked = last if layers_before_pooler(encoder) is not None else batch.unpack(last)
+    unpacked = batch.unpack(last)
+    pooled = None if getattr(encoder, "pooler", None) is None else encoder.pooler(unpacked)
 
-    def unpack(part: Any) -> Any:
-        if isinstance(part, tuple):
-            return tuple(unpack(states) for states in part)
-        return unpacked if part is last else part if part is None else batch.unpack(part)
+    def unpack(states: torch.Tensor | None) -> torch.Tensor | None:
+        return unpacked if states is last else None if states is None else batch.unpack(states)
 
     if isinstance(output, tuple):
-        return unpacked, *(unpack(part) if isinstance(part, tuple) else part for part in output[1:])
+        others = (tuple(map(unpack, part)) for part in output[1:] if isinstance(part, tuple))
+        return unpacked, *([] if pooled is None else [pooled]), *others
     output.last_hidden_state = unpacked
+    if pooled is not None:
+        output.pooler_output = pooled
     if output.hidden_states is not None:
-        output.hidden_states = unpack(output.hidden_states)
+        output.hidden_states = tuple(map(unpack, output.hidden_states))
     return output
 
 
@@ -124,8 +150,8 @@ def forget_labels(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out
 def _reads_padding(model: Any, arguments: dict[str, Any]) -> bool:
     """Whether a head reads the hidden states of padding: its loss, or a mean over rows."""
     mask, labels = arguments.get("attention_mask"), arguments.get("labels")
-    if getattr(model, "sequence_summary", None) is not None:
-        return getattr(model.config, "summary_type", "first") not in ("first", "cls_index")
+    if getattr(model, "sequence_summary", None) is not None:  # a mean of rows, or their last column
+        return getattr(model.config, "summary_type", "last") != "first"
     if mask is None:
         return False
     if arguments.get("start_positions") is not None:  # the loss counts padding as possible answers
@@ -219,12 +245,6 @@ def _position_ids(
     return position_ids
 
 
-def layers_before_pooler(encoder: Any) -> nn.Module | None:
-    """The module with all layers of an encoder that may have a pooler after it."""
-    layers: nn.Module | None = getattr(encoder, "encoder", None)
-    return layers
-
-
 def named_arguments(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """All arguments of a call by name."""
     model_class: Any = type(model)
@@ -241,13 +261,10 @@ def _argument_names(model_class: Any) -> tuple[str, ...]:
 # Recognition of changed modules
 
 
-def has_changed(encoder: nn.Module) -> bool:
+def has_changed(encoder: Any) -> bool:
     """Whether a call of an encoder runs code of others, in itself or in a module inside."""
     left: list[nn.Module] = [encoder]
-    classes: set[Any] = set()
-    layers = layers_before_pooler(encoder)
-    if layers is not None and unpack_states not in layers._forward_hooks.values():  # replaced since
-        return True
+    classes: set[Any] = {getattr(encoder, "stock_class", type(encoder))}
     while left:
         module = left.pop()
         inside = module.__dict__
@@ -259,6 +276,9 @@ def has_changed(encoder: nn.Module) -> bool:
             or inside["_backward_pre_hooks"]
         ) and (_has_foreign_hooks(module) or not runs_known_forward(module)):
             return True
+        config = inside.get("config", encoder.config)
+        if config is not encoder.config and config._attn_implementation != encoder.config._attn_implementation:
+            return True  # put in since, with another attention
         classes.add(type(module))
         left += (child for child in inside["_modules"].values() if child is not None)
     # Without modules, `is_changed` looks at the hooks of all modules.
