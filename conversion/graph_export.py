@@ -1,8 +1,8 @@
 """Model folders to graphs, in ONNX and for OpenVINO, for this package and other tools; each is run and compared.
 
 Names of files, inputs and outputs are those that optimum, sentence-transformers and transformers.js expect
-(https://huggingface.co/docs/optimum). The configuration has `model_type: "bert"`: the graph is BERT's, and these tools
-do not know another name for it. `pipelines/openvino_model.py` has the format of rows that hold several sequences.
+(https://huggingface.co/docs/optimum). The configuration of a MyBERT has `model_type: "bert"`: the graph is BERT's, and
+these tools do not know another name for it. `pipelines/openvino_model.py` has the format of rows that hold several sequences.
 """
 
 import inspect
@@ -63,7 +63,9 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
     names that the model gives them. Weights are float32, whatever their stored dtype.
 
     Args:
-        model_dir: A MyBERT or BERT model folder, with any head.
+        model_dir: A model folder, with any head: MyBERT, BERT, RoBERTa, XLM-RoBERTa, CamemBERT, ELECTRA, DistilBERT,
+            ModernBERT, MPNet. Of those that are no BERT, the mask is 1 at tokens, and `token_type_ids` are an input
+            only if the tokenizer gives them.
         output_dir: Folder to write. It is created at the end, after the comparison. It gets `model.onnx` (and
             `model.onnx.data` if the weights are too large for one file), `config.json`, the tokenizer and
             sentence-transformers' files if the source has them, and the report as `conversion.json`.
@@ -99,7 +101,7 @@ def export_openvino(
     are those of `export_onnx`.
 
     Args:
-        model_dir: A MyBERT or BERT model folder, with any head.
+        model_dir: A model folder, as for `export_onnx`.
         output_dir: Folder to write. It is created at the end, after the comparison. It gets `openvino_model.xml` and
             `.bin`, `config.json`, the tokenizer and sentence-transformers' files if the source has them, and the
             report as `conversion.json`.
