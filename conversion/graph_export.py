@@ -2,7 +2,8 @@
 
 Names of files, inputs and outputs are those that optimum, sentence-transformers and transformers.js expect
 (https://huggingface.co/docs/optimum). The configuration of a MyBERT has `model_type: "bert"`: the graph is BERT's, and
-these tools do not know another name for it. `pipelines/openvino_model.py` has the format of rows that hold several sequences.
+these tools do not know another name for it. `pipelines/openvino_model.py` has the format of rows that hold several
+sequences.
 """
 
 import inspect

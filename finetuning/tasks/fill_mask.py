@@ -15,6 +15,7 @@ from ...files.loading import load_tokenizer
 from ...files.source import Source
 from ...metrics import WeightedMetrics, accuracy, count_metrics
 from ...modeling_mybert import IGNORE_INDEX
+from ...pipelines import predict_labeled_only
 from ..data import DataRow, Labels
 from .tagging import add_sequence, tag_windows
 from .task import Objective, Task, TaskData, TaskExample, rounded
@@ -97,8 +98,8 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
     ) -> tuple[Any, Labels]:
         """Load a model; its classes are the vocabulary's tokens."""
         model, _ = super().load_finetuned(checkpoint, load_graph)
-        if model.config.model_type == "mybert":
-            model.config.sparse_prediction = True  # logits at masks only
+        if isinstance(model, PreTrainedModel):  # and no graph
+            predict_labeled_only(model)
         return model, Vocabulary(tokenizer=load_tokenizer(checkpoint))
 
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:

@@ -314,6 +314,23 @@ def test_score_equals_the_sum_of_each_masked_token(folder_of, model_type, method
 
 
 @every_type
+def test_score_computes_logits_of_masked_tokens_only(folder_of, monkeypatch, model_type):
+    folder, shapes = folder_of(model_type, "ForMaskedLM"), []
+    product = torch.nn.functional.linear
+    size = stock(folder, transformers.AutoModelForMaskedLM)[0].config.vocab_size
+
+    def record(states, weight, bias=None):
+        if len(weight) == size:
+            shapes.append(states.shape)
+        return product(states, weight, bias)
+
+    monkeypatch.setattr(torch.nn.functional, "linear", record)
+    monkeypatch.setattr(FastLinear, "forward", torch.nn.Linear.forward)
+    (row,) = mybert.score(folder, [TEXTS[0]], use_cpu=True)
+    assert [math.prod(shape[:-1]) for shape in shapes] == [row["num_tokens"]]
+
+
+@every_type
 @pytest.mark.parametrize("head", ["Model", "ForMaskedLM"])
 def test_features_equal_the_states_of_the_model(folder_of, tmp_path, model_type, head):
     """Whatever head the folder has."""
