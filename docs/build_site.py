@@ -101,7 +101,7 @@ def lay_out_package() -> None:
         shutil.copytree(init.parent, PACKAGE / name, ignore=shutil.ignore_patterns("__pycache__"))
         if name in subpackages:
             (reference / f"{name}.md").write_text(f"# mybert.{name}\n\n::: mybert.{name}\n", encoding="utf-8")
-    functions = "finetune, predict, evaluate, compare, score, distill, pretrain, train_wordpiece"
+    functions = "finetune, predict, evaluate, compare, score, distill, pretrain, train_wordpiece, speed_up, restore"
     page = f"# mybert\n\n::: mybert\n    options:\n      members: [{functions}]\n"
     (reference / "mybert.md").write_text(page, encoding="utf-8")
     (reference / "flags.md").write_text(flags_page(), encoding="utf-8")

@@ -21,8 +21,8 @@ WIDTH, LEVEL_HEIGHT, BOX_WIDTH, BOX_HEIGHT, MARGIN = 1180, 165, 208, 100, 20
 FACE = "Whole commands and the public face: cli.py, __init__.py, __main__.py"
 # The boxes of each level, from the bottom up, so that arrows are short and rarely cross, and none passes behind a box.
 ORDER: tuple[tuple[str | None, ...], ...] = (
-    ("files", "metrics", None, "modeling_mybert"),
-    ("pipelines", None, "tokenization", "visualization"),
+    ("files", "metrics", None, None, "modeling_mybert"),
+    ("pipelines", None, "tokenization", "visualization", "encoders"),
     ("hub_card", None, None, "runs"),
     ("conversion", "finetuning", "pretraining", None),
     ("benchmarks", "demo", "studies", "command_line"),

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils.import_utils import is_tracing
@@ -96,6 +97,8 @@ def _packed_arguments(encoder: Any, arguments: dict[str, Any]) -> dict[str, Any]
     batch = pack_batch(shape, attention_mask, False, kernel, may_fill_up=not encoder.training)
     if batch is None or has_changed(encoder):
         return None
+    if chunk := getattr(encoder.config, "chunk_size_feed_forward", 0):
+        batch = _fill_up_to_multiple(batch, chunk)
     position_ids = arguments.get("position_ids")
     if position_ids is None:
         position_ids = _position_ids(encoder, input_ids, embeddings, shape, words.device)
@@ -108,6 +111,15 @@ def _packed_arguments(encoder: Any, arguments: dict[str, Any]) -> dict[str, Any]
     if hasattr(encoder.config, "sliding_window"):  # one mask for each type of layer, instead of one for S x S tokens
         arguments["attention_mask"] = dict.fromkeys(encoder.config.layer_types)
     return arguments
+
+
+def _fill_up_to_multiple(batch: Batch, size: int) -> Batch:
+    """The batch with more filler tokens, for layers that split it into chunks of this size."""
+    assert batch.index is not None
+    assert batch.groups is not None
+    fill = -len(batch.index) % size
+    index, groups = F.pad(batch.index, (0, fill)), [*batch.groups, *([(1, fill, 0)] if fill else [])]
+    return dataclasses.replace(batch, index=index, groups=groups, fill=batch.fill + fill)
 
 
 def _unpacked_output(encoder: Any, output: Any, batch: Batch) -> Any:
@@ -176,7 +188,7 @@ def _may_pack(encoder: Any, words: Any, arguments: dict[str, Any]) -> bool:
         or getattr(config, "is_decoder", False)
         or arguments.get("output_attentions", config.output_attentions)
         or any(arguments.get(name) is not None for name in _OTHER_INPUTS)
-        or getattr(config, "chunk_size_feed_forward", 0)  # divides the number of columns, not that of tokens
+        or (words.is_cuda and getattr(config, "chunk_size_feed_forward", 0))
         or encoder.get_input_embeddings().weight.device != words.device
     ):
         return False

@@ -44,6 +44,19 @@ RUNS = [
     pytest.param(
         "pretraining_data building TEXT --vocab VOCAB --megabytes 0.05", ["| 1 |", "| 2 |", "peak MiB"], marks=slow
     ),
+    pytest.param(
+        "other_encoders bert --tiny --workloads sentences --repeats 1 --training --threads 1",
+        [
+            "## bert: 32 sentences",
+            "| mybert.speed_up |",
+            "| mybert.speed_up, training step |",
+            "| transformers SDPA, sorted |",
+            "\n| mybert |",
+            "\n| ONNX Runtime |",
+            "\n| OpenVINO |",
+        ],
+        marks=slow,
+    ),
     pytest.param("pretraining_data drawing --tokens 1e5", ["| epoch 1, example 0 |"], marks=slow),
 ]
 

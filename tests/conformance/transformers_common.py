@@ -1,14 +1,15 @@
-"""Run transformers' own common model tests on MyBERT, and on transformers' BERT for comparison.
+"""Run transformers' own common model tests on MyBERT and on encoders that are sped up, and on stock ones to compare.
 
 The tests are in transformers' source distribution, not in its wheel. This script lays out a throw-away test package in
 a temporary folder: their files, empty stand-ins for the few modules that the distribution lacks, and `family_tests.py`
-from this folder, which says which classes are tested. It then runs pytest there, once for each family.
+from this folder, which says which classes are tested. It then runs pytest there, once for each family: MyBERT and
+transformers' BERT, and each type of encoder that `mybert.speed_up` takes, sped up and stock.
 
-    python tests/conformance/transformers_common.py [--source PATH] [--family FAMILY] [-- PYTEST_ARGUMENT ...]
+    python tests/conformance/transformers_common.py [--source PATH] [--family FAMILY ...] [-- PYTEST_ARGUMENT ...]
 
 The source is the distribution of the installed transformers version, packed (.tar.gz) or unpacked; without it `pip`
-downloads it into the cache folder. Exit status 1 if MyBERT has a failure or fewer passes than BERT. Needs the package
-`parameterized`.
+downloads it into the cache folder. Exit status 1 if MyBERT has a failure, a sped-up type one that the stock type has
+not, or either fewer passes than the stock type. Needs the package `parameterized`.
 """
 
 import argparse
@@ -23,9 +24,13 @@ from pathlib import Path
 
 import transformers
 
-FAMILIES = ("bert", "mybert")
+from mybert.encoders import ENCODER_TYPES
+
+# Family -> the stock one that it is compared with.
+FAMILIES = {"mybert": "bert", **{f"{name}-sped-up": name for name in ENCODER_TYPES}}
 # Skips every model that collects hidden states itself, as MyBERT does (tests/modeling_mybert/test_packing.py).
 OF_BERT_ALONE = "test_can_capture_specific_layers_hidden_states"
+FAILURES = ("failed", "error", "subtests failed")
 OUTCOMES = ("passed", "skipped", "failed", "error", "subtests passed", "subtests skipped", "subtests failed")
 
 # What the distributed tests import and the distribution does not hold: mixins of other test suites, so nothing of the
@@ -125,37 +130,35 @@ def main() -> int:
     """Run the families asked for and compare them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, help="transformers' source distribution")
-    parser.add_argument("--family", choices=(*FAMILIES, "both"), default="both")
+    parser.add_argument("--family", nargs="+", choices=FAMILIES, default=list(FAMILIES), help="default: all")
     parser.add_argument("--cache", type=Path, default=Path(".conformance"), help="folder for the distribution")
     parser.add_argument("pytest_arguments", nargs="*", help="passed on, after --")
     arguments = parser.parse_args()
 
     source = find_source(arguments.source, arguments.cache)
-    families = FAMILIES if arguments.family == "both" else (arguments.family,)
     outcomes: dict[str, dict[str, list[str]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         test_file = build_test_package(source, Path(folder))
-        for family in families:
+        for family in dict.fromkeys(name for each in arguments.family for name in (FAMILIES[each], each)):
             outcomes[family] = run_family(family, test_file, arguments.pytest_arguments)
-    for family in families:
-        print(f"{family}: " + ", ".join(f"{len(outcomes[family][outcome])} {outcome}" for outcome in OUTCOMES))
-        for outcome in ("failed", "error", "subtests failed"):
-            for name in outcomes[family][outcome]:
+    for family, ended in outcomes.items():
+        print(f"{family}: " + ", ".join(f"{len(ended[outcome])} {outcome}" for outcome in OUTCOMES))
+        for outcome in FAILURES:
+            for name in ended[outcome]:
                 print(f"  {outcome}: {name}")
-    if "mybert" not in outcomes:
-        return 0
-    outcome_of_mybert = outcomes["mybert"]
-    failed = bool(
-        outcome_of_mybert["failed"]
-        or outcome_of_mybert["error"]
-        or outcome_of_mybert["subtests failed"]
-        or not outcome_of_mybert["passed"]
+    return int(any(is_worse(outcomes[family], outcomes[FAMILIES[family]], family) for family in arguments.family))
+
+
+def is_worse(ended: dict[str, list[str]], stock: dict[str, list[str]], family: str) -> bool:
+    """Whether a family has a failure that is not stock, or fewer passes."""
+    known = set() if family == "mybert" else {name for outcome in FAILURES for name in stock[outcome]}
+    of_stock_alone = (OF_BERT_ALONE,) if family == "mybert" else ()
+    return not ended["passed"] or any(
+        set(ended[outcome]) - known
+        if outcome in FAILURES
+        else len(ended[outcome]) < sum(not name.endswith(of_stock_alone) for name in stock[outcome])
+        for outcome in (*FAILURES, "passed", "subtests passed")
     )
-    fewer = "bert" in outcomes and any(
-        len(outcome_of_mybert[outcome]) < sum(not name.endswith(OF_BERT_ALONE) for name in outcomes["bert"][outcome])
-        for outcome in ("passed", "subtests passed")
-    )
-    return int(failed or fewer)
 
 
 if __name__ == "__main__":

@@ -136,6 +136,14 @@ def test_speed_up_dropout_in_training_has_the_stock_mean(encoder_type, pair, pac
     assert (means[0] - means[1]).abs().mean() < 0.1
 
 
+@pytest.mark.parametrize("encoder_type", ["bert", "roberta", "distilbert", "electra"])
+@pytest.mark.parametrize("chunk", [1, 13])
+def test_speed_up_chunked_feed_forward_gives_stock_outputs(encoder_type, chunk, pair, agree, packed):
+    models = pair(encoder_type, "Model", chunk_size_feed_forward=chunk)
+    agree(models.stock, models.fast, models.batch("left and holes"), gradients=True)
+    assert packed.value
+
+
 @pytest.mark.parametrize("length", [5, 40])
 def test_speed_up_windows_of_long_rows_give_stock_outputs(length, pair, agree, packed):
     models = pair("modernbert", "Model")

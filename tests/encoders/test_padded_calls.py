@@ -218,12 +218,6 @@ def test_speed_up_encoder_and_decoder_give_stock_logits(packed):
 
 
 @pytest.mark.parametrize("encoder_type", ENCODER_TYPES)
-def test_speed_up_chunked_feed_forward_gives_stock_outputs(encoder_type, pair, agree):
-    models = pair(encoder_type, "Model", chunk_size_feed_forward=13)
-    agree(models.stock, models.fast, models.batch("right"))
-
-
-@pytest.mark.parametrize("encoder_type", ENCODER_TYPES)
 def test_speed_up_rows_longer_than_the_positions_give_the_stock_error(encoder_type, pair):
     models = pair(encoder_type, "Model")
     mask = torch.ones(2, 50, dtype=torch.long)
