@@ -191,7 +191,7 @@ def _tokenized(
     texts = [replace_lone_surrogates(text) for _, text in Corpus(settings.data, reading).texts()]
     texts = random.Random(0).sample(texts, min(len(texts), _CALIBRATING + _COMPARED))
     record = source.config.get(TASK_RECORD) or {}
-    longest = min(record.get("max_length") or math.inf, longest_sequence(model.config) or 512)
+    longest = int(min(record.get("max_length") or math.inf, longest_sequence(model.config) or 512))
     pairs = (text.rsplit(PAIR_SEPARATOR, 1) for text in texts)
     encodings = (encode_and_truncate(tokenizer, [pair], longest).inputs for pair in pairs)
     # Some tokenizers give no segments, which then are 0.
