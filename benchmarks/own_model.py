@@ -18,7 +18,7 @@ from transformers import pipeline
 
 from ..conversion import export_openvino
 from ..conversion.key_map import head_of_class
-from ..conversion.model_folder import ModelFolder
+from ..conversion.model_folder import open_model_folder
 from ..files.machine import bfloat16_features
 from ..files.processes import no_warnings, own_process
 from ..files.progress import progress_bar, without_loading_bars
@@ -70,12 +70,11 @@ class AnsweringSides:
 def by_pipeline(
     name: str, folder: str, task: Task, inputs: Sequence[Any], threads: int, dtype: str
 ) -> dict[str, Callable[[], list[Any]]]:
-    """The BERT of transformers in a pipeline, as most people run it: rows as they come, and sorted by length."""
+    """The model of transformers in a pipeline, as most people run it: rows as they come, and sorted by length."""
     torch.set_num_threads(threads)
-    source = ModelFolder(folder, head_of_class(task.auto_class.__name__.replace("AutoModel", "Bert")))
-    source.require_plain_bert()
+    source = open_model_folder(folder, head_of_class(task.auto_class.__name__.replace("AutoModel", "Bert")))
+    model = source.load_of_transformers().to(getattr(torch, dtype))
     tokenizer = source.load_tokenizer(model_max_length=task.max_length)
-    model = source.load("bert")[0].to(getattr(torch, dtype))
     run = pipeline(task.pipeline, model=model, tokenizer=tokenizer, device="cpu")
     options = _TRUNCATED.get(task.pipeline, {})
 

@@ -1,16 +1,19 @@
 """Model folders to graphs, in ONNX and for OpenVINO, for this package and other tools; each is run and compared.
 
 Names of files, inputs and outputs are those that optimum, sentence-transformers and transformers.js expect
-(https://huggingface.co/docs/optimum). The configuration has `model_type: "bert"`: the graph is BERT's, and these tools
-do not know another name for it. `pipelines/openvino_model.py` has the format of rows that hold several sequences.
+(https://huggingface.co/docs/optimum). The configuration of a MyBERT has `model_type: "bert"`: the graph is BERT's, and
+these tools do not know another name for it. `pipelines/openvino_model.py` has the format of rows that hold several
+sequences.
 """
 
+import inspect
 import logging
 import math
 import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,17 +27,18 @@ from transformers.utils import ModelOutput
 from ..files.checkpoint import OPENVINO_FILE, TASK_RECORD
 from ..files.documents import Corpus, DocumentSettings
 from ..files.errors import how_to_install
+from ..files.loading import longest_sequence
 from ..files.output import write_json
 from ..files.processes import no_warnings
 from ..files.text import PAIR_SEPARATOR
-from ..modeling_mybert import MyBertForSequenceClassification, flat_indices
+from ..modeling_mybert import MyBertForSequenceClassification, MyBertPreTrainedModel, flat_indices
 from ..modeling_mybert.inputs_mybert import unmask_empty_rows
 from ..pipelines.batching import pad_rows, run_sorted
 from ..pipelines.openvino_model import OpenVinoModel, import_openvino
 from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
 from .key_map import HEADS
-from .model_folder import ModelFolder, new_model_folder
+from .model_folder import EncoderFolder, ModelFolder, new_model_folder, open_model_folder
 from .options import ConvertOnnxArguments, ConvertOpenVinoArguments
 from .transformers_bert import copy_what_goes_along
 from .verification import INPUTS, REPORT_FILE, SHAPES, TOLERANCE, GraphReport, compare_outputs, example_batch
@@ -62,7 +66,9 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
     names that the model gives them. Weights are float32, whatever their stored dtype.
 
     Args:
-        model_dir: A MyBERT or BERT model folder, with any head.
+        model_dir: A model folder, with any head: MyBERT, BERT, RoBERTa, XLM-RoBERTa, CamemBERT, ELECTRA, DistilBERT,
+            ModernBERT, MPNet. Of those that are no BERT, the mask is 1 at tokens, and `token_type_ids` are an input
+            only if the tokenizer gives them.
         output_dir: Folder to write. It is created at the end, after the comparison. It gets `model.onnx` (and
             `model.onnx.data` if the weights are too large for one file), `config.json`, the tokenizer and
             sentence-transformers' files if the source has them, and the report as `conversion.json`.
@@ -98,7 +104,7 @@ def export_openvino(
     are those of `export_onnx`.
 
     Args:
-        model_dir: A MyBERT or BERT model folder, with any head.
+        model_dir: A model folder, as for `export_onnx`.
         output_dir: Folder to write. It is created at the end, after the comparison. It gets `openvino_model.xml` and
             `.bin`, `config.json`, the tokenizer and sentence-transformers' files if the source has them, and the
             report as `conversion.json`.
@@ -128,18 +134,18 @@ def _export(
     settings: ConvertOnnxArguments | ConvertOpenVinoArguments, write: Callable[..., dict[str, Any]]
 ) -> GraphReport:
     """Write graphs by `write`, which returns a function for each file that computes a batch; compare them."""
-    source = ModelFolder(settings.model)
+    source = open_model_folder(settings.model)
     tokenizer = source.load_tokenizer()
     with new_model_folder(settings.output_dir, settings.overwrite, settings.model) as folder:
-        source.parameters()  # raises an error if one is missing
-        model, _ = source.load("mybert")
-        rows = _tokenized(source, tokenizer, model, settings) if settings.data else []
+        model = source.load_for_graph()
+        inputs = _input_names(model, tokenizer)
+        rows = _tokenized(source, tokenizer, model, inputs, settings) if settings.data else []
         calibrates = write is _write_openvino and settings.dtype == "int8"  # ONNX's int8 needs no ranges
         calibrating = min(_CALIBRATING, (len(rows) + 1) // 2) if calibrates else 0
         logger.info(f"exporting {source.path}")
-        graphs = write(model, source, folder, settings, rows[:calibrating])
+        graphs = write(model, source, inputs, folder, settings, rows[:calibrating])
         logger.info("comparing with PyTorch")
-        batches = [example_batch(model.config, source.head, shape) for shape in SHAPES]
+        batches = [example_batch(model.config, source.head, shape, inputs) for shape in SHAPES]
         compared = (rows[calibrating:] or rows)[:_COMPARED]
         differences, on_texts = {}, {}
         equal: dict[str, float] = {}
@@ -161,16 +167,25 @@ def _export(
             differences_on_texts=on_texts,
             equal_decisions=equal,
         )
-        write_json(folder / "config.json", source.config_as("bert") | {"dtype": "float32"}, sort_keys=True)
+        write_json(folder / "config.json", source.config_of_graph() | {"dtype": "float32"}, sort_keys=True)
         copy_what_goes_along(source, folder)
         write_json(folder / REPORT_FILE, asdict(report), sort_keys=True)
     return report
 
 
+def _input_names(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """The inputs of a graph: those that both model and tokenizer have, and all for BERT."""
+    if isinstance(model, MyBertPreTrainedModel):
+        return list(INPUTS)
+    taken = inspect.signature(model.forward).parameters
+    return [name for name in INPUTS if name in taken and name in tokenizer.model_input_names]
+
+
 def _tokenized(
-    source: ModelFolder,
+    source: ModelFolder | EncoderFolder,
     tokenizer: PreTrainedTokenizerBase,
     model: PreTrainedModel,
+    inputs: Sequence[str],
     settings: ConvertOnnxArguments | ConvertOpenVinoArguments,
 ) -> list[_Row]:
     """The network's inputs for texts drawn from the given ones."""
@@ -178,12 +193,12 @@ def _tokenized(
     texts = [replace_lone_surrogates(text) for _, text in Corpus(settings.data, reading).texts()]
     texts = random.Random(0).sample(texts, min(len(texts), _CALIBRATING + _COMPARED))
     record = source.config.get(TASK_RECORD) or {}
-    longest = min(record.get("max_length") or math.inf, model.config.max_position_embeddings)
+    longest = int(min(record.get("max_length") or math.inf, longest_sequence(model.config) or 512))
     pairs = (text.rsplit(PAIR_SEPARATOR, 1) for text in texts)
     encodings = (encode_and_truncate(tokenizer, [pair], longest).inputs for pair in pairs)
     # Some tokenizers give no segments, which then are 0.
     filled = ({"token_type_ids": [[0] * len(values["input_ids"][0])]} | values for values in encodings)
-    return [{name: np.array(values[name][0]) for name in INPUTS} for values in filled]
+    return [{name: np.array(values[name][0]) for name in inputs} for values in filled]
 
 
 class PackedRows(nn.Module):
@@ -228,17 +243,58 @@ class PackedRows(nn.Module):
         return dict(self.model(**arguments))
 
 
+class PaddedRows(nn.Module):
+    """A model of another type than BERT with padded rows, whose outputs are those that it has."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, token_type_ids: torch.Tensor | None = None
+    ) -> dict[str, torch.Tensor]:
+        segments = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        return dict(self.model(input_ids=input_ids, attention_mask=attention_mask, **segments))
+
+
+@contextmanager
+def _eager_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Attention whose masks are added, so that rows of padding only need no special case."""
+    implementation = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    yield
+    model.set_attn_implementation(implementation)
+
+
+def _has_output(graph: Any, name: str) -> bool:
+    return any(name in output.get_names() for output in graph.outputs)
+
+
+def _rows(model: PreTrainedModel) -> nn.Module:
+    """The network of a graph."""
+    return PackedRows(model) if isinstance(model, MyBertPreTrainedModel) else PaddedRows(model)
+
+
 def _write_openvino(
-    model: PreTrainedModel, source: ModelFolder, folder: Path, settings: ConvertOpenVinoArguments, rows: list[_Row]
+    model: PreTrainedModel,
+    source: ModelFolder | EncoderFolder,
+    inputs: Sequence[str],
+    folder: Path,
+    settings: ConvertOpenVinoArguments,
+    rows: list[_Row],
 ) -> dict[str, Any]:
     openvino = import_openvino()
-    if model.config.is_decoder:
+    if getattr(model.config, "is_decoder", False):
         raise ValueError(f"{source.path}: is_decoder is true; expected a model that reads in both directions")
-    example = example_batch(model.config, source.head, _EXAMPLE)
-    with no_warnings(), torch.no_grad():
-        graph = openvino.convert_model(PackedRows(model), example_input=example)
-    for name in example:
-        graph.input(name).get_tensor().set_names({name})  # without the numbers that tracing gives
+    example = example_batch(model.config, source.head, _EXAMPLE, inputs)
+    # In ModernBERT, padding whose window holds nothing but padding would become NaN, and then all tokens.
+    in_eager = nullcontext() if isinstance(model, MyBertPreTrainedModel) else _eager_attention(model)
+    with no_warnings(), torch.no_grad(), in_eager:
+        graph = openvino.convert_model(_rows(model), example_input=example)
+    ports = {name: graph.input(name) for name in example}
+    ports |= {name: graph.output(name) for name in HEADS[source.head].outputs if _has_output(graph, name)}
+    for name, port in ports.items():
+        port.get_tensor().set_names({name})  # without the other names that tracing gives
     if rows:
         import nncf
 
@@ -257,29 +313,30 @@ def _write_openvino(
 
 
 def _write_onnx(
-    model: PreTrainedModel, source: ModelFolder, folder: Path, settings: ConvertOnnxArguments, rows: list[_Row]
+    model: PreTrainedModel,
+    source: ModelFolder | EncoderFolder,
+    inputs: Sequence[str],
+    folder: Path,
+    settings: ConvertOnnxArguments,
+    rows: list[_Row],
 ) -> dict[str, Any]:
     path, files = folder / ONNX_FILE, [ONNX_FILE]
-    example = example_batch(model.config, source.head, _EXAMPLE)
+    example = example_batch(model.config, source.head, _EXAMPLE, inputs)
     with torch.no_grad():
         outputs = list(model(**example))
     names = _AXES if source.head == "multiple-choice" else (_AXES[0], _AXES[2])
     axes = {place: torch.export.Dim(name) for place, name in enumerate(names)}
-    implementation = model.config._attn_implementation
-    # Eager attention needs fewer nodes: masks are added, so rows of padding only need no special case.
-    model.set_attn_implementation("eager")
-    with no_warnings():
+    with no_warnings(), _eager_attention(model):  # which needs fewer nodes
         program = torch.onnx.export(
-            model if model.config.is_decoder else PackedRows(model),
+            model if getattr(model.config, "is_decoder", False) else _rows(model),
             kwargs=example,
-            input_names=INPUTS,
+            input_names=inputs,
             output_names=outputs,
             dynamic_shapes=dict.fromkeys(example, axes),
             opset_version=settings.opset,
             dynamo=True,
             verbose=False,
         )
-    model.set_attn_implementation(implementation)
     assert program is not None
     written = program.model.opset_imports[""]
     if settings.opset not in (None, written):

@@ -13,13 +13,18 @@ from safetensors import safe_open
 from transformers import PreTrainedTokenizerBase
 
 from .. import modeling_mybert
-from ..files.checkpoint import COMPANIONS, FIELDS_OF_A_HEAD, Checkpoint, wrapper_prefix
-from ..files.loading import load_tokenizer
+from ..files.checkpoint import BERT_TYPES, COMPANIONS, FIELDS_OF_A_HEAD, Checkpoint, head_name, wrapper_prefix
+from ..files.loading import load_model, load_tokenizer
 from ..files.output import MODEL_FOLDER, output_to
 from ..modeling_mybert import MyBertConfig
 from .key_map import GROUPS, HEADS, TIED, UNUSED_BY_HEAD, WeightRow, head_of_class, model_rows
 
 _MODEL_TYPES = ("mybert", "bert")
+# transformers' Auto classes for the heads of encoders of other types.
+_AUTO_CLASSES = {
+    head: f"AutoModel{HEADS[head].class_suffix.removeprefix('Model')}"
+    for head in HEADS.keys() - {"pretraining", "next-sentence"}
+}
 # Names in checkpoints that were written before 2020, and a buffer that was saved with them.
 _OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
@@ -29,7 +34,6 @@ _OUR_FIELDS = ("auto_map", "classifier_pooling", "custom_pipelines", "sparse_pre
 _OWN_FILES = (
     "conversion.json",
     "optimizer.safetensors",
-    "spiece.model",
     "model.onnx*",
     "model_int8.onnx*",
     "openvino_model.*",
@@ -66,19 +70,12 @@ class ModelFolder:
         return iter(sorted(self._names))
 
     def read(self, parameter: str) -> torch.Tensor:
-        # Reopened every time: a mapped page counts as memory for as long as its file stays mapped.
         name = self._names[parameter]
-        with safe_open(self._checkpoint.tensors[name][0], framework="pt") as weights:
-            return weights.get_tensor(name)  # in its stored dtype
+        return _read(self._checkpoint.tensors[name][0], name)
 
     def digest(self) -> str:
-        """SHA-256 of the names, types, shapes and values of its parameters, however they are stored."""
-        digest = hashlib.sha256()
-        for name in self.parameters():
-            tensor = self.read(name)
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
-        return digest.hexdigest()
+        """The digest of its parameters."""
+        return _digest((name, self.read(name)) for name in self.parameters())
 
     def rows(self) -> list[WeightRow]:
         rows = model_rows(self.head, self.config.get("num_hidden_layers", 12))
@@ -129,6 +126,20 @@ class ModelFolder:
         config = {name: value for name, value in self.config.items() if name not in left_out}
         return config | {"model_type": model_type, "architectures": [HEADS[self.head].class_name(model_type)]}
 
+    def load_for_graph(self) -> Any:
+        """The MyBERT, all of whose parameters must be there."""
+        self.parameters()
+        return self.load("mybert")[0]
+
+    def load_of_transformers(self) -> Any:
+        """The BERT of transformers, if it computes this model."""
+        self.require_plain_bert()
+        return self.load("bert")[0]
+
+    def config_of_graph(self) -> dict[str, Any]:
+        """Its `config.json` as that of a plain BERT, the name by which other tools know the graph."""
+        return self.config_as("bert")
+
     def configuration(self) -> MyBertConfig:
         try:
             return MyBertConfig.from_dict(self._checkpoint.fields | {"model_type": MyBertConfig.model_type})
@@ -174,6 +185,68 @@ class ModelFolder:
 
     def _wrong(self, problem: str) -> ValueError:
         return ValueError(f"{self.path}: {problem}")
+
+
+class EncoderFolder:
+    """A model folder of another type than BERT, which transformers' Auto classes load."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        checkpoint.refuse_quantized_weights()
+        self._checkpoint, self.path, self.root = checkpoint, checkpoint.path, checkpoint.root
+        self.config = checkpoint.fields
+        names = self.config.get("architectures") or []
+        heads = {head_name(auto_class): head for head, auto_class in _AUTO_CLASSES.items()}
+        self.head = heads.get(head_name(str(names[0])), "") if len(names) == 1 else ""
+        if not self.head:
+            raise ValueError(
+                f"{self.path}: architectures in config.json is {names!r}; expected one of the classes of "
+                f"{', '.join(sorted(_AUTO_CLASSES.values()))}"
+            )
+
+    def load_tokenizer(self, **settings: Any) -> PreTrainedTokenizerBase:
+        """The tokenizer, without which a model reads no text."""
+        return load_tokenizer(self._checkpoint, **settings)
+
+    def load_for_graph(self) -> Any:
+        """The model in float32; a pooler that was not saved is left out."""
+        import transformers
+
+        auto_class = getattr(transformers, _AUTO_CLASSES[self.head])
+        model, report = load_model(self._checkpoint, auto_class, dtype=torch.float32, needs_head=True)
+        if any(name.startswith("pooler.") for name in report["missing_keys"]):
+            model.pooler = None
+        return model.eval()
+
+    load_of_transformers = load_for_graph
+
+    def digest(self) -> str:
+        """The digest of its tensors."""
+        return _digest((name, _read(path, name)) for name, (path, _) in sorted(self._checkpoint.tensors.items()))
+
+    def config_of_graph(self) -> dict[str, Any]:
+        """Its `config.json`, without references to code."""
+        return {name: value for name, value in self.config.items() if name not in ("auto_map", "custom_pipelines")}
+
+
+def open_model_folder(path: str | os.PathLike[str], head: str | None = None) -> ModelFolder | EncoderFolder:
+    """A model folder of any type of encoder; a BERT may be read with another head."""
+    checkpoint = Checkpoint(path).check_folder(may_be_wrapped=True)
+    return ModelFolder(path, head) if checkpoint.fields.get("model_type") in BERT_TYPES else EncoderFolder(checkpoint)
+
+
+def _read(path: Path, name: str) -> torch.Tensor:
+    # Reopened every time: a mapped page counts as memory for as long as its file stays mapped.
+    with safe_open(path, framework="pt") as weights:
+        return weights.get_tensor(name)  # in its stored dtype
+
+
+def _digest(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
+    """SHA-256 of names, types, shapes and values, however they are stored."""
+    digest = hashlib.sha256()
+    for name, tensor in tensors:
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _parameter(name: str) -> str:

@@ -126,7 +126,7 @@ class GraphOptions(SourceSettings, OutputOptions):
     """Options of conversions to graphs of other runtimes."""
 
     group = Group.INPUT
-    model: str = option(help="MyBERT or BERT model folder.", positional=1, reads="model folder")
+    model: str = option(help="Model folder of a BERT or another encoder.", positional=1, reads="model folder")
     output_dir: str = option(help="Folder to write.", comes_last=True, positional=2)
     data: list[str] = option(
         [],

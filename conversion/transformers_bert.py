@@ -13,20 +13,27 @@ from safetensors.torch import save_file
 
 from ..cards.card import pictures_of
 from ..cards.examples import IMPORT
-from ..files.checkpoint import COMPANIONS, WEIGHTS_FILE, Checkpoint, check_available, copy_companions, read_json_object
+from ..files.checkpoint import (
+    COMPANIONS,
+    TOKENIZER_FILES,
+    WEIGHTS_FILE,
+    Checkpoint,
+    check_available,
+    copy_companions,
+    read_json_object,
+)
 from ..files.output import write_json
 from ..tokenization import MyBertTokenizer
 from .key_map import find_head, name_in_model
-from .model_folder import ModelFolder, new_model_folder
+from .model_folder import EncoderFolder, ModelFolder, new_model_folder
 from .options import ConvertBertArguments, ConvertToBertArguments
 from .verification import MODEL_CARD, ConversionReport, require, verify_folder, write_conversion_report
 
-_SETTINGS, _VOCABULARIES = "tokenizer_config.json", ("tokenizer.json", "vocab.txt", "spiece.model")
-_TOKENIZER_FILES = (*_VOCABULARIES, _SETTINGS, "special_tokens_map.json", "added_tokens.json")
+_SETTINGS = "tokenizer_config.json"
 # The files read from a Hub repository.
 _HUB_FILES = (
     "config.json", WEIGHTS_FILE, "model-*-of-*.safetensors", f"{WEIGHTS_FILE}.index.json", MODEL_CARD,
-    *_TOKENIZER_FILES, *COMPANIONS,
+    *TOKENIZER_FILES, *COMPANIONS,
 )  # fmt: skip
 
 
@@ -130,7 +137,7 @@ def _card_of(model_type: str, card: str, source: Path, output: Path) -> str:
     return card
 
 
-def copy_what_goes_along(source: ModelFolder, output: Path) -> list[str]:
+def copy_what_goes_along(source: ModelFolder | EncoderFolder, output: Path) -> list[str]:
     """Copy the source's tokenizer and sentence-transformers files to a new model folder; return the decisions made."""
     companions = copy_companions(source.root, output)
     decisions = [_copy_tokenizer(source, output)]
@@ -139,14 +146,18 @@ def copy_what_goes_along(source: ModelFolder, output: Path) -> list[str]:
     return decisions
 
 
-def _copy_tokenizer(source: ModelFolder, output: Path) -> str:
+def _copy_tokenizer(source: ModelFolder | EncoderFolder, output: Path) -> str:
     """Copy a tokenizer so that AutoTokenizer loads it as the same class; return the decision made."""
-    files = [name for name in _TOKENIZER_FILES if (source.path / name).is_file()]
+    files = [path.name for pattern in TOKENIZER_FILES for path in source.path.glob(pattern)]
     settings = read_json_object(source.path / _SETTINGS) if _SETTINGS in files else {}
     name = settings.get("tokenizer_class") or source.config.get("tokenizer_class")
     # If no file names a class, AutoTokenizer goes by the model type, which has changed; and tools without transformers
     # cannot read `vocab.txt` alone. In both cases the tokenizer is saved again, complete.
-    if name is None or (name in ("BertTokenizer", "BertTokenizerFast") and "tokenizer.json" not in files):
+    if isinstance(source, EncoderFolder):
+        if "tokenizer.json" not in files:  # which tools without transformers need
+            source.load_tokenizer().save_pretrained(output)
+            return "tokenizer: saved again, with tokenizer.json"
+    elif name is None or (name in ("BertTokenizer", "BertTokenizerFast") and "tokenizer.json" not in files):
         MyBertTokenizer.from_pretrained(source.path).save_pretrained(output)
         return f"tokenizer: made from {'tokenizer.json' if 'tokenizer.json' in files else 'vocab.txt'}"
     for file in files:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..cards import CardContent, write_card
+from ..files.loading import longest_sequence
 from ..files.output import write_json
 from ..metrics import google_row_order
 from .google_source import ConversionPlan, GoogleVariables, open_source, plan_conversion
@@ -284,18 +285,21 @@ def _compare(name: str, expected: torch.Tensor, found: torch.Tensor) -> TensorCh
     return TensorCheck(name, tuple(found.shape), difference, identical)
 
 
-def example_batch(config: Any, head: str, shape: tuple[int, int, int]) -> dict[str, torch.Tensor]:
+def example_batch(
+    config: Any, head: str, shape: tuple[int, int, int], inputs: Sequence[str] = INPUTS
+) -> dict[str, torch.Tensor]:
     """Draw inputs of a head for a batch of (texts, choices, tokens); all rows but the first end in padding."""
     *texts, length = shape if head == "multiple-choice" else (shape[0], shape[2])
-    length = min(length, config.max_position_embeddings)
+    length = min(length, longest_sequence(config) or length)
     generator = torch.Generator().manual_seed(length)
     lengths = torch.randint(1, max(length, 2), (*texts, 1), generator=generator)
     lengths.view(-1)[0] = length
-    return {
+    batch = {
         "input_ids": torch.randint(config.vocab_size, (*texts, length), generator=generator),
         "attention_mask": (torch.arange(length) < lengths).long(),
-        "token_type_ids": torch.randint(config.type_vocab_size, (*texts, length), generator=generator),
+        "token_type_ids": torch.randint(getattr(config, "type_vocab_size", 1), (*texts, length), generator=generator),
     }
+    return {name: batch[name] for name in inputs}
 
 
 def _run(folder: ModelFolder, problems: list[str], kinds: Iterable[str] = ()) -> dict[str, torch.Tensor]:

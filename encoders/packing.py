@@ -92,7 +92,7 @@ def _packed_arguments(encoder: Any, arguments: dict[str, Any]) -> dict[str, Any]
         return None
     assert words is not None
     shape, attention_mask = (words.shape[0], words.shape[1]), arguments.get("attention_mask")
-    kernel = _kernel(encoder, words, attention_mask)
+    kernel = _kernel(encoder, attention_mask) if _is_on_gpu(words) else None
     if words.device.type != "cpu" and kernel is None:
         return None
     batch = pack_batch(shape, attention_mask, False, kernel, may_fill_up=not encoder.training)
@@ -221,15 +221,17 @@ def may_pack_tensors(*tensors: torch.Tensor | None) -> bool:
     )
 
 
-def _kernel(encoder: Any, words: torch.Tensor, attention_mask: torch.Tensor | None) -> str | None:
-    """The variable-length kernel, if this is a GPU that has it for these states."""
-    if not words.is_cuda:
-        return None
+def _is_on_gpu(words: torch.Tensor) -> bool:
+    return words.is_cuda
+
+
+def _kernel(encoder: Any, attention_mask: torch.Tensor | None) -> str | None:
+    """The variable-length kernel, if the GPU has it for these states."""
     config = encoder.config
     dropout = max(getattr(config, name, 0.0) for name in ("attention_probs_dropout_prob", "attention_dropout"))
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else encoder.dtype
     head_size = config.hidden_size // config.num_attention_heads
-    if not supports_varlen(words.device, dtype, head_size, dropout if encoder.training else 0.0):
+    if not supports_varlen(encoder.device, dtype, head_size, dropout if encoder.training else 0.0):
         return None
     if hasattr(config, "sliding_window") and attention_mask is not None:
         mask = attention_mask.bool()

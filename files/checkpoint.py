@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -35,12 +36,17 @@ PRETRAINING_HEAD = "PreTraining"
 _HEAD = re.compile("For([A-Z].*)")  # not the "Former" of RoFormer
 _INDEX = f"{WEIGHTS_FILE}.index.json"
 ALL_WEIGHTS = ("model*.safetensors", _INDEX)
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+_TOKENIZER_JSON = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+_OTHER_VOCABULARIES = ("vocab.json", "merges.txt", "spiece.model", "sentencepiece*.model")  # of BPE and SentencePiece
+TOKENIZER_FILES = (*_TOKENIZER_JSON, "added_tokens.json", "vocab.txt", *_OTHER_VOCABULARIES)
+"""Name patterns of the files of tokenizers of any kind."""
 _READ_BESIDE_WEIGHTS = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 _LONGEST_ANSWER = 5  # timeout of a request to the Hub, in seconds
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 BERT_TYPES = (None, "bert", "mybert", "mybert-bilstm")
 """Model types with the parameter names of transformers' BERT; Google's releases have no type."""
+ENCODERS = "bert, roberta, xlm-roberta, camembert, electra, distilbert, modernbert, mpnet"
+"""The model types that predictions are tested with, for messages."""
 
 # What wrappers put before the names of a model's weights, and whose.
 _WRAPPERS = {"module.": "DataParallel", "_orig_mod.": "torch.compile", "model.": "Lightning"}
@@ -120,7 +126,7 @@ class Checkpoint:
         if not self.path.is_dir():
             raise FileNotFoundError(f"There is no folder {self.path}; expected a model folder.")
         path, fields = self.path / "config.json", self.fields
-        for file in map(self.path.joinpath, _TOKENIZER_FILES):
+        for file in map(self.path.joinpath, _TOKENIZER_JSON):
             if file.is_file():
                 content = read_json_object(file)
                 if file.name == "tokenizer.json" and not {"model", "added_tokens"} <= content.keys():
@@ -142,6 +148,8 @@ class Checkpoint:
                     f"{path}: model_type is {_shown(model_type)}, which is defined only by code in its folder; such "
                     "code is never run."
                 )
+        if fields.get("model_type") not in BERT_TYPES:
+            _reject_generator(self.name, fields["model_type"])
         if needs_weights or self.has_weights:
             tensors = self.tensors
             if fields.get("model_type") in BERT_TYPES:
@@ -171,6 +179,7 @@ class Checkpoint:
             config = AutoConfig.for_model(**copy.deepcopy(self.fields) | {"name_or_path": self.name})
         else:
             config = AutoConfig.from_pretrained(self.name, trust_remote_code=False)
+            _reject_generator(self.name, config.model_type)
         return without_foreign_code(config)
 
     def refuse_quantized_weights(self) -> None:
@@ -240,7 +249,8 @@ class Checkpoint:
     def deciding_files(self) -> list[str]:
         """The files that determine a model's outputs: configuration, tokenizer, weights; empty if it is no folder."""
         weights = [*(self.weight_files if self.has_weights else ()), *self.path.glob(f"{Path(OPENVINO_FILE).stem}.*")]
-        return [str(path) for path in (*weights, *map(self.path.joinpath, _READ_BESIDE_WEIGHTS)) if path.is_file()]
+        beside = [*map(self.path.joinpath, _READ_BESIDE_WEIGHTS), *chain(*map(self.path.glob, _OTHER_VOCABULARIES))]
+        return [str(path) for path in (*weights, *beside) if path.is_file()]
 
     def local_folder(self, patterns: Iterable[str]) -> Path:
         """The folder itself, or the cached copy of the files whose names match, if the model is on the Hub."""
@@ -331,6 +341,18 @@ def without_foreign_code(config: Any) -> Any:
     for name in ("auto_map", "custom_pipelines"):
         vars(config).pop(name, None)
     return config
+
+
+def _reject_generator(name: str, model_type: str) -> None:
+    """Reject a model that generates text, such as GPT-2 or T5: it has no masked-LM head in transformers."""
+    from transformers.models.auto import modeling_auto as heads  # this import takes seconds
+
+    generating = heads.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.keys() | heads.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+    if model_type in generating - heads.MODEL_FOR_MASKED_LM_MAPPING_NAMES.keys() - {"xlnet"}:  # which masks by order
+        raise ValueError(
+            f"{name} is of type {model_type}, which generates text; expected an encoder ({ENCODERS}, or another type "
+            "with a masked-LM head in transformers)."
+        )
 
 
 def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -24,6 +24,19 @@ _SPECIAL = ("unk_token", "cls_token", "sep_token")  # without which BERT reads n
 _SPARE_IDS = 128  # embeddings without a token, to which sizes are rounded up; or a fiftieth
 # Parts of an encoder that a checkpoint may lack.
 _OPTIONAL = ("pooler.", "bilstm.", "position_ids")
+# Model types whose first position is the padding token's id + 1, as in fairseq.
+_POSITIONS_BEHIND_PADDING = (
+    *("roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "data2vec-text", "ibert"),
+    *("longformer", "mpnet", "xmod", "esm", "luke", "lilt", "markuplm"),
+)
+
+
+def longest_sequence(config: Any) -> int | None:
+    """Maximum input length of a model in tokens; None if it has no limit."""
+    longest = getattr(config, "max_position_embeddings", None)
+    if longest is not None and config.model_type in _POSITIONS_BEHIND_PADDING:
+        return int(longest - config.pad_token_id - 1)
+    return longest if longest and longest > 0 else None  # XLNet has -1
 
 
 def load_tokenizer(checkpoint: Checkpoint, **settings: Any) -> "PreTrainedTokenizerBase":

@@ -19,6 +19,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
+from .checkpoint import TOKENIZER_FILES
 from .errors import refuse_address
 from .moves import (
     LOCK,
@@ -83,7 +84,7 @@ def _disk_trouble(error: Exception) -> str:
 # The files of a model folder, as name patterns.
 MODEL_FOLDER = (
     *("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json"),
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
+    *TOKENIZER_FILES,
     *("README.md", ".eval_results/**", "*_mybert.py", "adapter_config.json", "adapter_model.safetensors"),
 )
 

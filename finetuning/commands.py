@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from ..files.checkpoint import COMPANIONS, check_available
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
-from ..files.loading import load_tokenizer
+from ..files.loading import load_tokenizer, longest_sequence
 from ..files.options import Group, Range, check_number, option
 from ..files.output import check_can_be_folder, check_output_files, output_to, outputs_together, write_json
 from ..files.processes import leave_standard_output
@@ -37,7 +37,7 @@ from .features import (
     token_features,
     token_tensors,
 )
-from .heads import check_max_length, longest_sequence
+from .heads import check_max_length
 from .prediction.predictor import PREDICTION_FILES, REPORT_FILES, load_finetuned_model, write_reports
 from .tasks.registry import (
     LENGTH,
@@ -333,7 +333,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         raise ValueError(f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {name}.")
     pairs = (settings.text(line).rsplit(PAIR_SEPARATOR, 1) for line in texts.values())
     encodings = [encode_and_truncate(tokenizer, [pair], max_length, return_offsets_mapping=True) for pair in pairs]
-    cut = sum(encoding.cut for encoding in encodings)
+    cut = sum(len(encoding.too_long) for encoding in encodings)
     if cut:
         logger.warning("%d of %d texts are longer than max_length (%d): truncated.", cut, len(texts), max_length)
     names = tokenizer.model_input_names

@@ -43,7 +43,7 @@ from .features import FeatureTaggerConfig
 from .heads import attention_projections, encoder_layers
 from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .tasks.classification import ClassificationTask
-from .tasks.tagging import TaggingTask
+from .tasks.tagging import TaggingTask, word_with_piece
 from .tasks.task import WINDOW_WEIGHT, Objective, Task, TaskData, network_outputs
 from .training.finetuning_arguments import FinetuningArguments
 from .training.preparation import TaskRun
@@ -228,7 +228,7 @@ def _of_words(data: TaskData, read: TaskData, rows: Sequence[np.ndarray]) -> lis
     for layout in data.layout:
         targets = np.full((len(layout), rows[0].shape[1]), np.nan, dtype=np.float32)
         for place in np.flatnonzero(layout[:, 0] >= 0):
-            targets[place] = of_word[tuple(layout[place].tolist())]
+            targets[place] = of_word[word_with_piece(tuple(layout[place].tolist()), of_word)]
         found.append(targets)
     return found
 

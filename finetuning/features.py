@@ -42,7 +42,7 @@ from ..modeling_mybert.bilstm import run_lstm
 from ..pipelines.batching import EXAMPLES_AT_ONCE, run_sorted
 from ..pipelines.openvino_model import OpenVinoModel
 from ..tokenization import TruncatedTexts
-from .heads import has_pooling, heads_of, read_config
+from .heads import for_inference, has_pooling, heads_of, read_config
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def hidden_states(
 def load_encoder(name: str, device: str | torch.device = "cpu", dtype: str = "float32") -> PreTrainedModel:
     """Load a model's encoder to be used frozen; weights that do not fit its configuration are an error."""
     model, _ = load_model(Checkpoint(name), AutoModel, read_config(name))
-    return model.to(device, getattr(torch, dtype)).eval()
+    return for_inference(model, device, dtype)
 
 
 def load_encoder_graph(checkpoint: Checkpoint, dtype: str = "float32") -> OpenVinoModel:

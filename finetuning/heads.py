@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import nn
+from torch.backends import mkldnn
 from torch.utils.hooks import RemovableHandle
 from transformers import (
     AutoConfig,
@@ -18,6 +19,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from ..encoders import ENCODER_TYPES, speed_up
 from ..files.checkpoint import (
     PRETRAINING_HEAD,
     SCORE_RECORDS,
@@ -27,9 +29,9 @@ from ..files.checkpoint import (
     read_json_object,
     without_foreign_code,
 )
-from ..files.loading import load_model
+from ..files.loading import load_model, longest_sequence
 from ..files.options import SHARE, Group, option
-from ..modeling_mybert import MyBertConfig
+from ..modeling_mybert import MyBertConfig, MyBertPreTrainedModel
 from ..modeling_mybert.bilstm import MyBertBiLstmConfig
 from ..pipelines.openvino_model import OpenVinoModel
 from .data import Labels, listed
@@ -41,17 +43,12 @@ TARGET_SCALE = "target_scale"
 
 # `Trainer` treats all outputs as predictions, so extra outputs that a checkpoint enables are disabled.
 _LOGITS_ONLY = {"output_hidden_states": False, "output_attentions": False}
-# Model types whose first position is the padding token's id + 1, as in fairseq.
-_POSITIONS_BEHIND_PADDING = (
-    *("roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "data2vec-text", "ibert"),
-    *("longformer", "mpnet", "xmod", "esm"),
-)
-
 # The outputs that a model with both heads of pretraining has for each of them.
 _PRETRAINING_LOGITS = {
     AutoModelForMaskedLM: "prediction_logits",
     AutoModelForNextSentencePrediction: "seq_relationship_logits",
 }
+_DISCRIMINATORS = ("electra", "funnel")  # whose head of pretraining finds replaced tokens
 _LAYERS = ("encoder.layer", "transformer.layer")  # their attribute in BERT-like models and in DistilBERT
 _QUERY_KEY_VALUE = (
     ("attention.self.query", "attention.self.key", "attention.self.value"),
@@ -190,6 +187,16 @@ def load_finetuned(
     return model
 
 
+def for_inference(model: PreTrainedModel, device: str | torch.device, dtype: str) -> PreTrainedModel:
+    """A loaded model on its device and in evaluation mode, which computes no padding, with the fastest kernels."""
+    model = model.to(device=device, dtype=getattr(torch, dtype)).eval()
+    if model.config.model_type in ENCODER_TYPES:
+        return speed_up(model)
+    if isinstance(model, MyBertPreTrainedModel) and model.device.type == "cpu" and mkldnn.is_available():
+        model.prepack_weights()
+    return model
+
+
 def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreTrainedConfig:
     """Read a model's configuration; type `bert` becomes a MyBERT, which is faster, unless `keep_model_type`."""
     name = Checkpoint(name).name
@@ -221,18 +228,11 @@ def check_max_length(max_length: int, name: str, config: PreTrainedConfig) -> No
         raise ValueError(f"max_length is {max_length}; {name} reads at most {longest} tokens.")
 
 
-def longest_sequence(config: PreTrainedConfig) -> int | None:
-    """Maximum input length of a model in tokens; None if it has no limit."""
-    longest = getattr(config, "max_position_embeddings", None)
-    if longest is not None and config.model_type in _POSITIONS_BEHIND_PADDING:
-        return longest - config.pad_token_id - 1
-    return longest if longest and longest > 0 else None  # XLNet has -1
-
-
 def heads_of(config: PreTrainedConfig) -> set[str]:
     """The heads of a checkpoint, see `head_name`; a pretraining checkpoint has those of both objectives."""
     heads = set(map(head_name, config.architectures or []))
-    return heads | ({"MaskedLM", "NextSentencePrediction"} if PRETRAINING_HEAD in heads else set())
+    has_both = PRETRAINING_HEAD in heads and config.model_type not in _DISCRIMINATORS
+    return heads | ({"MaskedLM", "NextSentencePrediction"} if has_both else set())
 
 
 def _has_other_head(config: PreTrainedConfig, auto_class: Any) -> bool:

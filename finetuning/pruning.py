@@ -23,6 +23,7 @@ from ..cards import CardContent, Comparison, write_card
 from ..files.checkpoint import (
     ALL_WEIGHTS,
     COMPANIONS,
+    TOKENIZER_FILES,
     WEIGHTS_FILE,
     Checkpoint,
     check_available,
@@ -51,11 +52,6 @@ _ORDERS = ("top", "alternate")
 _EXAMPLES_AT_ONCE = 16  # in the measurement of heads
 _PROJECTIONS = ("query", "key", "value")
 _LAYER = re.compile(r"(?P<before>(?:^|.*\.)(?:encoder|transformer)\.layer\.)(?P<number>\d+)(?P<after>\..*)")
-# Other files of a model folder to copy, including those of other tokenizers than WordPiece.
-_COPIED = (
-    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.*"),
-    *("merges.txt", "spiece.model", "sentencepiece*.model"),
-)
 
 
 @dataclass
@@ -200,7 +196,7 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
         raise ValueError(
             f"{model} is of type {config.model_type}, which has no num_hidden_layers; expected a model like BERT."
         )
-    owned = (*MODEL_FOLDER, *COMPANIONS, *_COPIED, PRUNING)
+    owned = (*MODEL_FOLDER, *COMPANIONS, PRUNING)
     what = "heads" if arguments.keep_heads else "layers"
     choices: list[Any] = [] if arguments.keep_heads else [list(range(layers)), *arguments.kept(layers)]
     with ExitStack() as held:
@@ -232,9 +228,11 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
         metric = found.task.main_metric if found else None
         if arguments.output_dir:
             with write() as folder:
-                local = Checkpoint(checkpoint.local_folder((*_COPIED, *ALL_WEIGHTS, "config.json", *COMPANIONS)))
+                local = Checkpoint(
+                    checkpoint.local_folder((*TOKENIZER_FILES, *ALL_WEIGHTS, "config.json", *COMPANIONS))
+                )
                 source = local.path
-                for path in chain.from_iterable(map(source.glob, _COPIED)):
+                for path in chain.from_iterable(map(source.glob, TOKENIZER_FILES)):
                     refuse_link_outside(path, source)
                     shutil.copyfile(path, folder / path.name)
                 copy_companions(local.root, folder)

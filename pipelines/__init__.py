@@ -6,6 +6,7 @@ from .sentence_scores import (
     ScoringMethod,
     minimal_pair_accuracy,
     minimal_pair_columns,
+    predict_labeled_only,
     pseudo_log_likelihoods,
 )
 from .spans import Answer, QuestionError, Window, WindowedQuestion, answer_positions, best_answers, make_windows
@@ -42,6 +43,7 @@ __all__ = [
     "minimal_pair_columns",
     "own_tokens",
     "pool_windows",
+    "predict_labeled_only",
     "pseudo_log_likelihoods",
     "window_places",
     "window_starts",

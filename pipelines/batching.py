@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import Dataset
 from transformers.pipelines.base import Pipeline
 
-from ..files.loading import check_tokenizer
+from ..files.loading import check_tokenizer, longest_sequence
 from ..files.progress import progress_bar
 
 EXAMPLES_AT_ONCE = 512
@@ -182,10 +182,5 @@ class BatchedPipeline(Pipeline):
 
 def longest_input(model: Any, tokenizer: Any) -> int:
     """Maximum input length of model and tokenizer in tokens, special tokens included, or `sys.maxsize`."""
-    positions = getattr(model.config, "max_position_embeddings", None)
     limit = min(tokenizer.model_max_length, sys.maxsize)  # its 1e30 for "no limit" fits no integer type
-    for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-            # RoBERTa's positions start after the padding id
-            positions = module.num_embeddings - module.padding_idx - 1
-    return min(positions, limit) if positions and positions > 0 else limit  # XLNet has -1 for no limit
+    return min(longest_sequence(model.config) or limit, limit)

@@ -1,10 +1,11 @@
 """A network that OpenVINO computes, called like the PyTorch model that it was converted from.
 
 The graph's inputs are `input_ids`, `attention_mask` and `token_type_ids` (rows, tokens), with a dimension for the
-choices before the last one if the head is multiple choice. The mask numbers the sequences of a row: tokens attend to
-those with the same number, and positions start again where a number above 1 begins; 0 is padding. A mask of ones and
-zeros thus means what it means elsewhere, and other tools run the graph as they run any BERT's. Outputs of tokens are
-(rows, tokens, ...); outputs of sequences come one per sequence, in order.
+choices before the last one if the head is multiple choice. In the graph of a BERT the mask numbers the sequences of a
+row: tokens attend to those with the same number, and positions start again where a number above 1 begins; 0 is
+padding. A mask of ones and zeros thus means what it means elsewhere, and other tools run the graph as they run any
+BERT's. The graphs of other encoders have one sequence in a row, and only the inputs that their tokenizers give.
+Outputs of tokens are (rows, tokens, ...); outputs of sequences come one per sequence, in order.
 """
 
 import logging
@@ -22,9 +23,11 @@ import torch
 from transformers import PreTrainedConfig
 from transformers.utils import ModelOutput
 
-from ..files.checkpoint import OPENVINO_FILE, Checkpoint
+from ..files.checkpoint import BERT_TYPES, OPENVINO_FILE, Checkpoint
 from ..files.errors import how_to_install
+from ..files.loading import longest_sequence
 from ..files.options import AT_LEAST_1, Group, option
+from ..modeling_mybert import MyBertConfig
 from ..modeling_mybert.inputs_mybert import Inputs, check_inputs, unmask_empty_rows
 
 logger = logging.getLogger(__name__)
@@ -60,8 +63,8 @@ class OpenVinoConfig(PreTrainedConfig):
 class OpenVinoModel(torch.nn.Module):
     """The network in a folder that `mybert convert openvino` wrote; `pipeline(..., model=OpenVinoModel(folder))`.
 
-    Sequences are packed: a row of the graph is as long as the longest sequence of the batch, rounded up, and shorter
-    ones share rows. A single sequence is run as it is.
+    Sequences of a BERT are packed: a row of the graph is as long as the longest sequence of the batch, rounded up, and
+    shorter ones share rows. A single sequence is run as it is.
 
     Args:
         folder: The folder.
@@ -106,6 +109,10 @@ class OpenVinoModel(torch.nn.Module):
         compiled = core.compile_model(graph, "CPU", settings)
         self._request = compiled.create_infer_request()
         self._has_choices = len(graph.input("input_ids").partial_shape) == 3
+        self._inputs = {each.get_any_name() for each in graph.inputs}
+        self._packs = self.config.model_type in BERT_TYPES
+        sizes = {"type_vocab_size": getattr(self.config, "type_vocab_size", 1), "vocab_size": self.config.vocab_size}
+        self._limits = MyBertConfig(max_position_embeddings=longest_sequence(self.config) or sys.maxsize, **sizes)
         # The second dimension of outputs of tokens is their number.
         self._of_tokens = {
             output.get_any_name(): not self._has_choices and output.partial_shape[1].is_dynamic
@@ -153,17 +160,22 @@ class OpenVinoModel(torch.nn.Module):
             )
         ids: Any = input_ids.flatten(0, -2)
         segments: Any = torch.zeros_like(ids) if token_type_ids is None else token_type_ids.flatten(0, -2)
-        check_inputs(self.config, self.config.vocab_size, False, Inputs(ids, ids, token_type_ids=segments))
+        check_inputs(self._limits, self.config.vocab_size, False, Inputs(ids, ids, token_type_ids=segments))
         mask: np.ndarray = unmask_empty_rows((given.flatten(0, -2) != 0).long()).cpu().numpy()
         ids, segments = (values.long().expand(mask.shape).cpu().numpy() for values in (ids, segments))
         lengths = mask.sum(1)
-        if np.array_equal(mask, np.arange(shape[-1]) < lengths[:, None]):
+        if self._packs and np.array_equal(mask, np.arange(shape[-1]) < lengths[:, None]):
             outputs = self._run_packed(ids, segments, lengths)
-        else:  # padding before tokens, whose positions count it
-            outputs = self._run(ids, mask, segments)
+        else:  # or padding before tokens, whose positions count it
+            # More padding, for fewer shapes; RoBERTa does not count the padding token in its positions.
+            longer = 0 if self._packs else min(row_length(lengths), self._limits.max_position_embeddings) - shape[-1]
+            padding = (0, 0), (0, max(longer, 0))
+            ids = np.pad(ids, padding, constant_values=getattr(self.config, "pad_token_id", None) or 0)
+            outputs = self._run(ids, np.pad(mask, padding), np.pad(segments, padding))
             for name, values in outputs.items():
                 if self._of_tokens[name]:
-                    values[mask == 0] = 0
+                    outputs[name] = values[:, : shape[-1]].copy()
+                    outputs[name][mask == 0] = 0  # or NaN, where ModernBERT's window holds nothing but padding
         if self._logits:
             outputs = {"logits": outputs[self._logits]}
         if self._has_choices:
@@ -172,7 +184,7 @@ class OpenVinoModel(torch.nn.Module):
 
     def _run_packed(self, ids: np.ndarray, segments: np.ndarray, lengths: np.ndarray) -> dict[str, np.ndarray]:
         """Run sequences of these lengths (N,), each with padding at its end, without the padding."""
-        longest = min(row_length(lengths), self.config.max_position_embeddings)
+        longest = min(row_length(lengths), self._limits.max_position_embeddings)
         rows = shared_rows(lengths, longest)
         numbers = np.zeros((len(rows), longest), dtype=np.int64)
         places = []  # of the tokens of the packed rows in the flattened batch
@@ -203,6 +215,7 @@ class OpenVinoModel(torch.nn.Module):
         arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
         if self._has_choices:
             arrays = {name: array[None] for name, array in arrays.items()}
+        arrays = {name: array for name, array in arrays.items() if name in self._inputs}
         results = self._request.infer(arrays)
         found = {output.get_any_name(): values for output, values in results.items()}
         return {name: values[0] for name, values in found.items()} if self._has_choices else found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..files.progress import progress_bar
-from ..modeling_mybert import IGNORE_INDEX
+from ..modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
 from ..modeling_mybert.losses_mybert import full_precision
 from .batching import EXAMPLES_AT_ONCE, longest_input, run_sorted
 
@@ -19,6 +19,7 @@ ScoringMethod = Literal["within_word_l2r", "original"]
 
 _Row = tuple[np.ndarray, np.ndarray, int]  # a text's token ids, the ends of `_word_ends`, and which token is predicted
 _TIE = 1e-4  # nats
+_LABELED_ONLY = "predicts_labeled_only"  # attribute of a model with such hooks
 _MINIMAL_PAIRS = (("sentence_good", "sentence_bad"), ("good", "bad"), ("text", "text_pair"))
 
 
@@ -49,7 +50,7 @@ def pseudo_log_likelihoods(
 
     Args:
         model: A model with a masked-LM head, MyBERT or of transformers; it is put in evaluation mode. Only the masked
-            position's logits are computed if it is a MyBERT, which also computes no padding.
+            position's logits are computed.
         tokenizer: Its tokenizer, a fast one.
         texts: The texts.
         method: Which tokens are masked together.
@@ -104,11 +105,9 @@ def pseudo_log_likelihoods(
         return found[:, 0].tolist()
 
     model.eval()
-    before = getattr(model.config, "sparse_prediction", None)
     scores: list[np.ndarray] = []
+    undo = predict_labeled_only(model)
     try:
-        if before is not None:  # a MyBERT
-            model.config.sparse_prediction = True
         shown = {"unit": " texts", "unit_scale": True, "delay": 2, "disable": not progress}
         with progress_bar(desc="Score", total=len(texts), **shown) as bar:
             for first in range(0, len(texts), EXAMPLES_AT_ONCE):
@@ -126,9 +125,40 @@ def pseudo_log_likelihoods(
                 scores += [np.array(found[start:end], dtype=np.float64) for start, end in pairwise(ends)]
                 bar.update(first + len(part) - bar.n)  # empty texts, and those of other processes
     finally:
-        if before is not None:
-            model.config.sparse_prediction = before
+        undo()
     return scores
+
+
+def predict_labeled_only(model: Any) -> Callable[[], None]:
+    """Let a masked LM compute the logits of labeled tokens only, (tokens, vocabulary), and no loss; returns the undo.
+
+    The vocabulary's layer is most of the work: XLM-RoBERTa has 250,000 words. A second call changes nothing.
+    """
+    if isinstance(model, MyBertPreTrainedModel):
+        before, model.config.sparse_prediction = model.config.sparse_prediction, True
+        return lambda: setattr(model.config, "sparse_prediction", before)
+    layer = model.get_output_embeddings()
+    is_known = isinstance(layer, torch.nn.Linear) and layer.out_features == model.config.vocab_size
+    if not is_known or hasattr(model, _LABELED_ONLY):
+        return lambda: None
+    is_labeled: list[torch.Tensor] = []
+
+    def take_labels(module: object, args: Any, inputs: dict[str, Any]) -> Any:
+        is_labeled[:] = [inputs.pop("labels") != IGNORE_INDEX]
+        return args, inputs
+
+    handles = [
+        model.register_forward_pre_hook(take_labels, with_kwargs=True, prepend=True),
+        layer.register_forward_pre_hook(lambda module, inputs: (inputs[0][is_labeled[0]],)),
+    ]
+    setattr(model, _LABELED_ONLY, True)
+
+    def undo() -> None:
+        delattr(model, _LABELED_ONLY)
+        for handle in handles:
+            handle.remove()
+
+    return undo
 
 
 def _word_ends(words: Sequence[int], method: ScoringMethod) -> np.ndarray:

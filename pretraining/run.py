@@ -147,7 +147,8 @@ def _check_start(model: str, has_own_tokenizer: bool) -> None:
     model_type = checkpoint.fields.get("model_type", "bert")  # Google's have no type
     if model_type not in _TYPES:
         raise ValueError(
-            f"model is {model!r}, of type {model_type!r}; pretraining can continue with {' or '.join(_TYPES)} only."
+            f"model is {model!r}, of type {model_type!r}; pretraining can continue with {' or '.join(_TYPES)} only. "
+            "mybert finetune, distill, predict, evaluate, features and score read other encoders."
         )
     checkpoint.refuse_quantized_weights()
     if has_own_tokenizer:

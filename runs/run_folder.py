@@ -40,8 +40,7 @@ RUN_FOLDER = (
     *(*MODEL_FOLDER, RUN_FILE, "checkpoint-*/**", "trainer_state.json", "training_args.bin", "training_curves.png"),
     *("tokens.safetensors", "metrics.json", "adaptation.json", "distillation.json"),
     *("predictions*", "nbest_predictions*.json", "null_odds*.json"),
-    # Files of tokenizers other than WordPiece.
-    *("vocab.json", "merges.txt", "spiece.model", "sentencepiece*.model", "chat_template.jinja"),
+    "chat_template.jinja",  # of a tokenizer
     *("class_report*.json", "class_report*.txt", "confusion_matrix*.png", "errors*.tsv", "fold_outputs.safetensors"),
     *("seed_*/", "fold_*/", "all_examples/", "adapter/**", "teacher_outputs/**", "runs/", "events.out.tfevents.*"),
     *("embeddings/", "second_to_last/", "last/", "weighted_last_four/", "concat_last_four/", "weighted_all/"),

@@ -30,11 +30,6 @@ class TruncatedTexts(NamedTuple):
     too_long: list[int]
     owners: list[int]
 
-    @property
-    def cut(self) -> int:
-        """How many texts were too long."""
-        return len(self.too_long)
-
 
 def lengths_of_pair(first: int, second: int, space: int) -> tuple[int, int]:
     """Return how many tokens of two sentences, given their lengths, remain if at most `space` may."""

@@ -56,11 +56,11 @@ def pytorch_sides(
     if compiled:
         sides["transformers, compiled"] = encoder_of(torch.compile(stock, dynamic=True))
     if training:
-        sides |= {f"{name}, training step": partial(training_step, model) for name, model in models.items()}
+        sides |= {f"{name}, training step": partial(gradient_step, model) for name, model in models.items()}
     return sides
 
 
-def training_step(model: Any, batch: Batch) -> torch.Tensor:
+def gradient_step(model: Any, batch: Batch) -> torch.Tensor:
     """The hidden states of a batch, whose loss and gradients are computed, without dropout."""
     model.zero_grad()
     states: torch.Tensor = model(**batch).last_hidden_state

@@ -22,11 +22,11 @@ from ...files.output import write_json, write_lines
 from ...files.source import Source, rows_of_batch, with_columns
 from ...files.text import PAIR_SEPARATOR, SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX, content_suffix
 from ...metrics import ClassReport
-from ...modeling_mybert import MyBertPreTrainedModel
 from ...pipelines.openvino_model import Engine, EngineOptions, OpenVinoModel, runs_in_openvino
 from ...visualization import confusion_picture
 from ..data import DataRow, Labels, check_columns, new_name
 from ..features import FeatureTaggerConfig
+from ..heads import for_inference
 from ..tasks.feature_tagging import feature_task
 from ..tasks.registry import TASK_OPTIONS, TASKS, AnswerSettings, FinetunedModelArguments, fitted_to_model
 from ..tasks.tagging import TaggingTask
@@ -91,11 +91,9 @@ def load_finetuned_model(
     else:
         tokenizer = load_tokenizer(checkpoint)
     model, labels = task.load_finetuned(checkpoint)
-    model = model.to(device=device, dtype=getattr(torch, dtype)).eval()
-    is_on_cpu = model.device.type == "cpu" and torch.backends.mkldnn.is_available()
-    if isinstance(model, MyBertPreTrainedModel) and is_on_cpu:
-        model.prepack_weights()
-    return FinetunedModel(task.with_classes(labels, checkpoint), model, labels, tokenizer)
+    return FinetunedModel(
+        task.with_classes(labels, checkpoint), for_inference(model, device, dtype), labels, tokenizer
+    )
 
 
 def tag_words(

@@ -80,7 +80,7 @@ def score(model: str | Path, data: Any, output: str | Path | None = None, **sett
         [{"score": -21.3, "num_tokens": 7, "score_per_token": -3.0}, ...]
 
     Args:
-        model: Folder or Hub name of a model with a masked-LM head, MyBERT or transformers' `bert`.
+        model: Folder or Hub name of a model with a masked-LM head, such as a MyBERT, BERT or RoBERTa.
         data: A file or a list of paths; a list, or other iterable, of sentences, of minimal pairs (acceptable,
             unacceptable) or of dictionaries; a `pandas.DataFrame`; or a `datasets.Dataset`.
         output: A file to write, see `score_files`; None to return the scores.

@@ -277,8 +277,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             if len(owners) > len(examples):
                 inputs[WINDOW_WEIGHT] = (1 / np.bincount(owners))[owners].tolist()
         if windows is None:
-            return TaskData(examples, inputs, source, cut=encoded.cut)
-        return TaskData(examples, inputs, source, owners, windowed=encoded.cut)
+            return TaskData(examples, inputs, source, cut=len(encoded.too_long))
+        return TaskData(examples, inputs, source, owners, windowed=len(encoded.too_long))
 
     def with_names(self, examples: Examples, labels: Labels, source: Source) -> Examples:
         """The examples with the names of the classes, where the data has ids or positions."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +15,7 @@ from ...files.loading import load_tokenizer
 from ...files.source import Source
 from ...metrics import WeightedMetrics, accuracy, count_metrics
 from ...modeling_mybert import IGNORE_INDEX
+from ...pipelines import predict_labeled_only
 from ..data import DataRow, Labels
 from .tagging import add_sequence, tag_windows
 from .task import Objective, Task, TaskData, TaskExample, rounded
@@ -43,6 +43,27 @@ class FilledMasks:
     def tokens(self) -> tuple[str, ...]:
         """The best token for each mask."""
         return tuple(found[0][0] for found in self.best)
+
+
+@dataclass(frozen=True)
+class Vocabulary(Labels):
+    """The tokens that fill masks, decoded when they are needed: a vocabulary may have 250,000."""
+
+    names: tuple[str, ...] = ()
+    tokenizer: Any = None
+    _texts: dict[int, tuple[str, str]] = field(default_factory=dict)
+
+    def texts(self, ids: Iterable[int]) -> list[tuple[str, str]]:
+        """Each token as text, and how it is read behind a word: with a space before it if it begins the next one."""
+        ids = list(ids)
+        if new := list({*ids} - self._texts.keys()):
+            word = self.tokenizer("a", add_special_tokens=False)["input_ids"]
+            before = self.tokenizer.decode(word)
+            alone = self.tokenizer.batch_decode([[token] for token in new])
+            behind = self.tokenizer.batch_decode([[*word, token] for token in new])
+            texts = zip((text.strip() for text in alone), (text.removeprefix(before) for text in behind), strict=True)
+            self._texts.update(zip(new, texts, strict=True))
+        return [self._texts[token] for token in ids]
 
 
 Examples = Sequence[MaskedText]
@@ -75,12 +96,11 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
     def load_finetuned(
         self, checkpoint: Checkpoint, load_graph: Callable[..., Any] | None = None
     ) -> tuple[Any, Labels]:
-        """Load a model; its classes are the vocabulary's tokens as text."""
+        """Load a model; its classes are the vocabulary's tokens."""
         model, _ = super().load_finetuned(checkpoint, load_graph)
-        if model.config.model_type == "mybert":
-            model.config.sparse_prediction = True  # logits at masks only
-        tokenizer = load_tokenizer(checkpoint)
-        return model, Labels(tuple(tokenizer.batch_decode([[number] for number in range(model.config.vocab_size)])))
+        if isinstance(model, PreTrainedModel):  # and no graph
+            predict_labeled_only(model)
+        return model, Vocabulary(tokenizer=load_tokenizer(checkpoint))
 
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:
         """None: the vocabulary is in the tokenizer."""
@@ -155,15 +175,17 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
 
     def predict(self, outputs: Any, data: TaskData[MaskedText], labels: Labels | None) -> list[FilledMasks]:
         """The most probable tokens at every mask."""
-        assert labels is not None
+        assert isinstance(labels, Vocabulary)
         found: list[list[tuple[tuple[str, float], ...]]] = [[] for _ in data.examples]
+        first: list[list[tuple[str, str]]] = [[] for _ in data.examples]
         for (example, own), scores, ids in zip(data.layout, *outputs, strict=True):
             for mask in own:
-                names = [labels.names[int(token)].strip() for token in ids[mask]]
-                found[example].append(tuple(zip(names, scores[mask].tolist(), strict=True)))
+                texts = labels.texts(map(int, ids[mask]))
+                found[example].append(tuple(zip((name for name, _ in texts), scores[mask].tolist(), strict=True)))
+                first[example].append(texts[0])
         return [
-            FilledMasks(tuple(best), _filled(example, [tokens[0][0] for tokens in best]))
-            for example, best in zip(data.examples, found, strict=True)
+            FilledMasks(tuple(best), _filled(example, texts))
+            for example, best, texts in zip(data.examples, found, first, strict=True)
         ]
 
     def answer(self, prediction: FilledMasks, example: MaskedText, top_k: int) -> tuple[dict[str, Any], list[Any]]:
@@ -228,9 +250,10 @@ def _as_token(word: str, tokenizer: PreTrainedTokenizerBase) -> str:
     return tokenizer.decode(ids).strip() if len(ids) == 1 else word
 
 
-def _filled(example: MaskedText, tokens: Sequence[str]) -> str:
-    """Replace the masks of a text by tokens; a continuation (`##`) follows its word without a space."""
-    first, *rest = example.text.split(example.mask_token)
-    for token, after in zip(tokens, rest, strict=True):
-        first = f"{first.rstrip()}{token[2:]}{after}" if re.match("##.", token) else f"{first}{token}{after}"
-    return first
+def _filled(example: MaskedText, texts: Sequence[tuple[str, str]]) -> str:
+    """Replace the masks of a text by `Vocabulary.texts`; one that continues a word has no space before it."""
+    filled, *rest = example.text.split(example.mask_token)
+    for (name, behind), after in zip(texts, rest, strict=True):
+        begins_word = behind.startswith(" ") or not behind
+        filled = f"{filled}{name}{after}" if begins_word else f"{filled.rstrip()}{behind}{after}"
+    return filled

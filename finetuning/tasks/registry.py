@@ -16,7 +16,8 @@ import torch
 from accelerate import PartialState
 from transformers import PreTrainedConfig
 
-from ...files.checkpoint import PRETRAINING_HEAD, TASK_RECORD, Checkpoint, check_available, head_name, read_json_object
+from ...files.checkpoint import TASK_RECORD, Checkpoint, check_available, head_name, read_json_object
+from ...files.loading import longest_sequence
 from ...files.options import AT_LEAST_0, AT_LEAST_1, SHARE, Group, Range, check_options, option
 from ...files.output import write_json
 from ...files.source import HubSplit, InMemoryData, Source
@@ -24,7 +25,7 @@ from ...files.text import PAIR_SEPARATOR
 from ...metrics import HUB_LABELS
 from ...runs import started_on_cpus
 from ..features import FeatureTaggerConfig
-from ..heads import heads_of, longest_sequence
+from ..heads import heads_of
 from .classification import ClassificationTask
 from .fill_mask import FillMaskTask
 from .multiple_choice import MultipleChoiceTask
@@ -171,16 +172,16 @@ def task_of_model(model: str, config: PreTrainedConfig, wanted: str | None = Non
         and head_name(task.auto_class.__name__) in heads
         and getattr(task, "problem", problem) == problem
     ]
-    if not fitting or PRETRAINING_HEAD in heads:
+    has_both = heads >= {"MaskedLM", "NextSentencePrediction"}
+    if not fitting or has_both:
         kinds = ", ".join(config.architectures or []) or "a plain encoder"
         raise ValueError(
             f"{model} is {kinds}, without a head for a task; expected a fine-tuned model (mybert finetune)"
-            + (", or evaluate and predict with --task fill_mask or next_sentence" if PRETRAINING_HEAD in heads else "")
+            + (", or evaluate and predict with --task fill_mask or next_sentence" if has_both else "")
             + ", or mybert features --pooling mean for vectors of texts."
         )
     name, task = fitting[0], TASKS[fitting[0]]
-    longest = longest_sequence(config) or task.max_length
-    return name, replace(task, max_length=min(longest, max(task.max_length, 512)))
+    return name, replace(task, max_length=longest_sequence(config) or max(task.max_length, 512))
 
 
 def read_task_record(model: str, record: Any) -> tuple[str, Task]:

@@ -7,7 +7,7 @@ word gets a tag: from the window in which it has most context.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, count, pairwise
@@ -93,34 +93,21 @@ def tag_windows(start: int, end: int, first: int, last: int, space: int, stride:
 
 
 class WordPieces:
-    """All pieces, concatenated: ids, sentence, word in it, and whether they are the word's first, each (n,)."""
+    """All pieces, concatenated: ids, sentence, word in it, and whether they are the word's first, each (n,).
 
-    def __init__(self, examples: Examples, tokenizer: PreTrainedTokenizerBase) -> None:
-        space = " " if _reads_spaces(tokenizer) else ""
-        encodings = tokenizer(
-            [[f"{space if place else ''}{word}" for place, word in enumerate(example.words)] for example in examples],
-            is_split_into_words=True,
-            add_special_tokens=False,
-            truncation=False,
-            verbose=False,
-        )
-        ids: list[int] = []
-        sentences: list[int] = []
-        words: list[int] = []
-        self._starts = [0]
-        for number, example in enumerate(examples):
-            pieces: list[list[int]] = [[] for _ in example.words]
-            for token, word in zip(encodings["input_ids"][number], encodings.word_ids(number), strict=True):
-                pieces[word].append(token)
-            for word, tokens in enumerate(pieces):
-                tokens = tokens or [tokenizer.unk_token_id]  # a word of characters that the tokenizer drops
-                ids += tokens
-                words += [word] * len(tokens)
-                sentences += [number] * len(tokens)
-            self._starts.append(len(ids))
-        self.ids, self.sentences, self.words = np.array(ids), np.array(sentences), np.array(words)
-        same = (np.diff(self.words, prepend=-1) == 0) & (np.diff(self.sentences, prepend=-1) == 0)
-        self.is_first = ~same
+    With `uncut`, the pieces of a text are those of the text itself, not of its words.
+    """
+
+    def __init__(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, uncut: bool = False) -> None:
+        texts = [number for number, example in enumerate(examples) if uncut and example.text is not None]
+        others = sorted({*range(len(examples))} - {*texts})
+        pieces = dict(zip(others, _pieces_of_words([examples[number] for number in others], tokenizer), strict=True))
+        pieces |= zip(texts, _pieces_of_texts([examples[number] for number in texts], tokenizer), strict=True)
+        in_order = [pieces[number] for number, _ in enumerate(examples)]
+        self._starts = np.cumsum([0, *map(len, in_order)]).tolist()
+        self.sentences = np.repeat(np.arange(len(examples)), np.diff(self._starts))
+        self.ids, self.words, is_first = np.array([piece for part in in_order for piece in part]).T
+        self.is_first = is_first == 1
         changes = [before.document != after.document for before, after in pairwise(examples)]
         self._documents = np.cumsum([False, *changes])  # whatever their ids in a table
 
@@ -135,6 +122,56 @@ class WordPieces:
         return self._starts[first], self._starts[last]
 
 
+_Piece = tuple[int, int, bool]  # a piece's id, its word in the sentence, and whether it is the word's first
+
+
+def _pieces_of_words(examples: Examples, tokenizer: PreTrainedTokenizerBase) -> Iterator[list[_Piece]]:
+    """The pieces of sentences, tokenized word by word."""
+    if not examples:
+        return
+    space = " " if _reads_spaces(tokenizer) else ""
+    encodings = tokenizer(
+        [[f"{space if place else ''}{word}" for place, word in enumerate(example.words)] for example in examples],
+        is_split_into_words=True,
+        add_special_tokens=False,
+        truncation=False,
+        verbose=False,
+    )
+    for number, example in enumerate(examples):
+        ids: list[list[int]] = [[] for _ in example.words]
+        for token, word in zip(encodings["input_ids"][number], encodings.word_ids(number), strict=True):
+            ids[word].append(token)
+        for tokens in ids:  # a word of characters that the tokenizer drops has none
+            tokens[:] = tokens or [tokenizer.unk_token_id]
+        yield [(token, word, not place) for word, tokens in enumerate(ids) for place, token in enumerate(tokens)]
+
+
+def _pieces_of_texts(examples: Examples, tokenizer: PreTrainedTokenizerBase) -> Iterator[list[_Piece]]:
+    """The pieces of texts, whose words are where the tokenizer's offsets say; a word within a piece has none."""
+    if not examples:
+        return
+    texts = [example.text or "" for example in examples]
+    encodings = tokenizer(
+        texts, add_special_tokens=False, truncation=False, return_offsets_mapping=True, verbose=False
+    )
+    for example, text, ids, offsets in zip(
+        examples, texts, encodings["input_ids"], encodings["offset_mapping"], strict=True
+    ):
+        # Some tokenizers count the space before a word to its first piece.
+        starts = [end - len(text[start:end].lstrip()) for start, end in offsets]
+        ends = [end for _, end in offsets]
+        word_of: dict[int, int] = {}  # by first piece: the first that begins in the word, or else the one around it
+        for word, (start, end) in enumerate(example.spans):
+            place = int(np.searchsorted(starts, start))
+            if place == len(starts) or starts[place] >= end:
+                place = min(int(np.searchsorted(ends, start, side="right")), len(ends) - 1)
+            word_of.setdefault(place, word)
+        pieces: list[_Piece] = []
+        for place, token in enumerate(ids):
+            pieces.append((token, word_of.get(place, pieces[-1][1] if pieces else 0), place in word_of))
+        yield pieces or [(tokenizer.unk_token_id, 0, True)]
+
+
 def _reads_spaces(tokenizer: PreTrainedTokenizerBase) -> bool:
     """Whether a word has other pieces behind a space, as in byte-level vocabularies (RoBERTa)."""
     text, words = (
@@ -142,6 +179,13 @@ def _reads_spaces(tokenizer: PreTrainedTokenizerBase) -> bool:
         for a_twice, is_split in (("a a", False), (["a", "a"], True))
     )
     return text != words
+
+
+def word_with_piece(word: tuple[int, int], pieces: Collection[tuple[int, int]]) -> tuple[int, int]:
+    """The word whose piece decides about a word, both (sentence, word in it): it is in that piece, too."""
+    while word not in pieces:
+        word = word[0], word[1] - 1
+    return word
 
 
 OUTSIDE = "O"
@@ -247,7 +291,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         space = self.max_length - 2
         if space < 1:
             raise ValueError(f"max_length is {self.max_length}; expected at least 3.")
-        pieces = WordPieces(examples, tokenizer)
+        pieces = WordPieces(examples, tokenizer, uncut=self.word_cut is None)
         tag_ids = None if examples[0].tags is None else self._tag_ids(examples, pieces, labels, source)
         context = pieces.document if self.max_document_context else pieces.sentence
         found = [
@@ -315,14 +359,16 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     ) -> list[list[tuple[str, float]]]:
         """The most probable tag of every word, with its probability."""
         assert labels is not None
-        found = [[(OUTSIDE, 1.0)] * len(example.words) for example in data.examples]
+        found: dict[tuple[int, int], tuple[str, float]] = {}
         for logits, layout in zip(outputs, data.layout, strict=True):
             places = np.flatnonzero(layout[:, 0] >= 0)
             scores = torch.from_numpy(logits[places]).softmax(-1).amax(-1).tolist()
-            best = zip(layout[places], logits[places].argmax(-1), scores, strict=True)
-            for (sentence, word), tag, score in best:
-                found[sentence][word] = labels.names[tag], rounded(score)
-        return found
+            best = zip(layout[places].tolist(), logits[places].argmax(-1), scores, strict=True)
+            found |= {(sentence, word): (labels.names[tag], rounded(score)) for (sentence, word), tag, score in best}
+        return [
+            [found[word_with_piece((number, word), found)] for word, _ in enumerate(example.words)]
+            for number, example in enumerate(data.examples)
+        ]
 
     def tag(
         self,

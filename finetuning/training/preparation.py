@@ -17,11 +17,11 @@ from transformers import (
 
 from ...files.checkpoint import Checkpoint
 from ...files.errors import how_to_install
-from ...files.loading import load_tokenizer
+from ...files.loading import load_tokenizer, longest_sequence
 from ...files.source import Source
 from ...modeling_mybert import IGNORE_INDEX
 from ..data import LABEL_ARGUMENTS, Labels, accepted_rows, rows_of
-from ..heads import encoder_layers, has_new_head, longest_sequence, reinitialize_layers
+from ..heads import encoder_layers, has_new_head, reinitialize_layers
 from ..prediction.predictor import task_for_columns
 from ..tasks.data_report import check_classes
 from ..tasks.task import WINDOW_WEIGHT, Task, TaskData

@@ -209,7 +209,7 @@ def test_half_precision_is_widened(tmp_path, save_model):
     ("spoil", "message"),
     [
         (lambda f, change: (f / "model.safetensors").unlink(), "There is no model.safetensors"),
-        (lambda f, change: change(f, model_type="gpt2"), "model_type 'gpt2'; expected 'mybert' or 'bert'"),
+        (lambda f, change: change(f, model_type="roberta"), "model_type 'roberta'; expected 'mybert' or 'bert'"),
         (lambda f, change: change(f, architectures=["MyBertForPoetry"]), "MyBertForPoetry"),
         (lambda f, change: change(f, architectures=None), "architectures in config.json is None"),
         (lambda f, change: change(f, num_hidden_layers=10**9), "num_hidden_layers is 1000000000, but"),

@@ -280,7 +280,7 @@ def test_an_opset_that_cannot_be_written(tmp_path, save_model):
 def test_a_difference_leaves_nothing_behind(exported, tmp_path, monkeypatch, change, message):
     source, folder, _ = exported
 
-    def copy_then_change(model, source, path, *others):
+    def copy_then_change(model, source, inputs, path, *others):
         shutil.copy(folder / "model.onnx", path)
         with torch.no_grad():
             change(model.classifier.bias)
@@ -295,7 +295,7 @@ def test_a_difference_leaves_nothing_behind(exported, tmp_path, monkeypatch, cha
 def test_outputs_that_are_not_finite(exported, tmp_path, monkeypatch):
     source, folder, _ = exported
 
-    def write_infinite(model, source, path, *others):
+    def write_infinite(model, source, inputs, path, *others):
         written = onnx.load(folder / "model.onnx")
         (bias,) = (tensor for tensor in written.graph.initializer if tensor.name.endswith("classifier.bias"))
         bias.CopyFrom(onnx.numpy_helper.from_array(torch.full((3,), torch.inf).numpy(), bias.name))

@@ -158,9 +158,9 @@ def test_export_openvino_wrong_decisions_are_counted(tagger, tmp_path):
     converted = OpenVinoModel(tmp_path / "graph", model.config)
     settings = graph_export.ConvertOpenVinoArguments(model="", output_dir="", data=["-"])
     settings.data, settings.text_column = [str(texts)], "line"
-    folder = graph_export.ModelFolder(source)
+    folder = graph_export.open_model_folder(source)
     tokenizer = folder.load_tokenizer()
-    rows = graph_export._tokenized(folder, tokenizer, model, settings)
+    rows = graph_export._tokenized(folder, tokenizer, model, graph_export.INPUTS, settings)
     difference, equal = graph_export._compare_on_texts(model, converted, rows, "token-classification", tokenizer)
     assert equal < 0.9 and difference > 90
 

@@ -9,6 +9,7 @@ import pytest
 from transformers import DistilBertModel, RobertaModel, Trainer, XLNetConfig
 
 from mybert.cli import main
+from mybert.files.loading import longest_sequence
 from mybert.files.source import HubSplit
 from mybert.finetuning import (
     TASKS,
@@ -20,7 +21,6 @@ from mybert.finetuning import (
     tag_words,
 )
 from mybert.finetuning.data import rows_of
-from mybert.finetuning.heads import longest_sequence
 
 TABLE = "text\tlabel\na cat\tx\na dog\ty\n"
 GOOD = {"t.tsv": TABLE, "t.conll": "a\tO\ncat\tB-A\n"}

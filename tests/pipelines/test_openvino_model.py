@@ -38,7 +38,8 @@ class Output:
         self.get_any_name = lambda: name
 
 
-def test_states_of_padding_before_tokens_are_zero_and_sequences_keep_their_outputs():
+@pytest.mark.parametrize("packs", [True, False])
+def test_states_of_padding_before_tokens_are_zero_and_sequences_keep_their_outputs(packs):
     """Of a graph whose states are the ids, and whose logits are the sums of the ids that the mask counts."""
 
     class Graph:
@@ -50,6 +51,7 @@ def test_states_of_padding_before_tokens_are_zero_and_sequences_keep_their_outpu
     model = OpenVinoModel.__new__(OpenVinoModel)
     torch.nn.Module.__init__(model)
     model.config, model._logits, model._has_choices = MyBertConfig(max_position_embeddings=8), "", False
+    model._packs, model._limits, model._inputs = packs, model.config, {"input_ids", "attention_mask", "token_type_ids"}
     model._of_tokens, model._request = {"last_hidden_state": True, "logits": False}, Graph()
     ids = torch.tensor([[7, 7, 3, 4], [5, 6, 7, 8]])
     outputs = model(ids, torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]]))

@@ -60,7 +60,7 @@ def test_pairs_are_googles(tokenizer, roberta_like):
         expected = ["<s>", *first, "</s>", "</s>", *second, "</s>"]
         assert roberta_like.convert_ids_to_tokens(found.inputs["input_ids"][0]) == expected
         assert found.sides[0] == [None, *[0] * len(first), None, None, *[1] * len(second), None]
-        assert found.cut == (sum(map(len, words)) + 4 > length)
+        assert len(found.too_long) == (sum(map(len, words)) + 4 > length)
     found = encode_and_truncate(tokenizer, [("the cat sat", "a dog ran"), ("the cat", "fish")], 8)
     tokens = [tokenizer.convert_ids_to_tokens(row) for row in found.inputs["input_ids"]]
     assert tokens == ["[CLS] the cat sat [SEP] a dog [SEP]".split(), "[CLS] the cat [SEP] fish [SEP]".split()]
@@ -72,7 +72,7 @@ def test_single_sentences_lose_their_end(tokenizer):
     found = encode_and_truncate(tokenizer, texts, 5, return_offsets_mapping=True)
     expected = tokenizer([text for (text,) in texts], truncation=True, max_length=5, return_offsets_mapping=True)
     assert found.inputs == dict(expected)
-    assert found.cut == 1
+    assert len(found.too_long) == 1
 
 
 def test_a_tokenizer_that_cuts_on_the_left(roberta_like):
