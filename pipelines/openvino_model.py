@@ -42,6 +42,10 @@ def import_openvino() -> Any:
     return openvino
 
 
+WEIGHTS_RECORD = ("mybert", "weights")
+"""Where our graphs record the digest of the weights that they were made of."""
+
+
 @cache
 def openvino_core() -> Any:
     """OpenVINO's core, one for the process.
@@ -58,13 +62,13 @@ class OpenVinoConfig(PreTrainedConfig):
 
 
 class OpenVinoModel(torch.nn.Module):
-    """The network in a folder that `mybert convert openvino` wrote; `pipeline(..., model=OpenVinoModel(folder))`.
+    """The network in a folder with a graph for OpenVINO; `pipeline(..., model=OpenVinoModel(folder))`.
 
     Sequences are packed: a row of the graph is as long as the longest sequence of the batch, rounded up, and shorter
     ones share rows. A single sequence is run as it is.
 
     Args:
-        folder: The folder.
+        folder: A folder that `mybert convert openvino` or `mybert push --graphs openvino` wrote.
         config: Its configuration, by default read from the folder.
         dtype: Type of the computation, "float32" or "bfloat16"; products of int8 weights are in int8 in any case.
             "int8": float32, and the weights must be int8.
@@ -72,6 +76,7 @@ class OpenVinoModel(torch.nn.Module):
 
     Raises:
         ImportError: If OpenVINO is not installed.
+        FileNotFoundError: If there is no graph.
         ValueError: If the graph cannot be read or has no int8 weights, or the processor has no bfloat16 instructions.
     """
 
@@ -85,8 +90,11 @@ class OpenVinoModel(torch.nn.Module):
         logits: str = "",
     ) -> None:
         super().__init__()
-        core, path = openvino_core(), Path(folder, OPENVINO_FILE)
-        self.config, self._logits = config or Checkpoint(folder).config, logits
+        checkpoint, core = Checkpoint(folder), openvino_core()
+        path = checkpoint.graph_file
+        if path is None:
+            raise FileNotFoundError(f"{folder} has no {OPENVINO_FILE}, as `mybert convert openvino` writes it.")
+        self.config, self._logits = config or checkpoint.config, logits
         if dtype == "bfloat16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
             raise ValueError("dtype is bfloat16, and this processor has no instructions for it; expected float32.")
         try:
@@ -106,6 +114,8 @@ class OpenVinoModel(torch.nn.Module):
         compiled = core.compile_model(graph, "CPU", settings)
         self._request = compiled.create_infer_request()
         self._has_choices = len(graph.input("input_ids").partial_shape) == 3
+        self._inputs = {port.get_any_name() for port in graph.inputs}
+        self._packs = graph.has_rt_info([*WEIGHTS_RECORD])  # a graph of another tool has one sequence in a row
         # The second dimension of outputs of tokens is their number.
         self._of_tokens = {
             output.get_any_name(): not self._has_choices and output.partial_shape[1].is_dynamic
@@ -157,7 +167,7 @@ class OpenVinoModel(torch.nn.Module):
         mask: np.ndarray = unmask_empty_rows((given.flatten(0, -2) != 0).long()).cpu().numpy()
         ids, segments = (values.long().expand(mask.shape).cpu().numpy() for values in (ids, segments))
         lengths = mask.sum(1)
-        if np.array_equal(mask, np.arange(shape[-1]) < lengths[:, None]):
+        if self._packs and np.array_equal(mask, np.arange(shape[-1]) < lengths[:, None]):
             outputs = self._run_packed(ids, segments, lengths)
         else:  # padding before tokens, whose positions count it
             outputs = self._run(ids, mask, segments)
@@ -203,6 +213,7 @@ class OpenVinoModel(torch.nn.Module):
         arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
         if self._has_choices:
             arrays = {name: array[None] for name, array in arrays.items()}
+        arrays = {name: array for name, array in arrays.items() if name in self._inputs}
         results = self._request.infer(arrays)
         found = {output.get_any_name(): values for output, values in results.items()}
         return {name: values[0] for name, values in found.items()} if self._has_choices else found
@@ -244,8 +255,8 @@ class EngineOptions:
     group = Group.MODEL
     engine: Engine = option(
         "auto",
-        "What computes the network: torch, or openvino on CPUs, for a folder that `mybert convert openvino` wrote. "
-        "auto: openvino for such a folder, if it is installed.",
+        "What computes the network: torch, or openvino on CPUs, for a model with a graph of `mybert convert openvino` "
+        "or `mybert push --graphs openvino`. auto: openvino for such a model, if it is installed.",
         decides=True,
         idle_with="predictions",
     )
@@ -262,16 +273,23 @@ class EngineOptions:
             runs_in_openvino(Checkpoint(model), self.engine, getattr(self, "dtype", None))
 
 
-def runs_in_openvino(checkpoint: Checkpoint, engine: Engine, dtype: str | None = None) -> bool:
-    """Whether OpenVINO computes a model; a ValueError or ImportError if it has to, but cannot."""
+def runs_in_openvino(
+    checkpoint: Checkpoint, engine: Engine, dtype: str | None = None, device: str | torch.device = "cpu"
+) -> bool:
+    """Whether OpenVINO computes a model; a ValueError or ImportError if it has to, but cannot.
+
+    With "auto", weights beside a graph are computed by PyTorch on other devices than CPUs, and without OpenVINO.
+    """
     name = checkpoint.name
-    if engine == "openvino" and not checkpoint.has_graph:
+    is_unsuitable = torch.device(device).type != "cpu" or find_spec("openvino") is None
+    in_torch = engine == "torch" or (engine == "auto" and is_unsuitable and not checkpoint.has_only_graph)
+    graph = None if in_torch else checkpoint.graph_file
+    if engine == "openvino" and graph is None:
         raise ValueError(
             f"engine is openvino, and {name} has no {OPENVINO_FILE}; `mybert convert openvino {name} OUTPUT` writes a "
             "folder that has."
         )
-    in_torch = engine == "torch" or not checkpoint.has_graph
-    if in_torch or (engine == "auto" and checkpoint.has_weights and find_spec("openvino") is None):
+    if graph is None:
         if dtype == "int8":
             raise ValueError(
                 f"dtype is int8, which PyTorch does not compute; `mybert convert openvino {name} OUTPUT --dtype int8 "

@@ -223,6 +223,22 @@ def test_publish_graphs_are_those_of_the_weights(model_dir, tmp_path, client, hu
     publish(folder, REPO)
 
 
+def test_predict_finds_the_graph_of_a_repository(model_dir, tmp_path, client, hub, monkeypatch, caplog):
+    pytest.importorskip("openvino", reason="needs the extra 'openvino'")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    texts = ["the cat sat", "a dog"]
+    expected = [answer["score"] for answer in mybert.predict(model_dir, texts, task="sst2", use_cpu=True)]
+    for graphs in ((), ("openvino",)):
+        publish(model_dir, REPO, graphs=list(graphs))
+        with caplog.at_level("INFO"):
+            answers = mybert.predict(REPO, texts, task="sst2", use_cpu=True)
+        assert [answer["score"] for answer in answers] == pytest.approx(expected, abs=1e-5)
+        assert (f"OpenVINO computes the model, since {REPO} has" in caplog.text) == bool(graphs)
+    with pytest.raises(ValueError, match=r"engine is openvino, and owner/tiny has no openvino_model\.xml"):
+        publish(model_dir, REPO)
+        mybert.predict(REPO, texts, task="sst2", engine="openvino")
+
+
 def test_nothing_is_uploaded_twice(client, hub, model_dir, caplog):
     first = publish(model_dir, REPO)
     hub.requests.clear()
