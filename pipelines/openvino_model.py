@@ -278,7 +278,8 @@ def runs_in_openvino(
 ) -> bool:
     """Whether OpenVINO computes a model; a ValueError or ImportError if it has to, but cannot.
 
-    With "auto", weights beside a graph are computed by PyTorch on other devices than CPUs, and without OpenVINO.
+    With "auto", PyTorch computes a model that has both weights and a graph on devices other than CPUs, or if OpenVINO
+    is not installed.
     """
     name = checkpoint.name
     is_unsuitable = torch.device(device).type != "cpu" or find_spec("openvino") is None

@@ -259,6 +259,21 @@ def test_a_model_never_goes_to_a_repository_of_the_other_visibility(client, hub,
     assert not hub.paths("PUT") and not any("preupload" in path or "commit" in path for path in hub.paths("POST"))
 
 
+def test_publish_to_a_repository_with_another_kind_of_model_is_one_sentence(client, hub, model_dir):
+    client.create_repo(REPO)
+    client.upload_file(path_or_fileobj=b'{"model_type": "gpt2"}', path_in_repo="config.json", repo_id=REPO)
+    before = hub.files(REPO)
+    with pytest.raises(
+        ValueError, match=r"owner/tiny exists and holds a model of type 'gpt2'; expected mybert or bert"
+    ):
+        publish(model_dir, REPO)
+    assert hub.files(REPO) == before
+    client.delete_file("config.json", repo_id=REPO)
+    publish(model_dir, REPO)
+    publish(model_dir, REPO, format="mybert")
+    assert json.loads(hub.files(REPO)["config.json"])["model_type"] == "mybert"
+
+
 def test_branch_revision_and_pull_request(client, hub, model_dir):
     publish(model_dir, REPO)
     main = hub.repositories[REPO].refs["main"]
