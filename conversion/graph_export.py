@@ -34,7 +34,7 @@ from ..files.text import PAIR_SEPARATOR
 from ..modeling_mybert import MyBertForSequenceClassification, MyBertPreTrainedModel, flat_indices
 from ..modeling_mybert.inputs_mybert import unmask_empty_rows
 from ..pipelines.batching import pad_rows, run_sorted
-from ..pipelines.openvino_model import OpenVinoModel, import_openvino
+from ..pipelines.openvino_model import WEIGHTS_RECORD, OpenVinoModel, import_openvino
 from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
 from .key_map import HEADS
@@ -47,7 +47,6 @@ logger = logging.getLogger(__name__)
 
 ONNX_FILE, INT8_FILE = "model.onnx", "model_int8.onnx"
 DIGEST = "mybert_weights"  # of `ModelFolder.digest`, in a graph's metadata
-_DIGEST_IN_OPENVINO = ("mybert", "weights")
 _AXES = ("batch_size", "num_choices", "sequence_length")
 _EXAMPLE = (2, 3, 8)  # the batch while tracing; a size of 1 would become a constant of the graph
 _CALIBRATING, _COMPARED = 300, 1000  # texts at most, drawn from the given ones
@@ -307,7 +306,7 @@ def _write_openvino(
         options = {"subset_size": len(rows), "advanced_parameters": parameters}
         with no_warnings():
             graph = nncf.quantize(graph, samples, model_type=nncf.ModelType.TRANSFORMER, **options)
-    graph.set_rt_info(source.digest(), [*_DIGEST_IN_OPENVINO])
+    graph.set_rt_info(source.digest(), [*WEIGHTS_RECORD])
     openvino.save_model(graph, folder / OPENVINO_FILE, compress_to_fp16=False)
     return {OPENVINO_FILE: OpenVinoModel(folder, model.config)}
 
@@ -372,7 +371,7 @@ def digest_in_graph(path: Path) -> str | None:
     if path.suffix == ".onnx":
         return OnnxModel(path).digest
     graph = import_openvino().Core().read_model(path)
-    return str(graph.get_rt_info([*_DIGEST_IN_OPENVINO]).value) if graph.has_rt_info([*_DIGEST_IN_OPENVINO]) else None
+    return str(graph.get_rt_info([*WEIGHTS_RECORD]).value) if graph.has_rt_info([*WEIGHTS_RECORD]) else None
 
 
 def _quantize_onnx(path: Path, target: Path) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 WEIGHTS_FILE = "model.safetensors"
 OPENVINO_FILE = "openvino_model.xml"  # a graph, whose weights are in a .bin file
+_GRAPHS = (OPENVINO_FILE, f"openvino/{OPENVINO_FILE}")  # of a conversion, and of a published folder
 TASK_RECORD = "finetuned_for"  # the field of a configuration that records the task of `finetune`
 # Configuration fields about the fine-tuned head; they are dropped for a model with another head.
 SCORE_RECORDS = ("sentence_transformers", "sbert_ce_default_activation_function")  # a cross-encoder's, new and old
@@ -193,10 +194,22 @@ class Checkpoint:
         """Whether a folder has weights of a model; a token store, or an adapter, is something else."""
         return any(self.path.glob("model*.safetensors"))
 
+    @cached_property
+    def graph_file(self) -> Path | None:
+        """The graph for OpenVINO that the model has, if any; of a model on the Hub it is downloaded."""
+        patterns = [str(Path(name).with_suffix(".*")) for name in _GRAPHS]
+        folder = self.path if self.path.is_dir() else self.local_folder(patterns)
+        return next(filter(Path.is_file, map(folder.joinpath, _GRAPHS)), None)
+
     @property
     def has_graph(self) -> bool:
-        """Whether a folder has been converted for OpenVINO."""
-        return (self.path / OPENVINO_FILE).is_file()
+        """Whether a folder has a graph for OpenVINO."""
+        return self.path.is_dir() and self.graph_file is not None
+
+    @property
+    def has_only_graph(self) -> bool:
+        """Whether OpenVINO has to compute a folder's model."""
+        return self.has_graph and not self.has_weights
 
     @cached_property
     def weight_files(self) -> list[Path]:
@@ -248,7 +261,8 @@ class Checkpoint:
     @property
     def deciding_files(self) -> list[str]:
         """The files that determine a model's outputs: configuration, tokenizer, weights; empty if it is no folder."""
-        weights = [*(self.weight_files if self.has_weights else ()), *self.path.glob(f"{Path(OPENVINO_FILE).stem}.*")]
+        graph = [] if self.graph_file is None else [self.graph_file, self.graph_file.with_suffix(".bin")]
+        weights = [*(self.weight_files if self.has_weights else ()), *graph]
         beside = [*map(self.path.joinpath, _READ_BESIDE_WEIGHTS), *chain(*map(self.path.glob, _OTHER_VOCABULARIES))]
         return [str(path) for path in (*weights, *beside) if path.is_file()]
 

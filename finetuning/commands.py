@@ -37,7 +37,7 @@ from .features import (
     token_features,
     token_tensors,
 )
-from .heads import check_max_length
+from .heads import check_max_length, heads_of
 from .prediction.predictor import PREDICTION_FILES, REPORT_FILES, load_finetuned_model, write_reports
 from .tasks.registry import (
     LENGTH,
@@ -309,8 +309,15 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     tokenizer = load_tokenizer(checkpoint)
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
+    name, features = chosen
+    depth = checkpoint.config.num_hidden_layers
+    states = features.states(depth)
     encoder: Any
-    if runs_in_openvino(checkpoint, arguments.engine, arguments.dtype):
+    # A graph has the states of the last layer, or the outputs of a head.
+    needs_weights = states != [depth] or bool(heads_of(checkpoint.config) - {""})
+    is_free = arguments.engine == "auto" and not checkpoint.has_only_graph
+    engine = "torch" if is_free and needs_weights else arguments.engine
+    if runs_in_openvino(checkpoint, engine, arguments.dtype, arguments.state.device):
         encoder = load_encoder_graph(checkpoint, arguments.dtype)
     else:
         encoder = load_encoder(checkpoint.name, arguments.state.device, arguments.dtype)
@@ -322,9 +329,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     longest = min(longest_sequence(encoder.config) or 512, tokenizer.model_max_length)
     max_length = arguments.max_length or min(settings.max_length or longest, longest)
     check_max_length(max_length, checkpoint.name, encoder.config)
-    name, features = chosen
-    states = features.states(encoder.config.num_hidden_layers)
-    if isinstance(encoder, OpenVinoModel) and states != [encoder.config.num_hidden_layers]:
+    if isinstance(encoder, OpenVinoModel) and states != [depth]:
         raise ValueError(
             f"{name} needs the states of other layers than the last, which OpenVINO does not have; expected "
             "--features last, or a folder with weights."

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..files.checkpoint import ALL_WEIGHTS, OPENVINO_FILE, Checkpoint, distinct_names
+from ..files.checkpoint import ALL_WEIGHTS, Checkpoint, distinct_names
 from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..files.output import outputs_together, write_json, write_lines
 from ..files.processes import leave_standard_output
@@ -249,9 +249,13 @@ def _costs(
             seconds[-1][place] = time.perf_counter() - start
     costs = {}
     for place, found in loaded.items():
-        folder = Checkpoint(arguments.sides[place].checkpoint.local_folder(ALL_WEIGHTS))
+        checkpoint = arguments.sides[place].checkpoint
         is_converted = isinstance(found.model, OpenVinoModel)
-        files = [folder.path.joinpath(OPENVINO_FILE).with_suffix(".bin")] if is_converted else folder.weight_files
+        if is_converted:
+            assert checkpoint.graph_file is not None
+            files = [checkpoint.graph_file.with_suffix(".bin")]
+        else:
+            files = Checkpoint(checkpoint.local_folder(ALL_WEIGHTS)).weight_files
         costs["ab"[place]] = {
             "parameters": None if is_converted else found.model.num_parameters(),
             "bytes": sum(file.stat().st_size for file in files),

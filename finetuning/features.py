@@ -114,7 +114,8 @@ def load_encoder_graph(checkpoint: Checkpoint, dtype: str = "float32") -> OpenVi
             f"{checkpoint.name} has a graph with a head ({', '.join(sorted(heads))}), which gives no vectors; "
             "expected an encoder that `mybert convert openvino` wrote, or a folder with weights."
         )
-    return OpenVinoModel(checkpoint.path, config, dtype=dtype)
+    assert checkpoint.graph_file is not None
+    return OpenVinoModel(checkpoint.graph_file.parent, config, dtype=dtype)
 
 
 def combine(states: torch.Tensor, features: Features, weights: torch.Tensor | None = None) -> torch.Tensor:

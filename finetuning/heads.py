@@ -181,7 +181,9 @@ def load_finetuned(
         )
     if load_graph is not None:
         has_both = PRETRAINING_HEAD in heads_of(config)
-        return load_graph(checkpoint.path, config, logits=_PRETRAINING_LOGITS[auto_class] if has_both else "")
+        assert checkpoint.graph_file is not None
+        folder, logits = checkpoint.graph_file.parent, _PRETRAINING_LOGITS[auto_class] if has_both else ""
+        return load_graph(folder, config, logits=logits)
     model, _ = load_model(checkpoint, auto_class, config, needs_head=True)
     fold_target_scale(model)
     return model

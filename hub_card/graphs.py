@@ -1,4 +1,4 @@
-"""Graphs of other runtimes beside a model's weights, under the names that other tools read.
+"""Graphs of other runtimes next to a model's weights, under the names that other tools read.
 
 transformers.js, text-embeddings-inference and sentence-transformers read `onnx/model.onnx`, transformers.js with q8
 `onnx/model_quantized.onnx`; sentence-transformers, optimum-intel and this package `openvino/openvino_model.xml`.
@@ -65,7 +65,7 @@ def _notes(runtime: Runtime, report: GraphReport, data: Sequence[str]) -> list[s
 
 
 def check_graphs(model_dir: Path) -> Graphs:
-    """The graphs that a folder has, each of which must give the outputs of the weights beside it.
+    """The graphs that a folder has, each of which must give the outputs of the weights next to it.
 
     Raises:
         ValueError: If one gives others, so that readers would get another model by it.
@@ -81,10 +81,10 @@ def check_graphs(model_dir: Path) -> Graphs:
     digest = source.digest()
     for name in names:
         runtime, path = name.split("/")[0], files[name]
-        advice = f"delete the folder {runtime}, or write it anew with --graphs {runtime}"
+        advice = f"delete the folder {runtime}, or write it again with --graphs {runtime}"
         recorded = digest_in_graph(path)
         if recorded not in (digest, None):
-            raise ValueError(f"{path} was made of other weights than those beside it: {advice}.")
+            raise ValueError(f"{path} was made of other weights than those next to it: {advice}.")
         if recorded is None:  # of another tool
             _compare(source, path, name, advice)
     return Graphs(files, tuple(f"`{name}` is of these weights." for name in names))
@@ -97,4 +97,4 @@ def _compare(source: ModelFolder, path: Path, name: str, advice: str) -> None:
         batches = (example_batch(model.config, source.head, shape) for shape in SHAPES)
         compare_outputs(model, source.head, name, graph, batches, TOLERANCE)
     except ValueError as error:
-        raise ValueError(f"{path} is not of the weights beside it, or not float32 ({error}): {advice}.") from None
+        raise ValueError(f"{path} is not of the weights next to it, or not float32 ({error}): {advice}.") from None

@@ -300,8 +300,8 @@ def publish(
     Raises:
         FileNotFoundError: If the folder has no configuration, safetensors weights or tokenizer.
         ValueError: As `publishable_files`; if the model cannot be plain BERT and `format` says so; if a graph is not
-            of the weights; if `create_pr` is combined with a branch or revision; or if `private` contradicts the
-            existing repository.
+            of the weights; if `create_pr` is combined with a branch or revision; or if the existing repository has a
+            model of another type, or `private` contradicts it.
         ImportError: If the runtime of a graph is not installed.
         ConnectionError: If the Hub cannot be reached or the upload broke off.
         huggingface_hub.errors.HfHubHTTPError: If the Hub rejects it, for example for lack of permission; a subclass of
@@ -325,7 +325,13 @@ def _upload(
     private, revision, branch = upload.private, upload.revision, upload.branch
     try:
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
-        if private is not None and bool(api.model_info(repo_id).private) != private:
+        info = api.model_info(repo_id)
+        if (model_type := (info.config or {}).get("model_type")) not in (None, *_TYPES):
+            raise ValueError(
+                f"{repo_id} exists and holds a model of type {model_type!r}; expected {' or '.join(_TYPES)}: publish "
+                "to another repository, or delete that model first."
+            )
+        if private is not None and bool(info.private) != private:
             raise ValueError(
                 f"{repo_id} exists and is {'public' if private else 'private'}, which private={private} does not "
                 "change; update_repo_settings of huggingface_hub does."

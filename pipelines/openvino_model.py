@@ -45,6 +45,10 @@ def import_openvino() -> Any:
     return openvino
 
 
+WEIGHTS_RECORD = ("mybert", "weights")
+"""Where our graphs record the digest of the weights that they were made of."""
+
+
 @cache
 def openvino_core() -> Any:
     """OpenVINO's core, one for the process.
@@ -61,13 +65,13 @@ class OpenVinoConfig(PreTrainedConfig):
 
 
 class OpenVinoModel(torch.nn.Module):
-    """The network in a folder that `mybert convert openvino` wrote; `pipeline(..., model=OpenVinoModel(folder))`.
+    """The network in a folder with a graph for OpenVINO; `pipeline(..., model=OpenVinoModel(folder))`.
 
     Sequences of a BERT are packed: a row of the graph is as long as the longest sequence of the batch, rounded up, and
     shorter ones share rows. A single sequence is run as it is.
 
     Args:
-        folder: The folder.
+        folder: A folder that `mybert convert openvino` or `mybert push --graphs openvino` wrote.
         config: Its configuration, by default read from the folder.
         dtype: Type of the computation, "float32" or "bfloat16"; products of int8 weights are in int8 in any case.
             "int8": float32, and the weights must be int8.
@@ -75,6 +79,7 @@ class OpenVinoModel(torch.nn.Module):
 
     Raises:
         ImportError: If OpenVINO is not installed.
+        FileNotFoundError: If there is no graph.
         ValueError: If the graph cannot be read or has no int8 weights, or the processor has no bfloat16 instructions.
     """
 
@@ -88,8 +93,11 @@ class OpenVinoModel(torch.nn.Module):
         logits: str = "",
     ) -> None:
         super().__init__()
-        core, path = openvino_core(), Path(folder, OPENVINO_FILE)
-        self.config, self._logits = config or Checkpoint(folder).config, logits
+        checkpoint, core = Checkpoint(folder), openvino_core()
+        path = checkpoint.graph_file
+        if path is None:
+            raise FileNotFoundError(f"{folder} has no {OPENVINO_FILE}, as `mybert convert openvino` writes it.")
+        self.config, self._logits = config or checkpoint.config, logits
         if dtype == "bfloat16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
             raise ValueError("dtype is bfloat16, and this processor has no instructions for it; expected float32.")
         try:
@@ -109,8 +117,9 @@ class OpenVinoModel(torch.nn.Module):
         compiled = core.compile_model(graph, "CPU", settings)
         self._request = compiled.create_infer_request()
         self._has_choices = len(graph.input("input_ids").partial_shape) == 3
-        self._inputs = {each.get_any_name() for each in graph.inputs}
-        self._packs = self.config.model_type in BERT_TYPES
+        self._inputs = {port.get_any_name() for port in graph.inputs}
+        # A graph of another tool, or type, has one sequence in a row.
+        self._packs = self.config.model_type in BERT_TYPES and graph.has_rt_info([*WEIGHTS_RECORD])
         sizes = {"type_vocab_size": getattr(self.config, "type_vocab_size", 1), "vocab_size": self.config.vocab_size}
         self._limits = MyBertConfig(max_position_embeddings=longest_sequence(self.config) or sys.maxsize, **sizes)
         # The second dimension of outputs of tokens is their number.
@@ -257,8 +266,8 @@ class EngineOptions:
     group = Group.MODEL
     engine: Engine = option(
         "auto",
-        "What computes the network: torch, or openvino on CPUs, for a folder that `mybert convert openvino` wrote. "
-        "auto: openvino for such a folder, if it is installed.",
+        "What computes the network: torch, or openvino on CPUs, for a model with a graph of `mybert convert openvino` "
+        "or `mybert push --graphs openvino`. auto: openvino for such a model, if it is installed.",
         decides=True,
         idle_with="predictions",
     )
@@ -275,16 +284,24 @@ class EngineOptions:
             runs_in_openvino(Checkpoint(model), self.engine, getattr(self, "dtype", None))
 
 
-def runs_in_openvino(checkpoint: Checkpoint, engine: Engine, dtype: str | None = None) -> bool:
-    """Whether OpenVINO computes a model; a ValueError or ImportError if it has to, but cannot."""
+def runs_in_openvino(
+    checkpoint: Checkpoint, engine: Engine, dtype: str | None = None, device: str | torch.device = "cpu"
+) -> bool:
+    """Whether OpenVINO computes a model; a ValueError or ImportError if it has to, but cannot.
+
+    With "auto", PyTorch computes a model that has both weights and a graph on devices other than CPUs, or if OpenVINO
+    is not installed.
+    """
     name = checkpoint.name
-    if engine == "openvino" and not checkpoint.has_graph:
+    is_unsuitable = torch.device(device).type != "cpu" or find_spec("openvino") is None
+    in_torch = engine == "torch" or (engine == "auto" and is_unsuitable and not checkpoint.has_only_graph)
+    graph = None if in_torch else checkpoint.graph_file
+    if engine == "openvino" and graph is None:
         raise ValueError(
             f"engine is openvino, and {name} has no {OPENVINO_FILE}; `mybert convert openvino {name} OUTPUT` writes a "
             "folder that has."
         )
-    in_torch = engine == "torch" or not checkpoint.has_graph
-    if in_torch or (engine == "auto" and checkpoint.has_weights and find_spec("openvino") is None):
+    if graph is None:
         if dtype == "int8":
             raise ValueError(
                 f"dtype is int8, which PyTorch does not compute; `mybert convert openvino {name} OUTPUT --dtype int8 "

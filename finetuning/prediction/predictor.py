@@ -77,7 +77,7 @@ def load_finetuned_model(
     if threads is not None:
         torch.set_num_threads(threads)
     config = checkpoint.config
-    if runs_in_openvino(checkpoint, engine, dtype):
+    if runs_in_openvino(checkpoint, engine, dtype, device):
         tokenizer = load_tokenizer(checkpoint)
         model, labels = task.load_finetuned(checkpoint, partial(OpenVinoModel, dtype=dtype))
         logger.info("OpenVINO computes the model, since %s has %s.", checkpoint.name, OPENVINO_FILE)

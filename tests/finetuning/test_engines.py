@@ -7,21 +7,23 @@ import os
 import shutil
 import signal
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipelines
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification, pipelines
 
 import mybert
 from mybert.cli import main
-from mybert.conversion import export_openvino
+from mybert.conversion import export_openvino, to_transformers_bert
 from mybert.files.checkpoint import Checkpoint
 from mybert.finetuning import TASKS
 from mybert.finetuning.commands import EvaluateArguments, FeaturesArguments, extract_features
 from mybert.finetuning.prediction.predictor import PredictorSettings
+from mybert.hub_card import write_publishable
 from mybert.pipelines import openvino_model
 from mybert.pipelines.openvino_model import OpenVinoModel
 
@@ -315,3 +317,84 @@ def test_another_graph_does_not_resume_a_call(graph, tmp_path):
     files = Checkpoint(folder).deciding_files
     assert {"openvino_model.xml", "openvino_model.bin"} <= {file.rpartition("/")[2] for file in files}
     assert json.loads((folder / "conversion.json").read_text())["texts"] == 0
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory, models):
+    """A classifier's folder as `mybert push --graphs openvino` uploads it."""
+    folder = tmp_path_factory.mktemp("published") / "sst2"
+    return write_publishable(models / "sst2", folder, "owner/sst2", graphs=["openvino"])
+
+
+def test_predict_of_a_published_folder_uses_its_graph(models, published, texts, caplog, tmp_path, capsys):
+    caplog.set_level(logging.INFO, "mybert")
+    assert (published / "openvino" / "openvino_model.xml").is_file()
+    expected = mybert.predict(models / "sst2", texts, engine="torch", use_cpu=True)
+    line = f"OpenVINO computes the model, since {published} has openvino_model.xml."
+    for engine, uses_graph in (("auto", True), ("openvino", True), ("torch", False)):
+        caplog.clear()
+        assert_close(mybert.predict(published, texts, engine=engine, use_cpu=True), expected)
+        assert (line in caplog.messages) == uses_graph, engine
+    files = {Path(file).relative_to(published).as_posix() for file in Checkpoint(published).deciding_files}
+    assert {"model.safetensors", "openvino/openvino_model.xml", "openvino/openvino_model.bin"} <= files
+    data = tmp_path / "dev.tsv"
+    data.write_text("sentence\tlabel\nthe cat sat\t1\na dog ran under the tree\t0\nthe tree\t1\n")
+    report = mybert.compare(models / "sst2", published, data, use_cpu=True)
+    assert report["models"]["b"]["bytes"] == (published / "openvino" / "openvino_model.bin").stat().st_size
+    metrics = mybert.evaluate(published, data, engine="openvino")
+    assert_close(metrics, mybert.evaluate(models / "sst2", data, use_cpu=True))
+
+
+def test_predict_of_a_published_folder_without_openvino_or_on_a_gpu_uses_weights(published, monkeypatch):
+    assert not openvino_model.runs_in_openvino(Checkpoint(published), "auto", device="cuda")
+    assert openvino_model.runs_in_openvino(Checkpoint(published), "openvino", device="cuda")
+    monkeypatch.setattr(openvino_model, "find_spec", lambda name: None)
+    assert not openvino_model.runs_in_openvino(Checkpoint(published), "auto")
+
+
+def test_features_of_a_published_folder_use_weights_where_the_graph_has_no_such_states(
+    published, models, tmp_path, tiny_model
+):
+    (tmp_path / "texts.txt").write_text("the cat sat\na dog ran")
+    encoder = tiny_model(tmp_path / "encoder", mybert.MyBertModel, initializer_range=0.5)
+    with_graph = write_publishable(encoder, tmp_path / "with_graph", "owner/encoder", graphs=["openvino"])
+    for folder, source, chosen, is_in_torch in (
+        (published, models / "sst2", {"pooling": "mean"}, True),
+        (with_graph, encoder, {}, True),
+        (with_graph, encoder, {"pooling": "mean"}, False),
+    ):
+        vectors = []
+        for name in (folder, source):
+            output = str(tmp_path / "out.safetensors")
+            files = {"text": [str(tmp_path / "texts.txt")], "output": output, "overwrite": True}
+            extract_features(FeaturesArguments(model=str(name), use_cpu=True, **chosen, **files))
+            vectors.append(load_file(output)["features"])
+        np.testing.assert_allclose(*vectors, atol=1e-5)
+        assert np.array_equal(*vectors) == is_in_torch
+
+
+def test_open_vino_model_runs_graphs_of_other_tools_with_padding(models, tmp_path, texts):
+    import openvino
+
+    model = BertForSequenceClassification.from_pretrained(
+        to_transformers_bert(models / "sst2", tmp_path / "plain").output
+    )
+    batch = AutoTokenizer.from_pretrained(models / "sst2")(texts, padding=True, return_tensors="pt")
+    names = ("input_ids", "attention_mask")
+    example = {name: batch[name] for name in names}
+    graph = openvino.convert_model(model.eval(), example_input=example)
+    for port, name in zip(graph.inputs, names, strict=True):
+        port.get_tensor().set_names({name})
+    openvino.save_model(graph, tmp_path / "plain" / "openvino" / "openvino_model.xml", compress_to_fp16=False)
+    with torch.no_grad():
+        expected = model(**example).logits
+    found = OpenVinoModel(tmp_path / "plain")(**batch).logits
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    assert expected.std() > 0.1
+
+
+def test_open_vino_model_of_a_folder_without_graph_says_so(models):
+    with pytest.raises(
+        FileNotFoundError, match=r"sst2 has no openvino_model\.xml, as `mybert convert openvino` writes"
+    ):
+        OpenVinoModel(models / "sst2")

@@ -158,9 +158,10 @@ class Handler(BaseHTTPRequestHandler):
                     return self.fail(404, "RevisionNotFound")
                 sha = repository.refs.get(revision, revision)
                 siblings = [{"rfilename": path} for path in sorted(files)]
-                return self.answer(
-                    {"id": repo_id, "sha": sha, "private": repository.private, "siblings": siblings, "tags": []}
-                )
+                about = {"id": repo_id, "sha": sha, "private": repository.private, "siblings": siblings, "tags": []}
+                config = json.loads(files.get("config.json", b"{}"))
+                known = {name: config[name] for name in ("architectures", "model_type") if name in config}
+                return self.answer(about | ({"config": known} if "config.json" in files else {}))
             case ["tree", revision, *_]:
                 if (files := repository.files(revision)) is None:
                     return self.fail(404, "RevisionNotFound")

@@ -224,6 +224,22 @@ def test_publish_graphs_are_those_of_the_weights(model_dir, tmp_path, client, hu
     publish(folder, REPO)
 
 
+def test_predict_finds_the_graph_of_a_repository(model_dir, tmp_path, client, hub, monkeypatch, caplog):
+    pytest.importorskip("openvino", reason="needs the extra 'openvino'")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    texts = ["the cat sat", "a dog"]
+    expected = [answer["score"] for answer in mybert.predict(model_dir, texts, task="sst2", use_cpu=True)]
+    for graphs in ((), ("openvino",)):
+        publish(model_dir, REPO, graphs=list(graphs))
+        with caplog.at_level("INFO"):
+            answers = mybert.predict(REPO, texts, task="sst2", use_cpu=True)
+        assert [answer["score"] for answer in answers] == pytest.approx(expected, abs=1e-5)
+        assert (f"OpenVINO computes the model, since {REPO} has" in caplog.text) == bool(graphs)
+    with pytest.raises(ValueError, match=r"engine is openvino, and owner/tiny has no openvino_model\.xml"):
+        publish(model_dir, REPO)
+        mybert.predict(REPO, texts, task="sst2", engine="openvino")
+
+
 def test_nothing_is_uploaded_twice(client, hub, model_dir, caplog):
     first = publish(model_dir, REPO)
     hub.requests.clear()
@@ -242,6 +258,21 @@ def test_a_model_never_goes_to_a_repository_of_the_other_visibility(client, hub,
     with pytest.raises(ValueError, match=rf"owner/tiny exists and is {'private' if private else 'public'}"):
         publish(model_dir, REPO, private=not private)
     assert not hub.paths("PUT") and not any("preupload" in path or "commit" in path for path in hub.paths("POST"))
+
+
+def test_publish_to_a_repository_with_another_kind_of_model_is_one_sentence(client, hub, model_dir):
+    client.create_repo(REPO)
+    client.upload_file(path_or_fileobj=b'{"model_type": "gpt2"}', path_in_repo="config.json", repo_id=REPO)
+    before = hub.files(REPO)
+    with pytest.raises(
+        ValueError, match=r"owner/tiny exists and holds a model of type 'gpt2'; expected mybert or bert"
+    ):
+        publish(model_dir, REPO)
+    assert hub.files(REPO) == before
+    client.delete_file("config.json", repo_id=REPO)
+    publish(model_dir, REPO)
+    publish(model_dir, REPO, format="mybert")
+    assert json.loads(hub.files(REPO)["config.json"])["model_type"] == "mybert"
 
 
 def test_branch_revision_and_pull_request(client, hub, model_dir):
