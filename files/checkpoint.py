@@ -261,8 +261,9 @@ class Checkpoint:
     @property
     def deciding_files(self) -> list[str]:
         """The files that determine a model's outputs: configuration, tokenizer, weights; empty if it is no folder."""
-        graph = [] if self.graph_file is None else [self.graph_file, self.graph_file.with_suffix(".bin")]
-        weights = [*(self.weight_files if self.has_weights else ()), *graph]
+        graph = self.graph_file if self.has_graph else None
+        parts = [graph, graph.with_suffix(".bin")] if graph else []
+        weights = [*(self.weight_files if self.has_weights else ()), *parts]
         beside = [*map(self.path.joinpath, _READ_BESIDE_WEIGHTS), *chain(*map(self.path.glob, _OTHER_VOCABULARIES))]
         return [str(path) for path in (*weights, *beside) if path.is_file()]
 
