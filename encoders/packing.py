@@ -37,6 +37,7 @@ ENCODERS = {
 CHECK = "speed_up_check"  # attribute of an encoder: what is called with its next batch
 # Where classes are defined whose modules treat each token alike.
 _KNOWN_FILES = (f"{__name__.rpartition('.')[0]}.", *(path.rpartition(".")[0] for path in ENCODERS.values()))
+_DECORATORS = ("transformers.", "torch.utils._contextlib")  # files of decorators: of forward, and `no_grad`
 # Arguments of a call that a padded batch has none of: a decoder's, or those of rows that hold several sequences.
 _OTHER_INPUTS = ("encoder_hidden_states", "cache", "past_key_values", "cu_seq_lens_q", "batch")
 # Whether the loss around the encoder reads the hidden states of padding.
@@ -314,7 +315,7 @@ def _is_known_hook(hook: Any) -> bool:
 @functools.lru_cache(maxsize=1024)
 def _is_known(module_class: Any, forward: Any) -> bool:
     """Whether a class of modules and its `forward` are PyTorch's, PEFT's or those of an encoder that can be packed."""
-    while hasattr(forward, "__wrapped__") and _file_of(forward).startswith("transformers."):
+    while hasattr(forward, "__wrapped__") and _file_of(forward).startswith(_DECORATORS):
         forward = forward.__wrapped__
     names = module_class.__module__, _file_of(forward)
     return all(name.startswith(_KNOWN_FILES) for name in names) or is_known_class(module_class, forward)
