@@ -71,6 +71,7 @@ class TestGoogle:
         failures = [text for text in hostile_strings if tokenizer.tokenize(text) != reference.tokenize(text)]
         assert failures == []
 
+    @PYTHON_OF_THE_FIXTURES
     @LOWER
     @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
     @settings(max_examples=300, deadline=None)
