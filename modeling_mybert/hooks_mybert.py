@@ -105,8 +105,8 @@ def scan(*modules: nn.Module | None, leave_out: nn.Module | None = None) -> Scan
 
 def has_ordinary_parameters(layer: nn.Linear) -> bool:
     """What `scan` asks of a linear layer, for a single one."""
-    weight = layer._parameters.get("weight")
-    bias = layer._parameters.get("bias", weight)
+    parameters = layer.__dict__["_parameters"]
+    weight, bias = parameters.get("weight"), parameters.get("bias", parameters.get("weight"))
     return (
         type(weight) is nn.Parameter
         and weight is not bias

@@ -114,7 +114,7 @@ TWENTY_STEPS = [
 # Vocabulary and data
 
 _STORE = "data @text.txt --tokenizer @tokenizer --output tokens.safetensors --num_processes 1"
-_EXAMPLES = f"{_STORE} --overwrite --quiet --max_length 24 --export_count 8 --export"
+_EXAMPLES = f"{_STORE} --overwrite --quiet --max_length 24 --export"
 DATA = [
     Call(
         "vocab",
@@ -130,7 +130,7 @@ DATA = [
     Call(
         "data",
         [
-            f"{_STORE} --export examples.jsonl --export_count 12 --max_length 24",
+            f"{_STORE} --export examples.jsonl --max_length 24",
             "data @more.txt --tokenizer @tokenizer --output tokens.safetensors --append --num_processes 1",
             "data @text.txt --tokenizer @tokenizer --dry_run --num_processes 1",
             "data @wrapped.txt --tokenizer @tokenizer --output wrapped.safetensors --document_end blank_line "
