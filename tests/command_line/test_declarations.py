@@ -32,6 +32,8 @@ BASES = {
     "features": {"model": "owner/name", "text": ["t.txt"], "output": "f.jsonl"},
     "convert onnx": {"model": "m", "output_dir": "o"},
     "convert openvino": {"model": "m", "output_dir": "o"},
+    "card": {"model": "m"},
+    "push": {"model": "m", "repo_id": "owner/name"},
     "attention": {"model": "m", "sentences": ["a"]},
     "completion": {"shell": "bash"},
 }

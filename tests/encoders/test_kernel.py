@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from mybert.encoders import ENCODER_TYPES, packing
-from mybert.modeling_mybert import batch_mybert
+from mybert.modeling_mybert import attention_mybert
 
 varlen = pytest.importorskip("torch.nn.attention.varlen")
 
@@ -34,7 +34,7 @@ def kernel(monkeypatch):
 
     monkeypatch.setattr(packing, "supports_varlen", lambda device, dtype, head_size, dropout: not dropout)
     monkeypatch.setattr(packing, "_is_on_gpu", lambda words: True)
-    monkeypatch.setattr(batch_mybert, "varlen_attn", count, raising=False)
+    monkeypatch.setattr(attention_mybert, "varlen_attn", count, raising=False)
     monkeypatch.setattr(varlen, "varlen_attn", count)
     return calls
 

@@ -55,7 +55,8 @@ def test_a_run_reports_validation_and_test_data_by_class(run, tmp_path):
     assert "![Confusion matrix](confusion_matrix.png)" in card
     assert "![Confusion matrix (test)](confusion_matrix_test.png)" in card
     to_transformers_bert(run, tmp_path / "bert")
-    assert "confusion_matrix" not in (tmp_path / "bert" / "README.md").read_text()
+    assert "(confusion_matrix.png)" in (tmp_path / "bert" / "README.md").read_text()
+    assert (tmp_path / "bert" / "confusion_matrix.png").is_file()
 
 
 def test_evaluate_gives_the_report_of_a_model_and_of_predictions(run, data, tmp_path, capsys):
