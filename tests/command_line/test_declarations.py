@@ -33,6 +33,8 @@ BASES = {
     "convert onnx": {"model": "m", "output_dir": "o"},
     "convert openvino": {"model": "m", "output_dir": "o"},
     "attention": {"model": "m", "sentences": ["a"]},
+    "card": {"model": "m"},
+    "push": {"model": "m", "repo_id": "owner/m"},
     "completion": {"shell": "bash"},
 }
 KINDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
