@@ -27,7 +27,7 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 SHAPES = ((1, 1, 1), (2, 4, 7), (3, 2, 32), (1, 2, 512))
 
 _RELATIVE_TOLERANCE = 1e-4
-_SAME = 1e-5  # of the largest output above 1, between MyBERT and transformers' BERT on the same weights
+_SAME = 1e-5  # between MyBERT and transformers' BERT on the same weights; of the largest output, if that is above 1
 
 REPORT_FILE = "conversion.json"
 MODEL_CARD = "README.md"

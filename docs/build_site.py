@@ -5,19 +5,24 @@ are copied to the same paths in `.site/pages`, which keeps links equal on GitHub
 pages with their outputs, docstrings the reference. A broken link or anchor fails the build (`--strict`), as does a
 page that is not in `mkdocs.yml`. The flags of the commands and the recipes are written from the package. Commands and
 the Python code after them become tabs (`with_tabs`). `REPOSITORY_URL=https://...` adds links to the repository.
+
+For language models and other programs, the site also has each page as Markdown at its path in the repository, and
+`llms.txt`, which lists them (https://llmstxt.org).
 """
 
+import argparse
 import os
 import re
 import shutil
-import sys
 import textwrap
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from filelock import FileLock
 from mkdocs.__main__ import cli
+from mkdocs.config import load_config
 from nbconvert import MarkdownExporter
 
 from mybert.command_line import COMMANDS
@@ -32,6 +37,7 @@ COPIED = (
     "CITATION.cff",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "SECURITY.md",
     "docs/**/*.md",
     "docs/images/*",
     "docs/site.css",
@@ -142,9 +148,46 @@ def recipes_page() -> str:
     return "\n\n".join(page) + "\n"
 
 
+def add_markdown(site: Path, nav: list[dict[str, Any]], description: str) -> None:
+    """Add the pages as Markdown to a built site, and `llms.txt`, in the order of the site's navigation."""
+    for path in PAGES.rglob("*.md"):
+        name = path.relative_to(PAGES)
+        source = ROOT / name if (ROOT / name).is_file() else path  # without tabs
+        text = source.read_text(encoding="utf-8")
+        if not re.search("^:::", text, re.MULTILINE):  # the Python API, which is made of docstrings
+            (site / name).parent.mkdir(parents=True, exist_ok=True)
+            (site / name).write_text(text, encoding="utf-8")
+    (site / "llms.txt").write_text(llms_txt(site, nav, description), encoding="utf-8")
+
+
+def llms_txt(site: Path, nav: list[dict[str, Any]], description: str) -> str:
+    """A list of the pages with their titles; those that are no Markdown with their HTML."""
+    lines = ["# mybert", "", f"> {description}", "", "Paths are relative to this file."]
+    single = {title: path for entry in nav for title, path in entry.items() if isinstance(path, str)}
+    sections = {title: pages for entry in nav for title, pages in entry.items() if not isinstance(pages, str)}
+    for section, pages in {"Start": [single], **sections}.items():
+        lines += ["", f"## {section}", ""]
+        for title, path in (item for entry in pages for item in entry.items()):
+            page = site / path
+            heading = re.search("^# (.+)", page.read_text(encoding="utf-8"), re.MULTILINE) if page.is_file() else None
+            link = path if page.is_file() else f"{path.removesuffix('.md')}/index.html"
+            about = f": {heading[1]}" if heading and heading[1] != title else ""
+            lines.append(f"- [{title}]({link}){about}")
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
     os.environ["NO_MKDOCS_2_WARNING"] = "1"  # Material's notice that it will be followed by another tool
     (ROOT / ".site").mkdir(exist_ok=True)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--site-dir", type=Path, default=ROOT / ".site" / "html")
+    arguments, others = parser.parse_known_args()
     with FileLock(ROOT / ".site" / "lock"):  # test processes may build it at the same time
         lay_out()
-        sys.exit(cli(["build", "--strict", "--config-file", str(ROOT / "mkdocs.yml"), *sys.argv[1:]]))
+        settings = str(ROOT / "mkdocs.yml")
+        cli(
+            ["build", "--strict", "--config-file", settings, "--site-dir", str(arguments.site_dir), *others],
+            standalone_mode=False,
+        )
+        config = load_config(settings)
+        add_markdown(arguments.site_dir, config["nav"], config["site_description"])

@@ -58,7 +58,7 @@ from ..files.loading import load_tokenizer
 from ..files.options import Group, Settings, option
 from ..files.output import MODEL_FOLDER, check_output_files, output_to, outputs_together, write_text
 from ..modeling_mybert import MyBertConfig, auto_map
-from .graphs import GRAPH_FILES, Graphs, Runtime, check_graphs, write_graphs
+from .graphs import GRAPH_FILES, RUNTIMES, Graphs, Runtime, check_graphs, write_graphs
 
 logger = logging.getLogger(__name__)
 
@@ -262,7 +262,7 @@ def write_publishable(
         ValueError: If `output_dir` is the model folder or around it, or has content, other than that of an earlier
             call with `overwrite`; see also `publish`.
     """
-    owned = (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES, _PICTURES, *GRAPH_FILES)
+    owned = (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES, _PICTURES, *(f"{name}/**" for name in RUNTIMES))
     with (
         _prepared(model_dir, PublicationOptions(**options)) as (folder, graphs),
         output_to(Path(output_dir), owned, overwrite=overwrite, read=[os.fspath(model_dir)]) as output,

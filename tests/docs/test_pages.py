@@ -59,7 +59,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "mybert.demo.DemoArguments": {"text": ["corpus"]},
     "mybert.studies.AblationArguments": {"rows": ["mlm+nsp", "ltr+bilstm"]},
     "mybert.benchmarks.BenchArguments": {"model_size": "tiny", "workloads": ["query"], "repeats": 1},
-    "mybert.hub_card.PushArguments": {"output_dir": "pushed"},  # uploads nothing
+    "mybert.hub_card.PushArguments": {"output_dir": "pushed", "overwrite": True},  # uploads nothing
 }
 
 

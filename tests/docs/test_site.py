@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import runpy
 from dataclasses import fields
 from pathlib import Path
@@ -38,6 +39,19 @@ def test_every_page_is_there(site):
     for path in [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/notebooks/*.ipynb"), *ROOT.glob("benchmarks/results/*.md")]:
         name = path.relative_to(ROOT).with_suffix("").as_posix().removesuffix("README")
         assert (site / name / "index.html").is_file(), name
+
+
+def test_site_has_markdown_of_its_pages_and_a_list_of_them(site):
+    pages = [*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "SECURITY.md"]
+    for path in pages:
+        assert (site / path.relative_to(ROOT)).read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
+    assert "# Flags of the commands" in (site / "docs" / "reference" / "flags.md").read_text(encoding="utf-8")
+    listed = (site / "llms.txt").read_text(encoding="utf-8")
+    targets = re.findall(r"^- \[[^\]]+\]\(([^)]+)\)", listed, re.MULTILINE)
+    assert listed.startswith("# mybert\n\n> ") and len(targets) > len(pages)
+    for target in targets:
+        assert (site / target).is_file(), target
+    assert {path.relative_to(ROOT).as_posix() for path in pages} <= {*targets}
 
 
 @pytest.mark.parametrize(

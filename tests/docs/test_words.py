@@ -28,7 +28,7 @@ WORDS = {  # regular expression -> what to write, and why
 }
 ELLIPSES = r"(that|those) of|what is different|the same as"  # in docs/*.md: repeat the noun
 BRITISH = r"\w*(initialis|normalis|recognis|neighbour|behaviour|colour|modell|labell)\w*|learnt"
-PAGES = ("*.md", "docs/**/*.md", "docs/*.yaml", "benchmarks/results/*.md", "*/recipes/*.yaml")
+PAGES = ("*.md", "docs/**/*.md", "skills/**/*.md", "docs/*.yaml", "benchmarks/results/*.md", "*/recipes/*.yaml")
 PAGES += ("*/suites/*.yaml", "*.yml", "*.toml", "*.cff", "Makefile")
 CODE = re.compile(r"^ {4}[^\n]*|^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 

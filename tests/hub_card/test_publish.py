@@ -192,6 +192,15 @@ def test_publish_bert_folder_stays_as_it_is_and_has_no_code(model_dir, tmp_path)
         write_publishable(plain, tmp_path / "other", REPO, format="mybert")
 
 
+def test_write_publishable_replaces_the_graphs_of_an_earlier_call(model_dir, tmp_path):
+    folder = write_publishable(model_dir, tmp_path / "out", REPO)
+    for runtime in ("onnx", "openvino"):
+        (folder / runtime).mkdir()
+        (folder / runtime / "model").write_bytes(b"of other weights")
+    write_publishable(model_dir, folder, REPO, overwrite=True)
+    assert not (folder / "onnx").exists() and not (folder / "openvino").exists()
+
+
 @pytest.mark.slow
 def test_publish_graphs_are_those_of_the_weights(model_dir, tmp_path, client, hub):
     for module in ("onnxruntime", "onnxscript", "openvino", "nncf"):
