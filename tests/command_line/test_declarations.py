@@ -35,8 +35,6 @@ BASES = {
     "card": {"model": "m"},
     "push": {"model": "m", "repo_id": "owner/name"},
     "attention": {"model": "m", "sentences": ["a"]},
-    "card": {"model": "m"},
-    "push": {"model": "m", "repo_id": "owner/m"},
     "completion": {"shell": "bash"},
 }
 KINDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
