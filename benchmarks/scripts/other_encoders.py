@@ -39,7 +39,7 @@ def stock_encoder(settings: Mapping[str, Any]) -> Any:
     """An encoder of transformers with random weights, of a type and with these fields of its configuration."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(**settings)
-    return AutoModel.from_config(config, attn_implementation="sdpa").eval()
+    return AutoModel.from_config(config).eval()  # with SDPA, which MPNet lacks
 
 
 def pytorch_sides(
