@@ -4,7 +4,7 @@ transformers.js, text-embeddings-inference and sentence-transformers read `onnx/
 `onnx/model_quantized.onnx`; sentence-transformers, optimum-intel and this package `openvino/openvino_model.xml`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -28,6 +28,7 @@ class Graphs:
 
     files: dict[str, Path] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    is_new: bool = False  # some were written now, so that a card of before does not know them
 
 
 def write_graphs(model_dir: Path, folder: Path, runtimes: Sequence[Runtime], data: Sequence[str]) -> Graphs:
@@ -46,7 +47,7 @@ def write_graphs(model_dir: Path, folder: Path, runtimes: Sequence[Runtime], dat
                 name = QUANTIZED_FILE if path.name == INT8_FILE else path.name
                 files[f"{runtime}/{name}"] = path
         notes += _notes(runtime, report, [Path(path).name for path in data])
-    return Graphs(files, tuple(notes))
+    return Graphs(files, tuple(notes), is_new=True)
 
 
 def _notes(runtime: Runtime, report: GraphReport, data: Sequence[str]) -> list[str]:
@@ -64,15 +65,15 @@ def _notes(runtime: Runtime, report: GraphReport, data: Sequence[str]) -> list[s
     return notes
 
 
-def check_graphs(model_dir: Path) -> Graphs:
-    """The graphs that a folder has, each of which must give the outputs of the weights next to it.
+def check_graphs(model_dir: Path, runtimes: Collection[Runtime]) -> Graphs:
+    """The graphs for these runtimes in a folder, each of which must give the outputs of the weights next to it.
 
     Raises:
         ValueError: If one gives others, so that readers would get another model by it.
         ImportError: If its runtime is not installed.
     """
     files = {
-        path.relative_to(model_dir).as_posix(): path for pattern in GRAPH_FILES for path in model_dir.glob(pattern)
+        path.relative_to(model_dir).as_posix(): path for runtime in runtimes for path in model_dir.glob(f"{runtime}/*")
     }
     names = [f"onnx/{ONNX_FILE}", f"onnx/{QUANTIZED_FILE}", f"openvino/{OPENVINO_FILE}"]
     if not (names := [name for name in names if name in files]):

@@ -80,6 +80,7 @@ _HARMLESS = (".json", ".safetensors", ".txt", ".model")  # endings of the files 
 _BENCHMARKS = ".eval_results"
 
 Content = Path | bytes
+_NO_GRAPHS = Graphs()
 
 
 @dataclass(kw_only=True)
@@ -121,7 +122,7 @@ class UploadOptions(PublicationOptions):
 
 
 def publishable_files(
-    model_dir: str | os.PathLike[str], repo_id: str, notes: Sequence[str] = ()
+    model_dir: str | os.PathLike[str], repo_id: str, graphs: Graphs = _NO_GRAPHS
 ) -> dict[str, Content]:
     """The files of a model folder's repository as the folder is, without graphs; the folder is not changed.
 
@@ -129,7 +130,7 @@ def publishable_files(
         model_dir: A MyBERT or BERT model folder, written by `save_pretrained` of model and tokenizer or by a run.
         repo_id: The repository's name, with its owner. Examples in the card that load this folder load the repository
             instead.
-        notes: What the card says about graphs.
+        graphs: Those that are published as well, for the card.
 
     Returns:
         For each name in the repository the file, or its content if that differs from the folder's.
@@ -179,7 +180,9 @@ def publishable_files(
     if description.model_type == MyBertConfig.model_type:
         files |= {path.name: path for path in Path(modeling_mybert.__file__).parent.glob("*_mybert.py")}
         config["auto_map"] = auto_map()
-    sections = {"Graphs": notes, "What other tools leave out": _left_out_by_others(config.get(TASK_RECORD))}
+    if graphs.is_new or not graphs.files:  # what the card says is of other graphs
+        card = re.sub(r"\n## Graphs\n\n(- .*\n)+", "", card)
+    sections = {"Graphs": graphs.notes, "What other tools leave out": _left_out_by_others(config.get(TASK_RECORD))}
     for title, lines in sections.items():
         if lines and f"\n## {title}\n" not in card:
             card += f"\n## {title}\n\n" + "".join(f"- {line}\n" for line in lines)
@@ -211,9 +214,12 @@ def _prepared(model_dir: str | os.PathLike[str], options: PublicationOptions) ->
     model_dir = Path(model_dir)
     described = describe_model(model_dir)
     with TemporaryDirectory() as temporary:
-        folder, graphs = model_dir, check_graphs(model_dir) if described.model_type in _TYPES else Graphs()
+        folder, graphs = model_dir, Graphs()
+        if described.model_type in _TYPES:  # else `publishable_files` rejects it
+            graphs = check_graphs(model_dir, set(RUNTIMES) - set(options.graphs))  # others are replaced
         if options.graphs:
-            graphs = write_graphs(model_dir, Path(temporary, "graphs"), options.graphs, options.data)
+            new = write_graphs(model_dir, Path(temporary, "graphs"), options.graphs, options.data)
+            graphs = Graphs(graphs.files | new.files, (*new.notes, *graphs.notes), is_new=True)
         if described.model_type == MyBertConfig.model_type and _becomes_bert(model_dir, options.format):
             publishable_files(model_dir, "name")  # raises errors in the words of this folder
             folder = Path(temporary, "bert", model_dir.resolve().name)
@@ -267,7 +273,7 @@ def write_publishable(
         _prepared(model_dir, PublicationOptions(**options)) as (folder, graphs),
         output_to(Path(output_dir), owned, overwrite=overwrite, read=[os.fspath(model_dir)]) as output,
     ):
-        for name, content in {**publishable_files(folder, repo_id, graphs.notes), **graphs.files}.items():
+        for name, content in {**publishable_files(folder, repo_id, graphs), **graphs.files}.items():
             (output / name).parent.mkdir(exist_ok=True, parents=True)
             if isinstance(content, bytes):
                 (output / name).write_bytes(content)
@@ -340,7 +346,7 @@ def _upload(
         if target and not target.startswith("refs/"):
             api.create_branch(repo_id, branch=target, revision=revision if branch else None, exist_ok=True)
         # With the owner's name in the examples.
-        files = {**publishable_files(folder, repo_id, graphs.notes), **graphs.files}
+        files = {**publishable_files(folder, repo_id, graphs), **graphs.files}
         others = set(api.list_repo_files(repo_id, revision=target)) - files.keys()
         stale = sorted(name for name in others if any(fnmatch(name, pattern) for pattern in _STALE))
         commit = api.create_commit(

@@ -226,11 +226,15 @@ def test_publish_graphs_are_those_of_the_weights(model_dir, tmp_path, client, hu
     model = transformers.BertForSequenceClassification.from_pretrained(folder)
     model.classifier.bias.data += 1
     model.save_pretrained(folder)
+    only = write_publishable(folder, tmp_path / "only", REPO, graphs=["onnx", "openvino"])  # as the advice says
+    notes = (only / "README.md").read_text()
+    assert notes.count("## Graphs") == 1 and "calibrated" not in notes
     for runtime in ("onnx", "openvino"):
         with pytest.raises(ValueError, match=rf"{runtime}/.* was made of other weights .* with --graphs {runtime}"):
             publish(folder, REPO)
         shutil.rmtree(folder / runtime)
     publish(folder, REPO)
+    assert b"## Graphs" not in hub.files(REPO)["README.md"]
 
 
 def test_predict_finds_the_graph_of_a_repository(model_dir, tmp_path, client, hub, monkeypatch, caplog):
