@@ -6,7 +6,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,12 @@ import yaml
 from .. import modeling_mybert
 from ..files.errors import user_message
 from ..files.machine import describe_environment, describe_waiting
+from ..files.options import options_of
 from ..files.processes import INTERRUPTED, interruptible, only_errors, own_process
 from ..files.progress import progress_bar
 from ..files.text import expand_paths, open_text
 from ..modeling_mybert.configuration_mybert import fields_of_size
-from ..pretraining import PretrainingArguments
+from ..pretraining import PretrainSettings
 from ..tokenization.vocab import SPECIAL_TOKENS
 
 PEER = "transformers SDPA"  # the baseline of most comparisons
@@ -112,7 +112,7 @@ def pretraining_settings(text: str | bytes, source: str | Path) -> dict[str, Any
         found = yaml.safe_load(text)
     except yaml.YAMLError:
         found = None
-    known = {field.name for field in fields(PretrainingArguments)}
+    known = options_of(PretrainSettings).keys()
     if not isinstance(found, dict) or not found.keys() <= known:
         raise ValueError(f"{source} is not a recipe; expected YAML with settings of `mybert pretrain`.")
     return found

@@ -17,7 +17,7 @@ from shlex import quote
 from string import Formatter
 from typing import Any, TextIO
 
-from ..files.options import Group, default_of
+from ..files.options import Group, default_of, options_of
 from .command_table import Closing
 
 _PACKAGE = __package__.partition(".")[0]
@@ -286,7 +286,7 @@ class _Template(Formatter):
 
     def _given_flags(self, group: Group) -> list[str]:
         words: list[str] = []
-        for option in fields(self.arguments):
+        for option in options_of(type(self.arguments)).values():
             if getattr(option, "group", None) is group:
                 value = getattr(self.arguments, option.name)
                 if isinstance(value, bool) and value != default_of(option):

@@ -2,7 +2,7 @@
 
 from .commands import EvaluateArguments, FeaturesArguments, evaluate, evaluate_model, extract_features
 from .comparison import CompareArguments, compare, compare_files
-from .distillation import DistillationArguments, distill
+from .distillation import DistillationArguments, DistillSettings, distill
 from .features import FEATURES, TABLE_7, FeatureTagger
 from .prediction.prediction_run import PredictArguments, predict, predict_files
 from .prediction.predictor import Predictor, tag_words
@@ -10,7 +10,8 @@ from .prediction.sentence_scoring import ScoreArguments, score, score_files
 from .pruning import PruneArguments, prune
 from .tasks.registry import TASKS
 from .tasks.task import Task
-from .training.finetuning_arguments import FinetuningArguments
+from .training.finetune_settings import FinetuneSettings
+from .training.plan import FinetunePlan, FinetuningArguments, plan_finetuning
 from .training.run import finetune
 
 __all__ = [
@@ -18,10 +19,13 @@ __all__ = [
     "TABLE_7",
     "TASKS",
     "CompareArguments",
+    "DistillSettings",
     "DistillationArguments",
     "EvaluateArguments",
     "FeatureTagger",
     "FeaturesArguments",
+    "FinetunePlan",
+    "FinetuneSettings",
     "FinetuningArguments",
     "PredictArguments",
     "Predictor",
@@ -35,6 +39,7 @@ __all__ = [
     "evaluate_model",
     "extract_features",
     "finetune",
+    "plan_finetuning",
     "predict",
     "predict_files",
     "prune",

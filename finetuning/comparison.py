@@ -33,7 +33,7 @@ _TIMED_ROWS, _MIN_TURNS, _MIN_SECONDS = 128, 3, 2.0  # of the measurement of spe
 
 @dataclass
 class CompareArguments(EngineOptions, MeasuredModelArguments):
-    """Settings of `compare_files`; in Python, `data` may also be in memory, as in `FinetuningArguments`.
+    """Settings of `compare_files`; in Python, `data` may also be in memory, as in `finetune`.
 
     Raises:
         ValueError: If a setting is missing or out of range.

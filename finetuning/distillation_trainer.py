@@ -28,7 +28,7 @@ from safetensors.numpy import load_file, save_file
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.trainer_utils import TrainOutput
 
 from ..files.checkpoint import Checkpoint
@@ -45,7 +45,7 @@ from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .tasks.classification import ClassificationTask
 from .tasks.tagging import TaggingTask, word_with_piece
 from .tasks.task import WINDOW_WEIGHT, Objective, Task, TaskData, network_outputs
-from .training.finetuning_arguments import FinetuningArguments
+from .training.plan import FinetunePlan
 from .training.preparation import TaskRun
 from .training.trainer import TaskLoss, TaskTrainer, weighted_sum
 
@@ -464,7 +464,8 @@ class DistillationTrainer(TaskTrainer):
     def __init__(
         self,
         run: TaskRun,
-        args: FinetuningArguments,
+        plan: FinetunePlan,
+        args: TrainingArguments,
         loss: DistillationLoss,
         layers: LayerLosses | None = None,  # attached to the model during training
         **kwargs: Any,
@@ -474,7 +475,7 @@ class DistillationTrainer(TaskTrainer):
         self.layers = layers
         if layers is not None:
             layers.attach(kwargs["model"], args.seed)
-        super().__init__(run, args, compute_loss_func=loss, **kwargs)
+        super().__init__(run, plan, args, compute_loss_func=loss, **kwargs)
         if layers is not None:
             layers.autocast = self.accelerator.autocast  # its hook runs after the student's own
         self.data_collator = partial(collate_soft_targets, self.data_collator)

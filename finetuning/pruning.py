@@ -56,7 +56,7 @@ _LAYER = re.compile(r"(?P<before>(?:^|.*\.)(?:encoder|transformer)\.layer\.)(?P<
 
 @dataclass
 class PruneArguments(TargetSettings, MeasuredModelArguments):
-    """Settings of `prune`; in Python, `data` may also be in memory, as in `FinetuningArguments`.
+    """Settings of `prune`; in Python, `data` may also be in memory, as in `finetune`.
 
     Raises:
         ValueError: If a setting is missing or out of range, or two settings contradict each other.

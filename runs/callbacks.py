@@ -21,8 +21,8 @@ from transformers.trainer_utils import SaveStrategy, has_length
 from ..files.checkpoint import read_json_object
 from ..files.machine import duration
 from ..files.progress import CellBar, progress_bar
-from .run_arguments import LOGGED_EVERY
 from .run_folder import broadcast_value
+from .training_settings import LOGGED_EVERY
 
 logger = logging.getLogger(__name__)
 

@@ -28,6 +28,7 @@ from ..files.moves import (
 )
 from ..files.output import MODEL_FOLDER, check_not_read, check_output_folder, locked, readable_disk_errors, write_json
 from ..files.progress import progress_bar
+from ..files.settings import Decision
 from ..files.text import file_of, new_digest
 from ..visualization import training_curves
 
@@ -299,3 +300,17 @@ def log_on_main_process(arguments: TrainingArguments) -> None:
     if arguments.process_index != 0:
         arguments.disable_tqdm = True
         logging.getLogger(__package__.partition(".")[0]).setLevel(logging.ERROR)
+
+
+def log_decisions(decisions: Mapping[str, Decision]) -> None:
+    """Log what a plan chose for options that were not given, and why."""
+    lines = {name: decision for name, decision in decisions.items() if decision.reason}
+    if lines:
+        width = max(map(len, lines))
+        rows = [f"  {name:<{width}}  {shown(each.value)}  ({each.reason})" for name, each in lines.items()]
+        logger.info("Decided:\n%s", "\n".join(rows))
+
+
+def shown(value: Any) -> str:
+    """The value of an option in words."""
+    return f"{value:g}" if isinstance(value, float) else str(getattr(value, "value", value))

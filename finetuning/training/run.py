@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,6 @@ from transformers import (
     TrainingArguments,
 )
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import IntervalStrategy
 
 from ...cards import Comparison, head_examples
 from ...files.checkpoint import TASK_RECORD, Checkpoint, read_json_object, read_log_history
@@ -33,12 +31,13 @@ from ...files.text import file_of
 from ...runs import (
     RunFolder,
     StopOnInterrupt,
-    arguments_by_name,
     draw_curves,
     last_complete_checkpoint,
+    log_decisions,
     log_on_main_process,
     log_or_print,
     prepare_once,
+    settings_by_name,
     suggest_bfloat16,
 )
 from ...tokenization import save_vocab
@@ -50,8 +49,9 @@ from ..tasks.feature_tagging import FeatureTask, feature_task
 from ..tasks.registry import fitted_to_model, read_task_record, task_record, write_task_record
 from ..tasks.task import Task, TaskData
 from .card import CROSS_FITTED, UNCALIBRATED, task_examples, trainings_table, write_finetuning_card
-from .finetuning_arguments import FinetuningArguments
+from .finetune_settings import FinetuneSettings, classifies_texts
 from .parameters import ADAPTER_FOLDER, Unfreezing, merge_adapter
+from .plan import FinetunePlan, completed, plan_finetuning
 from .preparation import StartingModel, TaskRun, check_batches, check_metric, fold_numbers, read_run, starting_model
 from .trainer import LossBreaksTies, TaskTrainer, fit_linear_probe, loss_in
 
@@ -67,7 +67,7 @@ _COMPARED: dict[str, Any] = {"finetune ": "finetune", "linear probe ": "linear_p
 _CLASSES_SAID = 20  # maximum number of classes of a logged report; larger ones are only in the file
 
 
-def finetune(arguments: FinetuningArguments | None = None, **settings: Any) -> dict[str, Any]:
+def finetune(arguments: FinetuneSettings | None = None, **settings: Any) -> dict[str, Any]:
     """Fine-tune a model on a task.
 
         >>> mybert.finetune(model="my-bert", train_file=frame, validation_split=0.1, output_dir="my-model")
@@ -80,7 +80,7 @@ def finetune(arguments: FinetuningArguments | None = None, **settings: Any) -> d
 
     Args:
         arguments: The settings.
-        **settings: Instead, the fields of `FinetuningArguments`, which are those of the command; data may also
+        **settings: Instead, the options of the command; data may also
             be a `pandas.DataFrame`, a `datasets.Dataset` or an iterable of rows or of tuples of text and label.
 
     Returns:
@@ -94,7 +94,12 @@ def finetune(arguments: FinetuningArguments | None = None, **settings: Any) -> d
             head, or the output folder contains other files.
         OSError: If a file cannot be read or written.
     """
-    return Finetuning(arguments_by_name(FinetuningArguments, arguments, settings)).run()
+    return train(plan_finetuning(settings_by_name(FinetuneSettings, arguments, settings)))
+
+
+def train(plan: FinetunePlan) -> dict[str, Any]:
+    """Fine-tune a model as planned; see `finetune`."""
+    return Finetuning(plan).run()
 
 
 class Finetuning:
@@ -102,23 +107,48 @@ class Finetuning:
 
     # Hooks for subclasses that also learn from something else: `check`, `read`, `files`, `begun`, `targets`, `start`,
     # `trainer`, `comparisons`.
-    def __init__(self, arguments: FinetuningArguments) -> None:
-        self.arguments = arguments
+    command = "finetune"
+
+    def __init__(self, plan: FinetunePlan) -> None:
+        self.plan = plan  # before the data is read; then the complete one
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the card (Markdown)."""
+        return f"A BERT model fine-tuned for {self.plan.settings.task}."
+
+    @property
+    def further(self) -> dict[str, Any]:
+        """Further training settings on the card."""
+        return {}
+
+    @property
+    def folders_read(self) -> list[str]:
+        """Model folders that the run reads."""
+        return [self.plan.settings.model]
+
+    @property
+    def offers_linear_probe(self) -> bool:
+        """Whether the command could fit a linear probe instead."""
+        settings = self.plan.settings
+        return settings.approach == "finetune" and not settings.from_scratch and classifies_texts(self.plan.task)
 
     def check(self) -> None:
         """Reject models that do not exist, before data is read."""
-        checkpoint = Checkpoint(self.arguments.model)
-        checkpoint.check(needs_weights=not self.arguments.from_scratch).refuse_quantized_weights()
+        settings = self.plan.settings
+        checkpoint = Checkpoint(settings.model)
+        checkpoint.check(needs_weights=not settings.from_scratch).refuse_quantized_weights()
 
     def read(self, task: Task) -> TaskRun:
         """Read and tokenize the data; called in only one process."""
-        return read_run(self.arguments, task)
+        return read_run(self.plan, task)
 
     def files(self, run: TaskRun) -> list[str]:
         """Files whose contents determine the result; other names may be included."""
         data = [str(data.source) for data in (run.train, *run.validation.values(), *run.test.values())]
-        adapter = [self.arguments.peft_config] if self.arguments.peft_config else []
-        return [*data, *adapter, *Checkpoint(self.arguments.model).deciding_files]
+        settings = self.plan.settings
+        adapter = [settings.peft_config] if settings.peft_config else []
+        return [*data, *adapter, *Checkpoint(settings.model).deciding_files]
 
     def begun(self, run: TaskRun) -> TaskRun:
         """The run with results of long computations, once its folder exists; called in every process."""
@@ -128,13 +158,13 @@ class Finetuning:
         """The numbers that a regression learns."""
         return run.train.inputs["labels"]
 
-    def start(self, run: TaskRun, arguments: FinetuningArguments, seed: int) -> StartingModel:
+    def start(self, run: TaskRun, plan: FinetunePlan, approach: str, seed: int) -> StartingModel:
         """The model at the start of training."""
-        return starting_model(run, arguments, seed)
+        return starting_model(run, plan, approach, seed)
 
-    def trainer(self, run: TaskRun, arguments: FinetuningArguments, **settings: Any) -> TaskTrainer:
+    def trainer(self, run: TaskRun, plan: FinetunePlan, args: TrainingArguments, **settings: Any) -> TaskTrainer:
         """The trainer for a run's data; further settings are passed to `Trainer`."""
-        return TaskTrainer(run, arguments, **settings)
+        return TaskTrainer(run, plan, args, **settings)
 
     def comparisons(self, metrics: Mapping[str, Any]) -> list[Comparison]:
         """Comparisons of the run's metrics for the card."""
@@ -143,75 +173,80 @@ class Finetuning:
     @without_loading_bars()
     def run(self) -> dict[str, Any]:
         """Train, measure and write; see `finetune`."""
-        arguments = self.arguments
-        log_on_main_process(arguments)
+        settings = self.plan.settings
+        log_on_main_process(self.plan.training)
         self.check()
-        with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
+        with RunFolder(settings.output_dir, settings.overwrite) as folder:
             run, model = self._prepare(folder)
+            plan = self.plan
             start: StartingModel | None = model
-            suggest_bfloat16(arguments)
+            suggest_bfloat16(plan.training)
             run = self.begun(run)
-            describe_data(run.task, run.train, dict(run.validation), run.tokenizer, arguments.folds)
-            if arguments.offers_linear_probe and (line := few_labels_line(run.task, run.train)):
+            describe_data(run.task, run.train, dict(run.validation), run.tokenizer, settings.folds)
+            if self.offers_linear_probe and (line := few_labels_line(run.task, run.train)):
                 logger.info("%s", line)
             ids = run.train[0].get("input_ids")
             if ids is not None:
                 choices = ids if isinstance(ids[0], list) else [ids]
                 logger.info("As the model reads it:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
             if not isinstance(run.task, FeatureTask) or len(run.task.stored) == 1:
-                return self._finetune(run, Path(arguments.output_dir), start)
+                return self._finetune(run, plan, Path(settings.output_dir), start)
             results: dict[str, dict[str, Any]] = {}
             for name in run.task.stored:  # the rows of table 7
                 logger.info("Features: %s.", name)
                 of_row = replace(run, task=replace(run.task, features=name))
-                result = self._finetune(of_row, Path(arguments.output_dir) / name, start)
+                result = self._finetune(of_row, plan, Path(settings.output_dir) / name, start)
                 if result["interrupted"]:
                     return {"interrupted": True}
                 results[name] = result
                 start = None  # the model has been trained
-            if arguments.should_save:
-                write_json(Path(arguments.output_dir) / METRICS, results)
+            if plan.training.should_save:
+                write_json(Path(settings.output_dir) / METRICS, results)
             return results | {"interrupted": False}
 
     def _prepare(self, folder: RunFolder) -> tuple[TaskRun, StartingModel]:
         """Read the data in one process, load the model in each, and begin the run if both are valid."""
-        arguments = self.arguments
+        settings, task, training = self.plan.settings, self.plan.task, self.plan.training
         start: StartingModel | None = None
-        task = arguments.resolve_task()
-        if arguments.max_length is None:
-            task = fitted_to_model(task, Checkpoint(arguments.model).config)
-        if arguments.approach == "features":
-            task = feature_task(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))
+        if settings.max_length is None:
+            task = fitted_to_model(task, Checkpoint(settings.model).config)
+        if settings.approach == "features":
+            task = feature_task(task, settings.features, settings.model, settings.lstm_size, str(training.device))
 
-        def choose(run: TaskRun) -> None:  # and say it, now that nothing is wrong with the data
-            arguments.choose_learning_rate()
-            arguments.choose_pooling()
-            arguments.choose_embedding_learning_rate(run.task, len(run.train.examples))
+        def complete(run: TaskRun) -> FinetunePlan:
+            return completed(self.plan, run.task, len(run.train.examples), run.validation)
 
         def prepare() -> TaskRun:
             nonlocal start
             run = self.read(task)
-            check_metric(run, arguments)  # errors must come before a folder is created
-            check_batches(run, arguments)
-            choose(run)
-            start = self.start(run, arguments, arguments.seed)
+            plan = complete(run)
+            check_metric(run, plan)  # errors must come before a folder is created
+            check_batches(run, plan)
+            log_decisions(plan.decisions)  # now that nothing is wrong with the data
+            start = self.start(run, plan, settings.approach, settings.seed)
             files = [file for file in self.files(run) if Path(file_of(file)).is_file()]
-            folder.begin(arguments.result_settings(), files, arguments.folders_read())
+            folder.begin(self.result_settings(plan), files, self.folders_read)
             return run
 
-        run = prepare_once(arguments.should_save, prepare)
-        choose(run)  # in the other processes
-        return run, start or self.start(run, arguments, arguments.seed)
+        run = prepare_once(training.should_save, prepare)
+        self.plan = complete(run)
+        return run, start or self.start(run, self.plan, settings.approach, settings.seed)
 
-    def _finetune(self, run: TaskRun, output_dir: Path, start: StartingModel | None) -> dict[str, Any]:
+    def result_settings(self, plan: FinetunePlan) -> dict[str, Any]:
+        """The settings that determine the run's result."""
+        return plan.result_settings()
+
+    def _finetune(
+        self, run: TaskRun, plan: FinetunePlan, output_dir: Path, start: StartingModel | None
+    ) -> dict[str, Any]:
         """Train with every seed or fold, keep a model, and write its card; see `finetune` for what it returns."""
-        arguments = self.arguments
-        trainings = planned_trainings(run, arguments, output_dir)
+        settings = plan.settings
+        trainings = planned_trainings(run, settings, output_dir)
         last, trained, folds = trainings[-1], False, trainings[:-1]
         compared: dict[str, Any] = {}
         for number, training in enumerate(trainings, start=1):
-            if training is last and arguments.approach == "auto":
-                folds, compared = better_approach(folds, arguments)
+            if training is last and settings.approach == "auto":
+                folds, compared = better_approach(folds, plan)
                 last.approach = folds[0].approach
                 last.run = partial(_on_all_examples, run, [fold.folder for fold in folds])
             if (training.folder / METRICS).is_file():
@@ -221,19 +256,19 @@ class Finetuning:
             if len(trainings) > 1:
                 logger.info("%s, %d of %d.", training.name.capitalize(), number, len(trainings))
             first = start if number == 1 and not training.is_fold else None  # a fold has data of its own
-            if not self._train(training, first):
+            if not self._train(training, plan, first):
                 return {"interrupted": True}
             if training.interrupted and training is not last:
                 logger.warning("Stopped after %s; the same command continues from there.", training.name)
                 return {"interrupted": True}
             trained = True
-            if training.is_fold and arguments.should_save:
+            if training.is_fold and plan.training.should_save:
                 _clear(training.folder, (*_OF_A_FOLD, _CONFIG, _FOLD_OUTPUTS))
-        kept, metrics, spread = summarize([*folds, last], arguments)
+        kept, metrics, spread = summarize([*folds, last], plan)
         spread |= {"approaches": compared} if compared else {}
-        if arguments.should_save:
-            if arguments.folds:
-                write_out_of_fold(run, arguments, [fold.folder for fold in folds], output_dir)
+        if plan.training.should_save:
+            if settings.folds:
+                write_out_of_fold(run, plan, [fold.folder for fold in folds], output_dir)
             if len(trainings) > 1:
                 keep_training(kept, trainings, output_dir)
                 write_json(output_dir / METRICS, metrics | spread)
@@ -242,40 +277,30 @@ class Finetuning:
                 loaded = {"model": kept.model, "tokenizer": run.tokenizer}
                 examples = (
                     task_examples(run.task, shown, output_dir, **loaded)
-                    if arguments.card_examples
+                    if settings.card_examples
                     else head_examples(output_dir, **loaded)
                 )
                 measured = {training.name: training.metrics for training in [*folds, last]}
-                tables = [*trainings_table(measured, spread, arguments.folds), *self.comparisons(metrics)]
+                tables = [*trainings_table(measured, spread, settings.folds), *self.comparisons(metrics)]
                 if compared:
-                    arguments = self._arguments_of(kept)
                     tables.insert(0, Comparison("Both approaches, in the same folds.", compared, "Approach"))
-                write_finetuning_card(output_dir, arguments, run, kept.seconds, metrics, examples, tables)
+                shown_on_card = examples, tables, self.summary, self.further
+                write_finetuning_card(output_dir, plan, kept.approach, run, kept.seconds, metrics, *shown_on_card)
         return metrics | spread | {"interrupted": last.interrupted}
 
-    def _arguments_of(self, training: Training) -> FinetuningArguments:
-        """The settings of one of the run's trainings."""
-        arguments = copy.copy(self.arguments)
-        arguments.seed, arguments.approach = training.seed, training.approach
-        arguments.output_dir = str(training.folder)
-        arguments.choose_pooling()
-        return arguments
-
-    def _train(self, training: Training, start: StartingModel | None) -> bool:
+    def _train(self, training: Training, plan: FinetunePlan, start: StartingModel | None) -> bool:
         """Train, evaluate, and write model, metrics and predictions; False if Ctrl-C ended it."""
-        run, output_dir = training.run(), training.folder
-        arguments = self._arguments_of(training)
-        if not run.validation:
-            arguments.eval_strategy = IntervalStrategy.NO
-        model, new = start or self.start(run, arguments, training.seed)
-        setattr(model.config, TASK_RECORD, task_record(arguments.task, run.task))
+        run, output_dir, settings = training.run(), training.folder, plan.settings
+        arguments = plan.arguments_of(training.seed, output_dir, evaluates=bool(run.validation))
+        model, new = start or self.start(run, plan, training.approach, training.seed)
+        setattr(model.config, TASK_RECORD, task_record(settings.task, run.task))
         if len(new) < len(list(model.parameters())):
-            logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(new) or "none")
+            logger.info("Weights from %s; new ones: %s.", settings.model, ", ".join(new) or "none")
         interrupt = StopOnInterrupt()
         callbacks: list[TrainerCallback] = [interrupt, LossBreaksTies()]
-        if arguments.train_head_first or arguments.gradual_unfreezing:
-            callbacks.append(Unfreezing(model, arguments.train_head_first, arguments.gradual_unfreezing))
-        network: Any = model.get_base_model() if arguments.has_adapter else model
+        if settings.train_head_first or settings.gradual_unfreezing:
+            callbacks.append(Unfreezing(model, settings.train_head_first, settings.gradual_unfreezing))
+        network: Any = model.get_base_model() if settings.has_adapter else model
         standardized = None
         is_probe = training.approach == "linear_probe"
         if run.task.objective == "value" and not is_probe:
@@ -283,12 +308,12 @@ class Finetuning:
         checkpoint = None
         if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer a run cannot resume
             checkpoint = last_complete_checkpoint(output_dir)
-        if arguments.early_stopping_patience:
-            callbacks.append(EarlyStoppingCallback(arguments.early_stopping_patience))
-        trainer = self.trainer(run, arguments, model=model, callbacks=callbacks)
+        if settings.early_stopping_patience:
+            callbacks.append(EarlyStoppingCallback(settings.early_stopping_patience))
+        trainer = self.trainer(run, plan, arguments, model=model, callbacks=callbacks)
         trained_for = None
         if is_probe:
-            fit_linear_probe(model, run, arguments)
+            fit_linear_probe(model, run, settings)
         else:
             trained_for = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
         if interrupt.stopped:
@@ -296,7 +321,7 @@ class Finetuning:
         if standardized is not None:  # before the adapter is saved, which has the head
             standardized.remove()
             fold_target_scale(network)
-        if arguments.has_adapter:
+        if settings.has_adapter:
             model = merge_adapter(model, output_dir / ADAPTER_FOLDER if arguments.should_save else None)
             trainer.model = trainer.model_wrapped = model
         weights = trainer.gathered_weights() if trainer.is_fsdp_enabled else None
@@ -304,7 +329,7 @@ class Finetuning:
             _save(model, weights, run.tokenizer, output_dir)
         training.metrics = measure_run(trainer, output_dir)
         is_as_saved = not (arguments.bf16_full_eval or arguments.fp16_full_eval or trainer.is_fsdp_enabled)
-        if arguments.num_seeds == 1 and not arguments.folds and is_as_saved:
+        if settings.num_seeds == 1 and not settings.folds and is_as_saved:
             training.model = trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
         training.seconds = None if checkpoint else trained_for  # earlier calls took some of the steps
         training.interrupted = interrupt.interrupted
@@ -340,20 +365,20 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
         labeled = {name: data for name, data in parts.items() if not data.inputs.keys().isdisjoint(LABEL_ARGUMENTS)}
         raw = {name: run.task.predict(outputs[name], data, run.labels) for name, data in labeled.items()}
         if split == "eval" and parts:
-            key = f"eval_{trainer.args.metric}"
+            key = f"eval_{trainer.plan.metric}"
             values = [entry[key] for entry in trainer.state.log_history if key in entry]
             if values and not any(values):
                 logger.warning(
                     "%s is 0 in every evaluation: the model has not learned the task; train longer, or with a higher "
                     "--learning_rate.",
-                    trainer.args.metric,
+                    trainer.plan.metric,
                 )
             name, data = next(iter(parts.items()))
             # What the task fits to validation data (thresholds, temperature) is recorded in the model folder.
             trainer.run = replace(run, task=run.task.calibrated(raw[name], data.examples))
             if saves:
-                write_task_record(output_dir, task_record(trainer.args.task, trainer.run.task))
-                if trainer.args.folds:
+                write_task_record(output_dir, task_record(trainer.plan.settings.task, trainer.run.task))
+                if trainer.plan.settings.folds:
                     arrays = outputs[name] if isinstance(outputs[name], tuple) else (outputs[name],)
                     with written_beside(output_dir / _FOLD_OUTPUTS) as path:
                         save_file(
@@ -416,7 +441,7 @@ class Training:
     folder: Path  # of its files until the run is over
     seed: int
     run: Callable[[], TaskRun]  # returns task and data when it begins
-    approach: Any = "finetune"  # see `FinetuningArguments`
+    approach: Any = "finetune"  # see `FrozenFeatures`
     is_fold: bool = False  # whether it only measures; its model is then not kept
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: float | None = None  # training time, if known
@@ -433,35 +458,35 @@ class Training:
         self.seconds = next((entry["train_runtime"] for entry in history if "train_runtime" in entry), None)
 
 
-def planned_trainings(run: TaskRun, arguments: FinetuningArguments, output_dir: Path) -> list[Training]:
+def planned_trainings(run: TaskRun, settings: FinetuneSettings, output_dir: Path) -> list[Training]:
     """The trainings of a run, in their order: one, one for each seed, or one for each fold and one on all examples."""
-    seed, approach = arguments.seed, arguments.approach
-    if arguments.folds:
+    seed, approach = settings.seed, settings.approach
+    if settings.folds:
         folds = [
             Training(
                 name=f"{start}fold {number + 1}",
                 folder=output_dir / f"{start}fold_{number + 1}".replace(" ", "_"),
                 seed=seed,
-                run=partial(_fold, run, arguments, number),
+                run=partial(_fold, run, settings, number),
                 approach=each,
                 is_fold=True,
             )
             for start, each in (_COMPARED if approach == "auto" else {"": approach}).items()
-            for number in range(arguments.folds)
+            for number in range(settings.folds)
         ]
         whole = partial(_on_all_examples, run, [fold.folder for fold in folds])
         return [*folds, Training("all examples", output_dir / "all_examples", seed, whole, approach)]
-    if arguments.num_seeds == 1:
+    if settings.num_seeds == 1:
         return [Training("", output_dir, seed, lambda: run, approach)]
-    seeds = [seed + number for number in range(arguments.num_seeds)]
+    seeds = [seed + number for number in range(settings.num_seeds)]
     return [Training(f"seed {seed}", output_dir / f"seed_{seed}", seed, lambda: run, approach) for seed in seeds]
 
 
 def better_approach(
-    folds: Sequence[Training], arguments: FinetuningArguments
+    folds: Sequence[Training], plan: FinetunePlan
 ) -> tuple[list[Training], dict[str, dict[str, float]]]:
     """The folds of the approach with the better mean; mean and standard error of each approach, which are logged."""
-    metric = arguments.metric
+    metric = plan.metric
     parts: dict[str, list[Training]] = {}
     for fold in folds:
         parts.setdefault(fold.approach, []).append(fold)
@@ -470,16 +495,16 @@ def better_approach(
         name: {metric: float(values.mean()), "standard error": float(values.std(ddof=1) / np.sqrt(len(values)))}
         for name, values in scores.items()
     }
-    best = (max if arguments.greater_is_better else min)(table, key=lambda name: table[name][metric])
+    best = (max if plan.training.greater_is_better else min)(table, key=lambda name: table[name][metric])
     lines = [f"  {name:<12}  {row[metric]:.4g} ± {row['standard error']:.2g}" for name, row in table.items()]
     lines.append(f"  kept: {best}")
     logger.info("%s of both approaches, mean and standard error:\n%s", metric, "\n".join(lines))
     return parts[best], table
 
 
-def _fold(run: TaskRun, arguments: FinetuningArguments, number: int) -> TaskRun:
+def _fold(run: TaskRun, settings: FinetuneSettings, number: int) -> TaskRun:
     """The run with one fold of its examples as validation data, and the others as training data."""
-    folds = np.array(fold_numbers(run.task, run.train.examples, arguments.folds, arguments.sampling_seed))
+    folds = np.array(fold_numbers(run.task, run.train.examples, settings.folds, settings.sampling_seed))
     train, validation = (_encoded(run, np.flatnonzero(part)) for part in (folds != number, folds == number))
     return replace(run, train=train, validation={"": validation}, test={})
 
@@ -490,12 +515,12 @@ def _encoded(run: TaskRun, places: np.ndarray) -> TaskData:
     return run.task.encode(examples, run.labels, run.tokenizer, run.train.source)
 
 
-def write_out_of_fold(run: TaskRun, arguments: FinetuningArguments, folders: Sequence[Path], output_dir: Path) -> None:
+def write_out_of_fold(run: TaskRun, plan: FinetunePlan, folders: Sequence[Path], output_dir: Path) -> None:
     """Write the predictions of all training examples, each by the fold's model that has not seen it, and reports."""
     files = [folder / _FOLD_OUTPUTS for folder in folders]
     if not all(file.is_file() for file in files):
         return  # an earlier call has written them
-    folds = np.array(fold_numbers(run.task, run.train.examples, arguments.folds, arguments.sampling_seed))
+    folds = np.array(fold_numbers(run.task, run.train.examples, plan.settings.folds, plan.settings.sampling_seed))
     predictions: list[Any] = [None] * len(folds)
     for number, file in enumerate(files):
         places = np.flatnonzero(folds == number)
@@ -505,7 +530,7 @@ def write_out_of_fold(run: TaskRun, arguments: FinetuningArguments, folders: Seq
         # Thresholds are not fitted to the fold that they decide on, as for the metrics.
         for place, prediction in zip(places, run.task.cross_fitted(found, data.examples), strict=True):
             predictions[place] = prediction
-    _report(arguments, run.task, predictions, run.train, output_dir, _OUT_OF_FOLD)
+    _report(plan.training, run.task, predictions, run.train, output_dir, _OUT_OF_FOLD)
     run.task.write_predictions(predictions, run.train.examples, output_dir, _OUT_OF_FOLD)
 
 
@@ -526,9 +551,7 @@ def _on_all_examples(run: TaskRun, folders: Sequence[Path]) -> TaskRun:
     return replace(run, task=replace(run.task, **means))
 
 
-def summarize(
-    trainings: Sequence[Training], arguments: FinetuningArguments
-) -> tuple[Training, dict[str, float], dict[str, Any]]:
+def summarize(trainings: Sequence[Training], plan: FinetunePlan) -> tuple[Training, dict[str, float], dict[str, Any]]:
     """Combine the metrics of a run's trainings, and log those that select the best model.
 
     Returns the training whose model is kept; the metrics, those of the best seed or the mean of the folds; and, of
@@ -542,7 +565,7 @@ def summarize(
     values = {name: np.array([training.metrics[name] for training in several]) for name in names}
     mean = {name: float(value.mean()) for name, value in values.items()}
     deviation = {name: float(value.std(ddof=1)) for name, value in values.items()}
-    metric = arguments.metric
+    metric = plan.metric
     # The metric of an entity type missing in the data exists only if the model has predicted the type.
     if metric not in mean:
         raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(mean) or 'no metric'}.")
@@ -554,7 +577,7 @@ def summarize(
     numbered = {training.name.rpartition(" ")[2]: training.metrics for training in several}
     if several is not trainings:
         return last, mean | last.metrics, spread | {"folds": numbered}
-    sign = -1 if arguments.greater_is_better else 1
+    sign = -1 if plan.training.greater_is_better else 1
     best = min(trainings, key=lambda training: (sign * training.metrics[metric], loss_in(training.metrics)))
     return best, best.metrics, spread | {"best_seed": best.seed, "seeds": numbered}
 

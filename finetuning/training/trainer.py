@@ -14,7 +14,7 @@ from accelerate.utils import recursively_apply
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, TrainerCallback
+from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput, EvalPrediction
 
 from ...files.errors import how_to_install
@@ -24,8 +24,9 @@ from ...runs import OPTIMIZERS, ResumableTrainer
 from ..data import LABEL_ARGUMENTS
 from ..heads import output_layer
 from ..tasks.task import WINDOW_WEIGHT, Objective, TaskData, network_outputs
-from .finetuning_arguments import FinetuningArguments
+from .finetune_settings import FinetuneSettings
 from .parameters import label_counts, layerwise_groups
+from .plan import FinetunePlan
 from .preparation import TaskRun, fold_numbers
 
 logger = logging.getLogger(__name__)
@@ -141,10 +142,10 @@ def _has_windows(run: TaskRun) -> bool:
     return any(WINDOW_WEIGHT in data.inputs for data in (run.train, *run.validation.values(), *run.test.values()))
 
 
-def _loss(run: TaskRun, args: FinetuningArguments) -> TaskLoss | None:
+def _loss(run: TaskRun, plan: FinetunePlan) -> TaskLoss | None:
     """The loss that replaces the model's own if classes have weights or texts are read in windows."""
-    objective, smoothing = run.task.objective, args.label_smoothing_factor
-    if not args.class_weights:
+    objective, smoothing = run.task.objective, plan.settings.label_smoothing_factor
+    if not plan.settings.class_weights:
         return TaskLoss(objective, None, smoothing) if _has_windows(run) else None
     assert run.labels is not None
     weights = balanced_weights(run.train, len(run.labels.names))
@@ -175,12 +176,9 @@ def _first_rows(batch: dict[str, Any], count: int) -> dict[str, Any]:
 class TaskTrainer(ResumableTrainer):
     """`Trainer` with the task's metrics and learning rates by layer."""
 
-    args: FinetuningArguments
     of_the_loss: tuple[str, ...] = (*LABEL_ARGUMENTS, WINDOW_WEIGHT)  # its inputs, unless it is the model's own
 
-    def __init__(self, run: TaskRun, args: FinetuningArguments, **kwargs: Any) -> None:
-        args.choose_learning_rate()
-        args.choose_embedding_learning_rate(run.task, len(run.train.examples))
+    def __init__(self, run: TaskRun, plan: FinetunePlan, args: TrainingArguments, **kwargs: Any) -> None:
         validation = dict(run.validation)
         if _has_windows(run):
             args.remove_unused_columns = False  # the weights are inputs of the loss, not of the model
@@ -190,10 +188,11 @@ class TaskTrainer(ResumableTrainer):
             eval_dataset=validation.get("", validation) or None,
             processing_class=run.tokenizer,
             compute_metrics=lambda prediction: {},  # without one, Trainer does not keep the logits
-            **{"compute_loss_func": _loss(run, args), **kwargs},
+            muon_learning_rate=plan.settings.muon_learning_rate,
+            **{"compute_loss_func": _loss(run, plan), **kwargs},
         )
-        self.run = run
-        network = self.model.get_base_model() if args.has_adapter else self.model
+        self.run, self.plan = run, plan
+        network = self.model.get_base_model() if plan.settings.has_adapter else self.model
         self.data_collator = run.task.collator(run.tokenizer, network)
         is_mybert = getattr(getattr(network, "config", None), "model_type", None) == "mybert"
         # Several GPUs in one process would split the indices; a compiled model also computes padding.
@@ -282,11 +281,10 @@ class TaskTrainer(ResumableTrainer):
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """The optimizer of the arguments, by default AdamW with bias correction, with parameter groups by layer."""
         args: Any = self.args
+        factors = self.plan.settings.layer_decay, args.weight_decay, self.plan.value("embedding_learning_rate")
 
         def groups(rate: float) -> list[dict[str, Any]]:
-            return layerwise_groups(
-                self.model, rate, args.layer_decay, args.weight_decay, args.embedding_learning_rate
-            )
+            return layerwise_groups(self.model, rate, *factors)
 
         if self.optimizer is None and args.optim in OPTIMIZERS:
             self.optimizer = self.own_optimizer(args.optim, self.model, groups)
@@ -330,7 +328,7 @@ _STRENGTHS = (1.0, 0.1, 10.0, 0.01, 100.0, 1e-3)
 _LEAST = 1e-15  # probability, for the logarithm
 
 
-def fit_linear_probe(model: PreTrainedModel, run: TaskRun, arguments: FinetuningArguments) -> None:
+def fit_linear_probe(model: PreTrainedModel, run: TaskRun, settings: FinetuneSettings) -> None:
     """Fit the output layer to the training data by scikit-learn, with all else frozen: an ordinary classifier.
 
     The strength of the regularization is that with the lowest loss in cross-validation, where equal texts are in one
@@ -338,7 +336,7 @@ def fit_linear_probe(model: PreTrainedModel, run: TaskRun, arguments: Finetuning
     """
     data, layer = run.train, output_layer(model)
     assert layer is not None
-    make = _estimators(run.task.objective == "value", arguments.class_weights)
+    make = _estimators(run.task.objective == "value", settings.class_weights)
     hook = layer.register_forward_hook(lambda module, inputs, outputs: inputs[0])  # what it reads: (n, D)
     try:
         found: Any = network_outputs(run.task, data, model.eval(), run.tokenizer, shared=True, progress=True)
@@ -349,7 +347,7 @@ def fit_linear_probe(model: PreTrainedModel, run: TaskRun, arguments: Finetuning
     vectors = (vectors - mean) / deviation
     owners = range(len(vectors)) if data.layout is None else data.layout  # of windows: their text
     count = min(_FOLDS, len({run.task.group_of(example) for example in data.examples}))
-    folds = np.array(fold_numbers(run.task, data.examples, count, arguments.sampling_seed))[owners]
+    folds = np.array(fold_numbers(run.task, data.examples, count, settings.sampling_seed))[owners]
     weights = np.asarray(data.inputs.get(WINDOW_WEIGHT, np.ones(len(vectors))))
     targets = np.asarray(data.inputs["labels"])
     slopes = np.zeros(layer.weight.shape)

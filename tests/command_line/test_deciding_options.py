@@ -7,7 +7,6 @@ only certain data shows it, it needs an entry in `CASES`; if it changes no resul
 import json
 import re
 import typing
-from dataclasses import fields
 from functools import cache, partial
 from itertools import count
 from pathlib import Path
@@ -20,11 +19,11 @@ import mybert
 from mybert import cli
 from mybert.command_line.option_table import is_as_transformers_has_it
 from mybert.conversion import export_google_checkpoint
-from mybert.files.options import contradicting
+from mybert.files.options import contradicting, options_of, types_of
 from mybert.finetuning import comparison
 from mybert.finetuning.prediction import predictor
 from mybert.pretraining import build_token_store
-from mybert.runs import RunArguments, run_folder
+from mybert.runs import TrainingSettings, run_folder
 
 OF_A_RUN = {"max_steps": 2, "learning_rate": 0.01, "max_length": 16, "per_device_train_batch_size": 8}
 OF_A_RUN |= {"save_strategy": "no", "use_cpu": True, "warmup_steps": 0}
@@ -82,7 +81,7 @@ RUNS = {
 OTHERS = [*"demo ablation card push attention curves bench completion".split(), "convert onnx", "convert openvino"]
 KINDS = {name: cli.COMMANDS[name].load()[0] for name in RUNS}
 # Command -> options whose tests are slow here: another command has them, too, or each trains several times.
-SLOW = {"adapt": KINDS["pretrain"], "finetune": RunArguments, "distill": KINDS["finetune"]}
+SLOW = {"adapt": KINDS["pretrain"], "finetune": TrainingSettings, "distill": KINDS["finetune"]}
 SLOW |= dict.fromkeys(("evaluate", "compare", "prune"), KINDS["predict"]) | {"glue": KINDS["glue"]}
 
 # Where a result is written, what is shown or only measured, and how it is computed.
@@ -308,11 +307,11 @@ RECORDS = set("run.json conversion.json README.md training_args.bin training_cur
 def options(name):
     """The options of a command that must have an effect, and their types."""
     kind = KINDS[name]
-    hints = typing.get_type_hints(kind)
-    required = {each.name: "x" for each in fields(kind) if getattr(each, "required", False)}
-    never = {*contradicting(kind, required), *getattr(kind, "unsupported_arguments", ())}
+    hints = types_of(kind)
+    required = {each.name: "x" for each in options_of(kind).values() if getattr(each, "required", False)}
+    never = {*contradicting(kind, required), *getattr(kind, "unsupported", ())}
     never |= {*NEUTRAL, *" ".join(ELSEWHERE.values()).split()}
-    for each in fields(kind):
+    for each in options_of(kind).values():
         is_ours = getattr(each, "decides", None) or not is_as_transformers_has_it(each)
         if each.init and is_ours and never.isdisjoint((each.name, f"{name}.{each.name}")):
             yield each, hints[each.name]
@@ -333,7 +332,7 @@ def cases():
         for each, hint in options(name):
             found = CASES.get(f"{name} {each.name}", CASES.get(each.name, {}))
             for number, case in enumerate(found if isinstance(found, list) else [found]):
-                is_slow = each.name in getattr(SLOW.get(name), "__dataclass_fields__", ())
+                is_slow = name in SLOW and each.name in options_of(SLOW[name])
                 yield pytest.param(
                     name,
                     each.name,
@@ -376,7 +375,7 @@ def result_of(name, flags):
     place = Path(f"run_{next(runs)}")
     place.mkdir()
     ending = {"vocab": "", "data": ".safetensors", "evaluate": ".json", "compare": ".tsv"}.get(name, ".jsonl")
-    in_file = "output" in KINDS[name].__dataclass_fields__
+    in_file = "output" in options_of(KINDS[name])
     out = ["--output", f"{place}/out{ending}"] if in_file else ["--output_dir", f"{place}/out"]
     flags = [flag.replace("HERE", str(place)) for flag in flags]
     if cli.main([*name.split(), *flags, *out]):
@@ -489,7 +488,7 @@ def write_models(tiny_model, documents):
 
 
 def test_lists_of_options_and_commands_are_those_of_today():
-    known = {each.name: getattr(each, "decides", None) for name in RUNS for each in fields(KINDS[name])}
+    known = {each.name: getattr(each, "decides", None) for name in RUNS for each in options_of(KINDS[name]).values()}
     assert {*RUNS, *OTHERS} == {*cli.COMMANDS}
     named = {word.rpartition(".")[2] for words in (*NEUTRAL, *ELSEWHERE.values()) for word in words.split()}
     assert {*named, *(case.rpartition(" ")[2] for case in CASES)} <= known.keys()

@@ -1,17 +1,18 @@
 """What is declared of the options of every command holds: ranges, choices, rules, and what decides a run's result."""
 
-import copy
 import math
 import re
 import typing
-from dataclasses import fields
 
 import pytest
 from transformers import HfArgumentParser, TrainingArguments
 
 from mybert import MyBertForSequenceClassification, cli
 from mybert.command_line.option_table import is_as_transformers_has_it
-from mybert.files.options import Group, contradicting
+from mybert.files.options import Group, contradicting, deciding, options_of, types_of
+from mybert.files.settings import assemble, flat
+from mybert.finetuning import DistillationArguments, FinetuningArguments
+from mybert.pretraining import AdaptArguments, PretrainingArguments
 
 RUN = {"output_dir": "out", "use_cpu": True}
 # Settings with which the arguments of a command can be created; TEACHER is a fine-tuned model.
@@ -38,6 +39,13 @@ BASES = {
     "completion": {"shell": "bash"},
 }
 KINDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
+# Functions that also check what a plan would.
+MAKERS = {
+    "pretrain": PretrainingArguments,
+    "adapt": AdaptArguments,
+    "finetune": FinetuningArguments,
+    "distill": DistillationArguments,
+}
 VALUES = {"filter": ["duplicates"], "relations": ["vv"], "keep_heads": [1], "keep_layers": [1], "drop_layers": ["1"]}
 # Range in words -> the values at its edges, those within and those outside.
 EDGES = {
@@ -59,8 +67,8 @@ REFUSED = "but a new student .* is a plain MyBERT; leave it out"
 
 def options(name):
     """The options of a command, those of transformers too, and their types."""
-    hints = typing.get_type_hints(KINDS[name])
-    return [(each, hints[each.name]) for each in fields(KINDS[name]) if each.init]
+    hints = types_of(KINDS[name])
+    return [(each, hints[each.name]) for each in options_of(KINDS[name]).values() if each.init]
 
 
 def words_of(hint):
@@ -86,7 +94,8 @@ def value_of(name, each, hint):
 def made(name, folder, **settings):
     base = {key: folder if value == "TEACHER" else value for key, value in BASES.get(name, {}).items()}
     gone = contradicting(KINDS[name], settings)
-    return KINDS[name](**{key: value for key, value in base.items() if key not in gone} | settings)
+    given = {key: value for key, value in base.items() if key not in gone} | settings
+    return MAKERS.get(name, KINDS[name])(**given)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +127,7 @@ def test_ranges_hold_at_their_edges():
 def test_values_out_of_range_are_refused(name, option, value, expected, teacher):
     found = f"^{option} is {re.escape(repr(value))}"
     with pytest.raises(ValueError, match=f"{found}(; expected .*{re.escape(expected)}| {REFUSED})"):
-        made(name, teacher, **{option: [value] if "list" in str(KINDS[name].__annotations__.get(option)) else value})
+        made(name, teacher, **{option: [value] if "list" in str(types_of(KINDS[name])[option]) else value})
 
 
 def rules(*kinds):
@@ -155,7 +164,7 @@ def test_options_that_contradict_each_other_are_refused(name, kind, option, valu
 
 
 def rules_back(name, option, other):
-    back = KINDS[name].__dataclass_fields__[other]
+    back = options_of(KINDS[name])[other]
     return option in f"{back.idle_with or ''} {back.excludes or ''}".replace("=", " ").split()
 
 
@@ -176,16 +185,15 @@ def test_flags_replace_what_counts_the_same(name, kind, option, value, other, it
 @pytest.mark.parametrize("name", ["pretrain", "adapt", "finetune", "distill"])
 def test_records_hold_what_decides_the_result(name, teacher):
     unchanged = made(name, teacher)
-    usual = unchanged.result_settings()
+    usual = deciding(unchanged)
     for each, hint in options(name):
         decides = getattr(each, "decides", None) or False
-        changed = copy.copy(unchanged)
-        if each.name not in BASES[name]:
-            setattr(changed, each.name, value_of(name, each, hint))
+        value = {} if each.name in BASES[name] else {each.name: value_of(name, each, hint)}
+        changed = assemble(KINDS[name], flat(unchanged) | value)
         assert (each.name in usual) is (decides is True or (decides and getattr(changed, each.name) == each.default))
-        assert (each.name in changed.result_settings()) is bool(decides), each.name
+        assert (each.name in deciding(changed)) is bool(decides), each.name
         if decides:
-            assert changed.result_settings()[each.name] == getattr(changed, each.name), each.name
+            assert deciding(changed)[each.name] == getattr(changed, each.name), each.name
 
 
 def test_rules_name_options():

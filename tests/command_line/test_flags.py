@@ -1,6 +1,5 @@
 """One vocabulary of flags: each is shown once, has its help, and means the same in every command."""
 
-import dataclasses
 import re
 import shlex
 import types
@@ -13,7 +12,8 @@ import pytest
 from mybert import cli
 from mybert.command_line.flags import CommandParser, name_positional, parse_flags
 from mybert.command_line.option_table import is_as_transformers_has_it
-from mybert.files.options import Group
+from mybert.files.options import Group, options_of, part_of, types_of
+from mybert.files.settings import build
 
 # What a command reads, writes, replaces and draws: each says in its help what that is.
 OWN_WORDS = {
@@ -43,10 +43,11 @@ def own_fields(name):
     Derived fields, which users cannot set, are not included.
     """
     arguments_class, _ = cli.COMMANDS[name].load()
-    classes = [kind for kind in arguments_class.__mro__ if kind.__module__.startswith("mybert.")]
-    own = {field for kind in classes for field in get_annotations(kind)}
-    hints = typing.get_type_hints(arguments_class)
-    given = [field for field in dataclasses.fields(arguments_class) if field.init]
+    parts = filter(None, map(part_of, typing.get_type_hints(arguments_class).values()))
+    classes = [kind for part in (arguments_class, *parts) for kind in part.__mro__]
+    own = {field for kind in classes if kind.__module__.startswith("mybert.") for field in get_annotations(kind)}
+    hints = types_of(arguments_class)
+    given = [field for field in options_of(arguments_class).values() if field.init]
     return [(each, hints[each.name]) for each in given if each.name in own and not is_as_transformers_has_it(each)]
 
 
@@ -213,9 +214,9 @@ def test_help_all_explains_inherited_flags_too(monkeypatch):
 def test_arguments_without_a_required_option_raise(name):
     command = cli.COMMANDS[name]
     arguments_class, _ = command.load()
-    if any(getattr(field, "required", None) for field in dataclasses.fields(arguments_class)):
+    if any(getattr(field, "required", None) for field in options_of(arguments_class).values()):
         with pytest.raises(ValueError, match=r"not set|neither .* is set|is empty"):
-            arguments_class()
+            build(arguments_class, {})
 
 
 REPLACED = {

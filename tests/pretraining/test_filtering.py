@@ -22,6 +22,7 @@ from mybert.pretraining import (
     build_token_store,
     filtering,
     inspect_corpus,
+    plan_pretraining,
     prepare_data,
     pretrain,
 )
@@ -331,7 +332,7 @@ def test_pretraining_leaves_out_the_same(tmp_path, clean, arguments):
     assert not any(count_scripts(piece)["Cyrillic"] for piece in vocabulary)
     with pytest.raises(ValueError, match="holds a run with other settings"):
         pretrain(arguments(**settings, filter=["duplicates"]))
-    assert "filter" not in arguments(**settings).result_settings()
+    assert "filter" not in plan_pretraining(arguments(**settings)).result_settings()
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import torch
 from transformers import TrainerControl, TrainerState
 
 from mybert import MyBertForPreTraining
-from mybert.pretraining import MaskingRates, PretrainingCollator, PretrainingTrainer, pretrain
+from mybert.pretraining import MaskingRates, PretrainingCollator, PretrainingTrainer, plan_pretraining, pretrain
 from mybert.pretraining import run as module
 from mybert.pretraining.masking import ChangingRate
 from mybert.runs import TICKS, StopOnInterrupt, TimeBudget, callbacks, linear_schedule
@@ -49,7 +49,7 @@ LONG = {"phase2_max_length": 256}
     ],
 )
 def test_phases_of_a_hundred_steps(arguments, settings, expected):
-    phases = arguments(max_steps=100, max_length=128, **settings).phases()
+    phases = plan_pretraining(arguments(max_steps=100, max_length=128, **settings)).phases
     names = ("objective", "max_length", "gradient_accumulation_steps", "last_step")
     assert [tuple(getattr(phase, name) for name in names) for phase in phases] == expected
 
@@ -161,9 +161,10 @@ def test_two_phases_are_one_run(tmp_path, arguments, long_text, history):
     sizes = {"phase2_per_device_train_batch_size": 2, "phase2_gradient_accumulation_steps": 3}
     settings = {"text": [long_text], "max_steps": 8, "phase2_max_length": 64, "phase2_steps": 0.25}
     run = arguments(**settings, **sizes, warmup_steps=0, dropout=0.0)
-    first, second = run.phases()
-    assert (first.max_length, first.last_step, run.batch_size(first)) == (24, 6, 8)
-    assert (second.max_length, second.last_step, run.batch_size(second)) == (64, None, 6)
+    plan = plan_pretraining(run)
+    first, second = plan.phases
+    assert (first.max_length, first.last_step, plan.batch_size(first)) == (24, 6, 8)
+    assert (second.max_length, second.last_step, plan.batch_size(second)) == (64, None, 6)
     pretrain(run)
     rates = [entry["learning_rate"] for entry in history() if "mlm_loss" in entry]
     assert rates == pytest.approx([1e-2 * (1 - step / 8) for step in range(8)])  # one schedule
@@ -179,7 +180,7 @@ def test_two_phases_are_one_run(tmp_path, arguments, long_text, history):
 def test_positions_of_longer_sequences(tmp_path, arguments, long_text, start):
     settings = {"max_steps": 8, "phase2_max_length": 64, "phase2_steps": 2, "save_total_limit": 9}
     run = arguments(text=[long_text], **settings, phase2_positions=start, causal_share=0.25)
-    assert [phase.repeats_positions for phase in run.phases()] == [False, start == "repeated", False]
+    assert [phase.repeats_positions for phase in plan_pretraining(run).phases] == [False, start == "repeated", False]
     pretrain(run)
     early, border, end = (positions(tmp_path / "out" / name) for name in ("checkpoint-2", "checkpoint-6", ""))
     repeated = 1 + torch.arange(512 - 24) % 23
