@@ -292,7 +292,7 @@ def _train_phases(run: PreparedRun, plan: PretrainPlan) -> dict[str, Any]:
             continue
         if len(phases) > 1:
             logger.info("Phase %d of %d: %s.", number, len(phases), _description(phase, plan))
-        interrupt = StopOnInterrupt()
+        interrupt = StopOnInterrupt(plan.settings.overwrite)
         model = _model(plan.settings, run, is_new=checkpoint is None)
         trainer = _trainer(run, plan, phase, following, model, interrupt, budget)
         result = trainer.train(resume_from_checkpoint=checkpoint)
@@ -408,7 +408,7 @@ def _trainer(
         eval_collator=make_collator(objective=settings.objective),
         is_causal=phase.objective == "ltr",
         budget=budget,
-        muon_learning_rate=settings.muon_learning_rate,
+        optimization=settings.optimization,
         processing_class=run.tokenizer,
         callbacks=[interrupt],
     )

@@ -35,7 +35,7 @@ from ..files.output import readable_disk_errors, write_json
 from .callbacks import ReadableProgress, SaveAfterEvaluation, TimeBudget
 from .optimizers import MuonWithAdamW, MyBertAdamW, matrix_groups
 from .run_folder import is_sharded
-from .training_settings import TrainingSettings, training_arguments
+from .training_settings import Optimization, TrainingSettings, training_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class ResumableTrainer(Trainer):
         args: transformers' arguments, or the settings of `pretrain` or `finetune`.
         *others: Further arguments of `Trainer`.
         budget: The time budget, if the run is measured in time instead of steps (`max_steps` is then `TICKS`).
-        muon_learning_rate: The peak learning rate of Muon, if `optim` is "muon".
+        optimization: The settings of the optimizer, for what transformers' arguments lack.
         **kwargs: Arguments of `Trainer`.
     """
 
@@ -178,15 +178,15 @@ class ResumableTrainer(Trainer):
         args: TrainingArguments | TrainingSettings | None = None,
         *others: Any,
         budget: TimeBudget | None = None,
-        muon_learning_rate: float = 0.02,
+        optimization: Optimization | None = None,
         **kwargs: Any,
     ) -> None:
         if isinstance(args, TrainingSettings):
-            muon_learning_rate, args = args.muon_learning_rate, training_arguments(args)
+            optimization, args = args.optimization, training_arguments(args)
         if budget is not None:
             kwargs["callbacks"] = [budget, *kwargs.get("callbacks", ())]  # before the others, which read it
         super().__init__(model, args, *others, **kwargs)
-        self.budget, self.muon_learning_rate = budget, muon_learning_rate
+        self.budget, self.optimization = budget, optimization
         self.args.logging_nan_inf_filter = False  # it would log an average instead of a NaN loss
         self._loss: torch.Tensor | None = None
         self._unread: list[_Watched] = []
@@ -228,7 +228,7 @@ class ResumableTrainer(Trainer):
             "eps": args.adam_epsilon,
         }
         if name == "muon":
-            rate = self.muon_learning_rate
+            rate = (self.optimization or Optimization()).muon_learning_rate
             split = matrix_groups(model, groups(rate))[0], matrix_groups(model, others)[1]
             return MuonWithAdamW(*split, muon_lr=rate, fused=True, **settings)
         return MyBertAdamW(others, **settings, correct_bias=name == "adamw", fused=True)

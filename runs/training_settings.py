@@ -241,9 +241,9 @@ class TrainingSettings(Parts):
     def read(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Values by option, paths and JSON objects read."""
         given = super().read(given)
-        names = {"output_dir"} & given.keys()
+        place = {"output_dir": str(given["output_dir"])} if given.get("output_dir") else {}
         objects = {name: _read_object(name, given[name]) for name in given if name in _objects()}
-        return given | {name: str(given[name]) for name in names} | objects
+        return given | place | objects
 
     def check(self) -> None:
         """Reject settings without effect, and values that transformers' `Trainer` would reject."""

@@ -223,6 +223,11 @@ class Finetuning:
             check_metric(run, plan)  # errors must come before a folder is created
             check_batches(run, plan)
             log_decisions(plan.decisions)  # now that nothing is wrong with the data
+            if "pooling" in plan.decisions:
+                logger.info(
+                    "Plain BERTs classify the first token, so convert to-bert and to-google will reject a model that "
+                    "classifies the mean; convert onnx, convert openvino and push keep it."
+                )
             start = self.start(run, plan, settings.approach, settings.seed)
             files = [file for file in self.files(run) if Path(file_of(file)).is_file()]
             folder.begin(self.result_settings(plan), files, self.folders_read)
@@ -296,7 +301,7 @@ class Finetuning:
         setattr(model.config, TASK_RECORD, task_record(settings.task, run.task))
         if len(new) < len(list(model.parameters())):
             logger.info("Weights from %s; new ones: %s.", settings.model, ", ".join(new) or "none")
-        interrupt = StopOnInterrupt()
+        interrupt = StopOnInterrupt(settings.overwrite)
         callbacks: list[TrainerCallback] = [interrupt, LossBreaksTies()]
         if settings.train_head_first or settings.gradual_unfreezing:
             callbacks.append(Unfreezing(model, settings.train_head_first, settings.gradual_unfreezing))

@@ -188,7 +188,7 @@ class TaskTrainer(ResumableTrainer):
             eval_dataset=validation.get("", validation) or None,
             processing_class=run.tokenizer,
             compute_metrics=lambda prediction: {},  # without one, Trainer does not keep the logits
-            muon_learning_rate=plan.settings.muon_learning_rate,
+            optimization=plan.settings.optimization,
             **{"compute_loss_func": _loss(run, plan), **kwargs},
         )
         self.run, self.plan = run, plan

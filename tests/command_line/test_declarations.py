@@ -13,6 +13,7 @@ from mybert.files.options import Group, contradicting, deciding, options_of, typ
 from mybert.files.settings import assemble, flat
 from mybert.finetuning import DistillationArguments, FinetuningArguments
 from mybert.pretraining import AdaptArguments, PretrainingArguments
+from mybert.runs import training_settings
 
 RUN = {"output_dir": "out", "use_cpu": True}
 # Settings with which the arguments of a command can be created; TEACHER is a fine-tuned model.
@@ -46,7 +47,16 @@ MAKERS = {
     "finetune": FinetuningArguments,
     "distill": DistillationArguments,
 }
-VALUES = {"filter": ["duplicates"], "relations": ["vv"], "keep_heads": [1], "keep_layers": [1], "drop_layers": ["1"]}
+VALUES = {
+    "lr_scheduler_kwargs": '{"power": 2.0}',
+    **dict.fromkeys(training_settings._objects() - {"lr_scheduler_kwargs"}, "{}"),
+    "clean": ["html"],
+    "filter": ["duplicates"],
+    "relations": ["vv"],
+    "keep_heads": [1],
+    "keep_layers": [1],
+    "drop_layers": ["1"],
+}
 # Range in words -> the values at its edges, those within and those outside.
 EDGES = {
     "a fraction in [0, 1]": ([0, 1], [-0.01, 1.01]),
@@ -127,7 +137,7 @@ def test_ranges_hold_at_their_edges():
 def test_values_out_of_range_are_refused(name, option, value, expected, teacher):
     found = f"^{option} is {re.escape(repr(value))}"
     with pytest.raises(ValueError, match=f"{found}(; expected .*{re.escape(expected)}| {REFUSED})"):
-        made(name, teacher, **{option: [value] if "list" in str(types_of(KINDS[name])[option]) else value})
+        made(name, teacher, **{option: [value] if "list" in str(KINDS[name].__annotations__.get(option)) else value})
 
 
 def rules(*kinds):

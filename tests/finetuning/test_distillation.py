@@ -39,6 +39,7 @@ from mybert.finetuning.distillation_trainer import (
     relation_heads,
 )
 from mybert.finetuning.tasks.task import WINDOW_WEIGHT
+from mybert.finetuning.training.plan import completed
 
 NAN = float("nan")
 CLASSES = ("bad", "fair", "good")
@@ -278,9 +279,8 @@ def training_data(arguments):
 
 
 def prepared(run):
-    task = run.arguments.resolve_task()
-    found = run.read(task)
-    run.start(found, run.arguments, 0)
+    found = run.read(run.plan.task)
+    run.start(found, run.plan, "finetune", 0)
     return found
 
 
@@ -471,9 +471,10 @@ def test_accumulated_batches_give_the_gradient_of_one_large_batch(arguments, lay
         settings = arguments(str(size), max_steps=1, dropout=0.0, **batches, **plain, **data, **layers)
         run = Distillation(settings)
         read = run.begun(prepared(run))
-        model, _ = run.start(read, settings, 0)
+        plan = completed(run.plan, read.task, len(read.train.examples), read.validation)
+        model, _ = run.start(read, plan, "finetune", 0)
         before = {name: value.clone() for name, value in model.state_dict().items()}
-        run.trainer(read, settings, model=model).train()
+        run.trainer(read, plan, plan.training, model=model).train()
         found.append({name: value - before[name] for name, value in model.state_dict().items()})
     assert max(change.abs().max() for change in found[0].values()) > 1e-3
     for name, change in found[0].items():
@@ -600,13 +601,13 @@ def test_words_begin_as_the_principal_components_of_the_teachers(folders, words,
 @pytest.mark.parametrize("begins", [False, True])
 def test_a_new_student_may_begin_with_the_teachers_words(arguments, folders, begins):
     settings = arguments(teacher="bert", student="tiny", train_file=labeled(), teacher_embeddings=begins)
-    assert ("word embeddings began as" in settings.card_settings) == begins
     run = Distillation(settings)
+    assert ("word embeddings began as" in run.further) == begins
     found = prepared(run)
     run.begun(found)
     words = BertForSequenceClassification.from_pretrained(folders["bert"]).get_input_embeddings().weight
     for seed in (42, 43):
-        weights = run.start(found, settings, seed)[0].get_input_embeddings().weight
+        weights = run.start(found, run.plan, "finetune", seed)[0].get_input_embeddings().weight
         ratio = (torch.cdist(weights, weights) / torch.cdist(words, words))[~torch.eye(len(words), dtype=bool)]
         assert (ratio.std() / ratio.mean() < 1e-3) == begins
 
@@ -713,6 +714,7 @@ def test_distill_with_impossible_settings_raises_before_a_run(arguments, tmp_pat
 
 def test_only_some_tasks_can_be_distilled(arguments):
     settings = arguments(teacher="teacher", student="tiny", train_file=labeled())
-    settings.task, settings.teacher_task = "fill_mask", ("fill_mask", replace(TASKS["fill_mask"], max_length=16))
+    fill_mask = replace(TASKS["fill_mask"], max_length=16)
+    vars(settings)["teacher_task"] = "fill_mask", fill_mask  # as if it were the teacher's
     with pytest.raises(ValueError, match="task is 'fill_mask'; distillation is for classification, regression"):
         Distillation(settings).check()
