@@ -17,6 +17,7 @@ from .command_line.console import (
     print_error,
     say_closing,
     sentence_for_command,
+    show_report,
     silence_libraries,
 )
 from .command_line.option_table import arguments_of, options_class
@@ -89,7 +90,9 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
             if distributed is not None and distributed.is_available() and distributed.is_initialized():
                 distributed.destroy_process_group()  # as NCCL expects it at the end of a process
         interrupted = result == {"interrupted": True}  # otherwise it is complete
-        if not interrupted:
+        if getattr(arguments, "dry_run", False):
+            show_report(result)
+        elif not interrupted:
             say_closing(command.closing, arguments, result)
     except BrokenPipeError:
         raise

@@ -269,7 +269,8 @@ def distill(arguments: DistillSettings | None = None, **settings: Any) -> dict[s
             from the teacher's where they must not, or a setting is out of range; see also `finetune`.
         OSError: If a model or a file cannot be read or written.
     """
-    return Distillation(settings_by_name(DistillSettings, arguments, settings)).run()
+    run = Distillation(settings_by_name(DistillSettings, arguments, settings))
+    return run.describe() if run.settings.dry_run else run.run()
 
 
 class Distillation(Finetuning):
@@ -282,6 +283,16 @@ class Distillation(Finetuning):
         self.settings = settings
         self.of_teacher: dict[str, float] = {}  # the teacher's metrics on the validation data
         self.parameters: dict[str, int] = {}
+
+    @property
+    def said(self) -> DistillSettings:
+        """What the user said."""
+        return self.settings
+
+    @property
+    def model_name(self) -> str:
+        """The student, by its folder, Hub name or size."""
+        return self.settings.student
 
     @property
     def summary(self) -> str:
@@ -358,12 +369,18 @@ class Distillation(Finetuning):
             tokenizer = load_tokenizer(Checkpoint(name))
             tokenizer.model_max_length = min(tokenizer.model_max_length, _POSITIONS)
         run = read_run(self.plan, task, tokenizer, unlabeled, self._labels)
-        self._check_same_tokens(run)
+        if not self.settings.dry_run:
+            self._check_same_tokens(run)
         return run
 
     def _labels(self, task: Task, data: Sequence[tuple[Source, Sequence[Any]]]) -> Labels | None:
         """The teacher's classes, in the student's order if it has the same; other classes in the data are an error."""
-        known = self.teacher.labels_of(task)
+        known: Labels | None
+        if self.settings.dry_run:  # the teacher's weights are not needed, nor downloaded
+            known = task.named(Labels.from_config(Checkpoint(self.settings.teacher).config))
+            known = known if task.has_classes else None
+        else:
+            known = self.teacher.labels_of(task)
         if known is None:
             return None
         for source, examples in data:
@@ -433,17 +450,20 @@ class Distillation(Finetuning):
         """The teacher's numbers; a text may lack a label."""
         return np.concatenate(run.train.inputs[SOFT_TARGETS]).tolist()
 
+    def new_config(self, run: TaskRun) -> MyBertConfig | None:
+        """The configuration of a new student; None for one that exists."""
+        if not self.settings.is_new_student:
+            return None
+        return MyBertConfig(
+            **fields_of_size(self.settings.student),
+            vocab_size=len(run.tokenizer),
+            max_position_embeddings=max(_POSITIONS, run.task.max_length),
+            pad_token_id=run.tokenizer.pad_token_id,
+        )
+
     def start(self, run: TaskRun, plan: FinetunePlan, approach: str, seed: int) -> StartingModel:
         """The student at the start of training."""
-        config = None
-        if self.settings.is_new_student:
-            config = MyBertConfig(
-                **fields_of_size(self.settings.student),
-                vocab_size=len(run.tokenizer),
-                max_position_embeddings=max(_POSITIONS, run.task.max_length),
-                pad_token_id=run.tokenizer.pad_token_id,
-            )
-        model, new = starting_model(run, plan, approach, seed, config)
+        model, new = starting_model(run, plan, approach, seed, self.new_config(run))
         if self.settings.teacher_embeddings:
             found = self.teacher.found
             init_embeddings_from_teacher(model, found.model, run.tokenizer, found.tokenizer)

@@ -18,7 +18,7 @@ from ..metrics import MaskedWords, fitting_words, masked_words, word_loss
 from ..tokenization import MyBertTokenizer
 from .plan import plan_pretraining
 from .pretrain_settings import PretrainingOptimization, PretrainSettings
-from .run import STORE, split_documents, train
+from .run import STORE, run_pretraining, split_documents
 from .settings import ExampleSettings, NewPiecesSettings, Objective
 from .token_store import TokenStore
 
@@ -99,7 +99,7 @@ def adapt(arguments: AdaptSettings) -> dict[str, Any]:
         ValueError: See `pretrain`; also if the vocabulary has no free entry and none may be appended.
     """
     plan = plan_pretraining(arguments)
-    metrics = train(plan)
+    metrics = run_pretraining(plan)
     if metrics == {"interrupted": True} or not plan.training.should_save:
         return metrics
     folder = str(arguments.output_dir)

@@ -1,6 +1,7 @@
 """The plan of a pretraining: its phases, and what transformers' `Trainer` is told."""
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,11 +9,10 @@ from transformers import TrainingArguments
 
 from ..files.checkpoint import FIELDS_OF_A_HEAD, Checkpoint, without_foreign_code
 from ..files.options import deciding
-from ..files.settings import build
+from ..files.settings import Decision, build
 from ..modeling_mybert import MyBertConfig
 from ..modeling_mybert.configuration_mybert import fields_of_size
-from ..runs import TICKS, started_on_cpus, training_arguments
-from ..tokenization import MyBertTokenizer
+from ..runs import TICKS, decided_by_machine, started_on_cpus, training_arguments
 from .pretrain_settings import PretrainSettings
 from .settings import ExampleSettings, Objective
 
@@ -54,6 +54,7 @@ class PretrainPlan:
     training: TrainingArguments  # whose batch size is that of the settings
     max_steps: int  # or `TICKS` of a run measured in time; -1 to count epochs
     phases: tuple[Phase, ...]  # between the steps at which objective, maximum length or batch size change
+    decisions: Mapping[str, Decision]  # by option; of those that are given there is none
 
     @property
     def longest(self) -> int:
@@ -95,13 +96,16 @@ def plan_pretraining(settings: PretrainSettings) -> PretrainPlan:
     max_steps = settings.max_steps if settings.max_hours is None else TICKS
     _check_parts(settings, max_steps)
     phases = _phases(settings, max_steps)
-    chosen: dict[str, Any] = {"max_steps": max_steps}
+    decisions: dict[str, Decision] = {}
     if started_on_cpus():
-        chosen["use_cpu"] = True
+        decisions["use_cpu"] = Decision(True, "several processes on a machine without an accelerator")
     metric = settings.metric_for_best_model
     if metric is not None and settings.greater_is_better is None:  # transformers would take all but losses for better
-        chosen["greater_is_better"] = metric.endswith("accuracy")
-    plan = PretrainPlan(settings, training_arguments(settings, **chosen), max_steps, phases)
+        decisions["greater_is_better"] = Decision(metric.endswith("accuracy"), "")
+    chosen = {name: decision.value for name, decision in decisions.items()} | {"max_steps": max_steps}
+    training = training_arguments(settings, **chosen)
+    decisions |= decided_by_machine(settings, training)
+    plan = PretrainPlan(settings, training, max_steps, phases, decisions)
     for phase in phases:
         plan.examples_of(phase)  # checks them
     if settings.pack and plan.training.n_gpu > 1:
@@ -173,8 +177,8 @@ def _phases(settings: PretrainSettings, max_steps: int) -> tuple[Phase, ...]:
     return tuple(phases)
 
 
-def model_config(plan: PretrainPlan, tokenizer: MyBertTokenizer) -> MyBertConfig:
-    """Configuration of the model: a new one for a tokenizer, or that of the initial model.
+def model_config(plan: PretrainPlan, vocab_size: int, pad_token_id: int | None = 0) -> MyBertConfig:
+    """Configuration of the model: a new one for a vocabulary, or that of the initial model.
 
     Raises:
         ValueError: If a value is out of range, or the initial model does not fit the tokenizer or the lengths.
@@ -190,20 +194,20 @@ def model_config(plan: PretrainPlan, tokenizer: MyBertTokenizer) -> MyBertConfig
         }
         config = MyBertConfig(
             **fields_of_size(settings.model_size) | {name: value for name, value in own.items() if value is not None},
-            vocab_size=len(tokenizer),
+            vocab_size=vocab_size,
             max_position_embeddings=max(512, longest),
-            pad_token_id=tokenizer.pad_token_id,
+            pad_token_id=pad_token_id,
         )
     else:
         fields = Checkpoint(settings.model).fields
         kept = {name: value for name, value in fields.items() if name not in FIELDS_OF_A_HEAD}
         config = without_foreign_code(MyBertConfig.from_dict(kept))
-        if config.vocab_size < len(tokenizer) and settings.new_pieces_settings:
-            config.vocab_size = len(tokenizer)
-        if config.vocab_size < len(tokenizer):
+        if config.vocab_size < vocab_size and settings.new_pieces_settings:
+            config.vocab_size = vocab_size
+        if config.vocab_size < vocab_size:
             raise ValueError(
                 f"{settings.model} has {config.vocab_size:,} entries in its vocabulary, the tokenizer has "
-                f"{len(tokenizer):,}; a model continues with the tokenizer it was trained with."
+                f"{vocab_size:,}; a model continues with the tokenizer it was trained with."
             )
         if config.max_position_embeddings < longest:
             raise ValueError(

@@ -29,10 +29,13 @@ from ..runs import (
     StopOnInterrupt,
     TimeBudget,
     draw_curves,
+    dry_run_report,
     last_complete_checkpoint,
     log_on_main_process,
     prepare_once,
     settings_by_name,
+    size_of,
+    state_of_run,
     suggest_bfloat16,
 )
 from ..tokenization import MyBertTokenizer, train_wordpiece
@@ -106,13 +109,13 @@ def prepare_run(plan: PretrainPlan, folder: RunFolder) -> PreparedRun:
             work = {"show_progress": not plan.training.disable_tqdm} | vars(settings.corpus)
             summary = build_token_store(corpus, tokenizer, path, **work)
         training, validation = _split(summary.documents, settings)
-        config = model_config(plan, tokenizer)
+        config = model_config(plan, len(tokenizer), tokenizer.pad_token_id)
         # The saved tokenizer truncates to the model's maximum length, as usual on the Hub.
         tokenizer.model_max_length = config.max_position_embeddings
         prepared.update(tokenizer=tokenizer, training=training, validation=validation, config=config)
         return digests
 
-    folder.begin(decided, files, read, prepare)
+    folder.begin(decided, files, read, prepare, plan.decisions)
     store = TokenStore(settings.token_store or folder.path / STORE)
     checkpoint = last_complete_checkpoint(folder.path)
     return PreparedRun(**prepared, store=store, checkpoint=checkpoint, minimal_pairs=minimal_pairs)
@@ -228,13 +231,49 @@ def pretrain(arguments: PretrainSettings | None = None, **settings: Any) -> dict
         ValueError: If the text is empty, too short or not in the encoding, the output folder contains other files or a
             run with other settings or text, or training diverges.
     """
-    return train(plan_pretraining(settings_by_name(PretrainSettings, arguments, settings)))
+    return run_pretraining(plan_pretraining(settings_by_name(PretrainSettings, arguments, settings)))
+
+
+def describe(plan: PretrainPlan) -> dict[str, Any]:
+    """What a pretraining would do: the report of a dry run, see `dry_run_report`."""
+    settings = plan.settings
+    named = settings.tokenizer or settings.model
+    if settings.model:
+        _check_start(settings.model, has_own_tokenizer=not settings.tokenizer)
+    if settings.token_store:
+        summary = read_summary(Path(settings.token_store), None)
+        sources = [settings.token_store]
+        text: dict[str, Any] = {"documents": summary.documents, "tokens": summary.tokens}
+    else:
+        sources = Corpus(settings.text, settings.corpus, {}).sources
+        files = [Path(file_of(str(source))) for source in sources]
+        text = {"bytes": sum(file.stat().st_size for file in files if file.is_file())}
+    recorded = [text.recorded for text in settings.text if isinstance(text, InMemoryData)]
+    record = plan.result_settings() | {"text": recorded or sources}
+    config = model_config(plan, len(load_tokenizer(Checkpoint(named))) if named else settings.vocab_size)
+    size = {"pieces": config.vocab_size, **size_of(model_class_of(settings), config)}
+    return dry_run_report(
+        settings,
+        plan.decisions,
+        state_of_run(settings.output_dir, record, settings.overwrite),
+        text={"sources": list(map(str, sources)), **text},
+        vocabulary={"from": str(named) if named else "learned from the text"},
+        model={"from": settings.model or "random weights", **size},
+        phases=[_description(phase, plan) for phase in plan.phases],
+    )
+
+
+def model_class_of(settings: PretrainSettings) -> type[Model]:
+    """The class of the model that is trained."""
+    return MyBertForPreTraining if settings.examples.has_pairs else MyBertForMaskedLM
 
 
 @without_loading_bars()
-def train(plan: PretrainPlan) -> dict[str, Any]:
+def run_pretraining(plan: PretrainPlan) -> dict[str, Any]:
     """Pretrain as planned; see `pretrain`."""
     settings, training = plan.settings, plan.training
+    if settings.dry_run:
+        return describe(plan)
     log_on_main_process(training)
     with RunFolder(settings.output_dir, settings.overwrite) as folder:
         run = prepare_once(training.should_save, lambda: prepare_run(plan, folder))
@@ -457,7 +496,7 @@ def _advise_no_dropout(plan: PretrainPlan, config: MyBertConfig) -> None:
 def _model(settings: PretrainSettings, run: PreparedRun, is_new: bool) -> Model:
     """Return the model to train. If `is_new` is false, its weights are read from a checkpoint later."""
     set_seed(settings.seed)
-    model_class: type[Model] = MyBertForPreTraining if settings.examples.has_pairs else MyBertForMaskedLM
+    model_class = model_class_of(settings)
     config = copy.deepcopy(run.config)  # a phase may change its copy
     if settings.model is None:
         model = model_class(config)

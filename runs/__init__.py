@@ -2,15 +2,16 @@
 
 from .callbacks import TICKS, StopOnInterrupt, TimeBudget, log_or_print
 from .optimizers import OPTIMIZERS, MuonWithAdamW, MyBertAdamW, linear_schedule, matrix_groups, parameter_groups
+from .plan_report import dry_run_report, log_decisions, size_of
 from .run_folder import (
     RUN_FOLDER,
     RunFolder,
     draw_curves,
     is_sharded,
-    log_decisions,
     log_on_main_process,
     prepare_once,
     started_on_cpus,
+    state_of_run,
 )
 from .trainer import DivergedError, ResumableTrainer, last_complete_checkpoint
 from .training_settings import (
@@ -20,6 +21,7 @@ from .training_settings import (
     Optimization,
     Records,
     TrainingSettings,
+    decided_by_machine,
     settings_by_name,
     suggest_bfloat16,
     training_arguments,
@@ -42,7 +44,9 @@ __all__ = [
     "StopOnInterrupt",
     "TimeBudget",
     "TrainingSettings",
+    "decided_by_machine",
     "draw_curves",
+    "dry_run_report",
     "is_sharded",
     "last_complete_checkpoint",
     "linear_schedule",
@@ -53,7 +57,9 @@ __all__ = [
     "parameter_groups",
     "prepare_once",
     "settings_by_name",
+    "size_of",
     "started_on_cpus",
+    "state_of_run",
     "suggest_bfloat16",
     "training_arguments",
 ]

@@ -35,7 +35,7 @@ from ..visualization import training_curves
 logger = logging.getLogger(__name__)
 
 RUN_FILE = "run.json"
-_FILES = "files"  # key in run.json, next to the settings
+_FILES, _DECISIONS = "files", "decisions"  # keys in run.json, next to the settings
 # What runs write into their folders, as `check_output_folder` takes it.
 RUN_FOLDER = (
     *(*MODEL_FOLDER, RUN_FILE, "checkpoint-*/**", "trainer_state.json", "training_args.bin", "training_curves.png"),
@@ -89,12 +89,13 @@ class RunFolder(ExitStack):
         files: Sequence[str | Path] = (),
         folders: Sequence[str | Path] = (),
         prepare: Callable[[Path], Mapping[str, str] | None] | None = None,
+        decisions: Mapping[str, Decision] | None = None,
     ) -> None:
         """Begin a run, or resume an interrupted one with the same settings and files.
 
         Settings (as JSON values) and contents of the files determine the result; `folders` are other inputs, such as
-        model folders. A file is read once; afterwards it counts as unchanged as long as its size and modification time
-        are. `prepare` makes what is missing in the folder that it is given, and raises an error if the run is
+        model folders. Decisions are stored beside the settings, and not compared. A file is read once; afterwards it
+        counts as unchanged as long as its size and modification time are. `prepare` makes what is missing in the folder that it is given, and raises an error if the run is
         impossible; it may return the digests of files that it has read completely (`open_text`). After a user error
         (ValueError, a missing file) what it made for a new run is removed; after others the next call uses it. A
         ValueError says why the folder cannot be used, a `BusyError` which process works in it.
@@ -110,7 +111,7 @@ class RunFolder(ExitStack):
             discard(preparation)  # its files have been moved
         goes_on = (self.path / RUN_FILE).is_file() and not self.overwrite
         place = self.path if goes_on else preparation
-        record, is_new = self._take_up(place / RUN_FILE, settings, files)
+        record, is_new = self._take_up(place / RUN_FILE, settings, files, decisions or {})
         digests: Mapping[str, str] = {}
         if prepare is not None:
             try:
@@ -144,7 +145,11 @@ class RunFolder(ExitStack):
             check_not_read(self.path, [*files, *folders])
 
     def _take_up(
-        self, run_file: Path, settings: Mapping[str, Any], files: Sequence[str | Path]
+        self,
+        run_file: Path,
+        settings: Mapping[str, Any],
+        files: Sequence[str | Path],
+        decisions: Mapping[str, Decision],
     ) -> tuple[dict[str, Any], bool]:
         """The record of the run, and whether it is new; another run there is an error, or replaced."""
         record: dict[str, Any] = json.loads(json.dumps(settings))  # as when read back: tuples become lists
@@ -152,6 +157,7 @@ class RunFolder(ExitStack):
         if not is_new:
             earlier = read_json_object(run_file)
             known = earlier.pop(_FILES, {})
+            earlier.pop(_DECISIONS, None)
             if not isinstance(known, dict):
                 raise ValueError(f"{run_file} holds no settings; expected the record of a run.")
             changes = _changed_settings(earlier, record) or _other_files(known, set(map(str, files)))
@@ -169,10 +175,29 @@ class RunFolder(ExitStack):
             run_file.parent.rename(aside)  # half deleted, it could be taken for prepared files
             discard(aside)
             is_new, states = True, _file_states(files, {})
+        record |= {_DECISIONS: {name: each._asdict() for name, each in decisions.items()}} if decisions else {}
         record[_FILES] = states
         if is_new or states != known:
             write_json(run_file, record)
         return record, is_new
+
+
+def state_of_run(path: str | Path, settings: Mapping[str, Any], overwrite: bool = False) -> str:
+    """What a run would be in its folder: "new", "continued" or "replaced"; a ValueError if it could not be there."""
+    folder = Path(path)
+    is_run = (folder / RUN_FILE).is_file()
+    if not is_run or overwrite:
+        check_output_folder(folder, RUN_FOLDER if is_run else (), overwrite)
+        return "replaced" if is_run else "new"
+    earlier = read_json_object(folder / RUN_FILE)
+    for beside in (_FILES, _DECISIONS):
+        earlier.pop(beside, None)
+    if changes := _changed_settings(earlier, json.loads(json.dumps(settings))):
+        raise ValueError(
+            f"{folder} holds a run with other settings; repeat those, name another folder, or pass --overwrite. What "
+            f"differs: {changes}."
+        )
+    return "continued"
 
 
 def _changed_settings(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> str:
@@ -300,17 +325,3 @@ def log_on_main_process(arguments: TrainingArguments) -> None:
     if arguments.process_index != 0:
         arguments.disable_tqdm = True
         logging.getLogger(__package__.partition(".")[0]).setLevel(logging.ERROR)
-
-
-def log_decisions(decisions: Mapping[str, Decision]) -> None:
-    """Log what a plan chose for options that were not given, and why."""
-    lines = {name: decision for name, decision in decisions.items() if decision.reason}
-    if lines:
-        width = max(map(len, lines))
-        rows = [f"  {name:<{width}}  {shown(each.value)}  ({each.reason})" for name, each in lines.items()]
-        logger.info("Decided:\n%s", "\n".join(rows))
-
-
-def shown(value: Any) -> str:
-    """The value of an option in words."""
-    return f"{value:g}" if isinstance(value, float) else str(getattr(value, "value", value))

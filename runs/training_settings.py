@@ -33,7 +33,7 @@ from ..files.options import (
     default_of,
     option,
 )
-from ..files.settings import Parts, build, further
+from ..files.settings import Decision, Parts, build, further
 from .optimizers import OPTIMIZERS
 
 logger = logging.getLogger(__name__)
@@ -226,6 +226,12 @@ class TrainingSettings(Parts):
         required=True,
     )
     overwrite: bool = option(False, "Replace an earlier run in the output folder.", group=Group.INPUT, comes_last=True)
+    dry_run: bool = option(
+        False,
+        "Show what would be done, and why (with --quiet as JSON), and end: nothing is written, downloaded or trained.",
+        group=Group.INPUT,
+        comes_last=True,
+    )
     optimization: Optimization = field(default_factory=Optimization)
     batches: Batches = field(default_factory=Batches)
     machine: Machine = field(default_factory=Machine)
@@ -319,6 +325,18 @@ def training_arguments(settings: TrainingSettings, **chosen: Any) -> TrainingArg
         )
     check_libraries(made)
     return made
+
+
+def decided_by_machine(settings: TrainingSettings, training: TrainingArguments) -> dict[str, Decision]:
+    """What the machine decided for options that leave it open."""
+    decisions = {}
+    if settings.bf16 == "auto":
+        why = "this machine multiplies in bfloat16" if training.bf16 else "this machine does not multiply in bfloat16"
+        decisions["bf16"] = Decision(training.bf16, why)
+    if settings.dataloader_num_workers is None and training.dataloader_num_workers:
+        why = "one core of this process is kept for the training"
+        decisions["dataloader_num_workers"] = Decision(training.dataloader_num_workers, why)
+    return decisions
 
 
 def settings_by_name(kind: type[S], settings: S | None, given: Mapping[str, Any]) -> S:

@@ -14,7 +14,7 @@ from ..files.output import files_written_beside, output_to
 from ..files.settings import build
 from ..finetuning import FinetunePlan
 from ..pretraining import PretrainPlan, PretrainSettings, plan_pretraining
-from ..pretraining.run import prepare_run, train
+from ..pretraining.run import prepare_run, run_pretraining
 from ..pretraining.settings import CorpusSettings
 from ..runs import RunFolder, prepare_once
 from ..tokenization import VocabularyBasics
@@ -27,9 +27,9 @@ from .suite import (
     majority_score,
     markdown_table,
     merged,
-    naming,
     percent,
     plan_of,
+    prefix_errors,
     write_report,
 )
 from .suite_file import check_folder_names
@@ -166,7 +166,7 @@ class AblationArguments(StudySettings):
         maps = {"pretraining": self.map_of("pretraining"), f"{row}, pretraining": own | data}
         place = {"output_dir": str(Path(self.output_dir) / "pretrained" / row), "disable_tqdm": self.disable_tqdm}
         values = merged(PretrainSettings, "the ablation", maps, **place)
-        with naming(maps):
+        with prefix_errors(maps):
             return plan_pretraining(build(PretrainSettings, values))
 
     def finetuning_of(self, row: str, task: str) -> FinetunePlan:
@@ -275,7 +275,7 @@ def _pretrain_all(arguments: AblationArguments) -> dict[str, dict[str, Any]] | N
             _write_without_weights(plan)
             pretrained[row] = {}
             continue
-        metrics = train(plan)
+        metrics = run_pretraining(plan)
         if metrics["interrupted"]:
             return None
         pretrained[row] = {name: value for name, value in metrics.items() if name != "interrupted"}

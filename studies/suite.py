@@ -29,7 +29,7 @@ from ..files.source import files_of
 from ..files.text import file_of
 from ..finetuning import FEATURES, FinetunePlan, FinetuneSettings, plan_finetuning
 from ..finetuning.tasks.registry import evaluation_names
-from ..finetuning.training.run import train
+from ..finetuning.training.run import run_finetuning
 from ..finetuning.training.trainer import loss_in
 from .suite_file import OWN_KEYS, PATHS, Suite, as_list, read_suite
 
@@ -100,7 +100,7 @@ def merged(kind: type[S], study: str, settings: Mapping[str, Mapping[str, Any]],
 
 
 @contextmanager
-def naming(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+def prefix_errors(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
     """Begin messages about settings with the names of the maps that they are from."""
     where = " or ".join(name for name, some in settings.items() if some)
     try:
@@ -115,7 +115,7 @@ def plan_of(task: str, study: str, settings: Mapping[str, Mapping[str, Any]], **
     """The plan of a fine-tuning that gives a table one score; find errors before hours of training."""
     # The model after the last step counts: the best epoch would be chosen on the data that it is measured on.
     values = merged(FinetuneSettings, study, settings, eval_strategy="no", **own)
-    with naming(settings):
+    with prefix_errors(settings):
         plan = plan_finetuning(build(FinetuneSettings, values))
     files, said = plan.files, plan.settings
     validation = files.validation_file or ()
@@ -139,7 +139,7 @@ def finetune_all(cells: Mapping[Cell, tuple[str, FinetunePlan]]) -> dict[Cell, d
     found = {}
     for cell, (title, plan) in cells.items():
         logger.info("\n== %s ==", title)
-        metrics = train(plan)
+        metrics = run_finetuning(plan)
         if metrics["interrupted"]:
             return None
         found[cell] = {name: value for name, value in metrics.items() if name != "interrupted"}

@@ -75,7 +75,7 @@ class TransformersWay:
     def train(self, rate: float, steps: int, name: str) -> tuple[PreTrainedModel, float]:
         """Train for a number of steps; return the model and the training time in seconds."""
         set_seed(42)
-        config = model_config(self._plan, self.tokenizer)
+        config = model_config(self._plan, len(self.tokenizer))
         model = BertForMaskedLM(
             BertConfig(
                 vocab_size=len(self.tokenizer),

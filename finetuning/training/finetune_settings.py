@@ -117,7 +117,7 @@ class TrainedParts:
 
 @dataclass(frozen=True, kw_only=True)
 class PartsOrAdapters(TrainedParts):
-    """Which weights are trained, or which adapters beside them."""
+    """Which weights are trained, or which adapters are added and trained."""
 
     group, decides = Group.PARTS, True
     lora: bool = option(

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,7 +16,7 @@ from ...files.errors import refuse_address
 from ...files.options import deciding, may_be_given, settings_of
 from ...files.settings import Decision, build
 from ...files.source import HubSplit, InMemoryData, Source, sources_of
-from ...runs import EvaluationTimes, is_sharded, started_on_cpus, training_arguments
+from ...runs import EvaluationTimes, decided_by_machine, is_sharded, started_on_cpus, training_arguments
 from ..features import classifies_mean
 from ..heads import NetworkChanges
 from ..tasks.registry import benchmark_files, evaluation_names
@@ -128,16 +129,20 @@ def plan_finetuning(
     defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults}
     if settings.approach == "features":
         defaults |= {"num_train_epochs": 20.0}
+    why = "for a tagger on features" if settings.approach == "features" else f"default of {settings.task}"
     for name in _FALLBACKS:
         if getattr(settings, name) is None:
-            decisions[name] = Decision(defaults[name], "of a tagger" if settings.approach == "features" else "usual")
+            decisions[name] = Decision(defaults[name], why)
     decisions |= _evaluation(settings, bool(files.validation_file or settings.validation_split or settings.dataset))
     if settings.metric_for_best_model is None:
         names = [name for name in evaluation_names(task, files.validation_file or ()) if name]
         decisions["metric_for_best_model"] = Decision("_".join([*names[:1], task.main_metric]), "the task's main one")
     if learning_rate is not None and settings.learning_rate is None:
         decisions["learning_rate"] = learning_rate
-    plan = FinetunePlan(settings, task, files, _arguments(settings, decisions), decisions)
+    if started_on_cpus():
+        decisions["use_cpu"] = Decision(True, "several processes on a machine without an accelerator")
+    training = _arguments(settings, decisions)
+    plan = FinetunePlan(settings, task, files, training, decisions | decided_by_machine(settings, training))
     if settings.has_adapter and is_sharded(plan.training):
         adapter = "lora" if settings.lora else "peft_config"
         raise ValueError(f"{adapter} is set with fsdp: an adapter is merged into whole weights; leave fsdp out.")
@@ -166,6 +171,25 @@ def completed(plan: FinetunePlan, task: Task, num_examples: int, validation: Map
     if (pooling := plan.pooling(settings.approach)).value != settings.pooling:
         decisions["pooling"] = pooling
     return replace(plan, task=task, training=_arguments(settings, decisions), decisions=decisions)
+
+
+def training_length(plan: FinetunePlan, sequences: int) -> dict[str, float]:
+    """Number of trainings, and of each the optimizer steps, the epochs and the sequences of a step."""
+    settings, training = plan.settings, plan.training
+    if settings.approach == "linear_probe":
+        return {"trainings": max(1, settings.folds + 1 if settings.folds else 1)}
+    batch = training.train_batch_size * training.world_size
+    steps = max(1, math.ceil(math.ceil(sequences / batch) / training.gradient_accumulation_steps))  # of an epoch
+    total = training.max_steps if training.max_steps > 0 else math.ceil(training.num_train_epochs * steps)
+    trainings = settings.folds + 1 if settings.folds else settings.num_seeds
+    if settings.approach == "auto":
+        trainings += settings.folds
+    return {
+        "trainings": trainings,
+        "steps": total,
+        "epochs": total / steps,
+        "batch size": batch * training.gradient_accumulation_steps,
+    }
 
 
 def found_files(settings: TaskTrainingSettings, task: Task) -> TaskFiles:
@@ -229,7 +253,7 @@ def _arguments(settings: FinetuneSettings, decisions: Mapping[str, Decision]) ->
     chosen = {
         name: decision.value for name, decision in decisions.items() if name in TrainingArguments.__dataclass_fields__
     }
-    return training_arguments(settings, **chosen, **({"use_cpu": True} if started_on_cpus() else {}))
+    return training_arguments(settings, **chosen)
 
 
 @cache  # once: settings are planned when they are made, and when they are carried out

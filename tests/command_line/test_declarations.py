@@ -51,6 +51,8 @@ VALUES = {
     "lr_scheduler_kwargs": '{"power": 2.0}',
     **dict.fromkeys(training_settings._objects() - {"lr_scheduler_kwargs"}, "{}"),
     "clean": ["html"],
+    "max_length": 16,
+    "random_replace_prob": 0.05,
     "filter": ["duplicates"],
     "relations": ["vv"],
     "keep_heads": [1],

@@ -17,7 +17,7 @@ from mybert.finetuning import finetune, plan_finetuning, predict
 from mybert.finetuning.data import Labels
 from mybert.finetuning.training import run as training_run
 from mybert.finetuning.training import trainer
-from mybert.finetuning.training.run import Training, better_approach
+from mybert.finetuning.training.trainings import Training, better_approach
 
 linear_model = pytest.importorskip("sklearn.linear_model")
 

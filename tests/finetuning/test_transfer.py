@@ -20,7 +20,7 @@ from mybert.finetuning import finetune, plan_finetuning
 from mybert.finetuning.heads import reinitialize_layers
 from mybert.finetuning.training import run as training_run
 from mybert.finetuning.training.parameters import Unfreezing, freeze_layers, layerwise_groups
-from mybert.finetuning.training.run import Training, summarize
+from mybert.finetuning.training.trainings import Training, summarize
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ def test_a_recipe_is_read_whole(path, tokenizer):
     arguments = load(path)
     plan = plan_pretraining(arguments)
     assert plan.max_steps > 0
-    assert model_config(plan, tokenizer).num_hidden_layers >= 2
+    assert model_config(plan, len(tokenizer)).num_hidden_layers >= 2
     assert f"--config {path.stem} " in path.read_text()
     length = "max_steps" if arguments.max_hours is None else "max_hours"
     assert getattr(load(path, f"--{length}", "17"), length) == 17  # flags win
@@ -61,7 +61,7 @@ def test_sizes_have_the_papers_values(size, tokenizer):
     assert (arguments.max_steps, arguments.warmup_steps, arguments.learning_rate) == (1_000_000, 10_000, 1e-4)
     assert (arguments.optim, arguments.weight_decay, arguments.adam_epsilon) == ("google", 0.01, 1e-6)
     assert (arguments.adam_beta1, arguments.adam_beta2, arguments.max_grad_norm) == (0.9, 0.999, 1.0)
-    config = model_config(plan, tokenizer)
+    config = model_config(plan, len(tokenizer))
     assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.1, 0.1)
     assert config.max_position_embeddings == 512
 

@@ -62,7 +62,7 @@ def test_run_ablation_of_a_row_from_scratch_does_not_pretrain(tmp_path, settings
     arguments = AblationArguments(**settings, rows=["untrained", "ltr"])
     assert [arguments.needs_weights(row) for row in arguments.rows] == [False, True]
     arguments = AblationArguments(**settings, rows=["untrained"])
-    monkeypatch.setattr(ablation, "train", None)
+    monkeypatch.setattr(ablation, "run_pretraining", None)
     for _ in range(2):
         assert run_ablation(arguments)["untrained"].keys() == {"classification"}
     folder = tmp_path / "out" / "pretrained" / "untrained"

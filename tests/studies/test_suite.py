@@ -63,7 +63,7 @@ def test_run_suite_failing_in_one_report_leaves_all_of_them(tmp_path, settings, 
     out.mkdir()
     for name in ("suite.json", "suite.md", "submission.zip"):
         (out / name).write_text("old")
-    monkeypatch.setattr(suite, "train", lambda plan: {"accuracy": 0.5, "interrupted": False})
+    monkeypatch.setattr(suite, "run_finetuning", lambda plan: {"accuracy": 0.5, "interrupted": False})
 
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -182,7 +182,7 @@ def test_run_suite_with_train_sizes_measures_each_task_with_each_number(tmp_path
         }
         return {"mean": found, "deviation": {"accuracy": 0.2}, **found, "interrupted": False}
 
-    monkeypatch.setattr(suite, "train", train)
+    monkeypatch.setattr(suite, "run_finetuning", train)
     sizes = {"only": ["animals"], "train_sizes": [2, 4], "num_seeds": 4, "compare_from_scratch": True}
     report = run_suite(settings(**sizes, grid={"learning_rate": [0.1, 0.2]}))
     trials = [(2, 0.1), (2, 0.1), (4, 0.1), (4, 0.1), (2, 0), (4, 0)]
@@ -213,7 +213,7 @@ def test_run_suite_with_a_grid_chooses_by_the_metric_for_the_best_model(
         found = {"accuracy": rate, "macro_f1": 1 - rate, "loss": rate, "majority_accuracy": 0.5, "tied": 0.0}
         return found | {"interrupted": False}
 
-    monkeypatch.setattr(suite, "train", train)
+    monkeypatch.setattr(suite, "run_finetuning", train)
     chosen = {"finetuning": FINETUNING | {"metric_for_best_model": metric}, "grid": {"learning_rate": [0.2, 0.1]}}
     report = run_suite(settings(only=["animals"], **chosen))["tasks"]["animals"]
     assert report["chosen"] == {"learning_rate": best}
