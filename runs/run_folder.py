@@ -95,10 +95,11 @@ class RunFolder(ExitStack):
 
         Settings (as JSON values) and contents of the files determine the result; `folders` are other inputs, such as
         model folders. Decisions are stored beside the settings, and not compared. A file is read once; afterwards it
-        counts as unchanged as long as its size and modification time are. `prepare` makes what is missing in the folder that it is given, and raises an error if the run is
-        impossible; it may return the digests of files that it has read completely (`open_text`). After a user error
-        (ValueError, a missing file) what it made for a new run is removed; after others the next call uses it. A
-        ValueError says why the folder cannot be used, a `BusyError` which process works in it.
+        counts as unchanged as long as its size and modification time are. `prepare` makes what is missing in the
+        folder that it is given, and raises an error if the run is impossible; it may return the digests of files that
+        it has read completely (`open_text`). After a user error (ValueError, a missing file) what it made for a new
+        run is removed; after others the next call uses it. A ValueError says why the folder cannot be used, a
+        `BusyError` which process works in it.
         """
         files = list(dict.fromkeys(map(file_of, files)))
         finish_moves(self.path)
