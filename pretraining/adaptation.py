@@ -100,7 +100,7 @@ def adapt(arguments: AdaptSettings) -> dict[str, Any]:
     """
     plan = plan_pretraining(arguments)
     metrics = run_pretraining(plan)
-    if metrics == {"interrupted": True} or not plan.training.should_save:
+    if arguments.dry_run or metrics == {"interrupted": True} or not plan.training.should_save:
         return metrics
     folder = str(arguments.output_dir)
     if (report := Path(folder, ADAPTATION)).is_file():
