@@ -191,8 +191,8 @@ def state_of_run(path: str | Path, settings: Mapping[str, Any], overwrite: bool 
         check_output_folder(folder, RUN_FOLDER if is_run else (), overwrite)
         return "replaced" if is_run else "new"
     earlier = read_json_object(folder / RUN_FILE)
-    for beside in (_FILES, _DECISIONS):
-        earlier.pop(beside, None)
+    for key in (_FILES, _DECISIONS):
+        earlier.pop(key, None)
     if changes := _changed_settings(earlier, json.loads(json.dumps(settings))):
         raise ValueError(
             f"{folder} holds a run with other settings; repeat those, name another folder, or pass --overwrite. What "

@@ -76,7 +76,7 @@ print(json.dumps({"seconds": seconds, "instances": len(written), "peak": peak}))
 """
 
 
-def build(files: Sequence[str], vocab: str, store: Path, num_processes: int | None = None) -> float:
+def build_ours(files: Sequence[str], vocab: str, store: Path, num_processes: int | None = None) -> float:
     """Build a store and return the process's peak memory in MiB; for a fresh process."""
     build_token_store(files, MyBertTokenizer(vocab), store, num_processes=num_processes, show_progress=False)
     return memory("VmHWM")
@@ -142,7 +142,7 @@ def measure_speed(arguments: argparse.Namespace, files: list[str], folder: Path)
         note = f"{tokens / elapsed / 1e6:.2f} M tokens/s, {tokens / positions:.1%} full"
         rows.append((f"mybert, an epoch of masked pairs, {kind}", megabytes, elapsed, note))
     rows += [(name, megabytes, statistics.median(values), "") for name, values in times.items()]
-    peak = run_apart(build, files, arguments.vocab, path)
+    peak = run_apart(build_ours, files, arguments.vocab, path)
     print(heading("one core", "CPU seconds", "MB/s", ""))
     for name, size, elapsed, note in rows:
         print(row(name, f"{elapsed:.2f}", f"{size / elapsed:.2f}", note))
@@ -168,7 +168,7 @@ def measure_building(arguments: argparse.Namespace, files: list[str], folder: Pa
     for processes in (1, 2):
         start, peak = time.perf_counter(), 0.0
         work = [str(text)], arguments.vocab, folder / "store", processes
-        building = get_context("spawn").Process(target=build, args=work)
+        building = get_context("spawn").Process(target=build_ours, args=work)
         building.start()
         while building.is_alive():
             with suppress(OSError, psutil.Error):  # one of them has just ended

@@ -68,7 +68,9 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
             is_fitted_to = split == "eval" and number == 0 and task != run.task
             metrics |= _baselines(task, data, raw[name], predictions[name], which, is_fitted_to)
             if saves:
-                write_report(trainer.args, task, predictions[name], data, output_dir, f"_{which}" if which else "")
+                log_and_write_reports(
+                    trainer.args, task, predictions[name], data, output_dir, f"_{which}" if which else ""
+                )
     if saves:
         trainer.save_state()
         if trainer.state.global_step:  # a linear probe has no steps
@@ -80,7 +82,7 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
     return metrics
 
 
-def write_report(
+def log_and_write_reports(
     arguments: TrainingArguments, task: Task, predictions: Sequence[Any], data: TaskData, folder: Path, suffix: str
 ) -> None:
     """Write reports on predictions, and show the one by class if it is not long."""

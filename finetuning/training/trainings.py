@@ -20,7 +20,7 @@ from ..prediction.predictor import PREDICTION_FILES, REPORT_FILES
 from ..tasks.registry import read_task_record
 from ..tasks.task import Task, TaskData
 from .finetune_settings import FinetuneSettings
-from .measurement import FOLD_OUTPUTS, METRICS, write_report
+from .measurement import FOLD_OUTPUTS, METRICS, log_and_write_reports
 from .parameters import ADAPTER_FOLDER
 from .plan import FinetunePlan
 from .preparation import TaskRun, fold_numbers
@@ -132,7 +132,7 @@ def write_out_of_fold(run: TaskRun, plan: FinetunePlan, folders: Sequence[Path],
         # Thresholds are not fitted to the fold that they decide on, as for the metrics.
         for place, prediction in zip(places, run.task.cross_fitted(found, data.examples), strict=True):
             predictions[place] = prediction
-    write_report(plan.training, run.task, predictions, run.train, output_dir, _OUT_OF_FOLD)
+    log_and_write_reports(plan.training, run.task, predictions, run.train, output_dir, _OUT_OF_FOLD)
     run.task.write_predictions(predictions, run.train.examples, output_dir, _OUT_OF_FOLD)
 
 

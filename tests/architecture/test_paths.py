@@ -64,7 +64,7 @@ def entered_by(command: list[str]) -> Counter[str]:
         # Output and hidden parts are moved together, which needs a record.
         ("predict MODEL DATA --output OUT.csv --use_cpu", 247, 32, 3),
         # Config.json is opened once more to sync it.
-        (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 449, 49, 3),
+        (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 463, 52, 3),
     ],
     ids=lambda value: value.split()[0] if isinstance(value, str) else None,
 )

@@ -72,7 +72,7 @@ ARGUMENTS = {
     "tokenizer": "tok",
     "dry_run": False,
     "num_shards": 1,
-    "metric_for_best_model": "eval_accuracy",
+    "metric": "accuracy",
     "new_data": ("new.txt", "question ||| context"),
 }
 RESULTS = {

@@ -30,7 +30,7 @@ OWN_WORDS = {
     "text",
     "tokenizer",
 }
-OWN_WORDS |= {"num_processes", "model_size"}
+OWN_WORDS |= {"num_processes", "model_size", "dry_run"}
 # Defaults that depend on the task, and options only for a new vocabulary, are described in the help.
 OWN_DEFAULTS = {"learning_rate", "max_length", "per_device_train_batch_size", "save_total_limit", "text_column"}
 OWN_DEFAULTS |= {"do_lower_case", "features", "strip_accents", "text_pair_column", "validation_split", "vocab_layout"}
