@@ -154,7 +154,7 @@ def _tidy(path: Path) -> None:
     """Delete what killed calls have left at an output that stays as it is, and at other outputs in its folder."""
     with suppress(OSError, ValueError), ExitStack() as held:
         # First the folder: if a run works in it, nothing is touched.
-        for place, within in ((path.parent, False), (path.parent, True), (path, True)):
+        for place, within in ((path.parent, False), (path.parent, True), (path, True), (path, False)):
             folder = place if within else place.parent
             if folder.is_dir() and any(map(is_bookkeeping, folder.iterdir())):
                 held.enter_context(locked(place, within))

@@ -4,6 +4,7 @@ import codecs
 import csv
 import json
 import logging
+import math
 import re
 import threading
 from collections import Counter
@@ -258,6 +259,16 @@ def json_line(row: Mapping[str, Any]) -> str:
         finite = json.loads(json.dumps(row, default=_plain), parse_constant=lambda name: None)
         line = json.dumps(finite, ensure_ascii=False)
     return line.translate(_ESCAPES)
+
+
+def json_values(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The row that is read from its `json_line`."""
+    for name, value in row.items():
+        is_same = type(value) in (str, int, bool, type(None)) or (type(value) is float and math.isfinite(value))
+        if type(name) is not str or not is_same:
+            values: dict[str, Any] = json.loads(json_line(row))
+            return values
+    return row
 
 
 def _plain(value: Any) -> Any:
