@@ -234,9 +234,11 @@ def style_of(path: str, encoding: str) -> CsvStyle:
     if content_suffix(path) != ".csv":
         return style
     mark, _, lines = separator_of(open_text(path, encoding), ",")
+    if mark != ";":  # decimal commas would be separators, or in quotes
+        return replace(style, mark=mark)
     rows = _split_lines(islice(lines, _LINES_OF_STYLE), delimiter=mark)
-    signs = {found[1] for row in rows for value in row if (found := _DECIMAL.fullmatch(value))}
-    return replace(style, mark=mark, decimal_sign="," if mark == ";" and signs == {","} else ".")
+    signs = {match[1] for row in rows for value in row if (match := _DECIMAL.fullmatch(value))}
+    return replace(style, mark=mark, decimal_sign="," if signs == {","} else ".")
 
 
 def separated_line(cells: Sequence[str], mark: str) -> str:

@@ -226,9 +226,9 @@ class _Prediction:
     def _write_directly(self, rows: Sequence[DataRow], output: Path) -> dict[str, int]:
         """Predict and write the rows of one part; a call that ends earlier leaves nothing."""
         predictor = self.predictor
-        with reserved(output, overwrite=self.arguments.overwrite, read=self.files) as write:
+        with reserved(output, overwrite=self.arguments.overwrite, read=self.files) as place:
             table = output_rows(*self._predicted(rows, output, progress=True))
-            with write() as path:
+            with place.written() as path:
                 write_rows(path, [lambda: table], output, self._style())
         logger.info("%s: %s rows.", output, f"{len(rows):,}")
         return self._summarize(predictor.labels, len(rows), predictor.cut, predictor.windowed, predictor.empty)

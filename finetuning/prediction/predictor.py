@@ -51,6 +51,10 @@ class FinetunedModel(NamedTuple):
         """The `network_outputs` for data."""
         return network_outputs(self.task, data, self.model, self.tokenizer, batch_size, **options)
 
+    def predictions(self, data: TaskData, batch_size: int | None = None, **options: bool) -> Sequence[Any]:
+        """A prediction for each example."""
+        return self.task.predict(self.outputs(data, batch_size, **options), data, self.labels)
+
     def read(self, sources: Mapping[str, Source], skip_empty: bool = False) -> dict[str, TaskData]:
         """Labeled data by name, tokenized."""
         return {name: self.encode(self.task.read(source, skip_empty), source) for name, source in sources.items()}
@@ -62,8 +66,7 @@ class FinetunedModel(NamedTuple):
         metrics: dict[str, float] = {}
         predictions: dict[str, Sequence[Any]] = {}
         for name, part in data.items():
-            outputs = self.outputs(part, batch_size, shared=True, progress=True)
-            predictions[name] = self.task.predict(outputs, part, self.labels)
+            predictions[name] = self.predictions(part, batch_size, shared=True, progress=True)
             scores = self.task.score(predictions[name], part.examples)
             metrics |= {f"{name}_{key}" if name else key: value for key, value in scores.items()}
         return metrics, predictions
@@ -318,8 +321,8 @@ class Predictor:
 
     def kept(self, row: DataRow) -> dict[str, Any]:
         """The columns of a row that are kept; one that the first row has may be missing in others."""
-        names = row.values if self.settings.keep_columns is None else self.settings.keep_columns
-        return {name: row.get(name) for name in names if name in row}
+        names = self.settings.keep_columns
+        return row.values if names is None else {name: row.get(name) for name in names if name in row}
 
 
 def with_answers(batch: Any, kept: Sequence[str], answers: Sequence[Mapping[str, Any]]) -> Any:
