@@ -1,5 +1,7 @@
 """The folder of a run: one run at a time, never mixed with other files, resumed; and the processes of a run."""
 
+from __future__ import annotations
+
 import json
 import logging
 import os
@@ -8,12 +10,11 @@ from contextlib import ExitStack
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from accelerate.utils import parse_flag_from_env
-from transformers import TrainingArguments
 
 from ..files.checkpoint import read_json_object
 from ..files.moves import (
@@ -30,6 +31,9 @@ from ..files.output import MODEL_FOLDER, check_not_read, check_output_folder, lo
 from ..files.progress import progress_bar
 from ..files.text import file_of, new_digest
 from ..visualization import training_curves
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 logger = logging.getLogger(__name__)
 

@@ -80,3 +80,13 @@ def test_commands_take_short_paths(command, functions, files, configs, tmp_path,
     assert main(words("first")) == 0  # imports modules, whose options are made by functions
     found = entered_by(words("second"))
     assert found.total() <= functions and len(found) <= files and len(opened) <= configs, (found, opened)
+
+
+def test_predict_loads_neither_the_trainer_nor_data_libraries(tmp_path, tiny_model, run_python):
+    tiny_model(tmp_path / "model", MyBertForSequenceClassification)
+    (tmp_path / "row.txt").write_text("the cat\n")
+    words = ["predict", str(tmp_path / "model"), str(tmp_path / "row.txt"), "--use_cpu", "--quiet"]
+    code = f"import sys; from mybert.cli import main; main({words}); print(*sys.modules)"
+    loaded = run_python("-c", code).stdout.split()
+    assert "mybert.finetuning.prediction.predictor" in loaded
+    assert not {"transformers.trainer", "datasets", "pandas", "sklearn", "mybert.runs.trainer"} & {*loaded}
