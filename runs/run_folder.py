@@ -1,7 +1,5 @@
 """The folder of a run: one run at a time, never mixed with other files, resumed; and the processes of a run."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -246,7 +244,7 @@ def started_on_cpus() -> bool:
     return accelerator is None or accelerator.type == "mps"  # a machine has only one
 
 
-def is_sharded(arguments: TrainingArguments) -> bool:
+def is_sharded(arguments: "TrainingArguments") -> bool:
     """Whether a run is to be sharded by FSDP, by its settings or by those of `accelerate launch`."""
     return arguments.fsdp_plugin_args is not None or parse_flag_from_env("ACCELERATE_USE_FSDP")
 
@@ -257,7 +255,7 @@ def _on_the_hosts(processes: Any) -> Any:
     return processes if dist.get_backend(processes) == "gloo" else dist.new_group(backend="gloo")
 
 
-def broadcast_value(value: float, arguments: TrainingArguments, largest: bool = False) -> float:
+def broadcast_value(value: float, arguments: "TrainingArguments", largest: bool = False) -> float:
     """Return the first process's value, or the largest, in every process of a run; all must call this."""
     if arguments.world_size == 1:
         return value
@@ -298,7 +296,7 @@ def prepare_once(writes: bool, prepare: Callable[[], T]) -> T:
     return received[0]
 
 
-def log_on_main_process(arguments: TrainingArguments) -> None:
+def log_on_main_process(arguments: "TrainingArguments") -> None:
     """Let only the first process of a run log and show progress."""
     if arguments.process_index != 0:
         arguments.disable_tqdm = True
