@@ -25,7 +25,6 @@ from .text import (
     PARQUET_SUFFIX,
     SEPARATED_SUFFIXES,
     SPREADSHEET_SUFFIX,
-    STDIN,
     TABLE_SUFFIXES,
     content_suffix,
     file_of,
@@ -227,8 +226,6 @@ USUAL_STYLE = CsvStyle()
 
 def style_of(path: str, encoding: str) -> CsvStyle:
     """The style of a CSV file in UTF-8; with a byte-order mark if it has one, or is not in UTF-8."""
-    if path == STDIN:
-        return USUAL_STYLE
     is_plain = codecs.lookup(encoding).name == "utf-8" and not has_byte_order_mark(file_of(path))
     style = CsvStyle(encoding="utf-8" if is_plain else "utf-8-sig")
     if content_suffix(path) != ".csv":

@@ -20,13 +20,13 @@ from accelerate.utils import gather_object
 from ...files.errors import refuse_address
 from ...files.moves import PARTIAL, discard, temporary_path
 from ...files.options import Group, deciding, option
-from ...files.output import check_output_files, locked, reserved, write_lines, write_text, written_beside
+from ...files.output import Output, check_output_files, locked, reserved, write_lines, write_text, written_beside
 from ...files.processes import leave_standard_output
 from ...files.progress import progress_bar
 from ...files.source import Source, is_data_frame
 from ...files.spreadsheets import MAX_ROWS, fits_cell, openpyxl_for, write_sheet
 from ...files.tables import USUAL_STYLE, CsvStyle, json_line, json_values, separated_line, style_of
-from ...files.text import LINE_BREAKS, SPREADSHEET_SUFFIX, STDIN, file_of, new_digest, open_text
+from ...files.text import LINE_BREAKS, SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX, STDIN, file_of, new_digest, open_text
 from ...runs import RunFolder, prepare_once
 from ..data import DataRow, new_name, rows_of
 from ..tasks.registry import TASK_OPTIONS, task_record
@@ -216,20 +216,19 @@ class _Prediction:
             openpyxl_for(output)  # an error now, not at the end
         parts = output.with_name(f".{output.name}{PARTIAL}")
         if self.state.num_processes == 1 and not parts.exists():  # nor did an earlier call leave any
-            check_output_files([output], arguments.overwrite, self.files)  # before more is read, perhaps from a pipe
-            rows = list(islice(self._rows, Predictor.rows_per_part + 1))
-            if len(rows) <= Predictor.rows_per_part:
-                return self._write_directly(rows, output)
+            with reserved(output, overwrite=arguments.overwrite, read=self.files) as place:
+                rows = list(islice(self._rows, Predictor.rows_per_part + 1))
+                if len(rows) <= Predictor.rows_per_part:
+                    return self._write_directly(rows, place)
             self._rows = chain(rows, self._rows)
         return self._write_in_parts(parts, output)
 
-    def _write_directly(self, rows: Sequence[DataRow], output: Path) -> dict[str, int]:
+    def _write_directly(self, rows: Sequence[DataRow], place: Output) -> dict[str, int]:
         """Predict and write the rows of one part; a call that ends earlier leaves nothing."""
-        predictor = self.predictor
-        with reserved(output, overwrite=self.arguments.overwrite, read=self.files) as place:
-            table = output_rows(*self._predicted(rows, output, progress=True))
-            with place.written() as path:
-                write_rows(path, [lambda: table], output, self._style())
+        predictor, output = self.predictor, place.path
+        table = output_rows(*self._predicted(rows, output, progress=True))
+        with place.written() as path:
+            write_rows(path, [lambda: table], output, self._style())
         logger.info("%s: %s rows.", output, f"{len(rows):,}")
         return self._summarize(predictor.labels, len(rows), predictor.cut, predictor.windowed, predictor.empty)
 
@@ -239,8 +238,10 @@ class _Prediction:
         return json_rows_for(output, map(self.predictor.kept, rows)), json_rows_for(output, answers)
 
     def _style(self) -> CsvStyle:
-        """The style of a CSV file like the first one of the data."""
-        return style_of(str(self.arguments.data[0]) if self.can_resume else STDIN, self.predictor.task.encoding)
+        """The style of a CSV or TSV file like the first file of the data."""
+        if not self.files or Path(self.arguments.output).suffix.lower() not in SEPARATED_SUFFIXES:
+            return USUAL_STYLE
+        return style_of(self.files[0], self.predictor.task.encoding)
 
     def _write_in_parts(self, path: Path, output: Path) -> dict[str, int]:
         """Write the output by parts in a hidden folder, with which a call that is repeated resumes."""
