@@ -24,7 +24,7 @@ from ..files.processes import no_warnings, own_process
 from ..files.progress import progress_bar, without_loading_bars
 from ..files.text import PAIR_SEPARATOR
 from ..finetuning.data import DataRow, rows_of
-from ..finetuning.prediction.predictor import ROWS_OF_A_PART, Predictor
+from ..finetuning.prediction.predictor import Predictor
 from ..finetuning.tasks.task import Task
 from . import register
 from .harness import evenly, heading, in_turns, memory, ratio, row, timed
@@ -94,7 +94,7 @@ def by_predictor(
     predictor = Predictor(model, **settings)
     predictor.settle(rows[0])
     predictor.load()
-    parts = [rows[start : start + ROWS_OF_A_PART] for start in range(0, len(rows), ROWS_OF_A_PART)]
+    parts = list(predictor.parts(rows))
     return {name: lambda: [answer for part in parts for answer in predictor.answers(part)]}
 
 

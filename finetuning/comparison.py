@@ -24,7 +24,7 @@ from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .tasks.classification import ClassificationTask
 from .tasks.multiple_choice import MultipleChoiceTask
 from .tasks.registry import MeasuredModelArguments
-from .tasks.task import Task, long_text_lines, network_outputs
+from .tasks.task import Task, long_text_lines
 
 logger = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ def _compared(arguments: CompareArguments) -> dict[str, Any]:
         if tasks[0].objective == "classes":
             import scipy.stats  # noqa: F401 - for McNemar's test: an error now, not at the end
         examples: Sequence[Any] = tasks[0].read(source, arguments.skip_empty)
-        data = [found and found.task.encode(examples, found.labels, found.tokenizer, source) for found in models]
+        data = [model and model.encode(examples, source) for model in models]
         encoded = [part.examples for part in data if part]
         if len({tuple(map(tasks[0].classes_of, each)) for each in encoded}) > 1:
             raise ValueError(
@@ -153,13 +153,13 @@ def _compared(arguments: CompareArguments) -> dict[str, Any]:
             )
         examples = encoded[0] if encoded else examples  # with the models' names of the classes
         predictions: list[Sequence[Any]] = []
-        for name, task, found, part in zip(arguments.models, tasks, models, data, strict=True):
-            if found is None or part is None:
+        for name, task, model, part in zip(arguments.models, tasks, models, data, strict=True):
+            if model is None or part is None:
                 predictions.append(task.read_predictions(Path(name), examples))
                 continue
             for line in long_text_lines(task, len(examples), part.cut, part.windowed):
                 logger.warning("%s: %s", name, line)
-            predictions.append(found.measure({"": part}, arguments.batch_size)[1][""])
+            predictions.append(model.predictions(part, arguments.batch_size, shared=True, progress=True))
         report, rows = _report(arguments, tasks, predictions, examples)
         report["models"] = _costs(arguments, models, examples, source)
         if table:
@@ -243,9 +243,7 @@ def _costs(
         seconds.append({})
         for place, found in loaded.items():
             start = time.perf_counter()
-            data = found.task.encode(rows, found.labels, found.tokenizer, source)
-            outputs = network_outputs(found.task, data, found.model, found.tokenizer, arguments.batch_size)
-            found.task.predict(outputs, data, found.labels)
+            found.predictions(found.encode(rows, source), arguments.batch_size)
             seconds[-1][place] = time.perf_counter() - start
     costs = {}
     for place, found in loaded.items():

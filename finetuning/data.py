@@ -59,12 +59,11 @@ class DataRow:
 
     def value(self, name: str) -> Any:
         """The value of a column; if there is no such column, the message lists those that exist."""
-        if name not in self:
-            raise ValueError(
-                f"{self.source} has no column {name!r} in row {self.number}; its columns are "
-                f"{shown_columns(self.values)}."
-            )
-        return value_at(self.values, name)
+        with suppress(KeyError):
+            return value_at(self.values, name)
+        raise ValueError(
+            f"{self.source} has no column {name!r} in row {self.number}; its columns are {shown_columns(self.values)}."
+        )
 
     def text(self, name: str, may_be_empty: bool = False) -> str:
         """The text of a column, which is not empty unless `may_be_empty`."""

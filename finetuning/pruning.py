@@ -201,10 +201,10 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
     choices: list[Any] = [] if arguments.keep_heads else [list(range(layers)), *arguments.kept(layers)]
     with ExitStack() as held:
         if arguments.output_dir:
-            output = Path(arguments.output_dir)
             read = [model, *files_of(arguments.data)]
             # Before measuring, which takes time.
-            write = held.enter_context(reserved(output, owned, overwrite=arguments.overwrite, read=read))
+            place = reserved(arguments.output_dir, owned, overwrite=arguments.overwrite, read=read)
+            output = held.enter_context(place)
         found: FinetunedModel | None = None
         if arguments.data:
             device = arguments.state.device
@@ -227,7 +227,7 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
             rows.append(row)
         metric = found.task.main_metric if found else None
         if arguments.output_dir:
-            with write() as folder:
+            with output.written() as folder:
                 local = Checkpoint(
                     checkpoint.local_folder((*TOKENIZER_FILES, *ALL_WEIGHTS, "config.json", *COMPANIONS))
                 )
@@ -241,7 +241,7 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
                 else:
                     _write_without_layers(source, folder, config, choices[-1])
                 write_json(folder / PRUNING, {"model": model, "metric": metric, "rows": rows})
-                _write_card(folder, output.name, model, rows, what)
+                _write_card(folder, output.path.name, model, rows, what)
     return {"rows": rows, "metric": metric}
 
 

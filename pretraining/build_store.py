@@ -134,7 +134,7 @@ def token_store_built(
     may_exist = overwrite or store.append or folder.is_dir()
     check_output_files([path], may_exist)
     lines = _read(documents, store)  # errors in its files are reported before a folder is made
-    with reserved(path, overwrite=may_exist) as write:
+    with reserved(path, overwrite=may_exist) as output:
         earlier = [path] if path.exists() else []
         texts: dict[str, Any] = {}  # which the store holds, by what they were read for
         if earlier:
@@ -182,7 +182,7 @@ def token_store_built(
             texts = texts | {"appended": [*appended, digest]} if store.append else {"built": digest}
             recorded[TEXTS] = json.dumps(texts)
             parts = [*(earlier if store.append else []), *files]
-            with write() as temporary:
+            with output.written() as temporary:
                 if kept is not None:
                     recorded[LEFT_OUT] = _left_out(kept.report, parts[0])
                 summary = _join(parts, fingerprint, temporary, recorded, encoder.dtype)

@@ -1,31 +1,36 @@
 """What makes a run safe and fast to interrupt; optimizers and schedules."""
 
-from .callbacks import TICKS, StopOnInterrupt, TimeBudget, log_or_print
-from .optimizers import OPTIMIZERS, MuonWithAdamW, MyBertAdamW, linear_schedule, matrix_groups, parameter_groups
-from .plan_report import dry_run_report, log_decisions, size_of
-from .run_folder import (
-    RUN_FOLDER,
-    RunFolder,
-    draw_curves,
-    is_sharded,
-    log_on_main_process,
-    prepare_once,
-    started_on_cpus,
-    state_of_run,
-)
-from .trainer import DivergedError, ResumableTrainer, last_complete_checkpoint
-from .training_settings import (
-    Batches,
-    EvaluationTimes,
-    Machine,
-    Optimization,
-    Records,
-    TrainingSettings,
-    decided_by_machine,
-    settings_by_name,
-    suggest_bfloat16,
-    training_arguments,
-)
+from typing import TYPE_CHECKING
+
+from .._lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .callbacks import TICKS, StopOnInterrupt, TimeBudget, log_or_print
+    from .optimizers import OPTIMIZERS, MuonWithAdamW, MyBertAdamW, linear_schedule, matrix_groups, parameter_groups
+    from .plan_report import dry_run_report, log_decisions, size_of
+    from .run_folder import (
+        RUN_FOLDER,
+        RunFolder,
+        draw_curves,
+        is_sharded,
+        log_on_main_process,
+        prepare_once,
+        started_on_cpus,
+        state_of_run,
+    )
+    from .trainer import DivergedError, ResumableTrainer, last_complete_checkpoint
+    from .training_settings import (
+        Batches,
+        EvaluationTimes,
+        Machine,
+        Optimization,
+        Records,
+        TrainingSettings,
+        decided_by_machine,
+        settings_by_name,
+        suggest_bfloat16,
+        training_arguments,
+    )
 
 __all__ = [
     "OPTIMIZERS",
@@ -63,3 +68,5 @@ __all__ = [
     "suggest_bfloat16",
     "training_arguments",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

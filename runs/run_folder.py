@@ -8,12 +8,11 @@ from contextlib import ExitStack
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from accelerate.utils import parse_flag_from_env
-from transformers import TrainingArguments
 
 from ..files.checkpoint import read_json_object
 from ..files.moves import (
@@ -31,6 +30,9 @@ from ..files.progress import progress_bar
 from ..files.settings import Decision
 from ..files.text import file_of, new_digest
 from ..visualization import training_curves
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 logger = logging.getLogger(__name__)
 
@@ -269,7 +271,7 @@ def started_on_cpus() -> bool:
     return accelerator is None or accelerator.type == "mps"  # a machine has only one
 
 
-def is_sharded(arguments: TrainingArguments) -> bool:
+def is_sharded(arguments: "TrainingArguments") -> bool:
     """Whether a run is to be sharded by FSDP, by its settings or by those of `accelerate launch`."""
     return arguments.fsdp_plugin_args is not None or parse_flag_from_env("ACCELERATE_USE_FSDP")
 
@@ -280,7 +282,7 @@ def _on_the_hosts(processes: Any) -> Any:
     return processes if dist.get_backend(processes) == "gloo" else dist.new_group(backend="gloo")
 
 
-def broadcast_value(value: float, arguments: TrainingArguments, largest: bool = False) -> float:
+def broadcast_value(value: float, arguments: "TrainingArguments", largest: bool = False) -> float:
     """Return the first process's value, or the largest, in every process of a run; all must call this."""
     if arguments.world_size == 1:
         return value
@@ -321,7 +323,7 @@ def prepare_once(writes: bool, prepare: Callable[[], T]) -> T:
     return received[0]
 
 
-def log_on_main_process(arguments: TrainingArguments) -> None:
+def log_on_main_process(arguments: "TrainingArguments") -> None:
     """Let only the first process of a run log and show progress."""
     if arguments.process_index != 0:
         arguments.disable_tqdm = True
