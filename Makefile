@@ -39,6 +39,7 @@ lint: $(INSTALLED)  ## Check style, formatting and types
 	$(BIN)/ruff format --check .
 	@mkdir -p .typecheck && ln -sfn .. .typecheck/mybert
 	MYPYPATH=.typecheck $(BIN)/mypy --package mybert
+	MYPYPATH=.typecheck $(BIN)/mypy examples
 
 format: $(INSTALLED)  ## Format the code
 	$(BIN)/ruff check --fix .

@@ -7,7 +7,6 @@ from .features import FEATURES, TABLE_7, FeatureTagger
 from .prediction.prediction_run import PredictArguments, predict, predict_files
 from .prediction.predictor import Predictor, tag_words
 from .prediction.sentence_scoring import ScoreArguments, score, score_files
-from .pruning import PruneArguments, prune
 from .tasks.registry import TASKS
 from .tasks.task import Task
 from .training.finetuning_arguments import FinetuningArguments
@@ -25,7 +24,6 @@ __all__ = [
     "FinetuningArguments",
     "PredictArguments",
     "Predictor",
-    "PruneArguments",
     "ScoreArguments",
     "Task",
     "compare",
@@ -37,7 +35,6 @@ __all__ = [
     "finetune",
     "predict",
     "predict_files",
-    "prune",
     "score",
     "score_files",
     "tag_words",

@@ -28,7 +28,6 @@ BASES = {
     "score": {"model": "TEACHER", "data": ["d"]},
     "predict": {"model": "owner/name", "data": ["t.tsv"]},
     "compare": {"models": ["owner/name", "owner/other"], "data": ["t.tsv"]},
-    "prune": {"model": "owner/name", "data": ["t.tsv"]},
     "features": {"model": "owner/name", "text": ["t.txt"], "output": "f.jsonl"},
     "convert onnx": {"model": "m", "output_dir": "o"},
     "convert openvino": {"model": "m", "output_dir": "o"},
@@ -38,7 +37,7 @@ BASES = {
     "completion": {"shell": "bash"},
 }
 KINDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
-VALUES = {"filter": ["duplicates"], "relations": ["vv"], "keep_heads": [1], "keep_layers": [1], "drop_layers": ["1"]}
+VALUES = {"filter": ["duplicates"], "relations": ["vv"]}
 # Range in words -> the values at its edges, those within and those outside.
 EDGES = {
     "a fraction in [0, 1]": ([0, 1], [-0.01, 1.01]),

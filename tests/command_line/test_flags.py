@@ -118,7 +118,6 @@ def test_flags_are_shown_once_and_explained(name):
         ("predict", {"label_column", "label_columns", "label_separator", "continuation_labels"}),
         ("evaluate", {"continuation_labels"}),
         ("compare", {"n_best_size", "confidence_threshold"}),
-        ("prune", {"n_best_size", "confidence_threshold"}),
     ],
 )
 def test_commands_lack_settings_of_tasks_without_effect(name, idle):

@@ -46,12 +46,11 @@ COMMANDS = {
     "glue": "model --suite suite.yaml --data_dir . --output_dir out",
     "predict": "model dev.tsv --task sst2 --output out.jsonl",
     "pretrain": f"text.txt --model model --validation_split 0 {ON_TEXT}",
-    "prune": "model dev.tsv --task sst2 --keep_layers 1 --output_dir out --use_cpu",
     "push": "model owner/name --output_dir out",
     "score": "model text.txt --output out.jsonl --use_cpu",
 }
 WITHOUT_WEIGHTS = {"curves", "data"}
-TAKES_LONG = {("bert", name) for name in ("adapt", "distill", "finetune", "glue", "pretrain", "prune")}
+TAKES_LONG = {("bert", name) for name in ("adapt", "distill", "finetune", "glue", "pretrain")}
 TAKES_LONG |= {(kind, name) for kind in ("bert", "mybert") for name in ("compare", "convert onnx", "convert openvino")}
 
 
@@ -262,8 +261,6 @@ def test_an_output_that_is_there_is_not_replaced(command, folders, desk, capsys)
         "predict s3://b/x texts.tsv",
         "features --model MODEL --text s3://b/x --output out.jsonl",
         "glue --model MODEL --data_dir s3://b/x --output_dir out",
-        "prune s3://b/x texts.tsv",
-        "prune MODEL s3://b/x",
         "convert google s3://b/x --output_dir out",
         "convert bert s3://b/x --output_dir out",
         "convert bert MODEL --output_dir s3://b/x",
@@ -340,7 +337,7 @@ def plant(folder, mark):
 )
 def test_no_command_runs_what_a_model_folder_holds(kind, command, folders, desk, capsys):
     mark = desk / "mark"
-    of_tasks = ("compare", "distill", "evaluate", "finetune", "glue", "predict", "prune")
+    of_tasks = ("compare", "distill", "evaluate", "finetune", "glue", "predict")
     folder = folders["bert" if kind == "bert" else "mybert", command in of_tasks]
     model = shutil.copytree(folder, desk / "model")
     plant(model, mark)

@@ -243,7 +243,7 @@ RECORD = {"task": "classification", "text_column": "review", "label_column": "st
 
 
 @pytest.mark.parametrize("record", [RECORD, None])
-@pytest.mark.parametrize("command", ["evaluate", "prune", "distill", "compare"])
+@pytest.mark.parametrize("command", ["evaluate", "distill", "compare"])
 def test_check_inputs_compares_columns_with_those_of_the_model(command, record, tiny_model, tmp_path):
     model = str(tiny_model(tmp_path / "m", MyBertForSequenceClassification))
     config = json.loads((tmp_path / "m" / "config.json").read_text())
@@ -251,7 +251,6 @@ def test_check_inputs_compares_columns_with_those_of_the_model(command, record, 
     good, bad = write(tmp_path / "good.csv", "review,stars\na,1\n"), write(tmp_path / "bad.csv", "text,score\na,1\n")
     flags = {
         "evaluate": ["--model", model, "--data"],
-        "prune": ["--model", model, "--data"],
         "distill": ["--teacher", model, "--student", "tiny", "--output_dir", "o", "--train_file"],
         "compare": ["--models", model, model, "--data"],  # whose models may record different columns
     }[command]

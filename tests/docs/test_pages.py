@@ -33,7 +33,7 @@ from mybert import cli
 from mybert.command_line.flags import parse_flags
 
 ROOT = Path(__file__).parents[2]
-WRITTEN = ("README*.md", "docs/**/*.md", "benchmarks/results/*.md")
+WRITTEN = ("README*.md", "docs/**/*.md", "benchmarks/results/*.md", "examples/*.md")
 PAGES = [path.relative_to(ROOT).as_posix() for pattern in WRITTEN for path in sorted(ROOT.glob(pattern))]
 
 SETTINGS = [
