@@ -131,7 +131,6 @@ CASES = {
     "symbol_share": {"filter": ["symbol_lines"], "symbol_share": 0.2},
     "scripts": {"filter": ["other_scripts"], "scripts": (["Latin"], ["Latin", "Greek"])},
     "tokens_per_character": {"filter": ["many_tokens"], "tokens_per_character": (1.0, 0.4)},
-    "near_duplicate_similarity": {"filter": ["near_duplicates"], "near_duplicate_similarity": 0.3},
     "vocab_size": {"vocab_size": 90},
     "vocab_layout": {"vocab_size": 1100, "vocab_layout": ("compact", "google")},
     "character_coverage": {"character_coverage": 0.9},

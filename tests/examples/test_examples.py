@@ -1,7 +1,9 @@
 """The programs in `examples/` run as a user would run them, and do what they say."""
 
 import json
+import random
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import mybert
 from mybert import MyBertForSequenceClassification
+from mybert.pretraining import read_documents
 
 pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -81,3 +84,27 @@ def test_prune_encoder_removes_the_least_important(classifier, run_example, tmp_
         assert torch.equal(after.attention.self.query.weight, torch.cat([query[:8], query[16:]]))
         units = before.output.dense.weight
         assert torch.equal(after.output.dense.weight, torch.cat([units[:, :5], units[:, 6:]], dim=1))
+
+
+def random_words(seed, count=300):
+    generator = random.Random(seed)
+    return ["".join(generator.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(count)]
+
+
+@pytest.mark.skipif(find_spec("datasketch") is None, reason="datasketch is not installed")
+def test_remove_near_duplicates_keeps_the_first_and_what_differs(run_example, tmp_path):
+    first, other, short = random_words(1), random_words(2), random_words(3, 40)
+    moved = " ".join([*first[150:], *first[:150]]).upper() + "!"
+    changed = [f"{word}x" if index % 40 == 7 else word for index, word in enumerate(first)]
+    half = [*first[:150], *other[:150]]
+    generator = random.Random(0)
+    chinese = "".join(chr(generator.randrange(0x4E00, 0x5E00)) for _ in range(300))
+    words = [first, other, moved.split(), changed, half, short, short, [chinese], [f"{chinese[:280]}\u7ec8"]]
+    documents = [[" ".join(each)] for each in words]
+    (tmp_path / "text.txt").write_text("\n\n".join(line for (line,) in documents) + "\n")
+    output = run_example("remove_near_duplicates", "text.txt", "--output", "clean.txt")
+    kept = [documents[index] for index in (0, 1, 4, 5, 6, 7)]
+    assert list(read_documents(tmp_path / "clean.txt")) == kept
+    assert "3 of 9 documents removed" in output and "Document 3 is 0.9" in output
+    run_example("remove_near_duplicates", "text.txt", "--output", "clean.txt", "--similarity", 0.2)
+    assert list(read_documents(tmp_path / "clean.txt")) == [document for document in kept if document != documents[4]]
