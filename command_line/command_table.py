@@ -299,10 +299,10 @@ COMMANDS = {
         ),
     ),
     "attention": Command(
-        "draw attention maps, or the input, of a text or pair as a page or a picture",
+        "draw attention maps, or the input, of a text or pair",
         ".visualization.commands",
         "draw_attention",
-        "pretrained 'The man went to the store.' 'He bought milk.' --output attention.html",
+        "pretrained 'The man went to the store.' 'He bought milk.' --output attention.png",
         closing=Closing("{result}"),
     ),
     "curves": Command(

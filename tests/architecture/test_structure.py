@@ -146,9 +146,6 @@ def test_shipped_packages_are_all_but_the_scripts():
     shipped = project["tool"]["setuptools"]["packages"]
     expected = ["mybert", *(f"mybert.{package}" for package in PACKAGES if package not in REPOSITORY_ONLY)]
     assert sorted(shipped) == sorted(expected)
-    data = project["tool"]["setuptools"]["package-data"]
-    needed = {path.parent.name for path in ROOT.glob("*/*.html")}
-    assert {f"mybert.{name}" for name in needed} <= set(data)
 
 
 def test_shipped_files_import_no_repository_only_package(imports):

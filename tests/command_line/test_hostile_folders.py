@@ -29,7 +29,7 @@ ON_TEXT = f"{ONE_STEP} --max_length 32 --num_processes 1"
 # Every other command, on the folder `model`.
 COMMANDS = {
     "adapt": f"model text.txt --validation_split 0.2 {ON_TEXT}",
-    "attention": "model the cat --output out.html",
+    "attention": "model the cat --output out.png",
     "card": "model --overwrite",
     "compare": "model model --data dev.tsv --task sst2 --output out.tsv --use_cpu",
     "convert bert": "model out",
@@ -269,7 +269,7 @@ def test_an_output_that_is_there_is_not_replaced(command, folders, desk, capsys)
         "card s3://b/x",
         "push s3://b/x owner/name",
         "attention s3://b/x hello",
-        "attention MODEL hello --output s3://b/x.html",
+        "attention MODEL hello --output s3://b/x.png",
         "curves s3://b/x",
         "bench --output s3://b/x",
         "bench --sst2 s3://b/x",
