@@ -313,10 +313,10 @@ COMMANDS = {
         closing=Closing("{result}"),
     ),
     "bench": Command(
-        "compare speed with transformers, ONNX Runtime, OpenVINO and CTranslate2 on the same weights and inputs",
-        ".benchmarks",
-        "run_benchmarks",
-        "--model my-classifier --data texts.txt",
+        "measure every engine and type that is installed on your model and texts, and transformers' pipeline",
+        ".studies.engines",
+        "measure_engines",
+        "my-classifier texts.txt --output speed.md",
         closing=Closing("{output}"),
     ),
     "completion": Command(

@@ -20,7 +20,7 @@ BASES = {
     "data": {"text": ["t.txt"], "tokenizer": "t", "output": "store"},
     "pretrain": {"text": ["t.txt"], "max_steps": 100, **RUN},
     "adapt": {"text": ["t.txt"], "model": "m", "new_pieces": 0, "max_steps": 100, **RUN},
-    "bench": {},
+    "bench": {"model": "TEACHER", "data": ["t.txt"]},
     "glue": {"model": "m", "data_dir": "d", "output_dir": "o"},
     "finetune": {"model": "m", "train_file": "t.tsv", **RUN},
     "distill": {"teacher": "TEACHER", "student": "tiny", "train_file": "t.tsv", **RUN},

@@ -141,7 +141,7 @@ def test_usage_shows_the_values_that_may_lead_and_which_are_several():
         "evaluate": "[DATA ...]",
         "predict": "[MODEL] [DATA ...]",
         "convert google": "[SOURCE] [OUTPUT_DIR]",
-        "bench": "",
+        "bench": "[MODEL] [DATA ...]",
     }
     for name, values in expected.items():
         usage = CommandParser(name).format_usage()

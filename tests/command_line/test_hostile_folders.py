@@ -23,13 +23,14 @@ TASKS = {
 }
 AUTO_CLASSES = ("AutoConfig", "AutoModelForPreTraining", *TASKS.values())
 # Commands that read no model folder.
-WITHOUT_MODEL = {"completion", "demo", "vocab", "ablation", "bench", "convert google"}
+WITHOUT_MODEL = {"completion", "demo", "vocab", "ablation", "convert google"}
 ONE_STEP = "--output_dir out --max_steps 1 --per_device_train_batch_size 2 --use_cpu"
 ON_TEXT = f"{ONE_STEP} --max_length 32 --num_processes 1"
 # Every other command, on the folder `model`.
 COMMANDS = {
     "adapt": f"model text.txt --validation_split 0.2 {ON_TEXT}",
     "attention": "model the cat --output out.png",
+    "bench": "model dev.tsv --task sst2 --num_sentences 2 --repeats 1 --output out.md",
     "card": "model --overwrite",
     "compare": "model model --data dev.tsv --task sst2 --output out.tsv --use_cpu",
     "convert bert": "model out",
@@ -51,7 +52,9 @@ COMMANDS = {
 }
 WITHOUT_WEIGHTS = {"curves", "data"}
 TAKES_LONG = {("bert", name) for name in ("adapt", "distill", "finetune", "glue", "pretrain")}
-TAKES_LONG |= {(kind, name) for kind in ("bert", "mybert") for name in ("compare", "convert onnx", "convert openvino")}
+TAKES_LONG |= {
+    (kind, name) for kind in ("bert", "mybert") for name in ("bench", "compare", "convert onnx", "convert openvino")
+}
 
 
 @pytest.fixture(scope="module")
@@ -271,8 +274,9 @@ def test_an_output_that_is_there_is_not_replaced(command, folders, desk, capsys)
         "attention s3://b/x hello",
         "attention MODEL hello --output s3://b/x.png",
         "curves s3://b/x",
-        "bench --output s3://b/x",
-        "bench --sst2 s3://b/x",
+        "bench MODEL texts.tsv --output s3://b/x",
+        "bench MODEL s3://b/x",
+        "bench s3://b/x texts.tsv",
     ],
 )
 def test_an_address_is_called_one(command, folders, tmp_path, monkeypatch, capsys):
@@ -337,7 +341,7 @@ def plant(folder, mark):
 )
 def test_no_command_runs_what_a_model_folder_holds(kind, command, folders, desk, capsys):
     mark = desk / "mark"
-    of_tasks = ("compare", "distill", "evaluate", "finetune", "glue", "predict")
+    of_tasks = ("bench", "compare", "distill", "evaluate", "finetune", "glue", "predict")
     folder = folders["bert" if kind == "bert" else "mybert", command in of_tasks]
     model = shutil.copytree(folder, desk / "model")
     plant(model, mark)
