@@ -112,10 +112,8 @@ def _hyperparameters(arguments: PretrainingArguments) -> dict[str, Any]:
         "learning rate": arguments.learning_rate,
         "batch size": course(map(arguments.batch_size, phases)),
         "longest sequence": course(phase.max_length for phase in phases),
-        "fraction of predicted tokens": course(
-            (arguments.ltr_probability,)
-            if arguments.objective == "ltr"
-            else (arguments.mlm_probability, arguments.mlm_probability_end)
+        "fraction of predicted tokens": str(
+            arguments.ltr_probability if arguments.objective == "ltr" else arguments.mlm_probability
         ),
     }
     if optimizer == "muon":

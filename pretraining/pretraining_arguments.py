@@ -68,15 +68,6 @@ class Phases:
         excludes="objective=ltr",
         why="which trains left to right only at the beginning",
     )
-    mlm_probability_end: float | None = option(
-        None,
-        "Fraction of tokens to predict at the end of --max_steps, in [0, 1]: --mlm_probability moves to it linearly "
-        "(0.3 to 0.15 in Ankner et al., 2023).",
-        SHARE,
-        decides=True,
-        excludes="objective=ltr static_masking",
-        why="which changes the masks during the run",
-    )
     batch_ramp: float = option(
         0.0,
         "Fraction of --max_steps, in [0, 1), in which the batch grows to --gradient_accumulation_steps micro-batches: "
@@ -251,7 +242,6 @@ class PretrainingArguments(
         """Reject phases that do not fit the length of the run or each other."""
         for is_set, why in (
             (self.causal_share, "a causal start (causal_share) is a fraction of them"),
-            (self.mlm_probability_end is not None, "mlm_probability_end is the rate at the end of them"),
             (self.phase2_max_length is not None, "a second phase (phase2_max_length) needs it"),
         ):
             if is_set and self.max_steps <= 0:

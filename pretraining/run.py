@@ -42,7 +42,7 @@ from .card import fill_mask_examples, write_pretraining_card
 from .dataset import PretrainingDataset
 from .filtering import CorpusFilter, FilterSettings
 from .initial_weights import add_rows, begin_with_statistics, learn_new_pieces, repeat_positions, require_scikit_learn
-from .masking import ChangingRate, PretrainingCollator
+from .masking import PretrainingCollator
 from .pretraining_arguments import Phase, PretrainingArguments
 from .settings import OBJECTIVES, CorpusSettings, MaskingRates
 from .token_store import TokenStore, read_summary, store_files
@@ -364,19 +364,6 @@ def _trainer(
     budget: TimeBudget | None,
 ) -> PretrainingTrainer:
     dataset, evaluation = _datasets(run, arguments, phase)
-    changing_rate = None
-    if arguments.mlm_probability_end is not None:
-        # from the first masked step to the end of the run
-        begin = max((each.last_step or 0 for each in arguments.phases() if each.objective == "ltr"), default=0)
-        changing_rate = ChangingRate(
-            arguments.mlm_probability,
-            arguments.mlm_probability_end,
-            begin,
-            arguments.max_steps,
-            arguments.batch_size(phase),
-            len(dataset),
-            None if budget is None else budget.position,
-        )
     make_collator = partial(
         PretrainingCollator,
         run.tokenizer,
@@ -384,7 +371,7 @@ def _trainer(
         fixed_length=phase.max_length if arguments.torch_compile else None,
     )
     rates = MaskingRates(**settings_of(MaskingRates, arguments))
-    collator = make_collator(rates=rates, objective=phase.objective, changing_rate=changing_rate)
+    collator = make_collator(rates=rates, objective=phase.objective)
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
     _advise_no_dropout(arguments, model.config)
     logger.info("A training example:\n  %s", run.tokenizer.decode(collator([dataset[0]])["input_ids"][0]))

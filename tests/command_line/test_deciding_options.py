@@ -261,8 +261,6 @@ CASES = {
     "student": {"student": ("pretrained", "other")},
     "unlabeled": {"unlabeled": ["more.tsv"]},
     "teacher_embeddings": {"student": "1x64"},
-    "relations": {"relation_weight": 1.0, "relations": ["vv"]},
-    "relation_heads": {"relation_weight": 1.0, "relation_heads": (1, 2)},
     # predictions
     "top_k": {"top_k": 2},
     "keep_columns": {"keep_columns": ["text"]},

@@ -37,7 +37,7 @@ BASES = {
     "completion": {"shell": "bash"},
 }
 KINDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
-VALUES = {"filter": ["duplicates"], "relations": ["vv"]}
+VALUES = {"filter": ["duplicates"]}
 # Range in words -> the values at its edges, those within and those outside.
 EDGES = {
     "a fraction in [0, 1]": ([0, 1], [-0.01, 1.01]),
@@ -243,7 +243,6 @@ OF_PRETRAINING = [
         {"batch_ramp": 0.95, "gradient_accumulation_steps": 4, "phase2_max_length": 256},
         r"batch_ramp is 0\.95 and phase2",
     ),
-    ({"mlm_probability_end": 0.1, "max_steps": -1}, "max_steps is not set; mlm_probability_end"),
     ({"phase2_max_length": 64, "max_steps": -1}, "max_steps is not set"),
     ({"phase2_max_length": 64, "phase2_steps": 100}, "phase2_steps is 100; expected"),
     ({"max_hours": math.inf}, "max_hours is inf; expected a number above 0"),
