@@ -48,7 +48,6 @@ class Group(Enum):
     STORE = "Token store"
     VOCABULARY = "Vocabulary"
     MODEL = "Model"
-    SMALLER = "Smaller"
     CONVERSION = "Conversion"
     SEQUENCES = "Sequences and batches"
     OBJECTIVE = "Pretraining objective"

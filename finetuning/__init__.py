@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from .prediction.prediction_run import PredictArguments, predict, predict_files
     from .prediction.predictor import Predictor, tag_words
     from .prediction.sentence_scoring import ScoreArguments, score, score_files
-    from .pruning import PruneArguments, prune
     from .tasks.registry import TASKS
     from .tasks.task import Task
     from .training.finetune_settings import FinetuneSettings
@@ -34,7 +33,6 @@ __all__ = [
     "FinetuningArguments",
     "PredictArguments",
     "Predictor",
-    "PruneArguments",
     "ScoreArguments",
     "Task",
     "compare",
@@ -47,7 +45,6 @@ __all__ = [
     "plan_finetuning",
     "predict",
     "predict_files",
-    "prune",
     "score",
     "score_files",
     "tag_words",

@@ -13,7 +13,7 @@ from transformers import TrainingArguments
 from ..cards import Comparison, plain_text
 from ..files.checkpoint import Checkpoint, check_available
 from ..files.loading import load_tokenizer
-from ..files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, deciding, option, options_of
+from ..files.options import ABOVE_0, AT_LEAST_0, SHARE, Group, deciding, option, options_of
 from ..files.output import write_json
 from ..files.settings import Decision, assemble, build, flat
 from ..files.source import InMemoryData, Source, files_of
@@ -22,7 +22,6 @@ from ..modeling_mybert.configuration_mybert import fields_of_size, is_size
 from ..runs import is_sharded, settings_by_name
 from .data import Labels
 from .distillation_trainer import (
-    RELATIONS,
     SOFT_TARGETS,
     TEACHER_OUTPUTS,
     DistillationLoss,
@@ -48,7 +47,6 @@ from .training.trainer import TaskTrainer
 logger = logging.getLogger(__name__)
 
 DISTILLATION = "distillation.json"
-_KNOWN_RELATIONS = {*RELATIONS, "qk"}
 STUDENT_SIZES = f"{', '.join(MODEL_SIZES)}, or layers x hidden size, such as 2x256"
 _POSITIONS = 512  # minimum for a new student
 
@@ -93,18 +91,7 @@ class TeacherSettings:
         0.0, "Weight of the loss on hidden states, layer by layer (TinyBERT); 0 for none.", AT_LEAST_0
     )
     relation_weight: float = option(
-        0.0, "Weight of the loss on relations of the last layer's queries, keys, values (MiniLM).", AT_LEAST_0
-    )
-    relations: list[str] = option(
-        list(RELATIONS),
-        "Which relations, each a pair of q, k, v (MiniLMv2: qq kk vv; MiniLM: qk vv).",
-        needs="relation_weight",
-    )
-    relation_heads: int | None = option(
-        None,
-        "Heads of these relations (default: as many as fit, at most the teacher's).",
-        AT_LEAST_1,
-        needs="relation_weight",
+        0.0, "Weight of the loss on relations of the last layer's queries, keys, values (MiniLMv2).", AT_LEAST_0
     )
 
 
@@ -180,12 +167,6 @@ class DistillSettings(TaskTrainingSettings):
             raise ValueError(
                 "hard_label_weight is 1, so the teacher has no effect; expected less than 1. mybert finetune trains "
                 "without a teacher."
-            )
-        if not self.relations or set(self.relations) - _KNOWN_RELATIONS:
-            raise ValueError(f"relations is {self.relations}; expected some of {', '.join(sorted(_KNOWN_RELATIONS))}.")
-        if self.relation_heads and "qk" in self.relations:
-            raise ValueError(
-                f"relation_heads is {self.relation_heads}; attention (qk in relations) uses the models' own heads."
             )
         if self.validation_split and not (self.train_file or self.dataset or self.data_dir):
             raise ValueError("validation_split is set without train_file; only labeled data can be held out.")
@@ -316,7 +297,6 @@ class Distillation(Finetuning):
             "weight of the data's labels": settings.hard_label_weight if is_labeled else None,
             "weight of hidden states": settings.hidden_state_weight or None,
             "weight of relations": settings.relation_weight or None,
-            "relations": " ".join(settings.relations) if settings.relation_weight else None,
         }
         return {name: value for name, value in further.items() if value is not None}
 
@@ -480,8 +460,6 @@ class Distillation(Finetuning):
             self.teacher.found.model,
             settings.hidden_state_weight,
             settings.relation_weight,
-            settings.relation_heads,
-            settings.relations,
         )
 
     def trainer(self, run: TaskRun, plan: FinetunePlan, args: TrainingArguments, **settings: Any) -> TaskTrainer:

@@ -112,10 +112,8 @@ def _hyperparameters(plan: PretrainPlan) -> dict[str, Any]:
         "learning rate": settings.learning_rate,
         "batch size": course(map(plan.batch_size, phases)),
         "longest sequence": course(phase.max_length for phase in phases),
-        "fraction of predicted tokens": course(
-            (settings.ltr_probability,)
-            if settings.objective == "ltr"
-            else (settings.mlm_probability, settings.mlm_probability_end)
+        "fraction of predicted tokens": str(
+            settings.ltr_probability if settings.objective == "ltr" else settings.mlm_probability
         ),
     }
     if optimizer == "muon":

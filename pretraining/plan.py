@@ -120,7 +120,6 @@ def _check_parts(settings: PretrainSettings, max_steps: int) -> None:
     """Reject phases that do not fit the length of the run or each other."""
     for is_set, why in (
         (settings.causal_share, "a causal start (causal_share) is a fraction of them"),
-        (settings.mlm_probability_end is not None, "mlm_probability_end is the rate at the end of them"),
         (settings.phase2_max_length is not None, "a second phase (phase2_max_length) needs it"),
     ):
         if is_set and max_steps <= 0:

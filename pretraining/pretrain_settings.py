@@ -54,15 +54,6 @@ class PhaseSettings:
         excludes="objective=ltr",
         why="which trains left to right only at the beginning",
     )
-    mlm_probability_end: float | None = option(
-        None,
-        "Fraction of tokens to predict at the end of --max_steps, in [0, 1]: --mlm_probability moves to it linearly "
-        "(0.3 to 0.15 in Ankner et al., 2023).",
-        SHARE,
-        decides=True,
-        excludes="objective=ltr static_masking",
-        why="which changes the masks during the run",
-    )
     batch_ramp: float = option(
         0.0,
         "Fraction of --max_steps, in [0, 1), in which the batch grows to --gradient_accumulation_steps micro-batches: "

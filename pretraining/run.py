@@ -44,7 +44,7 @@ from .card import fill_mask_examples, write_pretraining_card
 from .dataset import PretrainingDataset
 from .filtering import CorpusFilter, FilterSettings
 from .initial_weights import add_rows, begin_with_statistics, learn_new_pieces, repeat_positions, require_scikit_learn
-from .masking import ChangingRate, PretrainingCollator
+from .masking import PretrainingCollator
 from .plan import Phase, PretrainPlan, model_config, plan_pretraining
 from .pretrain_settings import PretrainSettings
 from .settings import OBJECTIVES
@@ -413,26 +413,13 @@ def _trainer(
 ) -> PretrainingTrainer:
     settings, arguments = plan.settings, plan.arguments_of(phase)
     dataset, evaluation = _datasets(run, plan, phase)
-    changing_rate = None
-    if settings.mlm_probability_end is not None:
-        # from the first masked step to the end of the run
-        begin = max((each.last_step or 0 for each in plan.phases if each.objective == "ltr"), default=0)
-        changing_rate = ChangingRate(
-            settings.mlm_probability,
-            settings.mlm_probability_end,
-            begin,
-            plan.max_steps,
-            plan.batch_size(phase),
-            len(dataset),
-            None if budget is None else budget.position,
-        )
     make_collator = partial(
         PretrainingCollator,
         run.tokenizer,
         seed=settings.sampling_seed,
         fixed_length=phase.max_length if settings.torch_compile else None,
     )
-    collator = make_collator(rates=settings.masking, objective=phase.objective, changing_rate=changing_rate)
+    collator = make_collator(rates=settings.masking, objective=phase.objective)
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
     _advise_no_dropout(plan, model.config)
     logger.info("A training example:\n  %s", run.tokenizer.decode(collator([dataset[0]])["input_ids"][0]))

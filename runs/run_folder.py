@@ -185,6 +185,10 @@ class RunFolder(ExitStack):
         return record, is_new
 
 
+# Settings that the first builds recorded and that are gone, with the values that are still computed.
+_REMOVED = {"relations": ["qq", "kk", "vv"]}
+
+
 def state_of_run(path: str | Path, settings: Mapping[str, Any], overwrite: bool = False) -> str:
     """What a run would be in its folder: "new", "continued" or "replaced"; a ValueError if it could not be there."""
     folder = Path(path)
@@ -205,6 +209,7 @@ def state_of_run(path: str | Path, settings: Mapping[str, Any], overwrite: bool 
 
 def _changed_settings(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> str:
     """Name what differs; first what both record, for it decides what else is recorded."""
+    earlier = {name: value for name, value in earlier.items() if name in current or value != _REMOVED.get(name)}
     names = [name for name in {*earlier, *current} if earlier.get(name) != current.get(name)]
     names.sort(key=lambda name: (name not in earlier or name not in current, name))
     return ", ".join(f"{name} was {earlier.get(name)!r}, is {current.get(name)!r}" for name in names)

@@ -65,7 +65,6 @@ RUNS = {
     "predict": of_prediction,
     "evaluate": partial(of_prediction, predictions_dir="HERE/predictions"),
     "compare": lambda data: of_prediction(data, model=None, models=[data, f"{data}_2"], report="HERE/report.json"),
-    "prune": partial(of_prediction, keep_layers=[1]),
     "score": lambda data: of_prediction(data, model="pretrained", data=["rows.tsv"]),
     "features": lambda data: {"model": "pretrained", "text": ["rows.tsv"], "features": "last", "quiet": True},
     "glue": lambda data: (
@@ -82,7 +81,7 @@ OTHERS = [*"demo ablation card push attention curves bench completion".split(), 
 KINDS = {name: cli.COMMANDS[name].load()[0] for name in RUNS}
 # Command -> options whose tests are slow here: another command has them, too, or each trains several times.
 SLOW = {"adapt": KINDS["pretrain"], "finetune": TrainingSettings, "distill": KINDS["finetune"]}
-SLOW |= dict.fromkeys(("evaluate", "compare", "prune"), KINDS["predict"]) | {"glue": KINDS["glue"]}
+SLOW |= dict.fromkeys(("evaluate", "compare"), KINDS["predict"]) | {"glue": KINDS["glue"]}
 
 # Where a result is written, what is shown or only measured, and how it is computed.
 NEUTRAL = set(
@@ -131,7 +130,6 @@ CASES = {
     "symbol_share": {"filter": ["symbol_lines"], "symbol_share": 0.2},
     "scripts": {"filter": ["other_scripts"], "scripts": (["Latin"], ["Latin", "Greek"])},
     "tokens_per_character": {"filter": ["many_tokens"], "tokens_per_character": (1.0, 0.4)},
-    "near_duplicate_similarity": {"filter": ["near_duplicates"], "near_duplicate_similarity": 0.3},
     "vocab_size": {"vocab_size": 90},
     "vocab_layout": {"vocab_size": 1100, "vocab_layout": ("compact", "google")},
     "character_coverage": {"character_coverage": 0.9},
@@ -160,7 +158,7 @@ CASES = {
     "distill tokenizer": {"tokenizer": ("pretrained", "shuffled"), "student": "1x64"},
     "model": {"model": ("pretrained", "other")},
     "pretrain model": GIVEN_MODEL | {"model": ("pretrained", "other")},
-    **{f"{name} model": {"model": ("classes", "classes_2")} for name in ("predict", "evaluate", "prune")},
+    **{f"{name} model": {"model": ("classes", "classes_2")} for name in ("predict", "evaluate")},
     "token_store": dict.fromkeys(("text", *VOCABULARY))
     | {"tokenizer": "pretrained", "token_store": ("one.safetensors", "two.safetensors")},
     "adapt token_store": {"text": None, "new_pieces": 0, "token_store": ("one.safetensors", "two.safetensors")},
@@ -215,7 +213,7 @@ CASES = {
     **{
         f"{name} task": {"task": ("classification", "mrpc")}
         | {"text_column": "text", "text_pair_column": "other", "label_column": "label"}
-        for name in ("distill", "evaluate", "compare", "prune")
+        for name in ("distill", "evaluate", "compare")
     },
     "predict task": {"on": "questions", "task": ("squad_v2", "squad"), "null_score_threshold": -100.0},
     "score task": {"data": ["cola.tsv"], "task": "cola", "rejected": True},
@@ -227,10 +225,7 @@ CASES = {
     "finetune label_separator": {"on": "labels", "label_column": "mixed", "label_separator": "/"},
     "skip_empty": {"train_file": "holes.tsv", "rejected": True},
     "allow_unusual_labels": {"train_file": "null.tsv", "rejected": True},
-    **{
-        f"{name} skip_empty": {"data": ["holes.tsv"], "rejected": True}
-        for name in ("predict", "evaluate", "compare", "prune")
-    },
+    **{f"{name} skip_empty": {"data": ["holes.tsv"], "rejected": True} for name in ("predict", "evaluate", "compare")},
     "max_train_samples": {"max_train_samples": 16},
     "validation_split": {"validation_file": None},
     **{f"{name} validation_split": {} for name in ("vocab", "pretrain", "adapt")},
@@ -241,8 +236,6 @@ CASES = {
     "doc_stride": LONG | {"on": "values", "doc_stride": 1},
     "max_document_context": {"on": "tags"},
     "continuation_labels": {"on": "tags", "continuation_labels": "inside"},
-    "prune continuation_labels": {"on": "tags", "continuation_labels": "inside"}
-    | {"keep_layers": None, "keep_heads": [1]},
     "max_question_length": {"on": "questions", "max_length": 16},
     "max_answer_length": {"on": "questions", "max_answer_length": 1},
     "max_context": {"on": "questions", "max_length": 16, "doc_stride": 4, "max_context": (False, True)},
@@ -267,15 +260,10 @@ CASES = {
     "student": {"student": ("pretrained", "other")},
     "unlabeled": {"unlabeled": ["more.tsv"]},
     "teacher_embeddings": {"student": "1x64"},
-    "relations": {"relation_weight": 1.0, "relations": ["vv"]},
-    "relation_heads": {"relation_weight": 1.0, "relation_heads": (1, 2)},
     # predictions
     "top_k": {"top_k": 2},
     "keep_columns": {"keep_columns": ["text"]},
     "models": {"models": (["classes", "classes_2"], ["classes_2", "classes"])},
-    "drop_layers": {"keep_layers": [2], "drop_layers": (["top"], ["alternate"])},
-    "keep_layers": {"keep_layers": [2]},
-    "keep_heads": {"keep_layers": None, "keep_heads": ([1], [2])},
     "features pooling": {"pooling": "mean"},
     "weights": {"features": "weighted_all", "weights": [1.0, 2.0, 3.0]},
     "layer": {"features": None, "layer": (0, 1)},

@@ -22,7 +22,7 @@ BASES = {
     "data": {"text": ["t.txt"], "tokenizer": "t", "output": "store"},
     "pretrain": {"text": ["t.txt"], "max_steps": 100, **RUN},
     "adapt": {"text": ["t.txt"], "model": "m", "new_pieces": 0, "max_steps": 100, **RUN},
-    "bench": {},
+    "bench": {"model": "TEACHER", "data": ["t.txt"]},
     "glue": {"model": "m", "data_dir": "d", "output_dir": "o"},
     "finetune": {"model": "m", "train_file": "t.tsv", **RUN},
     "distill": {"teacher": "TEACHER", "student": "tiny", "train_file": "t.tsv", **RUN},
@@ -30,7 +30,6 @@ BASES = {
     "score": {"model": "TEACHER", "data": ["d"]},
     "predict": {"model": "owner/name", "data": ["t.tsv"]},
     "compare": {"models": ["owner/name", "owner/other"], "data": ["t.tsv"]},
-    "prune": {"model": "owner/name", "data": ["t.tsv"]},
     "features": {"model": "owner/name", "text": ["t.txt"], "output": "f.jsonl"},
     "convert onnx": {"model": "m", "output_dir": "o"},
     "convert openvino": {"model": "m", "output_dir": "o"},
@@ -54,10 +53,6 @@ VALUES = {
     "max_length": 16,
     "random_replace_prob": 0.05,
     "filter": ["duplicates"],
-    "relations": ["vv"],
-    "keep_heads": [1],
-    "keep_layers": [1],
-    "drop_layers": ["1"],
 }
 # Range in words -> the values at its edges, those within and those outside.
 EDGES = {
@@ -264,7 +259,6 @@ OF_PRETRAINING = [
         {"batch_ramp": 0.95, "gradient_accumulation_steps": 4, "phase2_max_length": 256},
         r"batch_ramp is 0\.95 and phase2",
     ),
-    ({"mlm_probability_end": 0.1, "max_steps": -1}, "max_steps is not set; mlm_probability_end"),
     ({"phase2_max_length": 64, "max_steps": -1}, "max_steps is not set"),
     ({"phase2_max_length": 64, "phase2_steps": 100}, "phase2_steps is 100; expected"),
     ({"max_hours": math.inf}, "max_hours is inf; expected a number above 0"),

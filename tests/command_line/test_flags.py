@@ -119,7 +119,6 @@ def test_flags_are_shown_once_and_explained(name):
         ("predict", {"label_column", "label_columns", "label_separator", "continuation_labels"}),
         ("evaluate", {"continuation_labels"}),
         ("compare", {"n_best_size", "confidence_threshold"}),
-        ("prune", {"n_best_size", "confidence_threshold"}),
     ],
 )
 def test_commands_lack_settings_of_tasks_without_effect(name, idle):
@@ -143,7 +142,7 @@ def test_usage_shows_the_values_that_may_lead_and_which_are_several():
         "evaluate": "[DATA ...]",
         "predict": "[MODEL] [DATA ...]",
         "convert google": "[SOURCE] [OUTPUT_DIR]",
-        "bench": "",
+        "bench": "[MODEL] [DATA ...]",
     }
     for name, values in expected.items():
         usage = CommandParser(name).format_usage()

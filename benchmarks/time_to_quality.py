@@ -1,6 +1,6 @@
 """Pretraining time to a given quality: our recipe compared with transformers' example script for masked LM.
 
-    python -m mybert.benchmarks.scripts.time_to_quality corpus/*.txt.gz --validation_file heldout.txt.gz --minutes 60 \
+    python -m mybert.benchmarks.time_to_quality corpus/*.txt.gz --validation_file heldout.txt.gz --minutes 60 \
         --rates 5e-4 1e-3 2e-3 --ours pretraining/recipes/laptop_1_hour.yaml --shares 0.1 0.2 1 --output_dir quality
 
 The baseline follows transformers' example script for masked LM: the vocabulary of `tokenizers`' WordPiece trainer,
@@ -37,13 +37,14 @@ from transformers import (
     set_seed,
 )
 
-from ...files.checkpoint import read_json_object
-from ...files.documents import Corpus, DocumentSettings
-from ...files.output import write_json
-from ...metrics import masked_words, word_loss
-from ...pretraining import PretrainingArguments, PretrainPlan, plan_pretraining, pretrain, read_documents
-from ...pretraining.plan import model_config
-from ..harness import count, describe_setting, flag, heading, pretraining_settings, row, script
+from ..files.checkpoint import read_json_object
+from ..files.documents import Corpus, DocumentSettings
+from ..files.output import write_json
+from ..metrics import masked_words, word_loss
+from ..pretraining import PretrainingArguments, PretrainPlan, plan_pretraining, pretrain, read_documents
+from ..pretraining.plan import model_config
+from ..studies.timing import describe_setting, heading, row
+from .harness import count, flag, pretraining_settings, script
 
 TIMED_STEPS = 50
 

@@ -1,8 +1,8 @@
 """Speed, memory and latency of pretraining data, from text to batches.
 
-    python -m mybert.benchmarks.scripts.pretraining_data speed corpus --vocab vocab.txt [--google PYTHON]
-    python -m mybert.benchmarks.scripts.pretraining_data building corpus --vocab vocab.txt [--megabytes 1000]
-    python -m mybert.benchmarks.scripts.pretraining_data drawing --tokens 4e9
+    python -m mybert.benchmarks.pretraining_data speed corpus --vocab vocab.txt [--google PYTHON]
+    python -m mybert.benchmarks.pretraining_data building corpus --vocab vocab.txt [--megabytes 1000]
+    python -m mybert.benchmarks.pretraining_data drawing --tokens 4e9
 
 - `speed`: all on one core, in seconds of CPU time, which other load on the machine affects least, against the
   tokenizers library and Google's script. tokenizers only turns lines in memory into ids; everything else starts from
@@ -41,23 +41,11 @@ import numpy as np
 import psutil  # type: ignore[import-untyped]
 import torch
 
-from ...pretraining import PretrainingCollator, PretrainingDataset, TokenStore, build_token_store
-from ...pretraining.token_store import FORMAT, VERSION
-from ...tokenization import MyBertTokenizer
-from ..harness import (
-    REPEATS,
-    check_agreement,
-    flag,
-    heading,
-    memory,
-    read_lines,
-    row,
-    run_apart,
-    script,
-    take_turns,
-    text_files,
-    timed,
-)
+from ..pretraining import PretrainingCollator, PretrainingDataset, TokenStore, build_token_store
+from ..pretraining.token_store import FORMAT, VERSION
+from ..studies.timing import heading, memory, row, timed
+from ..tokenization import MyBertTokenizer
+from .harness import REPEATS, check_agreement, flag, read_lines, run_apart, script, take_turns, text_files
 
 GOOGLE = """
 import json, os, re, sys, time
