@@ -4,6 +4,7 @@ build(kind, {"max_length": 64, ...}) -> settings        settings.max_length is s
 flat(settings) -> {"max_length": 64, ...}               build(kind, flat(settings)) == settings
 """
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, TypeVar, get_type_hints
@@ -67,7 +68,8 @@ def assemble(kind: type[K], given: Mapping[str, Any]) -> K:
         return root(**given)
     options, holders, hints = options_of(kind), holders_of(kind), get_type_hints(kind)
     if unknown := [name for name in given if name not in options]:
-        raise TypeError(f"{unknown[0]!r} is no setting; expected some of {', '.join(options)}.")
+        near = difflib.get_close_matches(unknown[0], options, n=1)
+        raise TypeError(f"{unknown[0]!r} is no setting.{f' Did you mean {near[0]}?' if near else ''}")
     given = root.read(dict(given))
     values: dict[str, Any] = {name: value for name, value in given.items() if name not in holders}
     for each in fields(root):

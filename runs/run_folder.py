@@ -96,7 +96,7 @@ class RunFolder(ExitStack):
         """Begin a run, or resume an interrupted one with the same settings and files.
 
         Settings (as JSON values) and contents of the files determine the result; `folders` are other inputs, such as
-        model folders. Decisions are stored beside the settings, and not compared. A file is read once; afterwards it
+        model folders. Decisions are stored with the settings, and not compared. A file is read once; afterwards it
         counts as unchanged as long as its size and modification time are. `prepare` makes what is missing in the
         folder that it is given, and raises an error if the run is impossible; it may return the digests of files that
         it has read completely (`open_text`). After a user error (ValueError, a missing file) what it made for a new

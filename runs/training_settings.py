@@ -228,7 +228,7 @@ class TrainingSettings(Parts):
     overwrite: bool = option(False, "Replace an earlier run in the output folder.", group=Group.INPUT, comes_last=True)
     dry_run: bool = option(
         False,
-        "Show what would be done, and why (with --quiet as JSON), and end: nothing is written, downloaded or trained.",
+        "Only show what would be done, and why.",
         group=Group.INPUT,
         comes_last=True,
     )

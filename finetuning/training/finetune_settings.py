@@ -1,19 +1,31 @@
 """The settings of `mybert finetune`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from transformers import AutoModelForSequenceClassification
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+from ...files.errors import refuse_address
 from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE_ABOVE_0, Group, Range, option
 from ...files.source import sources_of
 from ...runs import Batches, Optimization, Records, TrainingSettings
 from ..data import source_of
 from ..heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
-from ..tasks.registry import SKIP_EMPTY_HELP, TASKS, AnswerSettings, TargetSettings, TaskArguments, TaskChoice
+from ..tasks.registry import (
+    SKIP_EMPTY_HELP,
+    TASKS,
+    AnswerSettings,
+    TargetSettings,
+    TaskArguments,
+    TaskChoice,
+    benchmark_files,
+    evaluation_names,
+)
 from ..tasks.task import Task
 
+SPLITS = ("train", "validation", "test")
 _DONE_ANYWAY = "mybert finetune evaluates and predicts all data that it is given"
 _PART = Range("a fraction in (0, 1), or 0 for none", 0, 1, (1,))
 _SEVERAL = Range("at least 2, or 0 for none", 0, excluded=(1,))
@@ -254,11 +266,6 @@ class TaskTrainingSettings(TaskChoice, TrainingSettings):
     data_settings: ClassVar[tuple[str, ...]] = ("train_file", "validation_file", "test_file")
     """The options for data."""
 
-    @property
-    def metric(self) -> str:
-        """The metric that selects the best model, as evaluations call it, before the data is read."""
-        return str(self.metric_for_best_model or self.resolve_task().main_metric).removeprefix("eval_")
-
     @classmethod
     def read(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Values by option: data is files, or in memory with a name, which rules of options cannot compare."""
@@ -296,6 +303,15 @@ class FinetuneSettings(TaskTrainingSettings):
         """Whether adapters are trained."""
         return self.lora or self.peft_config is not None
 
+    @property
+    def metric(self) -> str:
+        """The metric that selects the best model, as evaluations call it, before the data is read."""
+        if self.metric_for_best_model is not None:
+            return self.metric_for_best_model.removeprefix("eval_")
+        task = self.resolve_task()
+        names = [name for name in evaluation_names(task, found_files(self, task).validation_file or ()) if name]
+        return "_".join([*names[:1], task.main_metric])
+
     @classmethod
     def read(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Values by option; a path of the model is a text."""
@@ -327,3 +343,32 @@ class FinetuneSettings(TaskTrainingSettings):
             raise ValueError(f"do_eval is set without validation data (validation_file); {_DONE_ANYWAY}.")
         if self.do_predict and not (self.test_file or several):
             raise ValueError(f"do_predict is set without test data (test_file); {_DONE_ANYWAY}.")
+
+
+def found_files(settings: TaskTrainingSettings, task: Task) -> TaskFiles:
+    """The data files of a run: those given, and those found in the folder of a benchmark, compressed or not."""
+    files = settings.files
+    if not files.data_dir:
+        return files
+    folder = Path(files.data_dir)
+    if not folder.is_dir():
+        refuse_address(files.data_dir)
+        raise ValueError(f"data_dir is {files.data_dir!r}, which is not a folder.")
+    if not task.files:
+        raise ValueError(f"The task {settings.task} has no benchmark files to look for in data_dir; use train_file.")
+    for split in SPLITS:
+        name = f"{split}_file"
+        if getattr(files, name) or (split == "validation" and settings.folds):
+            continue
+        if found := benchmark_files(folder, task, split):
+            if split == "validation" and settings.validation_split:
+                raise ValueError(
+                    f"validation_split is {settings.validation_split} and {folder} has validation data "
+                    f"({Path(found[0]).name}); use either data_dir, or validation_split with a train_file."
+                )
+            value: Any = found[0] if split == "train" else found
+            files = replace(files, **{name: value})
+    if not files.train_file:
+        there = ", ".join(sorted(path.name for path in folder.iterdir())[:8])
+        raise ValueError(f"{folder} has no {' or '.join(task.files['train'])}; it holds {there or 'nothing'}.")
+    return files

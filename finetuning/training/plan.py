@@ -12,21 +12,19 @@ from typing import Any
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
-from ...files.errors import refuse_address
 from ...files.options import deciding, may_be_given, settings_of
 from ...files.settings import Decision, build
 from ...files.source import HubSplit, InMemoryData, Source, sources_of
 from ...runs import EvaluationTimes, decided_by_machine, is_sharded, started_on_cpus, training_arguments
 from ..features import classifies_mean
 from ..heads import NetworkChanges
-from ..tasks.registry import benchmark_files, evaluation_names
+from ..tasks.registry import evaluation_names
 from ..tasks.task import Task
-from .finetune_settings import FinetuneSettings, TaskFiles, TaskTrainingSettings, classifies_texts
+from .finetune_settings import SPLITS, FinetuneSettings, TaskFiles, classifies_texts, found_files
 from .parameters import hidden_size_of, rate_for_size
 
 logger = logging.getLogger(__name__)
 
-SPLITS = ("train", "validation", "test")
 _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _LEARNING_RATE = 5e-5  # of BERT base
 # Of the word embeddings' rate: benchmarks/results/transfer_2core-amd-epyc_2026-11-26.md.
@@ -80,6 +78,15 @@ class FinetunePlan:
         if not evaluates:
             arguments.eval_strategy = IntervalStrategy.NO
         return arguments
+
+    def log_pooling(self, approach: str) -> None:
+        """Say what follows from classifying the mean, if that was decided here."""
+        if self.pooling(approach).value != self.settings.pooling:
+            logger.info(
+                "Classifies the mean of all tokens, %s (--pooling). Plain BERTs classify the first token, so convert "
+                "to-bert and to-google will reject the model; convert onnx, convert openvino and push keep the mean.",
+                self.pooling(approach).reason,
+            )
 
     def result_settings(self, command: str = "finetune") -> dict[str, Any]:
         """The settings that determine a run's result: an interrupted run is resumed only with the same."""
@@ -190,35 +197,6 @@ def training_length(plan: FinetunePlan, sequences: int) -> dict[str, float]:
         "epochs": total / steps,
         "batch size": batch * training.gradient_accumulation_steps,
     }
-
-
-def found_files(settings: TaskTrainingSettings, task: Task) -> TaskFiles:
-    """The data files of a run: those given, and those found in the folder of a benchmark, compressed or not."""
-    files = settings.files
-    if not files.data_dir:
-        return files
-    folder = Path(files.data_dir)
-    if not folder.is_dir():
-        refuse_address(files.data_dir)
-        raise ValueError(f"data_dir is {files.data_dir!r}, which is not a folder.")
-    if not task.files:
-        raise ValueError(f"The task {settings.task} has no benchmark files to look for in data_dir; use train_file.")
-    for split in SPLITS:
-        name = f"{split}_file"
-        if getattr(files, name) or (split == "validation" and settings.folds):
-            continue
-        if found := benchmark_files(folder, task, split):
-            if split == "validation" and settings.validation_split:
-                raise ValueError(
-                    f"validation_split is {settings.validation_split} and {folder} has validation data "
-                    f"({Path(found[0]).name}); use either data_dir, or validation_split with a train_file."
-                )
-            value: Any = found[0] if split == "train" else found
-            files = replace(files, **{name: value})
-    if not files.train_file:
-        there = ", ".join(sorted(path.name for path in folder.iterdir())[:8])
-        raise ValueError(f"{folder} has no {' or '.join(task.files['train'])}; it holds {there or 'nothing'}.")
-    return files
 
 
 def sources(plan: FinetunePlan) -> dict[str, dict[str, Source]]:

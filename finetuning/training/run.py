@@ -271,11 +271,7 @@ class Finetuning:
             check_metric(run, plan)  # errors must come before a folder is created
             check_batches(run, plan)
             log_decisions(plan.decisions)  # now that nothing is wrong with the data
-            if "pooling" in plan.decisions:
-                logger.info(
-                    "Plain BERTs classify the first token, so convert to-bert and to-google will reject a model that "
-                    "classifies the mean; convert onnx, convert openvino and push keep it."
-                )
+            plan.log_pooling(settings.approach)
             start = self.start(run, plan, settings.approach, settings.seed)
             files = [file for file in self.files(run) if Path(file_of(file)).is_file()]
             folder.begin(self.result_settings(plan), files, self.folders_read, decisions=plan.decisions)
@@ -301,6 +297,7 @@ class Finetuning:
             if training is last and settings.approach == "auto":
                 folds, compared = better_approach(folds, plan)
                 last.approach = folds[0].approach
+                plan.log_pooling(last.approach)
                 last.run = partial(on_all_examples, run, [fold.folder for fold in folds])
             if (training.folder / METRICS).is_file():
                 logger.info("%s is finished; it is not trained again.", training.folder)
