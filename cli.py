@@ -102,11 +102,11 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
-        if not (sentence := user_message(error)):
+        if not (sentence := sentence_for_command(error, options)):
             raise
         if debug:
             traceback.print_exc()
-        print_error(f"mybert {name}: {sentence_for_command(sentence, options)}")
+        print_error(f"mybert {name}: {sentence}")
         return 2
     except KeyboardInterrupt:
         print_error(f"mybert {name}: interrupted.")

@@ -18,30 +18,11 @@ from shlex import quote
 from string import Formatter
 from typing import Any, TextIO
 
+from ..files.errors import Wording, user_message
 from ..files.options import Group, default_of, options_of
 from .command_table import Closing
 
 _PACKAGE = __package__.partition(".")[0]
-_KEYWORD = re.compile(r"(?<![\w.-])(?P<name>[a-z][a-z_0-9]*)=(?P<value>True|'[^']*'|\"[^\"]*\")")
-_CHOICE = re.compile(
-    r"(?:is|has|no row) '(?P<word>[^']+)'(?P<rest>(?:; e|; [^.;]+\. E)xpected "
-    r"(?P<expected>(?:(?:one|some) of )?(?P<known>[\w+ ,'-]+))\.)$"
-)
-# An option's name: with an underscore anywhere outside of quotes, paths and code, unless it is that of something else
-# ("the data_dir of mnli"); without one as the subject of our checks' sentences, not of others that a model's folder of
-# that name begins, or after with and without.
-_NAME = re.compile(
-    r"(?<![\w./`'\"=-])[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?![\w`'\"=(-]|[./]\w| of )"
-    r"|(?:^|(?<= and ))[a-z][a-z0-9]*(?=(?: and \w+)? (?:(?:is|are) (?:(?:not )?set|empty|given|nan|inf|True|False"
-    r"|None|['\"\[{\d-])|is [^ ,;]+(?:;| with(?:out)? )|has (?:['\"\[{]|unknown settings)|belong ))"
-    r"|(?<= with |thout )[a-z][a-z0-9]*(?=[,;:.]| ')"
-)
-_EITHER = re.compile(r"(?<=either )[a-z][a-z0-9]*(?= n?or )|(?<= or |nor )[a-z][a-z0-9]*(?=\.$| is )")
-_COLUMN = re.compile(
-    r"has no (?:columns? )?(?P<missing>'.+?')(?: in row \d+)?(?:; its columns are |, only )"
-    r"(?P<known>'.+?')(?:[.;]|, [.])"
-)
-_OR_PASS = re.compile(r",? or pass --(?P<name>\w+)[^.]*(?=\.(?: |$))")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 # Warnings of torch and transformers about calls that users do not make.
 _OF_NO_USE = ("'pin_memory' argument is set as true", "`is_gradient_checkpointing` is deprecated")
@@ -159,27 +140,14 @@ def drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def sentence_for_command(sentence: str, arguments_class: Any) -> str:
-    """Adapt an error message to a command: flags instead of keywords, and a suggestion for misspelled words."""
+def sentence_for_command(error: Exception, arguments_class: Any) -> str:
+    """The message for a user error in the words of a command, see `user_message`; it may suggest words."""
+    wording = error.args[0] if error.args else None
+    if not isinstance(wording, Wording):
+        return user_message(error)
     flags = {each.name for each in fields(arguments_class) if each.init} if arguments_class else set()
-
-    def as_flag(found: re.Match[str]) -> str:
-        name, value = found["name"], found["value"].strip("'\"")
-        return f"--{name}{'' if value == 'True' else f' {value}'}" if name in flags else found[0]
-
-    sentence = _KEYWORD.sub(as_flag, sentence)
-    for pattern in (_NAME, _EITHER):
-        sentence = pattern.sub(lambda found: f"--{found[0]}" if found[0] in flags else found[0], sentence)
-    if flags:
-        sentence = _OR_PASS.sub(lambda found: found[0] if found["name"] in flags else "", sentence)
-    if choice := _CHOICE.search(sentence):
-        meant = did_you_mean(choice["word"], re.split(", | or ", choice["known"].replace("'", "")))
-        if meant:
-            sentence = f"{sentence[: choice.start('rest')]}.{meant} Expected {choice['expected']}."
-    if columns := _COLUMN.search(sentence):
-        missing, known = (re.findall("'(.+?)'", columns[name]) for name in ("missing", "known"))
-        sentence += "".join(did_you_mean(name, known, alike=0.75) for name in missing)
-    return sentence
+    suggestions = [did_you_mean(word, wording.known, wording.alike) for word in wording.unknown]
+    return user_message(error, wording.for_flags(flags, "".join(suggestions)))
 
 
 def did_you_mean(word: str, known: Iterable[str], alike: float = 0.6, aliases: Mapping[str, str] | None = None) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 
 import yaml
 
-from ..files.errors import refuse_address
+from ..files.errors import SettingError, refuse_address
 from ..files.options import (
     TRUTH,
     Group,
@@ -43,7 +43,6 @@ _VALUES = {"metric_for_best_model": "METRIC", "report_to": "NAME"}
 
 # What argparse says of a value, and what we say.
 _ARGPARSE = {
-    r"^argument (--\w+)\S*: invalid choice: (.+) \(choose from (.+)\)$": r"\1 is \2; expected one of \3.",
     r"^argument (--\w+)\S*: invalid int value: (.+)$": r"\1 is \2; expected a whole number.",
     r"^argument (--\w+)\S*: invalid float value: (.+)$": r"\1 is \2; expected a number.",
     r"^argument (--\w+)\S*: expected .*argument$": r"\1 has no value.",
@@ -253,8 +252,7 @@ class CommandParser(ArgumentParser):
 
     def _check_value(self, action: Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            choices = ", ".join(map(str, action.choices))
-            raise ArgumentError(action, f"invalid choice: {value!r} (choose from {choices})")
+            raise SettingError(action.dest, value, known=action.choices)
 
     def full_help(self, every_flag: bool = False) -> str:
         """Return usage, example and flags by group; `every_flag`: also those of `TrainingArguments` in no group.
@@ -333,7 +331,7 @@ def name_positional(flags: list[str], takes_list: dict[str, bool]) -> list[str]:
     named = list(zip(takes_list, leading, strict=False))
     for name, value in named:
         if name in _given(rest):
-            raise ValueError(f"{name} is given twice, as {value!r} and as --{name}.")
+            raise ValueError(f"--{name} is given twice, as {value!r} and as --{name}.")
     others = leading[len(named) :]
     if others and not takes_list[named[-1][0]]:
         raise ValueError(f"{len(leading)} values ({' '.join(leading)}); expected {' '.join(takes_list).upper()}.")
@@ -358,8 +356,7 @@ def check_flags(name: str, flags: list[str]) -> tuple[dict[str, Any], Any]:
         values["disable_tqdm"] = True
     values = {name: value for name, value in values.items() if name in known}
     if missing := missing_options(parser.options_class, values):
-        example = f" (as in: {parser.prog} {parser.command.example})." if len(missing) > 1 else "."
-        raise ValueError(f"{not_set(missing, '--').removesuffix('.')}{example}")
+        raise SettingError(not_set(missing, f"{parser.prog} {parser.command.example}"))
     options = parser.options_class(**values)
     with without_warnings():  # the class of the arguments checks them again
         check_options(options)
@@ -443,10 +440,12 @@ def _value_of(path: str, node: Any, action: Action, parser: CommandParser) -> An
         content = yaml_value(path, node)
         if takes_several or not isinstance(content, dict):
             expected = "single values" if takes_several else "a single value"
-            raise ValueError(f"{path} {action.dest} is {content}; expected {expected}.")
+            raise SettingError.worded("{} {:option} is {}; expected {}.", path, action.dest, content, expected)
         words = [json.dumps(content, default=str)]  # as `TrainingArguments` takes it; dates stay texts
     try:
         values = [parser.value_of(action, word) for word in words]
+    except SettingError as error:
+        raise SettingError.worded("{}: {}", path, error.args[0]) from error
     except ArgumentError as error:
         raise ValueError(f"{path}: {_in_words(str(error)).removesuffix('.')}.") from error
     return values if takes_several else values[0]

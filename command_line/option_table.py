@@ -14,6 +14,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from ..files.errors import SettingError
 from ..files.options import Group, Range, default_of, option, options_of, types_of
 from ..files.settings import build
 from .command_table import COMMANDS
@@ -40,10 +41,10 @@ def options_class(command: str) -> Any:
 def arguments_of(arguments_class: Any, values: dict[str, Any]) -> Any:
     """An object of a command's class; a value that the installed version of transformers does not take is an error."""
     for name in values.keys() - options_of(arguments_class).keys():
-        raise ValueError(
-            f"{name} is set, but transformers {version('transformers')} has no such argument; leave it out, or "
-            f"install transformers {table()['transformers']}."
+        template = (
+            "{:option} is set, but transformers {} has no such argument; leave it out, or install transformers {}."
         )
+        raise SettingError.worded(template, name, version("transformers"), table()["transformers"])
     return build(arguments_class, values)
 
 

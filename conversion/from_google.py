@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from ..files.checkpoint import WEIGHTS_FILE, read_json_object
+from ..files.errors import worded
 from ..metrics import GOOGLE_LABELS
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
@@ -264,7 +265,7 @@ def load_optimizer_state(
     """
     file = Path(path) / _OPTIMIZER_FILE if Path(path).is_dir() else Path(path)
     if not file.is_file():
-        raise FileNotFoundError(f"{file}: no such file; convert with optimizer_state=True (--optimizer_state).")
+        raise FileNotFoundError(worded("{}: no such file; convert with {optimizer_state=True}.", file))
     # An optimizer's state dict counts the parameters through all groups.
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     places = {id(parameter): place for place, parameter in enumerate(trained)}

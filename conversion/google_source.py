@@ -27,7 +27,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from ..files.errors import refuse_address
+from ..files.errors import refuse_address, worded
 from ..files.moves import finish_moves
 from ..files.progress import progress_bar
 from .key_map import GROUPS, HEADS, IGNORED, UNUSED_BY_HEAD, WeightRow, encoder_rows, sizes_of
@@ -314,7 +314,7 @@ class GoogleVariables:
         path = self.bundle.prefix
         if self.layout == "google":
             problem = "no bert_config.json next to the checkpoint or in the folder above"
-            raise FileNotFoundError(f"{path}: {problem}; pass config_file.")
+            raise FileNotFoundError(worded("{}: {}; pass {config_file}.", path, problem))
         sizes: dict[str, int] = {"num_hidden_layers": self.num_layers}
         for row in encoder_rows(1):
             fields = row.keras_shape or (row.shape[::-1] if row.keras.endswith("kernel") else row.shape)

@@ -26,7 +26,7 @@ from transformers.utils import ModelOutput
 
 from ..files.checkpoint import OPENVINO_FILE, TASK_RECORD
 from ..files.documents import Corpus, DocumentSettings
-from ..files.errors import how_to_install
+from ..files.errors import SettingError, how_to_install
 from ..files.loading import longest_sequence
 from ..files.output import write_json
 from ..files.processes import no_warnings
@@ -339,7 +339,9 @@ def _write_onnx(
     assert program is not None
     written = program.model.opset_imports[""]
     if settings.opset not in (None, written):
-        raise ValueError(f"opset is {settings.opset}, but the exporter of PyTorch can only write {written} for it")
+        raise SettingError.worded(
+            "{opset} is {}, but the exporter of PyTorch can only write {} for it", settings.opset, written
+        )
     for output in program.model.graph.outputs:  # optimum computes their sizes from the names
         assert output.shape is not None
         for place, name in enumerate(names[:-1]):

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from ..files.errors import SettingError
+
 # Activations that Google's code computes, by its name; its "gelu" is the tanh form.
 ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "relu": "relu", "tanh": "tanh", "linear": "linear"}
 # Fields that bert_config.json and our configuration share.
@@ -226,8 +228,7 @@ def find_head(name: str) -> str:
     found = name.replace("_", "-").lower()
     found = _GOOGLES_WORDS.get(found, found)
     if found not in HEADS:
-        known = ", ".join([*HEADS, *_GOOGLES_WORDS])
-        raise ValueError(f"head is {name!r}; expected one of {known}.")
+        raise SettingError("head", name, known=[*HEADS, *_GOOGLES_WORDS])
     return found
 
 

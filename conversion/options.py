@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..files.documents import SourceSettings
+from ..files.errors import SettingError
 from ..files.options import Group, Settings, option
 from ..metrics import GOOGLE_LABELS
 
@@ -163,4 +164,4 @@ class ConvertOpenVinoArguments(GraphOptions):
         """Check what can be checked without looking at files."""
         super().__post_init__()
         if self.dtype == "int8" and not self.data:
-            raise ValueError("dtype is int8 without data; expected texts to calibrate with.")
+            raise SettingError.worded("{dtype} is int8 without {data}; expected texts to calibrate with.")

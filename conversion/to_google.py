@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..files.checkpoint import companion_files
+from ..files.errors import SettingError
 from ..files.output import output_to, write_json, write_lines
 from ..metrics import google_row_order, has_unnamed_labels
 from ..modeling_mybert import MyBertConfig
@@ -130,9 +131,12 @@ def _google_configuration(
     if activation is None:
         if not allow_other_activation:
             names = ", ".join(_GOOGLES_NAMES)
-            raise ValueError(
-                f"{folder.path}: hidden_act is {config.hidden_act!r}; Google's code computes {names} only. "
-                "Pass allow_other_activation=True to write the weights anyway."
+            raise SettingError.worded(
+                "{}: hidden_act is {!r}; Google's code computes {} only. Pass {allow_other_activation=True} to "
+                "write the weights anyway.",
+                folder.path,
+                config.hidden_act,
+                names,
             )
         activation = "gelu"
         logger.warning(

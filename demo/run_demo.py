@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..files.checkpoint import read_log_history
+from ..files.errors import SettingError
 from ..files.machine import duration
 from ..files.moves import finish_moves
 from ..files.options import ABOVE_0, AT_LEAST_1, Group, Settings, option
@@ -220,7 +221,9 @@ def _read(arguments: DemoArguments) -> Sources:
     output_dir = Path(arguments.output_dir)
     for path in expand_paths(arguments.text):
         if Path(path).resolve().is_relative_to(output_dir.resolve()):
-            raise ValueError(f"{path} is in {output_dir}, which the demo replaces; name another --output_dir.")
+            raise SettingError.worded(
+                "{} is in {}, which the demo replaces; name another {output_dir}.", path, output_dir
+            )
         documents = list(read_documents(path, split_sentences=True, encoding=arguments.encoding))
         name = Path(path).name.partition(".")[0] or "text"
         names = (name, *(f"{name}_{number}" for number in range(2, len(sources) + 2)))

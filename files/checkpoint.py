@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from .errors import refuse_address
+from .errors import refuse_address, worded
 from .moves import finish_moves
 
 if TYPE_CHECKING:
@@ -327,7 +327,9 @@ def check_available(name: str | os.PathLike[str], argument: str = "model", ask_h
     path, name = Path(name), os.fspath(name)
     finish_moves(path)
     if path.is_file() and argument != "tokenizer":  # which may be a file
-        raise NotADirectoryError(f"{argument} is {name!r}, which is a file; expected the folder of a model.")
+        raise NotADirectoryError(
+            worded("{:option} is {!r}, which is a file; expected the folder of a model.", argument, name)
+        )
     # Hub names are not absolute, do not start with a dot or `~`, and have one slash at most. A name whose first part
     # is an existing folder is also treated as a path.
     is_in_a_folder = len(path.parts) == 2 and path.parent.is_dir()
@@ -340,7 +342,7 @@ def check_available(name: str | os.PathLike[str], argument: str = "model", ask_h
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import EntryNotFoundError, HFValidationError, HTTPError, RepositoryNotFoundError
 
-    what = f"{argument} is {name!r}; there is no such folder here, and"
+    template = "{:option} is {!r}; there is no such folder here, and the Hub "
     try:
         # The Hub is not asked about names in the cache.
         if not any(isinstance(try_to_load_from_cache(name, file), str) for file in _READ_BESIDE_WEIGHTS):
@@ -350,9 +352,9 @@ def check_available(name: str | os.PathLike[str], argument: str = "model", ask_h
     except HFValidationError:
         raise missing from None
     except RepositoryNotFoundError as error:
-        raise OSError(f"{what} the Hub has none of that name, or it is private.") from error
+        raise OSError(worded(f"{template}has none of that name, or it is private.", argument, name)) from error
     except (HTTPError, OSError) as error:
-        raise OSError(f"{what} the Hub could not be reached to look for it.") from error
+        raise OSError(worded(f"{template}could not be reached to look for it.", argument, name)) from error
 
 
 def without_foreign_code(config: Any) -> Any:

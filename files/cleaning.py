@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from html.entities import html5
 
-from .errors import how_to_install
+from .errors import how_to_install, worded
 
 # Elements that interrupt a line of text, table cells, and elements within a line. Because they are listed, "a < b" and
 # "<unk>" stay as they are.
@@ -100,6 +100,5 @@ def require_cleaners(names: Sequence[str]) -> None:
         try:
             import ftfy  # noqa: F401
         except ImportError as error:
-            raise ImportError(
-                f"clean mojibake needs the package ftfy: {how_to_install('corpus')} ({error})."
-            ) from error
+            install = how_to_install("corpus")
+            raise ImportError(worded("{clean} mojibake needs the package ftfy: {} ({}).", install, error)) from error

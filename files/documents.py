@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from .cleaning import CLEANERS, require_cleaners
-from .errors import abbreviated
+from .errors import SettingError, abbreviated, worded
 from .options import Group, Settings, option
 from .source import HUB, FileSource, HubSplit, InMemoryData, Source
 from .text import (
@@ -233,7 +233,7 @@ class TextSettings(SourceSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if unknown := [name for name in self.clean if name not in CLEANERS]:
-            raise ValueError(f"clean has {unknown[0]!r}; expected some of {', '.join(CLEANERS)}.")
+            raise SettingError("clean", unknown[0], known=CLEANERS, verb="has")
 
 
 @dataclass(kw_only=True)
@@ -262,8 +262,8 @@ class DocumentSettings(TextSettings):
         try:
             return None if self.heading_pattern is None else re.compile(self.heading_pattern)
         except re.error as error:
-            raise ValueError(
-                f"heading_pattern is {self.heading_pattern!r}, which is not a regular expression ({error})."
+            raise SettingError.worded(
+                "{heading_pattern} is {!r}, which is not a regular expression ({}).", self.heading_pattern, error
             ) from error
 
 
@@ -348,8 +348,8 @@ class Corpus:
             return error
         shown = ", ".join([*others[:_MAX_FILES], *["..."] * (len(others) > _MAX_FILES)])
         count = "1 other file is" if len(others) == 1 else f"{len(others)} other files are"
-        message = str(error).removesuffix(".")
-        return EncodingError(error.path, f"{message}; {count} not {encoding} text either: {shown}.")
+        message = worded("{}; {} not {} text either: {}.", error.args[0], count, encoding, shown)
+        return EncodingError(error.path, message)
 
     def _texts(self) -> Iterator[tuple[int, str]]:
         numbers = count()

@@ -1,9 +1,12 @@
-"""Error messages for users, in one sentence."""
+"""Error messages for users, in one sentence; Python calls an option by its name, the shell by its flag."""
 
 import errno
 import os
 import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from string import Formatter
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError
 
@@ -18,9 +21,140 @@ def how_to_install(extra: str) -> str:
     return f"run pip install '.[{extra}]' in the clone of mybert"
 
 
-def user_message(error: Exception) -> str:
-    """The message for a user error or a lack of resources; "" for any other error."""
-    text = " ".join(str(error).split())
+class _Name(NamedTuple):
+    option: str
+    value: str  # as in Python, for `option=value`
+
+    def shown(self, flags: Collection[str]) -> str:
+        if self.option in flags:
+            return f"--{self.option} {self.value.removeprefix('True').strip(chr(39))}".rstrip()
+        return f"{self.option}={self.value}" if self.value else self.option
+
+
+_EXPECTED = "; expected "  # where a suggestion goes into a message
+
+
+class Wording(str):
+    """A message that names options, see `worded`; as a text it is that for Python.
+
+    Attributes:
+        value: The first value in it: usually that of the option.
+        unknown: Words in it for which `known` ones may be suggested, if they are `alike` enough (0 to 1).
+    """
+
+    parts: Sequence[Any]  # texts, names of options, and lists of both: advice
+    value: Any = None
+    unknown: Sequence[str] = ()
+    known: Sequence[str] = ()
+    alike = 0.6
+
+    def __new__(cls, parts: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> "Wording":
+        self = super().__new__(cls, "".join(_texts(parts, None)))
+        vars(self).update({**(attributes or {}), "parts": parts})
+        return self
+
+    def for_flags(self, flags: Collection[str], suggestion: str = "") -> str:
+        """The message of a command with these flags, with a suggestion before what it expects or at its end."""
+        texts = [*_texts(self.parts, flags), suggestion]
+        if suggestion and _EXPECTED in texts:
+            texts[texts.index(_EXPECTED)] = f".{texts.pop()} Expected "
+        return "".join(texts)
+
+
+def _texts(parts: Sequence[Any], flags: Collection[str] | None) -> Iterator[str]:
+    for part in parts:
+        if isinstance(part, _Name):
+            yield part.shown(flags or ())
+        elif isinstance(part, str):
+            yield part
+        elif flags is None or all(each.option in flags for each in part if isinstance(each, _Name)):
+            yield from _texts(part, flags)
+
+
+def worded(template: str, *values: Any, **suggested: Any) -> Wording:
+    """Word a message that names options.
+
+    For example worded("{} exists; name another file[ or pass {overwrite=True}].", path).
+
+    Args:
+        template: The message. `{name}` is an option, `{name=1}` an option and a value, `{name=}` an option and the
+            next one of the values, `{}` the next one of the values, `{:option}` one that is the name of an option.
+            Advice in square brackets is left out for commands without its options.
+        values: Anything; the options of a `Wording` stay options.
+        suggested: `known`, `unknown`, `alike`: see `Wording`.
+    """
+    groups: list[list[Any]] = [[]]
+    following = iter(values)
+    attributes: dict[str, Any] = {}
+    for literal, field, spec, conversion in Formatter().parse(template):
+        for text in re.split(rf"([][]|{_EXPECTED})", literal):
+            if text == "[":
+                groups.append([])
+            elif text == "]":
+                groups[-2].append(groups.pop())
+            else:
+                groups[-1].append(text)
+        option, sign, of_option = (field or "").partition("=")
+        value = next(following) if field == "" or (sign and not of_option) else None
+        if option:
+            groups[-1].append(_Name(option, of_option or (repr(value) if sign else "")))
+        elif isinstance(value, Wording):
+            groups[-1] += value.parts
+            attributes = vars(value) | attributes
+        elif spec == "option":
+            groups[-1].append(_Name(str(value), ""))
+        elif field is not None:
+            groups[-1].append(format(repr(value) if conversion == "r" else value, spec or ""))
+            attributes.setdefault("value", value)
+    assert len(groups) == 1 and next(following, groups) is groups, template
+    return Wording(groups[0], attributes | suggested)
+
+
+def named(*options: str, joint: str = " and ") -> Wording:
+    """The names of several options, as a value of `worded`."""
+    return worded(joint.join(["{:option}"] * len(options)), *options)
+
+
+class SettingError(ValueError):
+    """An error about options: SettingError("dropout", 3, "a fraction in [0, 1)"), or `SettingError.worded`.
+
+    Args:
+        option: The option; or a `Wording` of the whole message.
+        value: Its value, or one that is in a list.
+        expected: What it may be, in words (default: `known`).
+        known: The words that it may be, or the list may have.
+        verb: "has" for a list.
+    """
+
+    def __init__(
+        self, option: str, value: Any = None, expected: str = "", *, known: Iterable[Any] = (), verb: str = "is"
+    ) -> None:
+        if not isinstance(option, Wording):
+            known = [*map(str, known)]
+            expected = expected or f"{'one' if verb == 'is' else 'some'} of {', '.join(known)}"
+            template, unknown = f"{{:option}} {verb} {{!r}}; expected {{}}.", [value] if isinstance(value, str) else []
+            option = worded(template, option, value, expected, known=known, unknown=unknown)
+        super().__init__(option)
+
+    @classmethod
+    def worded(cls, template: str, *values: Any, **suggested: Any) -> "SettingError":
+        """An error with a message as of `worded`."""
+        return cls(worded(template, *values, **suggested))
+
+    @property
+    def option(self) -> str:
+        """The first option that the message names."""
+        return next((part.option for part in self.args[0].parts if isinstance(part, _Name)), "")
+
+    @property
+    def value(self) -> Any:
+        """The first value in the message: usually that of the option."""
+        return self.args[0].value
+
+
+def user_message(error: Exception, text: str | None = None) -> str:
+    """The message for a user error or a lack of resources; "" for any other error. Its text may be given."""
+    text = " ".join((str(error) if text is None else text).split())
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(text)):
         text = f"not enough memory ({text or 'an allocation failed'})."
     elif isinstance(error, RecursionError):

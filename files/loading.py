@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .checkpoint import BERT_TYPES, Checkpoint, unwrapping_advice, wrapper_prefix
+from .errors import worded
 from .processes import only_errors
 from .progress import without_loading_bars
 
@@ -184,7 +185,5 @@ def _missing_weights(
 ) -> ValueError:
     if wrapper := wrapper_prefix(unexpected, model_class.base_model_prefix):
         return ValueError(unwrapping_advice(name, wrapper))
-    return ValueError(
-        f"The weights in {name} lack {len(missing)} of the encoder's, such as {missing[0]}; expected all that a "
-        f"{model_class.__name__} has{advice}."
-    )
+    template = "The weights in {} lack {} of the encoder's, such as {}; expected all that a {} has{}."
+    return ValueError(worded(template, name, len(missing), missing[0], model_class.__name__, advice))

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from .errors import SettingError, Wording, named, worded
+
 logger = logging.getLogger(__name__)
 
 
@@ -240,7 +242,7 @@ def check_options(settings: Any) -> None:
             values[name] = value
             setattr(settings, name, value)
     if missing := missing_options(kind, values):
-        raise ValueError(not_set(missing))
+        raise SettingError(not_set(missing))
     options_of_file: dict[str, list[str]] = {}
     for name, each in options.items():
         value = values[name]
@@ -254,15 +256,14 @@ def check_options(settings: Any) -> None:
         items = [item for part in parts for item in (get_args(part) if get_origin(part) is list else (part,))]
         words = [word for item in items if get_origin(item) is Literal for word in get_args(item)]
         if words and not all(one in (*words, each.default) for one in (value if is_list else [value])):
-            expected = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}"
-            raise ValueError(f"{name} is {value!r}; expected {expected}.")
+            raise SettingError(name, value, "" if len(words) > 1 else str(words[0]), known=words)
         if getattr(each, "reads", None) in _DATA:  # of data in memory, nothing is compared
             for item in value if isinstance(value, (list, tuple)) else [value]:
                 if isinstance(item, (str, Path)) and str(item) not in ("", "-"):
                     options_of_file.setdefault(os.path.realpath(item), []).append(name)
     for each in options.values():
         for rule, other, wanted in _broken_rules(settings, each) if is_given(settings, each) else ():
-            raise ValueError(_contradiction(settings, each, rule, other, wanted))
+            raise SettingError(_contradiction(settings, each, rule, other, wanted))
     for file, names in options_of_file.items() if logger.isEnabledFor(logging.WARNING) else ():
         if len(names) > 1:
             _warn_of_repeated_file(file, " and ".join(dict.fromkeys(names)))
@@ -294,18 +295,25 @@ def _is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, (str, list, dict, bool)) and not value)
 
 
-def not_set(missing: Mapping[Field, Sequence[str]], prefix: str = "") -> str:
-    """The message for `missing_options`; a prefix makes flags of names."""
-    names = [f"{prefix}{each.name}" for each in missing]
+def not_set(missing: Mapping[Field, Sequence[str]], example: str = "") -> Wording:
+    """The message for `missing_options`; several get an example."""
+    names = [
+        worded("{:option} (or {})", each.name, named(*others, joint=" or "))
+        if others
+        else worded("{:option}", each.name)
+        for each, others in missing.items()
+    ]
     if len(names) == 1:
         (each, others) = next(iter(missing.items()))
-        instead = f" Or give {' or '.join(f'{prefix}{name}' for name in others)}." if others else ""
-        return f"{names[0]} is not set; expected: {each.metadata['help'].partition('. ')[0].rstrip('.')}.{instead}"
-    names = [
-        f"{name} (or {' or '.join(f'{prefix}{other}' for other in others)})" if others else name
-        for name, others in zip(names, missing.values(), strict=True)
-    ]
-    return f"{', '.join(names[:-1])} and {names[-1]} are not set."
+        instead = worded(" Or give {}.", named(*others, joint=" or ")) if others else ""
+        return worded(
+            "{:option} is not set; expected: {}.{}",
+            each.name,
+            each.metadata["help"].partition(". ")[0].rstrip("."),
+            instead,
+        )
+    template = f"{', '.join(['{}'] * (len(names) - 1))} and {{}} are not set{{}}."
+    return worded(template, *names, example and f" (as in: {example})")
 
 
 def may_be_given(settings: Any, name: str) -> bool:
@@ -331,7 +339,7 @@ class Settings:
 
 def check_number(name: str, value: float | None, limits: Range) -> None:
     if value is not None and not limits.holds(value):
-        raise ValueError(f"{name} is {value!r}; expected {limits.expected}.")
+        raise SettingError(name, value, limits.expected)
 
 
 def _others(option: Field, rule: str, kind: type) -> list[tuple[Option, str | None]]:
@@ -341,25 +349,28 @@ def _others(option: Field, rule: str, kind: type) -> list[tuple[Option, str | No
     return [(options[name], value or None) for name, _, value in parts if name in options]
 
 
-def _contradiction(settings: Any, option: Any, rule: str, other: Option, wanted: str | None) -> str:
+def _contradiction(settings: Any, option: Any, rule: str, other: Option, wanted: str | None) -> Wording:
     """The message for an option that is given in spite of a rule."""
 
-    def said(each: Field) -> str:
+    def said(each: Field) -> Wording:
         value = getattr(settings, each.name)
-        return f"{each.name} is {'set' if value is True else repr(value)}"
+        return worded("{:option} is " + ("set" if value is True else "{!r}"), each.name, *[value][value is True :])
+
+    def as_word(value: Any) -> Wording:
+        is_named = value is True or value is None
+        return worded("{:option}" if is_named else "{:option} {!r}", other.name, *[value][is_named:])
 
     if rule == "needs":
-        what = other.name if wanted is None else f"{other.name} {wanted!r}"
         if other.reads:
-            return f"{said(option)} without {what}; expected: {other.metadata['help']}"
-        return f"{said(option)} without {what}, so it has no effect; give both or neither."
+            return worded("{} without {}; expected: {}", said(option), as_word(wanted), other.metadata["help"])
+        return worded("{} without {}, so it has no effect; give both or neither.", said(option), as_word(wanted))
     if rule == "idle_with":
-        found = getattr(settings, other.name)
-        what = other.name if found is True else f"{other.name} {found!r}"
-        return f"{said(option)} with {what}{f', {other.why}' if other.why else ''}; leave it out."
+        why = f", {other.why}" if other.why else ""
+        return worded("{} with {}{}; leave it out.", said(option), as_word(getattr(settings, other.name)), why)
     first, second = sorted((option, other), key=lambda each: bool(each.why))
     why = f", {second.why}" if second.why and not first.why else ""
-    return f"{said(first)} and {said(second)}{why}; use either {first.name} or {second.name}."
+    names = named(first.name, second.name, joint=" or ")
+    return worded("{} and {}{}; use either {}.", said(first), said(second), why, names)
 
 
 def is_given(settings: Any, option: Field) -> bool:

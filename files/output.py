@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from .checkpoint import TOKENIZER_FILES
-from .errors import refuse_address
+from .errors import SettingError, refuse_address
 from .moves import (
     LOCK,
     Move,
@@ -104,10 +104,9 @@ def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: 
     if others or not overwrite:
         _tidy(path)
     if not overwrite:
-        raise ValueError(
-            f"{path} exists and holds other things ({_listed(others or entries)}); "
-            f"name another folder{'' if others or not owned else ' or pass --overwrite'}."
-        )
+        advice = "" if others or not owned else "[ or pass {overwrite=True}]"
+        template = f"{{}} exists and holds other things ({{}}); name another folder{advice}."
+        raise SettingError.worded(template, path, _listed(others or entries))
     if others:
         raise ValueError(
             f"{path} holds files that no run wrote ({_listed(others)}), so it is not overwritten; name another "
@@ -147,7 +146,7 @@ def check_output_files(
             raise ValueError(f"{path} is a link or folder, so it is not overwritten; name another place.")
         if path.exists() and not overwrite:
             _tidy(path)
-            raise ValueError(f"{path} exists; name another place or pass --overwrite.")
+            raise SettingError.worded("{} exists; name another place[ or pass {overwrite=True}].", path)
 
 
 def _tidy(path: Path) -> None:

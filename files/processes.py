@@ -19,6 +19,7 @@ from multiprocessing import connection, get_context, parent_process, resource_tr
 from types import FrameType
 from typing import Any, TypeVar
 
+from .errors import worded
 from .machine import usable_cores
 
 INTERRUPTED = 130  # exit status after Ctrl-C, as in shells
@@ -189,7 +190,11 @@ def map_in_processes(
                     yield running.popleft().result()
             except BrokenProcessPool:
                 raise OSError(
-                    f"One of {processes} processes has ended unexpectedly; {_LACK_OF_MEMORY}. Use fewer num_processes."
+                    worded(
+                        "One of {} processes has ended unexpectedly; {}. Use fewer {num_processes}.",
+                        processes,
+                        _LACK_OF_MEMORY,
+                    )
                 ) from None
 
         yield in_order

@@ -59,7 +59,7 @@ class Source(ABC):
             try:
                 value = value_at(row, name)
             except KeyError:
-                raise ValueError(f"{self.where(number)} {lacks_column(name, row)}") from None
+                raise ValueError(lacks_column(self.where(number), name, row)) from None
             yield value
 
     def where(self, number: int) -> str:
@@ -335,7 +335,7 @@ def frame_rows(frame: Any, column: str | None = None) -> Iterator[dict[str, Any]
     names = None if found is None else list(map(str, found))  # a streamed data set may not know them
     what = f"The {type(frame).__name__}"
     if column is not None and names is not None and column not in names:
-        raise ValueError(f"{what} {lacks_column(column, names)}")
+        raise ValueError(lacks_column(what, column, names))
     if hasattr(frame, "iloc"):
         if column is not None:
             frame = frame.iloc[:, [number for number, name in enumerate(names or ()) if name == column]]

@@ -16,7 +16,7 @@ from itertools import chain, islice, takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
-from .errors import abbreviated, first_line
+from .errors import Wording, abbreviated, first_line, worded
 from .output import write_lines
 from .spreadsheets import read_sheet
 from .text import (
@@ -128,7 +128,7 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
                 if header is None or not set(header).isdisjoint(fields):
                     header = _checked_header(path, [name.strip() for name in fields], usual)
                     if reading.column is not None and reading.column not in header:
-                        raise ValueError(f"{path} {lacks_column(reading.column, header)}")
+                        raise ValueError(lacks_column(path, reading.column, header))
                     continue
             assert header is not None
             if len(fields) == len(header):
@@ -430,7 +430,7 @@ def _read_parquet(path: str, column: str | None) -> Iterator[dict[str, Any]]:
         with ParquetFile(path, buffer_size=1 << 20) as file:
             names = file.schema_arrow.names
             if column is not None and column not in names:
-                raise ValueError(f"{path} {lacks_column(column, names)}")
+                raise ValueError(lacks_column(path, column, names))
             refuse_doubled(path, names if column is None else filter(column.__eq__, names))
             for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=columns, use_threads=False):
                 rows = batch.to_pylist()
@@ -451,7 +451,7 @@ def _read_spreadsheet(path: str, column: str | None) -> Iterator[dict[str, Any]]
     header = ["" if name is None else str(name).strip() for name in next(rows, [])]
     refuse_doubled(path, header)
     if column is not None and column not in header:
-        raise ValueError(f"{path} {lacks_column(column, header)}")
+        raise ValueError(lacks_column(path, column, header))
     for number, row in enumerate(rows, start=2):
         if len(row) > len(header):
             what = f"{len(row)} columns; expected {len(header)}, each with a name in row 1"
@@ -494,6 +494,7 @@ def names_in(row: Mapping[str, Any]) -> list[str]:
 
 
 _MAX_NAMES, LONGEST_NAME = 12, 40  # columns in messages, and characters of a name
+ALIKE_COLUMNS = 0.75  # of which another one is suggested, see `Wording`
 
 
 def shown_columns(row: Mapping[str, Any]) -> str:
@@ -503,19 +504,22 @@ def shown_columns(row: Mapping[str, Any]) -> str:
     return ", ".join(shown) + (", ..." if len(names) > _MAX_NAMES else "")
 
 
-def lacking_columns(source: str, row: Mapping[str, Any], columns: Mapping[str, str]) -> str:
+def lacking_columns(source: str, row: Mapping[str, Any], columns: Mapping[str, str]) -> Wording:
     """The message that columns are missing, with those of a row; `columns` maps each to the setting that names it."""
-    missing = _enumerated(list(map(repr, columns)))
-    settings = _enumerated([f"{setting}='NAME'" for setting in dict.fromkeys(columns.values())])
-    found = f"has no column{'s' * (len(columns) > 1)} {missing}; its columns are {shown_columns(row)}"
-    return f"{source} {found}; choose which to read with {settings}."
+    template = "{} has no column{} {}; its columns are {}; choose which to read with {}."
+    settings = _enumerated([f"{{{setting}='NAME'}}" for setting in dict.fromkeys(columns.values())])
+    missing, shown = _enumerated(list(map(repr, columns))), shown_columns(row)
+    values = (source, "s" * (len(columns) > 1), missing, shown, worded(settings))
+    return worded(template, *values, unknown=[*columns], known=names_in(row), alike=ALIKE_COLUMNS)
 
 
 def _enumerated(parts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
-def lacks_column(column: str, names: Sequence[str] | Mapping[str, Any]) -> str:
+def lacks_column(source: object, column: str, names: Sequence[str] | Mapping[str, Any]) -> Wording:
     """The message that a column is missing, with the existing ones."""
     names = names_in(names) if isinstance(names, Mapping) else names
-    return f"has no {column!r}, only {', '.join(map(repr, names)) or 'nothing'}; rename it, or pass --text_column."
+    template = "{} has no {!r}, only {}; rename it[, or pass {text_column}]."
+    there = ", ".join(map(repr, names)) or "nothing"
+    return worded(template, source, column, there, unknown=[column], known=names, alike=ALIKE_COLUMNS)

@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
 
-from .errors import refuse_address
+from .errors import refuse_address, worded
 from .moves import finish_moves
 
 logger = logging.getLogger(__name__)
@@ -148,21 +148,20 @@ def read_blocks(
                 encoding, decoder = "utf-16", codecs.getincrementaldecoder("utf-16")()
             elif data.count(b"\0") * 100 > len(data):
                 order = "le" if data.index(0) % 2 else "be"
-                raise EncodingError(
-                    path,
-                    f"{path} looks like a binary file or UTF-16 (zero byte at offset {data.index(0)}); if it is "
-                    f"text, save it as UTF-8 or pass --encoding utf-16-{order}.",
+                template = (
+                    "{} looks like a binary file or UTF-16 (zero byte at offset {}); if it is text, save it as UTF-8"
+                    "[ or pass {encoding=}]."
                 )
+                raise EncodingError(path, worded(template, path, data.index(0), f"utf-16-{order}"))
         pending = decoder.getstate()[0]
         try:
             text = decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
             valid = _encodings_of(pending + data, encoding)
-            raise EncodingError(
-                path,
-                f"{path} is not {encoding} text: bad byte at offset {offset - len(pending) + error.start} "
-                f"({error.reason}); save it as UTF-8 or pass --encoding{valid}.",
-            ) from error
+            first = offset - len(pending) + error.start
+            advice = "{encoding=}" + " or {}" * (len(valid) - 1) if valid else "{encoding}"
+            template = f"{{}} is not {{}} text: bad byte at offset {{}} ({{}}); save it as UTF-8[ or pass {advice}]."
+            raise EncodingError(path, worded(template, path, encoding, first, error.reason, *valid)) from error
         text = newlines.decode(text, final=not data)
         if start and text:
             text = text.removeprefix("\ufeff")
@@ -195,14 +194,14 @@ def has_byte_order_mark(path: str | Path) -> bool:
         return next(blocks)[1].startswith((codecs.BOM_UTF8, *_UTF16))
 
 
-def _encodings_of(data: bytes, encoding: str) -> str:
-    """The usual encodings in which this part of a text is valid: " utf-8 or cp949"."""
+def _encodings_of(data: bytes, encoding: str) -> list[str]:
+    """The usual encodings in which this part of a text is valid."""
     valid = []
     for other in _USUAL_ENCODINGS:
         with suppress(UnicodeDecodeError):
             codecs.getincrementaldecoder(other)().decode(data)
             valid += [other] if other != encoding else []
-    return f" {' or '.join(valid)}" if valid else ""
+    return valid
 
 
 def new_digest() -> "hashlib.blake2b":

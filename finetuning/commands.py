@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 
 from ..files.checkpoint import COMPANIONS, check_available
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
+from ..files.errors import SettingError
 from ..files.loading import load_tokenizer, longest_sequence
 from ..files.options import Group, Range, check_number, option
 from ..files.output import check_can_be_folder, check_output_files, output_to, outputs_together, write_json
@@ -94,7 +95,7 @@ class EvaluateArguments(EngineOptions, AnswerSettings, MeasuredModelArguments):
         """Check what can be checked without looking at files."""
         self.data = sources_of(self.data, "data")
         if self.predictions and len(self.data) > 1:
-            raise ValueError("predictions belong to one data file; expected one file in data.")
+            raise SettingError.worded("{predictions} belong to one data file; expected one file in {data}.")
         super().__post_init__()
 
     @classmethod
@@ -252,11 +253,11 @@ class FeaturesArguments(EngineOptions, InferenceSettings, SourceSettings):
         if self.layer is None:
             self.features = self.features or ("last" if self.pooling else "concat_last_four")
             if self.features not in FEATURES:
-                raise ValueError(f"features is {self.features!r}; expected one of {', '.join(FEATURES)}.")
+                raise SettingError("features", self.features, known=FEATURES)
         if Path(self.output).suffix.lower() not in (".jsonl", ".safetensors"):
-            raise ValueError(f"output is {self.output!r}; expected a name that ends in .jsonl or .safetensors.")
+            raise SettingError("output", self.output, "a name that ends in .jsonl or .safetensors")
         if self.weights and self.features and FEATURES[self.features].combination != "weighted":
-            raise ValueError(f"weights are given, but {self.features} is not a weighted sum.")
+            raise SettingError.worded("{weights} are given, but {} is not a weighted sum.", self.features)
 
 
 def _chosen_features(arguments: FeaturesArguments) -> tuple[str, Features]:
@@ -330,9 +331,10 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     max_length = arguments.max_length or min(settings.max_length or longest, longest)
     check_max_length(max_length, checkpoint.name, encoder.config)
     if isinstance(encoder, OpenVinoModel) and states != [depth]:
-        raise ValueError(
-            f"{name} needs the states of other layers than the last, which OpenVINO does not have; expected "
-            "--features last, or a folder with weights."
+        raise SettingError.worded(
+            "{} needs the states of other layers than the last, which OpenVINO does not have; expected "
+            "{features='last'}, or a folder with weights.",
+            name,
         )
     if arguments.weights and len(arguments.weights) != len(states):
         raise ValueError(f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {name}.")

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..files.checkpoint import ALL_WEIGHTS, Checkpoint, distinct_names
+from ..files.errors import SettingError
 from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..files.output import outputs_together, write_json, write_lines
 from ..files.processes import leave_standard_output
@@ -64,11 +65,11 @@ class CompareArguments(EngineOptions, MeasuredModelArguments):
         self.data = [data] if (data := source_of(self.data, "data")) else []
         check_options(self)
         if len(self.models) != 2:
-            raise ValueError(f"models is {self.models}; expected two, each a model or a file of predictions.")
+            raise SettingError("models", self.models, "two, each a model or a file of predictions")
         if self.output and Path(self.output).suffix.lower() not in (".tsv", ".csv"):
-            raise ValueError(f"output is {self.output!r}; expected a name that ends in .tsv or .csv.")
+            raise SettingError("output", self.output, "a name that ends in .tsv or .csv")
         if self.task is None and all(Path(name).is_file() for name in self.models):
-            raise ValueError("task is not set; expected the task of the two files of predictions.")
+            raise SettingError.worded("{task} is not set; expected the task of the two files of predictions.")
         # The settings of each model, and of a file those of its task, which is the other one's.
         sides = [None if Path(name).is_file() else self._of(name, self.task) for name in self.models]
         task = next((side.task_name for side in sides if side), self.task) if None in sides else None

@@ -17,8 +17,9 @@ import numpy as np
 from transformers import PreTrainedConfig
 
 from ..files.conll import split_words
+from ..files.errors import SettingError, worded
 from ..files.source import FileSource, Source, sources_of
-from ..files.tables import LONGEST_NAME, Reading, lacking_columns, shown_columns, value_at
+from ..files.tables import ALIKE_COLUMNS, LONGEST_NAME, Reading, lacking_columns, names_in, shown_columns, value_at
 from ..files.text import LINE_BREAKS, PAIR_SEPARATOR
 
 logger = logging.getLogger(__name__)
@@ -61,9 +62,9 @@ class DataRow:
         """The value of a column; if there is no such column, the message lists those that exist."""
         with suppress(KeyError):
             return value_at(self.values, name)
-        raise ValueError(
-            f"{self.source} has no column {name!r} in row {self.number}; its columns are {shown_columns(self.values)}."
-        )
+        template = "{} has no column {!r} in row {}; its columns are {}."
+        values = (self.source, name, self.number, shown_columns(self.values))
+        raise ValueError(worded(template, *values, unknown=[name], known=names_in(self.values), alike=ALIKE_COLUMNS))
 
     def text(self, name: str, may_be_empty: bool = False) -> str:
         """The text of a column, which is not empty unless `may_be_empty`."""
@@ -72,7 +73,7 @@ class DataRow:
             raise self.invalid(f"{str(value)[:40]!r} as {name}; expected a text")
         text = "" if value is None else str(value)
         if not (text.strip() or may_be_empty):
-            raise self.invalid(f"an empty {name}; expected a text, or pass --skip_empty")
+            raise self.invalid(worded("an empty {}; expected a text[, or pass {skip_empty=True}]", name))
         return text
 
     def finite_number(self, name: str) -> float:
@@ -106,7 +107,7 @@ class DataRow:
 
     def invalid(self, what: str) -> ValueError:
         """An error that says where it was found: `what` follows "<source>, row <number>: "."""
-        return ValueError(f"{self.source}, row {self.number}: {what}.")
+        return ValueError(worded("{}, row {}: {}.", self.source, self.number, what))
 
 
 def with_decimal_points(rows: Sequence[DataRow], column: str) -> Sequence[DataRow]:
@@ -317,7 +318,7 @@ def source_of(data: Any, name: str) -> Any:
     """The data of an argument for a single data set, see `sources_of`; None if there is none."""
     sources = sources_of(data, name, in_parts=False)
     if len(sources) > 1:
-        raise ValueError(f"{name} is {', '.join(map(str, sources))[:160]}; expected one file.")
+        raise SettingError.worded("{:option} is {}; expected one file.", name, ", ".join(map(str, sources))[:160])
     return sources[0] if sources else None
 
 

@@ -12,6 +12,7 @@ from transformers import TrainingArguments
 
 from ..cards import Comparison, plain_text
 from ..files.checkpoint import Checkpoint, check_available
+from ..files.errors import SettingError, worded
 from ..files.loading import load_tokenizer
 from ..files.options import ABOVE_0, AT_LEAST_0, SHARE, Group, deciding, option, options_of
 from ..files.output import write_json
@@ -169,24 +170,33 @@ class DistillSettings(TaskTrainingSettings):
         """Reject values that do not go together, as far as they can be checked without looking at the data."""
         super().check()
         if self.hard_label_weight == 1 and not self.learns_layers:
-            raise ValueError(
-                "hard_label_weight is 1, so the teacher has no effect; expected less than 1. mybert finetune trains "
-                "without a teacher."
+            raise SettingError.worded(
+                "{hard_label_weight} is 1, so the teacher has no effect; expected less than 1. mybert finetune "
+                "trains without a teacher."
             )
         if self.validation_split and not (self.train_file or self.dataset or self.data_dir):
-            raise ValueError("validation_split is set without train_file; only labeled data can be held out.")
+            raise SettingError.worded(
+                "{validation_split} is set without {train_file}; only labeled data can be held out."
+            )
         if self.is_new_student:
             fields_of_size(self.student, "student")  # checks it
             plain = NetworkChanges(dropout=self.dropout, from_scratch=self.from_scratch)
             for name, value in vars(self.network).items():
                 if value != getattr(plain, name):
-                    raise ValueError(
-                        f"{name} is {value!r} but a new student ({self.student}) is a plain MyBERT; leave it out."
+                    raise SettingError.worded(
+                        "{:option} is {!r} but a new student ({}) is a plain MyBERT; leave it out.",
+                        name,
+                        value,
+                        self.student,
                     )
         elif self.tokenizer or self.teacher_embeddings:
-            what = f"tokenizer is {self.tokenizer!r}" if self.tokenizer else "teacher_embeddings is set"
-            raise ValueError(
-                f"{what} and {self.student} has its own; it is for a new student, one of {STUDENT_SIZES}."
+            what = (
+                worded("{tokenizer} is {!r}", self.tokenizer)
+                if self.tokenizer
+                else worded("{teacher_embeddings} is set")
+            )
+            raise SettingError.worded(
+                "{} and {} has its own; it is for a new student, one of {}.", what, self.student, STUDENT_SIZES
             )
         Checkpoint(self.teacher).check("teacher")
         if self.is_new_student and Path(self.student, "config.json").is_file() and self.student != self.output_dir:
@@ -230,7 +240,9 @@ def plan_student(settings: DistillSettings) -> FinetunePlan:
     plan = plan_finetuning(student, task, Decision(5e-4, "for a new student") if is_new else None)
     if settings.learns_layers and is_sharded(plan.training):
         name = "hidden_state_weight" if settings.hidden_state_weight else "relation_weight"
-        raise ValueError(f"{name} is set with fsdp: a loss on layers needs whole weights; leave fsdp out.")
+        raise SettingError.worded(
+            "{:option} is set with {fsdp}: a loss on layers needs whole weights; leave fsdp out.", name
+        )
     return plan
 
 
@@ -332,16 +344,17 @@ class Distillation(Finetuning):
         """Reject a student that does not exist, and tasks that cannot be distilled."""
         settings = self.settings
         if isinstance(self.plan.task, (NextSentenceTask, FillMaskTask)):
-            raise ValueError(
-                f"task is {self.plan.settings.task!r}; distillation is for classification, regression, tagging, "
-                "multiple choice and question answering."
+            raise SettingError.worded(
+                "{task} is {!r}; distillation is for classification, regression, tagging, multiple choice and "
+                "question answering.",
+                self.plan.settings.task,
             )
         if settings.is_new_student:
             return
         try:
             check_available(settings.student, "student")
         except OSError as error:
-            raise OSError(f"{error} A new student has a size: {STUDENT_SIZES}.") from error
+            raise OSError(worded("{} A new student has a size: {}.", error.args[0], STUDENT_SIZES)) from error
         student = Checkpoint(settings.student).check("student", needs_weights=not settings.from_scratch)
         student.refuse_quantized_weights()
 
@@ -372,8 +385,8 @@ class Distillation(Finetuning):
             try:
                 task.with_names(examples, known, source)
             except ValueError as error:
-                raise ValueError(
-                    f"{self.settings.teacher} was fine-tuned with other labels than the data has: {error}"
+                raise SettingError.worded(
+                    "{} was fine-tuned with other labels than the data has: {}", self.settings.teacher, error.args[0]
                 ) from None
         return known if self.settings.is_new_student else task.in_order_of(self.plan.settings.model, known)
 
@@ -382,11 +395,11 @@ class Distillation(Finetuning):
         settings, task = self.settings, run.task
         wanted = [name for name in ("hidden_state_weight", "relation_weight") if getattr(settings, name)]
         if wanted and isinstance(task, MultipleChoiceTask):
-            raise ValueError(
-                f"{wanted[0]} is {getattr(settings, wanted[0])}; there is no such loss for multiple choice."
+            raise SettingError.worded(
+                "{:option} is {}; there is no such loss for multiple choice.", wanted[0], getattr(settings, wanted[0])
             )
-        wanted += ["the task's answers"] if task.objective == "span" else []
-        if not wanted:
+        compares = worded("{:option} compares", wanted[0]) if wanted else "the task's answers compares"
+        if not wanted and task.objective != "span":
             return
         teacher = self.teacher.found.tokenizer
         same = run.tokenizer.get_vocab() == teacher.get_vocab()
@@ -394,9 +407,12 @@ class Distillation(Finetuning):
             read = self.teacher.read(task, part).inputs["input_ids"]
             same = same and all(map(np.array_equal, read, part.inputs["input_ids"]))
         if not same:
-            raise ValueError(
-                f"{settings.tokenizer or self.plan.settings.model} has another vocabulary than {settings.teacher}, "
-                f"and {wanted[0]} compares token with token; expected a student with the teacher's tokenizer."
+            raise SettingError.worded(
+                "{} has another vocabulary than {}, and {} token with token; expected a student with the teacher's "
+                "tokenizer.",
+                settings.tokenizer or self.plan.settings.model,
+                settings.teacher,
+                compares,
             )
 
     def files(self, run: TaskRun) -> list[str]:

@@ -32,6 +32,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArgum
 from transformers.trainer_utils import TrainOutput
 
 from ..files.checkpoint import Checkpoint
+from ..files.errors import SettingError
 from ..files.moves import finish_all_moves
 from ..files.output import written_beside
 from ..files.progress import progress_bar
@@ -161,7 +162,9 @@ def init_embeddings_from_teacher(
     known = tokenizer_of_teacher.get_vocab()
     both = [(own, known[piece]) for piece, own in sorted(tokenizer.get_vocab().items()) if piece in known]
     if not both:
-        raise ValueError("teacher_embeddings is set, but the vocabularies of student and teacher share no piece.")
+        raise SettingError.worded(
+            "{teacher_embeddings} is set, but the vocabularies of student and teacher share no piece."
+        )
     own, of_teacher = torch.tensor(both).T
     weights = student.get_input_embeddings().weight
     states = teacher.get_input_embeddings().weight.cpu()[of_teacher].double()  # MPS has no double precision

@@ -29,6 +29,7 @@ from ..files.checkpoint import (
     read_json_object,
     without_foreign_code,
 )
+from ..files.errors import SettingError, worded
 from ..files.loading import load_model, longest_sequence
 from ..files.options import SHARE, Group, option
 from ..modeling_mybert import MyBertConfig, MyBertPreTrainedModel
@@ -111,7 +112,7 @@ def load_with_head(
         vars(config).pop(TARGET_SCALE, None)
         model = auto_class.from_config(config, trust_remote_code=False)
         return model, [key for key, _ in model.named_parameters()]
-    model, loaded = load_model(Checkpoint(name), auto_class, config, advice=", or pass --from_scratch True")
+    model, loaded = load_model(Checkpoint(name), auto_class, config, advice=worded("[, or pass {from_scratch=True}]"))
     new = {*loaded["missing_keys"], *(key[0] for key in loaded["mismatched_keys"])}
     head = [name for name, _ in model.named_parameters() if not name.startswith(f"{model.base_model_prefix}.")]
     if changes.new_head:
@@ -143,16 +144,22 @@ def _starting_config(
     fields = config_fields | _LOGITS_ONLY | {"dtype": torch.float32}
     if changes.dropout is not None:
         if not hasattr(before, "hidden_dropout_prob"):
-            raise ValueError(
-                f"dropout is {changes.dropout} and {name} of type {before.model_type}, whose configuration has no "
-                "hidden_dropout_prob; set its dropout in its config.json."
+            raise SettingError.worded(
+                "{dropout} is {} and {} of type {}, whose configuration has no hidden_dropout_prob; set its "
+                "dropout in its config.json.",
+                changes.dropout,
+                name,
+                before.model_type,
             )
         fields |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), changes.dropout)
     if _pools_otherwise(before, changes):
         if not has_pooling(before):
-            raise ValueError(
-                f"pooling is {changes.pooling!r} and {name} of type {before.model_type}, whose classifiers have no "
-                "such choice; expected a bert or mybert."
+            raise SettingError.worded(
+                "{pooling} is {!r} and {} of type {}, whose classifiers have no such choice; expected a bert or "
+                "mybert.",
+                changes.pooling,
+                name,
+                before.model_type,
             )
         fields["classifier_pooling"] = changes.pooling
     if changes.bilstm:
@@ -227,7 +234,7 @@ def _pools_otherwise(config: PreTrainedConfig, changes: NetworkChanges) -> bool:
 def check_max_length(max_length: int, name: str, config: PreTrainedConfig) -> None:
     longest = longest_sequence(config)
     if longest is not None and max_length > longest:
-        raise ValueError(f"max_length is {max_length}; {name} reads at most {longest} tokens.")
+        raise SettingError.worded("{max_length} is {}; {} reads at most {} tokens.", max_length, name, longest)
 
 
 def heads_of(config: PreTrainedConfig) -> set[str]:
@@ -246,9 +253,13 @@ def check_head(name: str, config: PreTrainedConfig, labels: Labels) -> None:
     """Reject a head that was fine-tuned for other classes, instead of silently replacing it."""
     known = Labels.from_config(config)
     if len(known.names) != len(labels.names):
-        raise ValueError(
-            f"{name} was fine-tuned with {len(known.names)} labels ({listed(known.names)}); the data has "
-            f"{len(labels.names)} ({listed(labels.names)}): pass new_head=True to give it a new head."
+        raise SettingError.worded(
+            "{} was fine-tuned with {} labels ({}); the data has {} ({}): pass {new_head=True} to give it a new head.",
+            name,
+            len(known.names),
+            listed(known.names),
+            len(labels.names),
+            listed(labels.names),
         )
     if set(known.names) != set(labels.names):
         logger.warning(
@@ -336,7 +347,7 @@ def reinitialize_layers(model: PreTrainedModel, count: int) -> None:
         return
     layers = encoder_layers(model)
     if not 0 <= count <= len(layers):
-        raise ValueError(f"reinitialize_layers is {count}; expected 0 to {len(layers)}, the layers of the encoder.")
+        raise SettingError("reinitialize_layers", count, f"0 to {len(layers)}, the layers of the encoder")
     reinitialize(model, [*layers[len(layers) - count :], *_pooler(model)])
 
 

@@ -13,6 +13,7 @@ from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata
 
 from ..cards import head_examples
 from ..cards.card import CardContent, HubMetadata, TrainingDescription, describe_model, read_utf8, write_card
+from ..files.errors import SettingError
 from ..files.options import Group, option, settings_of
 from ..files.output import outputs_together
 from ..files.tables import parse_json
@@ -106,8 +107,8 @@ def _add_metadata(card: Path, arguments: CardArguments, open_output: Callable[..
     if not added and not changes_text and arguments.benchmarks:
         return False
     if not added or changes_text:
-        raise ValueError(
-            f"{card} already exists; --overwrite replaces it (not needed for license, tags and the like)."
+        raise SettingError.worded(
+            "{} already exists; {overwrite=True} replaces it (not needed for license, tags and the like).", card
         )
     read_utf8(card)
     try:

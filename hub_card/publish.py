@@ -54,6 +54,7 @@ from ..files.checkpoint import (
     read_json_object,
     refuse_link_outside,
 )
+from ..files.errors import SettingError
 from ..files.loading import load_tokenizer
 from ..files.options import Group, Settings, option
 from ..files.output import MODEL_FOLDER, check_output_files, output_to, outputs_together, write_text
@@ -324,9 +325,10 @@ def publish(
     """
     upload = UploadOptions(**options)
     if upload.create_pr and (upload.branch or upload.revision):
-        raise ValueError(
-            f"create_pr opens a pull request for main; it was combined with {upload.branch or upload.revision!r}; "
-            "expected neither branch nor revision."
+        raise SettingError.worded(
+            "{create_pr} opens a pull request for main; it was combined with {!r}; expected neither "
+            "{branch} nor {revision}.",
+            upload.branch or upload.revision,
         )
     validate_repo_id(repo_id)
     with _prepared(model_dir, repo_id, upload) as (folder, graphs):

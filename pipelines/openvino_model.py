@@ -24,7 +24,7 @@ from transformers import PreTrainedConfig
 from transformers.utils import ModelOutput
 
 from ..files.checkpoint import BERT_TYPES, OPENVINO_FILE, Checkpoint
-from ..files.errors import how_to_install
+from ..files.errors import SettingError, how_to_install
 from ..files.loading import longest_sequence
 from ..files.options import AT_LEAST_1, Group, option
 from ..modeling_mybert import MyBertConfig
@@ -45,6 +45,7 @@ def import_openvino() -> Any:
     return openvino
 
 
+_TO_INT8 = "mybert convert openvino {} OUTPUT --dtype int8 --data TEXTS"
 WEIGHTS_RECORD = ("mybert", "weights")
 """Where our graphs record the digest of the weights that they were made of."""
 
@@ -99,15 +100,16 @@ class OpenVinoModel(torch.nn.Module):
             raise FileNotFoundError(f"{folder} has no {OPENVINO_FILE}, as `mybert convert openvino` writes it.")
         self.config, self._logits = config or checkpoint.config, logits
         if dtype == "bfloat16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-            raise ValueError("dtype is bfloat16, and this processor has no instructions for it; expected float32.")
+            raise SettingError.worded(
+                "{dtype} is bfloat16, and this processor has no instructions for it; expected float32."
+            )
         try:
             graph = core.read_model(path)
         except RuntimeError:
             raise ValueError(f"{path} or its .bin file is damaged; convert the model again.") from None
         if dtype == "int8" and not any(node.get_type_name() == "FakeQuantize" for node in graph.get_ops()):
-            raise ValueError(
-                f"dtype is int8, and the weights in {path} are float32; "
-                "`mybert convert openvino MODEL OUTPUT --dtype int8 --data TEXTS` writes int8."
+            raise SettingError.worded(
+                "{dtype} is int8, and the weights in {} are float32; `{}` writes int8.", path, _TO_INT8.format("MODEL")
             )
         settings = {
             "PERFORMANCE_HINT": "LATENCY",
@@ -297,15 +299,17 @@ def runs_in_openvino(
     in_torch = engine == "torch" or (engine == "auto" and is_unsuitable and not checkpoint.has_only_graph)
     graph = None if in_torch else checkpoint.graph_file
     if engine == "openvino" and graph is None:
-        raise ValueError(
-            f"engine is openvino, and {name} has no {OPENVINO_FILE}; `mybert convert openvino {name} OUTPUT` writes a "
-            "folder that has."
+        raise SettingError.worded(
+            "{engine} is openvino, and {} has no {}; `mybert convert openvino {} OUTPUT` writes a folder that has.",
+            name,
+            OPENVINO_FILE,
+            name,
         )
     if graph is None:
         if dtype == "int8":
-            raise ValueError(
-                f"dtype is int8, which PyTorch does not compute; `mybert convert openvino {name} OUTPUT --dtype int8 "
-                "--data TEXTS` writes a folder that OpenVINO computes in int8."
+            raise SettingError.worded(
+                "{dtype} is int8, which PyTorch does not compute; `{}` writes a folder for int8 in OpenVINO.",
+                _TO_INT8.format(name),
             )
         return False
     import_openvino()

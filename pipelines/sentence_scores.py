@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
+from ..files.errors import SettingError
 from ..files.progress import progress_bar
 from ..modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
 from ..modeling_mybert.losses_mybert import full_precision
@@ -70,13 +71,13 @@ def pseudo_log_likelihoods(
             the model's maximum.
     """
     if method not in get_args(ScoringMethod):
-        raise ValueError(f"method is {method!r}; expected one of {', '.join(get_args(ScoringMethod))}.")
+        raise SettingError("method", method, known=get_args(ScoringMethod))
     if tokenizer.mask_token_id is None or getattr(model.config, "is_decoder", False):
         what = "left-to-right" if tokenizer.mask_token_id is not None else "without a mask token"
         raise ValueError(f"The model is {what}; expected a masked language model.")
     longest = longest_input(model, tokenizer)
     if not 3 <= (max_length or longest) <= longest:
-        raise ValueError(f"max_length is {max_length}; expected 3 to {longest}, what the model reads.")
+        raise SettingError("max_length", max_length, f"3 to {longest}, what the model reads")
     space = (max_length or longest) - 2
 
     def length_of(row: _Row) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from ..files.errors import SettingError
 from .batching import check_at_least_one
 from .windows import default_stride
 
@@ -129,8 +130,8 @@ def make_windows(
         raise ValueError(f"found {len(questions)} questions and {len(contexts)} contexts; expected one context each.")
     check_at_least_one(max_question_len=max_question_len, max_seq_len=max_seq_len)
     if doc_stride is not None and not (isinstance(doc_stride, Integral) and 0 <= doc_stride < max_seq_len):
-        raise ValueError(
-            f"doc_stride is {doc_stride!r:.80}; expected 0 or more and less than max_seq_len ({max_seq_len})."
+        raise SettingError.worded(
+            "{doc_stride} is {!r:.80}; expected 0 or more and less than max_seq_len ({}).", doc_stride, max_seq_len
         )
     for pair in zip(questions, contexts, strict=True):
         for name, text in zip(("question", "context"), pair, strict=True):

@@ -19,6 +19,7 @@ from transformers.pipelines.base import Pipeline
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from ..files.checkpoint import TASK_RECORD
+from ..files.errors import SettingError
 from .batching import logits_of, longest_input, pad_rows, run_sorted
 from .word_cut import WordCut
 
@@ -45,12 +46,14 @@ def window_starts(tokens: int, space: int, stride: int | None = None) -> list[in
         ValueError: If a window has no space for text, or `stride` is not less than `space`.
     """
     if space < 1:
-        raise ValueError(f"a window has space for {space} tokens of the text; expected a larger max_length.")
+        raise SettingError.worded(
+            "a window has space for {} tokens of the text; expected a larger {max_length}.", space
+        )
     if tokens <= space:
         return [0]
     stride = default_stride(space) if stride is None else stride
     if not 0 <= stride < space:
-        raise ValueError(f"doc_stride is {stride}; expected 0 to {space - 1}: a window holds {space} of the text.")
+        raise SettingError("doc_stride", stride, f"0 to {space - 1}: a window holds {space} of the text")
     return [*range(0, tokens - space, space - stride), tokens - space]
 
 
@@ -179,7 +182,9 @@ class WindowedTextClassificationPipeline(TextClassificationPipeline):
         given = {name: parameters.pop(name) for name in ("window_pooling", "doc_stride") if name in parameters}
         for_preprocess, for_forward, for_postprocess = super()._sanitize_parameters(*args, **parameters)
         if given.get("window_pooling") not in (None, "mean", "max"):
-            raise ValueError(f"window_pooling is {given['window_pooling']!r:.60}; expected 'mean' or 'max'.")
+            raise SettingError.worded(
+                "{window_pooling} is {!r:.60}; expected 'mean' or 'max'.", given["window_pooling"]
+            )
         longest = {"max_length": parameters["max_length"]} if "max_length" in parameters else {}
         return for_preprocess | given, for_forward | given | longest, for_postprocess
 
@@ -194,7 +199,9 @@ class WindowedTextClassificationPipeline(TextClassificationPipeline):
         has_windows = window_pooling or _recorded(self, "window_pooling")
         if not has_windows or tokenizer_kwargs.get("truncation"):
             if doc_stride is not None:
-                raise ValueError("doc_stride is set without windows; expected window_pooling 'mean' or 'max'.")
+                raise SettingError.worded(
+                    "{doc_stride} is set without windows; expected {window_pooling} 'mean' or 'max'."
+                )
             return super().preprocess(inputs, **tokenizer_kwargs)
         tokenizer_kwargs.pop("max_length", None)
         encoded = super().preprocess(inputs, **tokenizer_kwargs | {"truncation": False, "verbose": False})

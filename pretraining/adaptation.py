@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from ..files.checkpoint import Checkpoint, read_json_object
+from ..files.errors import SettingError
 from ..files.loading import load_model
 from ..files.options import Group, option
 from ..files.output import write_json
@@ -73,9 +74,10 @@ class AdaptSettings(PretrainSettings):
         super().check()
         if self.new_pieces and (self.token_store or self.tokenizer):
             name = "token_store" if self.token_store else "tokenizer"
-            raise ValueError(
-                f"{name} is set and new_pieces is {self.new_pieces}; new pieces are learned from text, for the "
-                "model's own tokenizer."
+            raise SettingError.worded(
+                f"{{{name}}} is set and {{new_pieces}} is {{}}; new pieces are learned from text, for the model's own "
+                "tokenizer.",
+                self.new_pieces,
             )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..files.documents import Corpus, DocumentSettings, expand_sources
+from ..files.errors import SettingError
 from ..files.moves import PARTIAL, discard
 from ..files.options import settings_of
 from ..files.output import check_output_files, reserved, written_beside
@@ -260,7 +261,9 @@ def _read(
     if isinstance(first, (str, PathLike)):
         return Corpus(_files_of_shard(given, settings), settings).lines()
     if settings.num_shards > 1 and settings.shard_by == "files":
-        raise ValueError("shard_by is files and the documents are in memory; expected files, or shard_by documents.")
+        raise SettingError.worded(
+            "{shard_by} is files and the documents are in memory; expected files, or {shard_by} documents."
+        )
     if in_memory:
         return Corpus(InMemoryData(type(documents).__name__, documents), settings).lines()
     return lines_of_documents(given)
@@ -272,8 +275,8 @@ def _files_of_shard(files: Iterable[str | Path], settings: StoreSettings) -> lis
     if settings.shard_by == "documents":
         return sources
     if len(sources) < count:
-        raise ValueError(
-            f"shard_by is files and there are {len(sources)} of them; expected at least {count}, one per shard."
+        raise SettingError.worded(
+            "{shard_by} is files and there are {} of them; expected at least {}, one per shard.", len(sources), count
         )
     return sources[settings.shard_index * len(sources) // count : (settings.shard_index + 1) * len(sources) // count]
 
@@ -489,9 +492,9 @@ class StoreShards:
         self.path = path
         self.settings = {"num_processes": 1, "num_shards": num_shards} | settings
         if StoreSettings(**self.settings).append:
-            raise ValueError(
-                "append is set; an engine may build a shard more than once and would append the text each time. "
-                "Expected a new store, or build_token_store."
+            raise SettingError.worded(
+                "{append} is set; an engine may build a shard more than once and would append the text each "
+                "time. Expected a new store, or build_token_store."
             )
 
     def __call__(self, batch: Any) -> Any:

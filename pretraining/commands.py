@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..files.checkpoint import check_available
 from ..files.documents import expand_sources
+from ..files.errors import SettingError, worded
 from ..files.options import Group, option, settings_of
 from ..files.output import check_output_files, output_to
 from ..files.tables import json_line
@@ -68,8 +69,8 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
         """Check what can be checked without looking at files."""
         super().__post_init__()
         if self.dry_run and (self.export or not self.text):
-            found = "export is set" if self.export else "text is not"
-            raise ValueError(f"dry_run is set and {found}; a dry run reads text and writes nothing.")
+            found = worded("{export} is set" if self.export else "{text} is not")
+            raise SettingError.worded("{dry_run} is set and {}; a dry run reads text and writes nothing.", found)
 
 
 def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport | None:

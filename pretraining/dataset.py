@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from ..files.errors import SettingError
 from ..modeling_mybert import IGNORE_INDEX
 from .settings import MINIMAL_TOKENS, OBJECTIVES, ExampleSettings, Objective
 from .token_store import TokenStore
@@ -254,10 +255,12 @@ class PretrainingDataset(Dataset):
         if documents is None:
             documents = np.arange(len(store.document_starts) - 1)
         if self.settings.objective == "mlm+nsp" and len(documents) < 2:
-            raise ValueError(
-                f"{store.path} holds {len(documents)} document(s) to train on; next sentence prediction draws random "
-                "sentences from another document and needs at least 2: put a blank line between documents, or use "
-                "objective='mlm'."
+            raise SettingError.worded(
+                "{} holds {} document(s) to train on; next sentence prediction draws random sentences from "
+                "another document and needs at least 2: put a blank line between documents, or use "
+                "{objective='mlm'}.",
+                store.path,
+                len(documents),
             )
         if not len(documents):
             raise ValueError(f"{store.path} holds no documents to train on.")

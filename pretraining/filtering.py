@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..files.errors import abbreviated
+from ..files.errors import SettingError, abbreviated
 from ..files.options import ABOVE_0, SHARE_BELOW_1, Group, Settings, option
 from ..tokenization import BulkEncoder
 
@@ -57,7 +57,9 @@ class FilterSettings(Settings):
         super().__post_init__()
         known = {name.casefold(): name for name in script_names()} if self.scripts else {}
         if unknown := [name for name in self.scripts if name.casefold() not in known]:
-            raise ValueError(f"scripts has {unknown[0]!r}; expected names such as Latin, Cyrillic, Hangul or Han.")
+            raise SettingError.worded(
+                "{scripts} has {!r}; expected names such as Latin, Cyrillic, Hangul or Han.", unknown[0]
+            )
         self.scripts = sorted({known[name.casefold()] for name in self.scripts})
 
 

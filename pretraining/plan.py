@@ -8,6 +8,7 @@ from typing import Any
 from transformers import TrainingArguments
 
 from ..files.checkpoint import FIELDS_OF_A_HEAD, Checkpoint, without_foreign_code
+from ..files.errors import SettingError, worded
 from ..files.options import deciding
 from ..files.settings import Decision, build
 from ..modeling_mybert import MyBertConfig
@@ -109,9 +110,10 @@ def plan_pretraining(settings: PretrainSettings) -> PretrainPlan:
     for phase in phases:
         plan.examples_of(phase)  # checks them
     if settings.pack and plan.training.n_gpu > 1:
-        raise ValueError(
-            f"pack is set and {plan.training.n_gpu} GPUs share one process, which cannot divide packed rows; start "
-            "with torchrun or accelerate launch, one process per GPU."
+        raise SettingError.worded(
+            "{pack} is set and {} GPUs share one process, which cannot divide packed rows; start with "
+            "torchrun or accelerate launch, one process per GPU.",
+            plan.training.n_gpu,
         )
     return plan
 
@@ -119,19 +121,23 @@ def plan_pretraining(settings: PretrainSettings) -> PretrainPlan:
 def _check_parts(settings: PretrainSettings, max_steps: int) -> None:
     """Reject phases that do not fit the length of the run or each other."""
     for is_set, why in (
-        (settings.causal_share, "a causal start (causal_share) is a fraction of them"),
-        (settings.phase2_max_length is not None, "a second phase (phase2_max_length) needs it"),
+        (settings.causal_share, worded("a causal start ({causal_share}) is a fraction of them")),
+        (settings.phase2_max_length is not None, worded("a second phase ({phase2_max_length}) needs it")),
     ):
         if is_set and max_steps <= 0:
-            raise ValueError(f"max_steps is not set; {why}.")
+            raise SettingError.worded("{max_steps} is not set; {}.", why)
     if settings.batch_ramp and (max_steps <= 0 or settings.gradient_accumulation_steps < 2):
-        raise ValueError(
-            f"batch_ramp is {settings.batch_ramp}, with max_steps {max_steps} and gradient_accumulation_steps "
-            f"{settings.gradient_accumulation_steps}; a batch grows over a fraction of max_steps, from 1 "
-            "micro-batch to several."
+        raise SettingError.worded(
+            "{batch_ramp} is {}, with {max_steps} {} and {gradient_accumulation_steps} {}; a batch grows "
+            "over a fraction of {max_steps}, from 1 micro-batch to several.",
+            settings.batch_ramp,
+            max_steps,
+            settings.gradient_accumulation_steps,
         )
     if settings.phase2_max_length is not None and not 0 < settings.phase2_steps < max_steps:
-        raise ValueError(f"phase2_steps is {settings.phase2_steps}; expected more than 0 and less than max_steps.")
+        raise SettingError.worded(
+            "{phase2_steps} is {}; expected more than 0 and less than {max_steps}.", settings.phase2_steps
+        )
 
 
 def _phases(settings: PretrainSettings, max_steps: int) -> tuple[Phase, ...]:
@@ -141,16 +147,18 @@ def _phases(settings: PretrainSettings, max_steps: int) -> tuple[Phase, ...]:
     sizes = [2**power for power in range((settings.gradient_accumulation_steps - 1).bit_length())]
     ends = [round(settings.batch_ramp * max_steps * number / len(sizes)) for number in range(1, len(sizes) + 1)]
     ramp = {end: size for end, size in zip(ends, sizes, strict=True) if end}
-    long_from, others = None, f"max_steps {max_steps}"
+    long_from, others = None, worded("{max_steps} {}", max_steps)
     if settings.phase2_max_length is not None:
         steps = round(settings.phase2_steps if settings.phase2_steps >= 1 else settings.phase2_steps * max_steps)
-        long_from, others = max_steps - max(steps, 1), f"phase2_steps {settings.phase2_steps}"
+        long_from, others = max_steps - max(steps, 1), worded("{phase2_steps} {}", settings.phase2_steps)
     limit = max(max_steps, 1) if long_from is None else long_from
     for name, end in (("causal_share", causal_steps), ("batch_ramp", max(ramp, default=0))):
         if end >= limit:
-            raise ValueError(
-                f"{name} is {getattr(settings, name)} and {others}; together they leave nothing of max_steps for what "
-                "follows."
+            raise SettingError.worded(
+                "{:option} is {} and {}; together they leave nothing of {max_steps} for what follows.",
+                name,
+                getattr(settings, name),
+                others,
             )
     begins = sorted({0, causal_steps, long_from or 0, *ramp})
     phases = []
@@ -209,8 +217,11 @@ def model_config(plan: PretrainPlan, vocab_size: int, pad_token_id: int | None =
                 f"{vocab_size:,}; a model continues with the tokenizer it was trained with."
             )
         if config.max_position_embeddings < longest:
-            raise ValueError(
-                f"max_length is {longest}; {settings.model} reads at most {config.max_position_embeddings} tokens."
+            raise SettingError.worded(
+                "{max_length} is {}; {} reads at most {} tokens.",
+                longest,
+                settings.model,
+                config.max_position_embeddings,
             )
     if settings.dropout is not None:
         config.hidden_dropout_prob = config.attention_probs_dropout_prob = settings.dropout

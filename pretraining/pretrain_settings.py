@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+from ..files.errors import SettingError
 from ..files.options import ABOVE_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, Group, option, settings_of
 from ..files.source import sources_of
 from ..modeling_mybert import MODEL_SIZES
@@ -222,40 +223,52 @@ class PretrainSettings(TrainingSettings):
     def check(self) -> None:
         """Reject values that do not go together."""
         if "-" in self.text:
-            raise ValueError("text is '-', standard input, which can be read only once; give files or a token store.")
+            raise SettingError.worded(
+                "{text} is '-', standard input, which can be read only once; give files or a token store."
+            )
         super().check()
         fields_of_size(self.model_size)  # checks it
         if not (self.token_store or self.tokenizer or self.model):
             VocabularySettings(**settings_of(VocabularyBasics, self))  # checks the settings
         if self.do_eval and not self.validation_split and self.eval_strategy == IntervalStrategy.NO:
-            raise ValueError("do_eval is set and validation_split is 0; an evaluation needs held-out documents.")
+            raise SettingError.worded(
+                "{do_eval} is set and {validation_split} is 0; an evaluation needs held-out documents."
+            )
         if self.save_only_model:
-            raise ValueError(
-                "save_only_model is set; resuming, and starting a second phase, needs complete checkpoints."
+            raise SettingError.worded(
+                "{save_only_model} is set; resuming, and starting a second phase, needs complete checkpoints."
             )
         if self.save_strategy == SaveStrategy.BEST:
-            raise ValueError("save_strategy is 'best', which leaves out checkpoints to resume from; use steps.")
+            raise SettingError.worded(
+                "{save_strategy} is 'best', which leaves out checkpoints to resume from; use steps."
+            )
         if self.max_hours is not None:
             self._check_measured_in_time()
         self._check_best_model()
 
     def _check_measured_in_time(self) -> None:
         if self.max_steps != -1:
-            raise ValueError(
-                f"max_hours is {self.max_hours} and max_steps {self.max_steps}; use either max_hours or max_steps."
+            raise SettingError.worded(
+                "{max_hours} is {} and {max_steps} {}; use either {max_hours} or {max_steps}.",
+                self.max_hours,
+                self.max_steps,
             )
         if self.warmup_steps >= 1 or (self.phase2_max_length is not None and self.phase2_steps >= 1):
             name = "warmup_steps" if self.warmup_steps >= 1 else "phase2_steps"
-            raise ValueError(f"{name} is {getattr(self, name)}; expected a fraction below 1 of max_hours.")
+            raise SettingError.worded(
+                "{:option} is {}; expected a fraction below 1 of {max_hours}.", name, getattr(self, name)
+            )
         for name in ("logging_steps", "save_steps", "eval_steps"):
             if 0 < (getattr(self, name) or 0) < 1:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)}; with max_hours the total number of steps is not known: "
-                    "expected a number of steps, at least 1."
+                raise SettingError.worded(
+                    "{:option} is {}; with {max_hours} the total number of steps is not known: expected a number of "
+                    "steps, at least 1.",
+                    name,
+                    getattr(self, name),
                 )
         if self.lr_scheduler_type != "linear":
-            raise ValueError(
-                f"lr_scheduler_type is {self.lr_scheduler_type!r}; with max_hours only 'linear' is possible."
+            raise SettingError.worded(
+                "{lr_scheduler_type} is {!r}; with {max_hours} only 'linear' is possible.", self.lr_scheduler_type
             )
 
     def _check_best_model(self) -> None:
@@ -264,6 +277,4 @@ class PretrainSettings(TrainingSettings):
         if self.examples.has_pairs:
             known += ["nsp_loss", "nsp_accuracy"]
         if self.metric_for_best_model is not None and self.metric_for_best_model.removeprefix("eval_") not in known:
-            raise ValueError(
-                f"metric_for_best_model is {self.metric_for_best_model!r}; expected one of {', '.join(known)}."
-            )
+            raise SettingError("metric_for_best_model", self.metric_for_best_model, known=known)

@@ -16,6 +16,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from ..cards import head_examples
 from ..files.checkpoint import Checkpoint, check_available, read_log_history
 from ..files.documents import Corpus
+from ..files.errors import SettingError
 from ..files.loading import load_model, load_tokenizer
 from ..files.output import files_written_beside, written_beside
 from ..files.processes import only_errors
@@ -150,9 +151,12 @@ def _check_start(model: str, has_own_tokenizer: bool) -> None:
     checkpoint = Checkpoint(model).check()
     model_type = checkpoint.fields.get("model_type", "bert")  # Google's have no type
     if model_type not in _TYPES:
-        raise ValueError(
-            f"model is {model!r}, of type {model_type!r}; pretraining can continue with {' or '.join(_TYPES)} only. "
-            "mybert finetune, distill, predict, evaluate, features and score read other encoders."
+        raise SettingError.worded(
+            "{model} is {!r}, of type {!r}; pretraining can continue with {} only. mybert finetune, "
+            "distill, predict, evaluate, features and score read other encoders.",
+            model,
+            model_type,
+            " or ".join(_TYPES),
         )
     checkpoint.refuse_quantized_weights()
     if has_own_tokenizer:
@@ -168,7 +172,9 @@ def _tokenizer(plan: PretrainPlan, corpus: Corpus | None, place: Path) -> MyBert
         store = Path(str(settings.token_store))
         folder = store if store.is_dir() else store.parent
         if not (folder / "tokenizer.json").is_file():
-            raise ValueError(f"There is no tokenizer.json next to {store}; give its tokenizer with --tokenizer.")
+            raise SettingError.worded(
+                "There is no tokenizer.json next to {}; give its tokenizer with {tokenizer}.", store
+            )
         return MyBertTokenizer.from_pretrained(folder)
     # vocab.txt is the last of a tokenizer's files to be moved into place.
     if (place / "vocab.txt").exists():
@@ -191,20 +197,24 @@ def _tokenizer(plan: PretrainPlan, corpus: Corpus | None, place: Path) -> MyBert
 def _split(count: int, settings: PretrainSettings) -> tuple[np.ndarray, np.ndarray]:
     needed = 2 if settings.objective == "mlm+nsp" else 1
     if count < needed:
-        raise ValueError(
-            f"{', '.join(map(str, settings.text)) or settings.token_store}: only one document; next sentence "
-            "prediction draws random sentences from another document. Put a blank line between documents, or use "
-            "objective='mlm'."
+        raise SettingError.worded(
+            "{}: only one document; next sentence prediction draws random sentences from another document. "
+            "Put a blank line between documents, or use {objective='mlm'}.",
+            ", ".join(map(str, settings.text)) or settings.token_store,
         )
     training, validation = split_documents(count, settings.validation_split)
     if len(training) < needed:
-        raise ValueError(
-            f"validation_split is {settings.validation_split}; too few of {count} documents are left for training."
+        raise SettingError.worded(
+            "{validation_split} is {}; too few of {} documents are left for training.",
+            settings.validation_split,
+            count,
         )
     if not len(validation) and settings.eval_strategy != IntervalStrategy.NO:
-        raise ValueError(
-            f"validation_split is {settings.validation_split}; of {count} documents that is less than the 2 that an "
-            "evaluation needs. Hold out more, or pass --eval_strategy no."
+        raise SettingError.worded(
+            "{validation_split} is {}; of {} documents that is less than the 2 that an evaluation needs. "
+            "Hold out more, or pass {eval_strategy='no'}.",
+            settings.validation_split,
+            count,
         )
     return training, validation
 
@@ -441,7 +451,9 @@ def _trainer(
     if following:
         trainer.add_callback(_EndOfPhase(phase, following, budget))
     if settings.phase2_positions == "repeated" and trainer.has_fsdp_1:
-        raise ValueError("phase2_positions is 'repeated', which needs whole rows; use FSDP version 2, or DDP.")
+        raise SettingError.worded(
+            "{phase2_positions} is 'repeated', which needs whole rows; use FSDP version 2, or DDP."
+        )
     # Dropout must differ between processes.
     torch.manual_seed(settings.seed + arguments.process_index)
     return trainer

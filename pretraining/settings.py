@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from ..files.documents import DocumentSettings
+from ..files.errors import SettingError
 from ..files.options import AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_ABOVE_0, Group, Settings, option
 from .filtering import REASONS, FilterSettings
 
@@ -59,7 +60,7 @@ class CorpusSettings(DocumentSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if unknown := [reason for reason in self.filter if reason not in REASONS]:
-            raise ValueError(f"filter has {unknown[0]!r}; expected some of {', '.join(REASONS)}.")
+            raise SettingError("filter", unknown[0], known=REASONS, verb="has")
 
 
 @dataclass
@@ -83,8 +84,8 @@ class StoreSettings(FilterSettings, CorpusSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.shard_index < self.num_shards:
-            raise ValueError(
-                f"shard_index is {self.shard_index}; expected 0 to {self.num_shards - 1} (num_shards - 1)."
+            raise SettingError.worded(
+                "{shard_index} is {}; expected 0 to {} ({num_shards} - 1).", self.shard_index, self.num_shards - 1
             )
         asks = [
             reason
@@ -92,9 +93,10 @@ class StoreSettings(FilterSettings, CorpusSettings):
             if reason in _OF_ALL_TEXT and not (reason == "other_scripts" and self.scripts)
         ]
         if self.shard_by == "files" and asks:
-            raise ValueError(
-                f"shard_by is files and filter has {asks[0]}, for which each shard has to read all text; expected "
-                "shard_by documents" + (", or scripts." if asks[0] == "other_scripts" else ".")
+            raise SettingError.worded(
+                "{shard_by} is files and {filter} has {}, for which each shard has to read all text; expected "
+                "{shard_by} documents" + (", or {scripts}." if asks[0] == "other_scripts" else "."),
+                asks[0],
             )
 
     def check_reasons(self) -> None:
@@ -106,8 +108,11 @@ class StoreSettings(FilterSettings, CorpusSettings):
         usual = FilterSettings()
         for reason, name in _SETTINGS.items():
             if reason not in self.filter and (value := getattr(self, name)) != getattr(usual, name):
-                raise ValueError(
-                    f"{name} is {value} and filter lacks {reason}, so it has no effect; give both or neither."
+                raise SettingError.worded(
+                    "{:option} is {} and {filter} lacks {}, so it has no effect; give both or neither.",
+                    name,
+                    value,
+                    reason,
                 )
 
 
@@ -140,11 +145,12 @@ class ExampleSettings(Settings):
         least = self.special_tokens + MINIMAL_TOKENS
         if self.max_length < least:
             layout = "[CLS] A [SEP] B [SEP]" if self.has_pairs else "[CLS] A [SEP]"
-            raise ValueError(f"max_length is {self.max_length}; {layout} needs at least {least}.")
+            raise SettingError.worded("{max_length} is {}; {} needs at least {}.", self.max_length, layout, least)
         if self.pack and self.row_length is not None and self.row_length < self.max_length:
-            raise ValueError(
-                f"row_length is {self.row_length}, less than max_length {self.max_length}; a row has to hold a "
-                "whole sequence."
+            raise SettingError.worded(
+                "{row_length} is {}, less than {max_length} {}; a row has to hold a whole sequence.",
+                self.row_length,
+                self.max_length,
             )
 
     @property
@@ -194,9 +200,10 @@ class MaskingRates(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mask_replace_prob + self.random_replace_prob > 1:
-            raise ValueError(
-                f"mask_replace_prob ({self.mask_replace_prob}) and random_replace_prob ({self.random_replace_prob}) "
-                "add up to more than 1."
+            raise SettingError.worded(
+                "{mask_replace_prob} ({}) and {random_replace_prob} ({}) add up to more than 1.",
+                self.mask_replace_prob,
+                self.random_replace_prob,
             )
 
 

@@ -19,6 +19,7 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_utils import SaveStrategy, has_length
 
 from ..files.checkpoint import read_json_object
+from ..files.errors import SettingError
 from ..files.machine import duration
 from ..files.progress import CellBar, progress_bar
 from .run_folder import broadcast_value
@@ -70,7 +71,9 @@ class TimeBudget(TrainerCallback, ExportableState):
         state_file = Path(checkpoint, TRAINER_STATE_NAME)
         state = read_json_object(state_file).get("stateful_callbacks", {}).get(cls.__name__)
         if not isinstance(state, Mapping):
-            raise ValueError(f"{state_file} does not say how much time was used; expected a run with max_hours.")
+            raise SettingError.worded(
+                "{} does not say how much time was used; expected a run with {max_hours}.", state_file
+            )
         return cls(seconds, float(state["attributes"]["used"]))
 
     @property

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from accelerate.utils import parse_flag_from_env
 
 from ..files.checkpoint import read_json_object
+from ..files.errors import SettingError
 from ..files.moves import (
     PREPARATION,
     Move,
@@ -172,8 +173,12 @@ class RunFolder(ExitStack):
                 other, changes = "on other data; restore it", f"{', '.join(sorted(changed))} changed since it began"
         if changes:
             if not self.overwrite:
-                message = f"{self.path} holds a run {other}, name another folder, or pass --overwrite."
-                raise ValueError(f"{message} What differs: {changes}.")
+                raise SettingError.worded(
+                    "{} holds a run {}, name another folder[, or pass {overwrite=True}]. What differs: {}.",
+                    self.path,
+                    other,
+                    changes,
+                )
             aside = temporary_path(self.path, "old", within=True)
             run_file.parent.rename(aside)  # half deleted, it could be taken for prepared files
             discard(aside)
@@ -200,9 +205,11 @@ def state_of_run(path: str | Path, settings: Mapping[str, Any], overwrite: bool 
     for key in (_FILES, _DECISIONS):
         earlier.pop(key, None)
     if changes := _changed_settings(earlier, json.loads(json.dumps(settings))):
-        raise ValueError(
-            f"{folder} holds a run with other settings; repeat those, name another folder, or pass --overwrite. What "
-            f"differs: {changes}."
+        raise SettingError.worded(
+            "{} holds a run with other settings; repeat those, name another folder[, or pass {overwrite=True}]. "
+            "What differs: {}.",
+            folder,
+            changes,
         )
     return "continued"
 

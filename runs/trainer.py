@@ -30,6 +30,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINER_STATE_NAME
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput, rotate_checkpoints, sort_checkpoints
 
+from ..files.errors import SettingError, worded
 from ..files.moves import discard, sync
 from ..files.output import readable_disk_errors, write_json
 from .callbacks import ReadableProgress, SaveAfterEvaluation, TimeBudget
@@ -219,7 +220,9 @@ class ResumableTrainer(Trainer):
             ValueError: If it is Muon, which needs whole parameters, with FSDP 1, which splits them.
         """
         if name == "muon" and self.has_fsdp_1:
-            raise ValueError(f"optim is {name!r}, which needs whole parameters; use FSDP version 2, or DDP.")
+            raise SettingError.worded(
+                "{optim} is {!r}, which needs whole parameters; use FSDP version 2, or DDP.", name
+            )
         args: Any = self.args
         others = groups(args.learning_rate)
         settings: dict[str, Any] = {
@@ -470,10 +473,16 @@ class ResumableTrainer(Trainer):
                 if checkpoint is not None:
                     kept = f"{checkpoint} is good; to start from its weights, pass it as --model to a new run."
                 raise DivergedError(
-                    f"Training diverged at step {step.number}: loss {float(step.loss):.4g}, gradient norm "
-                    f"{float(step.grad_norm):.4g}, learning rate {step.learning_rate:.3g}. Lower --learning_rate, "
-                    "lengthen --warmup_steps, clip with --max_grad_norm 1 or less, or use --bf16 instead of --fp16. "
-                    f"{kept}"
+                    worded(
+                        "Training diverged at step {}: loss {:.4g}, gradient norm {:.4g}, learning rate {:.3g}. Lower "
+                        "{learning_rate}, lengthen {warmup_steps}, clip with {max_grad_norm} 1 or less, or use {bf16} "
+                        "instead of {fp16}. {}",
+                        step.number,
+                        float(step.loss),
+                        float(step.grad_norm),
+                        step.learning_rate,
+                        kept,
+                    )
                 )
 
 

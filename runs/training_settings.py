@@ -20,6 +20,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy, Scheduler
 from transformers.training_args import OptimizerNames
 
 from ..files.checkpoint import read_json_object
+from ..files.errors import SettingError, worded
 from ..files.machine import bfloat16_features, usable_cores
 from ..files.options import (
     ABOVE_0,
@@ -254,30 +255,32 @@ class TrainingSettings(Parts):
     def check(self) -> None:
         """Reject settings without effect, and values that transformers' `Trainer` would reject."""
         if not self.do_train:
-            raise ValueError(
-                "do_train is False; mybert evaluate measures a model without training it, mybert predict labels data."
+            raise SettingError.worded(
+                "{do_train} is False; mybert evaluate measures a model without training it, mybert predict "
+                "labels data."
             )
         if self.max_steps < 1 and self.max_steps != -1:
-            raise ValueError(f"max_steps is {self.max_steps}; expected at least 1, or -1 to count epochs.")
+            raise SettingError("max_steps", self.max_steps, "at least 1, or -1 to count epochs")
         if self.max_steps == -1:
             check_number("num_train_epochs", self.num_train_epochs, ABOVE_0)
         super().check()
         self._reject_unsupported()
         if self.fsdp_config and not self.fsdp:
-            raise ValueError("fsdp_config is set without fsdp, so it would have no effect; set fsdp, too.")
+            raise SettingError.worded(
+                "{fsdp_config} is set without {fsdp}, so it would have no effect; set fsdp, too."
+            )
 
     def _reject_unsupported(self) -> None:
         options = TrainingArguments.__dataclass_fields__
         for name, instead in self.unsupported.items():
             if (value := getattr(self, name)) != default_of(options[name]):
                 shown = "set" if name == "hub_token" else repr(value)
-                raise ValueError(f"{name} is {shown}; {instead}.")
+                raise SettingError.worded("{:option} is {}; {}.", name, shown, instead)
         for name, default in (("eval_steps", None), ("save_steps", options["save_steps"].default)):
             strategy = name.replace("steps", "strategy")
             if getattr(self, name) != default and getattr(self, strategy) in ("epoch", IntervalStrategy.EPOCH):
-                raise ValueError(
-                    f"{name} is {getattr(self, name)} and {strategy} is 'epoch'; pass --{strategy} steps with it."
-                )
+                template = f"{{:option}} is {{}} and {{:option}} is 'epoch'; pass {{{strategy}='steps'}} with it."
+                raise SettingError.worded(template, name, getattr(self, name), strategy)
         if self.eval_steps is not None and self.eval_strategy in ("no", IntervalStrategy.NO):
             logger.warning("eval_steps is %s and eval_strategy is 'no': nothing is evaluated.", self.eval_steps)
 
@@ -306,7 +309,7 @@ def training_arguments(settings: TrainingSettings, **chosen: Any) -> TrainingArg
         values["accelerator_config"] = {"non_blocking": True}  # pinned batches are copied while the GPU computes
     optim = getattr(values["optim"], "value", values["optim"])
     if optim not in (*OPTIMIZERS, *(known.value for known in OptimizerNames)):
-        raise ValueError(f"optim is {optim!r}; expected one of {', '.join(OPTIMIZERS)}, or one of transformers'.")
+        raise SettingError("optim", optim, f"one of {', '.join(OPTIMIZERS)}, or one of transformers'")
     # transformers accepts only numbers, and its own optimizers.
     accepted: dict[str, Any] = {"logging_steps": values["logging_steps"] or LOGGED_EVERY}
     if optim in OPTIMIZERS:
@@ -319,9 +322,9 @@ def training_arguments(settings: TrainingSettings, **chosen: Any) -> TrainingArg
     if made.fp16 and made.device.type == "cpu":
         logger.warning("fp16 is set and has no effect on a CPU: this run computes in float32.")
     if getattr(made.accelerator_config, "dispatch_batches", None):
-        raise ValueError(
-            "accelerator_config has dispatch_batches, by which one process makes the batches of all processes; "
-            "here each makes its own: leave it out."
+        raise SettingError.worded(
+            "{accelerator_config} has dispatch_batches, by which one process makes the batches of all "
+            "processes; here each makes its own: leave it out."
         )
     check_libraries(made)
     return made
@@ -388,7 +391,9 @@ def _read_object(name: str, value: Any) -> Any:
     if name == "accelerator_config" and isinstance(parsed, Mapping):
         known = [option.name for option in fields(AcceleratorConfig)]
         if unknown := [key for key in parsed if key not in known]:
-            raise ValueError(f"{name} has {', '.join(unknown)}; expected some of {', '.join(known)}.")
+            raise SettingError.worded(
+                "{:option} has {}; expected some of {}.", name, ", ".join(unknown), ", ".join(known)
+            )
     return value
 
 
@@ -397,11 +402,11 @@ def _parse_object(name: str, value: str) -> Any:
     if may_be_file and Path(value).is_file():
         return read_json_object(value)
     if not value.startswith("{"):
-        raise ValueError(f"{name} is {value!r}; expected a JSON object{' or a file with one' if may_be_file else ''}.")
+        raise SettingError(name, value, f"a JSON object{' or a file with one' if may_be_file else ''}")
     try:
         return json.loads(value)
     except ValueError as error:
-        raise ValueError(f"{name} is {value!r}, which is not JSON ({error}).") from error
+        raise SettingError.worded("{:option} is {!r}, which is not JSON ({}).", name, value, error) from error
 
 
 def check_libraries(arguments: TrainingArguments) -> None:
@@ -409,50 +414,53 @@ def check_libraries(arguments: TrainingArguments) -> None:
     _check_optimizer(arguments)
     settings: Any = arguments.lr_scheduler_kwargs or {}
     if arguments.lr_scheduler_type == "linear" and settings:
-        raise ValueError(f"lr_scheduler_kwargs is {settings}; the linear schedule takes none.")
+        raise SettingError.worded("{lr_scheduler_kwargs} is {}; the linear schedule takes none.", settings)
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=arguments.learning_rate)
     name = SchedulerType(arguments.lr_scheduler_type).value
-    with _fits(f"lr_scheduler_type is {name!r} with lr_scheduler_kwargs {settings}, which do not fit"):
+    with _fits("{lr_scheduler_type} is {!r} with {lr_scheduler_kwargs} {}, which do not fit", name, settings):
         get_scheduler(name, optimizer, 1, 100, scheduler_specific_kwargs=settings)
     if arguments.fsdp_plugin_args is not None:
-        with _fits("fsdp_config has a value that does not fit"):
+        with _fits("{fsdp_config} has a value that does not fit"):
             FullyShardedDataParallelPlugin(**arguments.fsdp_plugin_args)
     backend, mode = arguments.torch_compile_backend, arguments.torch_compile_mode
     backends = [known.value.lower() for known in DynamoBackend]
     if backend is not None and backend.lower() not in backends:
-        raise ValueError(f"torch_compile_backend is {backend!r}; expected one of {', '.join(backends)}.")
+        raise SettingError("torch_compile_backend", backend, known=backends)
     if mode is not None and mode not in (modes := torch._inductor.list_mode_options()):
-        raise ValueError(f"torch_compile_mode is {mode!r}; expected one of {', '.join(modes)}.")
+        raise SettingError("torch_compile_mode", mode, known=modes)
     for name in arguments.report_to or ():
         if name not in INTEGRATION_TO_CALLBACK:
-            raise ValueError(f"report_to is {name!r}; expected none, all or {', '.join(INTEGRATION_TO_CALLBACK)}.")
+            raise SettingError("report_to", name, f"none, all or {', '.join(INTEGRATION_TO_CALLBACK)}")
     for callback in get_reporting_integration_callbacks(arguments.report_to):
         try:
             callback()
         except (ImportError, RuntimeError) as error:  # RuntimeError for most missing packages
-            raise ImportError(f"report_to is {', '.join(arguments.report_to)}: {error}") from error
+            raise ImportError(worded("{report_to} is {}: {}", ", ".join(arguments.report_to), error)) from error
 
 
 @contextmanager
-def _fits(otherwise: str) -> Iterator[None]:
-    """Report that a library rejects a setting, whichever error it raises."""
+def _fits(template: str, *values: Any) -> Iterator[None]:
+    """Report that a library rejects a setting, whichever error it raises, with a message as of `worded`."""
     try:
         yield
     except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"{otherwise} ({type(error).__name__}: {error}).") from error
+        raise SettingError.worded(f"{template} ({{}}: {{}}).", *values, type(error).__name__, error) from error
 
 
 def _check_optimizer(arguments: TrainingArguments) -> None:
     given, name = arguments.optim_args, getattr(arguments.optim, "value", arguments.optim)
     parts = given.split(",") if given else []
     if any(part.count("=") != 1 for part in parts):
-        raise ValueError(f"optim_args is {given!r}; expected name=value, several separated by commas.")
+        raise SettingError("optim_args", given, "name=value, several separated by commas")
     if name.startswith(_OF_MODULES) and not arguments.optim_target_modules:
-        raise ValueError(f"optim is {name!r} without optim_target_modules; expected the layers that it is for.")
+        raise SettingError.worded(
+            "{optim} is {!r} without {optim_target_modules}; expected the layers that it is for.", name
+        )
     if arguments.optim_target_modules and not name.startswith(_OF_MODULES):
-        raise ValueError(
-            f"optim_target_modules is {arguments.optim_target_modules!r}, which only optimizers of type "
-            f"{' and '.join(_OF_MODULES)} read; leave it out."
+        raise SettingError.worded(
+            "{optim_target_modules} is {!r}, which only optimizers of type {} read; leave it out.",
+            arguments.optim_target_modules,
+            " and ".join(_OF_MODULES),
         )
     if name.startswith(_OF_A_MODEL):
         with suppress(ValueError):  # the model is not loaded yet
@@ -460,11 +468,14 @@ def _check_optimizer(arguments: TrainingArguments) -> None:
         return
     is_own = name in OPTIMIZERS
     if not is_own:
-        with _fits(f"optim is {name!r}{f' with optim_args {given!r}' if given else ''}, which does not fit"):
+        with_args = worded(" with {optim_args} {!r}", given) if given else ""
+        with _fits("{optim} is {!r}{}, which does not fit", name, with_args):
             Trainer.get_optimizer_cls_and_kwargs(arguments)
     keys = [part.partition("=")[0].strip() for part in parts]
     if unread := [key for key in keys if is_own or not _reads(arguments, key)]:
-        raise ValueError(f"optim_args has {', '.join(unread)}, which the optimizer does not read; leave it out.")
+        raise SettingError.worded(
+            "{optim_args} has {}, which the optimizer does not read; leave it out.", ", ".join(unread)
+        )
 
 
 def _reads(arguments: TrainingArguments, key: str) -> bool:

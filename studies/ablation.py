@@ -9,6 +9,7 @@ from typing import Any
 from accelerate import PartialState
 
 from ..files.checkpoint import Checkpoint
+from ..files.errors import SettingError
 from ..files.options import Group, option
 from ..files.output import files_written_beside, output_to
 from ..files.settings import build
@@ -104,7 +105,7 @@ class AblationArguments(StudySettings):
         check_folder_names(self.map_of("tasks"), "tasks has")
         for name, settings in self.map_of("tasks").items():
             if name in _MEASURED:
-                raise ValueError(f"tasks has {name!r}, a column of the table; expected another name.")
+                raise SettingError.worded("{tasks} has {!r}, a column of the table; expected another name.", name)
             if not isinstance(settings, dict):
                 raise ValueError(f"The task {name} is {settings!r}; expected a map of settings.")
         if unknown := [name for name in self.rows if name not in self.all_rows]:
@@ -118,7 +119,7 @@ class AblationArguments(StudySettings):
         check_folder_names(self.map_of("variants"), "variants has a row")
         for name, row in self.map_of("variants").items():
             if not isinstance(row, dict):
-                raise ValueError(f"variants has {row!r} as {name}; expected a map.")
+                raise SettingError.worded("{variants} has {!r} as {}; expected a map.", row, name)
             known = [option.name for option in fields(AblationRow)]
             if unknown := sorted(set(row) - set(known)):
                 raise ValueError(f"The row {name} has {', '.join(unknown)}; expected some of {', '.join(known)}.")

@@ -21,6 +21,7 @@ from ..conversion import export_openvino
 from ..conversion.key_map import head_of_class
 from ..conversion.model_folder import open_model_folder
 from ..files.checkpoint import Checkpoint
+from ..files.errors import SettingError
 from ..files.machine import bfloat16_features
 from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..files.output import check_output_files, output_to, write_text
@@ -75,7 +76,7 @@ class BenchArguments:
         if self.output is not None:
             check_output_files([self.output], self.overwrite, [*self.data, self.model])
             if not Path(self.output).parent.is_dir():
-                raise ValueError(f"output is {self.output}; expected a file in a folder that is there.")
+                raise SettingError("output", self.output, "a file in a folder that is there")
 
 
 def measure_engines(arguments: BenchArguments) -> str:

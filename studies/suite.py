@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from accelerate import PartialState
 
-from ..files.errors import refuse_address
+from ..files.errors import SettingError, named, refuse_address, worded
 from ..files.options import (
     AT_LEAST_1,
     Group,
@@ -63,9 +63,11 @@ class StudySettings:
                 try:
                     value = json.loads(value)
                 except ValueError as error:
-                    raise ValueError(f"{name} is not JSON ({error}); expected a map of settings.") from error
+                    raise SettingError.worded(
+                        "{:option} is not JSON ({}); expected a map of settings.", name, error
+                    ) from error
             if not isinstance(value, dict):
-                raise ValueError(f"{name} is {value!r}; expected a map of settings.")
+                raise SettingError(name, value, "a map of settings")
             setattr(self, name, value)
         check_options(self)
 
@@ -81,9 +83,9 @@ def merged(kind: type[S], study: str, settings: Mapping[str, Mapping[str, Any]],
     types, nullable = types_of(kind), may_be_none(kind)
     for name, some in settings.items():
         if unknown := sorted(set(some) - set(types)):
-            raise ValueError(f"{name} has unknown settings: {', '.join(unknown)}.")
+            raise SettingError.worded("{:option} has unknown settings: {}.", name, ", ".join(unknown))
         if doubled := sorted(set(some) & set(own)):
-            raise ValueError(f"{name} sets {', '.join(doubled)}, which {study} decides.")
+            raise SettingError.worded("{:option} sets {}, which {} decides.", name, ", ".join(doubled), study)
         for setting in contradicting(kind, some):
             chosen.pop(setting, None)
         for setting, value in some.items():
@@ -94,7 +96,7 @@ def merged(kind: type[S], study: str, settings: Mapping[str, Mapping[str, Any]],
                 try:
                     value = value_of_text(types[setting], value)
                 except ValueError as error:
-                    raise ValueError(f"{name} has {value!r} as {setting}; {error}.") from None
+                    raise SettingError.worded("{:option} has {!r} as {}; {}.", name, value, setting, error) from None
             chosen[setting] = value
     return chosen | own
 
@@ -102,13 +104,14 @@ def merged(kind: type[S], study: str, settings: Mapping[str, Mapping[str, Any]],
 @contextmanager
 def prefix_errors(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
     """Begin messages about settings with the names of the maps that they are from."""
-    where = " or ".join(name for name, some in settings.items() if some)
+    where = named(*(name for name, some in settings.items() if some), joint=" or ")
     try:
         yield
     except TypeError as error:  # a list, or a map, instead of a number
-        raise ValueError(f"{where} has a setting of another kind than is expected: {error}.") from error
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}" if where else str(error)) from error
+        template = "{} has a setting of another kind than is expected: {}."
+        raise SettingError.worded(template, where, error) from error
+    except ValueError as error:  # whose options are keys of the maps, not flags
+        raise SettingError.worded("{}: {}" if where else "{}{}", where, str(error)) from error
 
 
 def plan_of(task: str, study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any) -> FinetunePlan:
@@ -124,8 +127,8 @@ def plan_of(task: str, study: str, settings: Mapping[str, Mapping[str, Any]], **
             f"There is no validation data for {task}; expected a validation_file, validation_split or folds."
         )
     if said.approach == "features" and said.features == "all":
-        raise ValueError(
-            f"features is 'all' for {task}, which trains a model for each; expected one of {', '.join(FEATURES)}."
+        raise SettingError.worded(
+            "{features} is 'all' for {}, which trains a model for each; expected one of {}.", task, ", ".join(FEATURES)
         )
     train = [files.train_file] if files.train_file else []
     for file in files_of([*train, *validation, *(files.test_file or ())]):
@@ -225,7 +228,9 @@ class SuiteArguments(StudySettings):
         super().__post_init__()
         for name, values in self.map_of("grid").items():
             if not isinstance(values, list) or not values or any("/" in str(value) for value in values):
-                raise ValueError(f"grid has {values!r} as {name}; expected a list of values that name folders.")
+                raise SettingError.worded(
+                    "{grid} has {!r} as {}; expected a list of values that name folders.", values, name
+                )
         self.whole = self.read = read_suite(self.suite)
         known = self.whole.tasks
         if taken := [name for name in known if name.casefold() in ("tuning", "from_scratch")]:
@@ -261,9 +266,10 @@ class SuiteArguments(StudySettings):
         """Return the plan of a run that tries a combination on a part held out from the training data."""
         final = self.finetuning_of(task, chosen, from_scratch)
         if not final.files.validation_file:
-            raise ValueError(
-                f"grid is set and {task} has no validation_file; expected one, since settings are chosen on a part of "
-                "the training data and measured on other data."
+            raise SettingError.worded(
+                "{grid} is set and {} has no {validation_file}; expected one, since settings are chosen on a "
+                "part of the training data and measured on other data.",
+                task,
             )
         settings = {name: value for name, value in self.tasks[task].items() if name not in (*OWN_KEYS, *PATHS)}
         held_out = {"train_file": final.files.train_file, "validation_split": HELD_OUT}
@@ -305,7 +311,7 @@ class SuiteArguments(StudySettings):
         """Return the first existing file or folder of several names."""
         if not Path(self.data_dir).is_dir():
             refuse_address(self.data_dir)
-            raise FileNotFoundError(f"data_dir is {self.data_dir!r}, which is not a folder.")
+            raise FileNotFoundError(worded("{data_dir} is {!r}, which is not a folder.", self.data_dir))
         names = as_list(names)
         for name in names:
             for place in (Path(self.data_dir, name), Path(self.data_dir, f"{name}.gz")):
@@ -315,8 +321,13 @@ class SuiteArguments(StudySettings):
                 if found := sorted(root.glob(str(place.relative_to(root)))):
                     return str(found[0])
         raise FileNotFoundError(
-            f"{self.data_dir} has no {' or '.join(names)}, the {setting} of {task}; put it there, or name the "
-            "tasks to measure with --only."
+            worded(
+                "{} has no {}, the {} of {}; put it there, or name the tasks to measure with {only}.",
+                self.data_dir,
+                " or ".join(names),
+                setting,
+                task,
+            )
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 from tokenizers import Tokenizer
 
 from ..files.documents import Corpus, DocumentSettings, TextSettings
+from ..files.errors import SettingError
 from ..files.options import AT_LEAST_1, SHARE_ABOVE_0, Group, Range, check_options, option, settings_of
 from ..files.progress import progress_bar
 from ..files.source import InMemoryData, is_frame
@@ -81,8 +82,8 @@ class VocabularySettings(VocabularyBasics, TextSettings):
         check_options(self)
         if self.vocab_size <= (reserved := len(reserved_tokens(self.vocab_layout))):
             hint = " or use vocab_layout='compact'" if self.vocab_layout == "google" else ""
-            raise ValueError(
-                f"vocab_size is {self.vocab_size}, but {reserved} reserved tokens come first; raise it{hint}."
+            raise SettingError.worded(
+                "{vocab_size} is {}, but {} reserved tokens come first; raise it{}.", self.vocab_size, reserved, hint
             )
 
 
@@ -228,10 +229,15 @@ def learn_vocabulary(
     pieces = [*reserved, *alphabet, *(CONTINUATION_PREFIX + character for character in alphabet)]
     if len(pieces) > settings.vocab_size:
         hint = " or use vocab_layout='compact'" if settings.vocab_layout == "google" else ""
-        raise ValueError(
-            f"vocab_size is {settings.vocab_size}, but {len(reserved)} reserved tokens and {len(alphabet)} "
-            f"characters, with and without {CONTINUATION_PREFIX}, need {len(pieces)}; raise it{hint}, or leave rare "
-            "characters out by the option character_coverage of mybert vocab."
+        raise SettingError.worded(
+            "{vocab_size} is {}, but {} reserved tokens and {} characters, with and without {}, need {}; "
+            "raise it{}, or leave rare characters out by the option character_coverage of mybert vocab.",
+            settings.vocab_size,
+            len(reserved),
+            len(alphabet),
+            CONTINUATION_PREFIX,
+            len(pieces),
+            hint,
         )
     learned = _learn(counts.words, alphabet, settings, settings.vocab_size - len(pieces), show_progress)
     pieces += learned

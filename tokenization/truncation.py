@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
+from ..files.errors import SettingError
+
 # Number of texts tokenized at a time: before truncation, texts may be many times longer.
 _CHUNK_TEXTS, _CHUNK_CHARACTERS = 1000, 1 << 20
 
@@ -104,7 +106,7 @@ def _kept_places(side: Sequence[int | None], max_length: int, from_left: bool) -
     places = [[place for place, value in enumerate(side) if value == number] for number in (0, 1)]
     space = max_length - side.count(None)
     if space < 0:
-        raise ValueError(f"max_length is {max_length}; expected at least {side.count(None)}, the special tokens.")
+        raise SettingError("max_length", max_length, f"at least {side.count(None)}, the special tokens")
     counts = lengths_of_pair(len(places[0]), len(places[1]), space)
     dropped: set[int] = set()
     for found, count in zip(places, counts, strict=True):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..files.errors import abbreviated
+from ..files.errors import SettingError, abbreviated
 from .pictures import BLUE, QUIET_COLOUR, VERMILION, new_figure, picture_path, write_figure, write_heading
 
 if TYPE_CHECKING:
@@ -96,13 +96,19 @@ class AttentionMap:
     def _check(self, layer: int | None, head: int | None, view: str) -> tuple[int, int]:
         layers, heads = self.weights.shape[:2]
         if view not in ("attention", "rollout"):
-            raise ValueError(f"view is {view!r}; expected attention or rollout.")
+            raise SettingError("view", view, "attention or rollout")
         if layer is not None and not 0 <= layer < layers:
-            raise ValueError(f"layer is {layer}; the model's {layers} layers are counted from 0 to {layers - 1}.")
+            raise SettingError.worded(
+                "{layer} is {}; the model's {} layers are counted from 0 to {}.", layer, layers, layers - 1
+            )
         if head is not None and view == "rollout":
-            raise ValueError(f"head is {head}, but a rollout is the mean over all heads: choose a layer only.")
+            raise SettingError.worded(
+                "{head} is {}, but a rollout is the mean over all heads: choose a layer only.", head
+            )
         if head is not None and not 0 <= head < heads:
-            raise ValueError(f"head is {head}; the {heads} heads of a layer are counted from 0 to {heads - 1}.")
+            raise SettingError.worded(
+                "{head} is {}; the {} heads of a layer are counted from 0 to {}.", head, heads, heads - 1
+            )
         return layers, heads
 
     def _one_map(self, weights: np.ndarray, title: str, how_to_read: str) -> Figure:

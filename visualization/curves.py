@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..files.checkpoint import distinct_names, read_json_object, read_log_history
-from ..files.errors import refuse_address
+from ..files.errors import SettingError, refuse_address
 from .pictures import BLUE, QUIET_COLOUR, TEXT_COLOUR, VERMILION, in_width, new_figure, picture_path, write_figure
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def plot_run(run_dir: str | Path | Sequence[str | Path], output_path: str | Path
     if not 1 <= len(folders) <= len(RUN_COLOURS):
         raise ValueError(f"There are {len(folders)} runs; expected one to {len(RUN_COLOURS)}, each with a color.")
     if output_path is None and len(folders) > 1:
-        raise ValueError("output is not set; expected a PNG file for the curves of several runs.")
+        raise SettingError.worded("{output} is not set; expected a PNG file for the curves of several runs.")
     names = distinct_names(folders)
     path = output_path and picture_path(output_path)
     histories = [_log_history(folder) for folder in folders]
@@ -379,7 +379,7 @@ def learning_curves(suite_dir: str | Path | Sequence[str | Path], output_path: s
     """
     folders = [suite_dir] if isinstance(suite_dir, (str, Path)) else list(suite_dir)
     if output_path is None and len(folders) > 1:
-        raise ValueError("output is not set; expected a PNG file for the curves of several suites.")
+        raise SettingError.worded("{output} is not set; expected a PNG file for the curves of several suites.")
     path = picture_path(output_path or Path(folders[0], "learning_curves.png"))
     tasks: dict[str, dict[str, dict[int, tuple[float, float]]]] = {}
     titles: dict[str, str] = {}
@@ -387,7 +387,9 @@ def learning_curves(suite_dir: str | Path | Sequence[str | Path], output_path: s
         file = Path(folder, SUITE_FILE)
         report = read_json_object(file)
         if not (curves := report.get("learning_curves")):
-            raise ValueError(f"{file} has no learning curves; measure the suite with train_sizes, such as 100 1000.")
+            raise SettingError.worded(
+                "{} has no learning curves; measure the suite with {train_sizes}, such as 100 1000.", file
+            )
         try:
             titles |= {task: str(report["titles"][task]) for task in curves if task in report.get("titles", {})}
             drawn = [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..files.errors import abbreviated
+from ..files.errors import SettingError, abbreviated
 from ..files.output import final_path
 from .pictures import (
     QUIET_COLOUR,
@@ -135,7 +135,9 @@ def input_picture(
     """
     special = tokenizer.num_special_tokens_to_add(pair=text_pair is not None)
     if max_length is not None and max_length <= special:
-        raise ValueError(f"max_length is {max_length}; {special} special tokens and a token need {special + 1}.")
+        raise SettingError.worded(
+            "{max_length} is {}; {} special tokens and a token need {}.", max_length, special, special + 1
+        )
     inputs = tokenizer(
         text,
         text_pair,

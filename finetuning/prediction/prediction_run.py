@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from accelerate.utils import gather_object
 
-from ...files.errors import refuse_address
+from ...files.errors import SettingError, refuse_address
 from ...files.moves import PARTIAL, discard, temporary_path
 from ...files.options import Group, deciding, option
 from ...files.output import Output, check_output_files, locked, reserved, write_lines, write_text, written_beside
@@ -61,7 +61,7 @@ class RowFiles:
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
         if self.output != STDIN and Path(self.output).suffix.lower() not in OUTPUT_ENDINGS:
-            raise ValueError(f"output is {self.output!r}; expected a name that ends in {', '.join(OUTPUT_ENDINGS)}.")
+            raise SettingError("output", self.output, f"a name that ends in {', '.join(OUTPUT_ENDINGS)}")
         super().__post_init__()  # type: ignore[misc]  # of the other base class
 
 
@@ -327,7 +327,7 @@ class _Prediction:
     def _print(self) -> dict[str, Any]:
         """Write to standard output."""
         if self.state.num_processes > 1:
-            raise ValueError("Several processes cannot share standard output; give a file with --output.")
+            raise SettingError.worded("Several processes cannot share standard output; give a file with {output}.")
         count, columns = 0, set[str]()
         for row, answer in self.answered():
             kept = self.predictor.kept(row)

@@ -16,6 +16,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ...files.checkpoint import OPENVINO_FILE, Checkpoint
+from ...files.errors import SettingError
 from ...files.loading import load_tokenizer
 from ...files.options import AT_LEAST_1, Group, option
 from ...files.output import write_json, write_lines
@@ -164,9 +165,11 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
         if len(others) == 1 and not singles:
             has_header = content_suffix(row.source) in (*SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX)
             if has_header and others[0].strip().casefold() not in _TEXTS:
-                raise ValueError(
-                    f"{row.source} has one column, and {others[0][:60]!r} in its first line; if that is the column's "
-                    "name, give it with text_column; otherwise begin it with a line 'text', or save the texts as .txt."
+                raise SettingError.worded(
+                    "{} has one column, and {!r} in its first line; if that is the column's name, give it with "
+                    "{text_column}; otherwise begin it with a line 'text', or save the texts as .txt.",
+                    row.source,
+                    others[0][:60],
                 )
             singles = others
         if not singles or knows_pair:

@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from ...files.errors import SettingError
 from ...files.options import Group, option
 from ...files.output import check_output_files, output_to
 from ...files.processes import leave_standard_output
@@ -69,7 +70,7 @@ class ScoreArguments(RowFiles, LabelColumn, DataColumns, InferenceSettings):
         """Check what can be checked without looking at data."""
         super().__post_init__()
         if self.task not in _FORMATS:
-            raise ValueError(f"task is {self.task!r}; expected one of {', '.join(_FORMATS)}.")
+            raise SettingError("task", self.task, known=_FORMATS)
         self.checkpoint.check(ask_hub=False)
 
 

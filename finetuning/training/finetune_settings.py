@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from transformers import AutoModelForSequenceClassification
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
-from ...files.errors import refuse_address
+from ...files.errors import SettingError, refuse_address
 from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE_ABOVE_0, Group, Range, option
 from ...files.source import sources_of
 from ...runs import Batches, Optimization, Records, TrainingSettings
@@ -324,25 +324,33 @@ class FinetuneSettings(TaskTrainingSettings):
         task = self.resolve_task()
         is_of_classes = task.objective == "classes"
         if self.class_weights and (self.approach == "features" or not (is_of_classes and task.has_classes)):
-            raise ValueError(
-                f"class_weights is {self.class_weights!r}; expected a task in which each text or word has one class, "
-                "and another approach than 'features'."
+            raise SettingError(
+                "class_weights",
+                self.class_weights,
+                "a task in which each text or word has one class, and another approach than 'features'",
             )
         for name, is_of_texts in (("pooling", self.pooling), ("approach", self.approach in ("linear_probe", "auto"))):
             if is_of_texts and not classifies_texts(task):
-                raise ValueError(f"{name} is {getattr(self, name)!r} and task {self.task!r}; {_EXPECTED_TEXTS}.")
+                raise SettingError.worded(
+                    "{:option} is {!r} and {task} {!r}; {}.", name, getattr(self, name), self.task, _EXPECTED_TEXTS
+                )
         if self.approach == "auto" and not self.folds:
-            raise ValueError("approach is 'auto' without folds, by which it compares; pass folds as well, such as 5.")
+            raise SettingError.worded(
+                "{approach} is 'auto' without {folds}, by which it compares; pass folds as well, such as 5."
+            )
         if self.label_smoothing_factor and not is_of_classes:
-            raise ValueError(
-                f"label_smoothing_factor is {self.label_smoothing_factor}; expected a task in which one of several "
-                "classes or choices is right."
+            raise SettingError(
+                "label_smoothing_factor",
+                self.label_smoothing_factor,
+                "a task in which one of several classes or choices is right",
             )
         several = self.data_dir or self.dataset  # which may hold all kinds of data
         if self.do_eval and not (self.validation_file or self.validation_split or self.folds or several):
-            raise ValueError(f"do_eval is set without validation data (validation_file); {_DONE_ANYWAY}.")
+            raise SettingError.worded(
+                "{do_eval} is set without validation data ({validation_file}); {}.", _DONE_ANYWAY
+            )
         if self.do_predict and not (self.test_file or several):
-            raise ValueError(f"do_predict is set without test data (test_file); {_DONE_ANYWAY}.")
+            raise SettingError.worded("{do_predict} is set without test data ({test_file}); {}.", _DONE_ANYWAY)
 
 
 def found_files(settings: TaskTrainingSettings, task: Task) -> TaskFiles:
@@ -353,18 +361,23 @@ def found_files(settings: TaskTrainingSettings, task: Task) -> TaskFiles:
     folder = Path(files.data_dir)
     if not folder.is_dir():
         refuse_address(files.data_dir)
-        raise ValueError(f"data_dir is {files.data_dir!r}, which is not a folder.")
+        raise SettingError.worded("{data_dir} is {!r}, which is not a folder.", files.data_dir)
     if not task.files:
-        raise ValueError(f"The task {settings.task} has no benchmark files to look for in data_dir; use train_file.")
+        raise SettingError.worded(
+            "The task {} has no benchmark files to look for in {data_dir}; use {train_file}.", settings.task
+        )
     for split in SPLITS:
         name = f"{split}_file"
         if getattr(files, name) or (split == "validation" and settings.folds):
             continue
         if found := benchmark_files(folder, task, split):
             if split == "validation" and settings.validation_split:
-                raise ValueError(
-                    f"validation_split is {settings.validation_split} and {folder} has validation data "
-                    f"({Path(found[0]).name}); use either data_dir, or validation_split with a train_file."
+                raise SettingError.worded(
+                    "{validation_split} is {} and {} has validation data ({}); use either {data_dir}, or "
+                    "{validation_split} with a {train_file}.",
+                    settings.validation_split,
+                    folder,
+                    Path(found[0]).name,
                 )
             value: Any = found[0] if split == "train" else found
             files = replace(files, **{name: value})

@@ -21,7 +21,7 @@ import torch
 from transformers import PreTrainedModel, TrainerCallback
 
 from ...files.checkpoint import Checkpoint
-from ...files.errors import how_to_install
+from ...files.errors import SettingError, how_to_install
 from ...files.output import folder_written_beside
 from ...files.yaml_files import read_yaml
 from ...modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
@@ -50,7 +50,7 @@ def freeze_layers(model: PreTrainedModel, count: int | None) -> None:
     layers = encoder_layers(model)
     count = len(layers) if count is None else count
     if not 0 <= count <= len(layers):
-        raise ValueError(f"freeze_layers is {count}; expected 0 to {len(layers)}, the layers of the encoder.")
+        raise SettingError("freeze_layers", count, f"0 to {len(layers)}, the layers of the encoder")
     for module in (embeddings(model), *layers[:count]):
         module.requires_grad_(False)
 

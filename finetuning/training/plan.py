@@ -12,6 +12,7 @@ from typing import Any
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+from ...files.errors import SettingError, worded
 from ...files.options import deciding, may_be_given, settings_of
 from ...files.settings import Decision, build
 from ...files.source import HubSplit, InMemoryData, Source, sources_of
@@ -31,7 +32,7 @@ _LEARNING_RATE = 5e-5  # of BERT base
 _FACTOR, _FACTOR_UP_TO, _FACTOR_FROM = 10.0, 128, 50_000  # hidden size; texts
 _FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
 _NO_EVALUATION = {"eval_strategy": IntervalStrategy.NO, "eval_steps": None}
-_NOTHING_EVALUATED = "nothing is evaluated; give a validation_file, or hold out data with validation_split"
+_NOTHING_EVALUATED = worded("nothing is evaluated; give a {validation_file}, or hold out data with {validation_split}")
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,9 @@ def plan_finetuning(
     plan = FinetunePlan(settings, task, files, training, decisions | decided_by_machine(settings, training))
     if settings.has_adapter and is_sharded(plan.training):
         adapter = "lora" if settings.lora else "peft_config"
-        raise ValueError(f"{adapter} is set with fsdp: an adapter is merged into whole weights; leave fsdp out.")
+        raise SettingError.worded(
+            "{:option} is set with {fsdp}: an adapter is merged into whole weights; leave fsdp out.", adapter
+        )
     return plan
 
 
@@ -215,8 +218,8 @@ def sources(plan: FinetunePlan) -> dict[str, dict[str, Source]]:
         raise ValueError(f"{files.dataset} has no split train; it has {', '.join(s.split for s in splits)}.")
     validation = {} if settings.folds else evaluation_names(task, by_kind["validation"])
     if validation and settings.validation_split:
-        raise ValueError(
-            f"validation_split is set, but {files.dataset} has validation data; leave out validation_split."
+        raise SettingError.worded(
+            "{validation_split} is set, but {} has validation data; leave out {validation_split}.", files.dataset
         )
     if not validation and not settings.folds and not settings.validation_split:
         _evaluation(settings, False)  # checks what the settings ask for
@@ -248,8 +251,8 @@ def _evaluation(settings: FinetuneSettings, has_validation: bool) -> dict[str, D
         decisions["load_best_model_at_end"] = Decision(False, "no part of the data chooses a checkpoint")
     elif not has_validation:
         if settings.num_seeds > 1:
-            raise ValueError(
-                f"num_seeds is {settings.num_seeds} without validation data, which decides which run is best."
+            raise SettingError.worded(
+                "{num_seeds} is {} without validation data, which decides which run is best.", settings.num_seeds
             )
         strategy = IntervalStrategy.NO
         decisions |= {name: Decision(value, "no validation data") for name, value in _NO_EVALUATION.items()}
@@ -266,11 +269,11 @@ def _evaluation(settings: FinetuneSettings, has_validation: bool) -> dict[str, D
                 f"{evaluated}."
             )
     if settings.save_strategy == "best" and strategy == "no":
-        raise ValueError(
-            "save_strategy is 'best' but nothing is evaluated; give validation data or another save_strategy."
+        raise SettingError.worded(
+            "{save_strategy} is 'best' but nothing is evaluated; give validation data or another {save_strategy}."
         )
     if keeps_best and strategy == "no":
-        raise ValueError(f"load_best_model_at_end is True, but {_NOTHING_EVALUATED}.")
+        raise SettingError.worded("{load_best_model_at_end} is True, but {}.", _NOTHING_EVALUATED)
     if settings.early_stopping_patience is not None and not keeps_best:
         why = (
             _NOTHING_EVALUATED
@@ -278,7 +281,7 @@ def _evaluation(settings: FinetuneSettings, has_validation: bool) -> dict[str, D
             else f"checkpoints are saved by {settings.save_strategy!r} and evaluated by {strategy!r}, so the best is "
             "not kept"
         )
-        raise ValueError(f"early_stopping_patience is {settings.early_stopping_patience}, but {why}.")
+        raise SettingError.worded("{early_stopping_patience} is {}, but {}.", settings.early_stopping_patience, why)
     return decisions
 
 

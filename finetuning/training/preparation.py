@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from ...files.checkpoint import Checkpoint
-from ...files.errors import how_to_install
+from ...files.errors import SettingError, how_to_install
 from ...files.loading import load_tokenizer, longest_sequence
 from ...files.source import Source
 from ...modeling_mybert import IGNORE_INDEX
@@ -172,7 +172,7 @@ def check_metric(run: TaskRun, plan: FinetunePlan) -> None:
     if names and "temperature" in run.task.fitted_fields:
         import scipy.optimize  # noqa: F401 - an error now, not at the end
     if names and plan.metric not in names:
-        raise ValueError(f"metric_for_best_model is {plan.metric!r}; expected one of {', '.join(sorted(names))}.")
+        raise SettingError("metric_for_best_model", plan.metric, known=sorted(names))
 
 
 def _scores_of_right(task: Task, examples: Sequence[Any], what: str) -> dict[str, float]:
@@ -190,9 +190,11 @@ def check_batches(run: TaskRun, plan: FinetunePlan) -> None:
     if folds := plan.settings.folds:
         there -= -(-there // folds)
     if plan.training.dataloader_drop_last and there < whole:
-        raise ValueError(
-            f"dataloader_drop_last is set and there are {there} sequences to train on, less than a batch of {whole}; "
-            "leave it out, or give a smaller per_device_train_batch_size."
+        raise SettingError.worded(
+            "{dataloader_drop_last} is set and there are {} sequences to train on, less than a batch of {}; "
+            "leave it out, or give a smaller {per_device_train_batch_size}.",
+            there,
+            whole,
         )
 
 
@@ -214,9 +216,12 @@ def starting_model(
     reinitialize_layers(model, fresh)
     freeze_layers(model, None if settings.freeze == "encoder" else frozen)
     if fresh and fresh + frozen > len(encoder_layers(model)):
-        raise ValueError(
-            f"reinitialize_layers is {fresh} and freeze_layers {frozen} of {len(encoder_layers(model))} layers: some "
-            "would be random and never trained; expected less."
+        raise SettingError.worded(
+            "{reinitialize_layers} is {} and {freeze_layers} {} of {} layers: some would be random and "
+            "never trained; expected less.",
+            fresh,
+            frozen,
+            len(encoder_layers(model)),
         )
     return (model if adapter is None else add_adapter(model, adapter)), new
 
@@ -263,7 +268,9 @@ def fold_numbers(task: Task, examples: Sequence[E], folds: int, seed: int) -> li
     count, strata = len(groups), _strata(task, [examples[numbers[0]] for numbers in groups])
     if count < folds:
         what = "examples or texts" if count == len(examples) else "different texts"
-        raise ValueError(f"folds is {folds}, but there are only {count} {what}; expected at most that many.")
+        raise SettingError.worded(
+            "{folds} is {}, but there are only {} {}; expected at most that many.", folds, count, what
+        )
     if strata is not None and max(Counter(strata).values()) < folds:
         strata = None
     splitter = (selection.KFold if strata is None else selection.StratifiedKFold)(
@@ -304,7 +311,9 @@ def _drawn(total: int, count: int, strata: Sequence[str] | None, seed: int, what
     """Draw indices; not stratified if a class has one example, or if there are more classes than draws."""
     train_test_split = _model_selection().train_test_split
     if not 0 < count < total:
-        raise ValueError(f"validation_split gives {count} of {total} {what}; expected at least one on each side.")
+        raise SettingError.worded(
+            "{validation_split} gives {} of {} {}; expected at least one on each side.", count, total, what
+        )
     places = list(range(total))
     if strata is not None:
         counts = Counter(strata)

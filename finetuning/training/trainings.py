@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ...files.checkpoint import TASK_RECORD, read_json_object, read_log_history
+from ...files.errors import SettingError
 from ...files.moves import discard, temporary_path
 from ..prediction.predictor import PREDICTION_FILES, REPORT_FILES
 from ..tasks.registry import read_task_record
@@ -170,7 +171,7 @@ def summarize(trainings: Sequence[Training], plan: FinetunePlan) -> tuple[Traini
     metric = plan.metric
     # The metric of an entity type missing in the data exists only if the model has predicted the type.
     if metric not in mean:
-        raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(mean) or 'no metric'}.")
+        raise SettingError("metric_for_best_model", metric, f"one of {', '.join(mean) or 'no metric'}")
     rows = {training.name: training.metrics[metric] for training in several}
     rows |= {"mean": mean[metric], "deviation": deviation[metric]}
     width = max(map(len, rows))
