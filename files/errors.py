@@ -31,7 +31,7 @@ class _Name(NamedTuple):
         return f"{self.option}={self.value}" if self.value else self.option
 
 
-_EXPECTED = "; expected "  # where a suggestion goes into a message
+_EXPECTED = r"(;[^;]*?[eE]xpected )"  # where a suggestion goes into a message
 
 
 class Wording(str):
@@ -56,8 +56,9 @@ class Wording(str):
     def for_flags(self, flags: Collection[str], suggestion: str = "") -> str:
         """The message of a command with these flags, with a suggestion before what it expects or at its end."""
         texts = [*_texts(self.parts, flags), suggestion]
-        if suggestion and _EXPECTED in texts:
-            texts[texts.index(_EXPECTED)] = f".{texts.pop()} Expected "
+        hinges = [index for index, text in enumerate(texts) if re.fullmatch(_EXPECTED, text)]
+        if suggestion and hinges:
+            texts[hinges[0]] = f".{texts.pop()} Expected "
         return "".join(texts)
 
 
@@ -87,7 +88,7 @@ def worded(template: str, *values: Any, **suggested: Any) -> Wording:
     following = iter(values)
     attributes: dict[str, Any] = {}
     for literal, field, spec, conversion in Formatter().parse(template):
-        for text in re.split(rf"([][]|{_EXPECTED})", literal):
+        for text in filter(None, re.split(rf"([][])|{_EXPECTED}", literal)):
             if text == "[":
                 groups.append([])
             elif text == "]":

@@ -121,11 +121,11 @@ def plan_pretraining(settings: PretrainSettings) -> PretrainPlan:
 def _check_parts(settings: PretrainSettings, max_steps: int) -> None:
     """Reject phases that do not fit the length of the run or each other."""
     for is_set, why in (
-        (settings.causal_share, worded("a causal start ({causal_share}) is a fraction of them")),
-        (settings.phase2_max_length is not None, worded("a second phase ({phase2_max_length}) needs it")),
+        (settings.causal_share, "a causal start ({causal_share}) is a fraction of them"),
+        (settings.phase2_max_length is not None, "a second phase ({phase2_max_length}) needs it"),
     ):
         if is_set and max_steps <= 0:
-            raise SettingError.worded("{max_steps} is not set; {}.", why)
+            raise SettingError.worded(f"{{max_steps}} is not set; {why}.")
     if settings.batch_ramp and (max_steps <= 0 or settings.gradient_accumulation_steps < 2):
         raise SettingError.worded(
             "{batch_ramp} is {}, with {max_steps} {} and {gradient_accumulation_steps} {}; a batch grows "
@@ -147,18 +147,18 @@ def _phases(settings: PretrainSettings, max_steps: int) -> tuple[Phase, ...]:
     sizes = [2**power for power in range((settings.gradient_accumulation_steps - 1).bit_length())]
     ends = [round(settings.batch_ramp * max_steps * number / len(sizes)) for number in range(1, len(sizes) + 1)]
     ramp = {end: size for end, size in zip(ends, sizes, strict=True) if end}
-    long_from, others = None, worded("{max_steps} {}", max_steps)
+    long_from, others = None, ("max_steps", max_steps)
     if settings.phase2_max_length is not None:
         steps = round(settings.phase2_steps if settings.phase2_steps >= 1 else settings.phase2_steps * max_steps)
-        long_from, others = max_steps - max(steps, 1), worded("{phase2_steps} {}", settings.phase2_steps)
+        long_from, others = max_steps - max(steps, 1), ("phase2_steps", settings.phase2_steps)
     limit = max(max_steps, 1) if long_from is None else long_from
     for name, end in (("causal_share", causal_steps), ("batch_ramp", max(ramp, default=0))):
         if end >= limit:
             raise SettingError.worded(
-                "{:option} is {} and {}; together they leave nothing of {max_steps} for what follows.",
+                "{:option} is {} and {:option} {}; together they leave nothing of {max_steps} for what follows.",
                 name,
                 getattr(settings, name),
-                others,
+                *others,
             )
     begins = sorted({0, causal_steps, long_from or 0, *ramp})
     phases = []

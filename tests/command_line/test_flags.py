@@ -301,5 +301,5 @@ def test_settings_that_exclude_each_other_are_refused_in_one_place(tmp_path, cap
 def test_a_switch_that_may_be_left_to_the_command(flags, expected):
     parser = CommandParser("pretrain")
     assert vars(parser.parse_args(flags.split()))["bf16"] == expected
-    with pytest.raises(ValueError, match="--bf16 is 'atuo'; expected one of True, False, auto"):
+    with pytest.raises(SettingError, match="bf16 is 'atuo'; expected one of True, False, auto"):
         parser.parse_args(["--bf16", "atuo"])
