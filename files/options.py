@@ -183,6 +183,8 @@ def parts_of(hint: Any) -> tuple[type, ...]:
 def _holders_of(kind: Any) -> dict[str, tuple[str, Field, Any]]:
     """For each option of a part of settings, the name of the field with the part, the option and its type."""
     holders: dict[str, tuple[str, Field, Any]] = {}
+    if not getattr(kind, "consists_of_parts", False):
+        return holders
     hints = get_type_hints(kind)
     options = {each.name: each for each in fields(kind)}
     for name, each in options.items():

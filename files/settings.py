@@ -7,7 +7,7 @@ flat(settings) -> {"max_length": 64, ...}               build(kind, flat(setting
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
 from .choices import check_choices, choices_of
 from .options import (
@@ -36,6 +36,8 @@ class Decision(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """Settings that consist of parts; an option of a part can be read by its name."""
+
+    consists_of_parts: ClassVar[bool] = True
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in (holders := holders_of(type(self))):
