@@ -8,7 +8,7 @@ from typing import Any
 from transformers import TrainingArguments
 
 from ..files.checkpoint import FIELDS_OF_A_HEAD, Checkpoint, without_foreign_code
-from ..files.errors import SettingError, worded
+from ..files.errors import SettingError
 from ..files.options import deciding
 from ..files.settings import Decision, build
 from ..modeling_mybert import MyBertConfig

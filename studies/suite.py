@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 from accelerate import PartialState
 
+from ..files.choices import superseded
 from ..files.errors import SettingError, named, refuse_address, worded
 from ..files.options import (
     AT_LEAST_1,
     Group,
     check_options,
-    contradicting,
     may_be_none,
     option,
     types_of,
@@ -86,7 +86,7 @@ def merged(kind: type[S], study: str, settings: Mapping[str, Mapping[str, Any]],
             raise SettingError.worded("{:option} has unknown settings: {}.", name, ", ".join(unknown))
         if doubled := sorted(set(some) & set(own)):
             raise SettingError.worded("{:option} sets {}, which {} decides.", name, ", ".join(doubled), study)
-        for setting in contradicting(kind, some):
+        for setting in superseded(kind, some, chosen):
             chosen.pop(setting, None)
         for setting, value in some.items():
             if value is None and setting not in nullable:
