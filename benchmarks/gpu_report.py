@@ -31,9 +31,9 @@ from torch import nn
 
 from ..files.checkpoint import read_json_object
 from ..modeling_mybert import IGNORE_INDEX
-from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..modeling_mybert.losses_mybert import linear_cross_entropy
 from ..pretraining import MODEL_SIZES, build_token_store, pretrain
+from ..runs.model_sizes import fields_of_size
 from ..studies.timing import describe_setting, heading, row
 from ..tokenization import MyBertTokenizer
 from .harness import (

@@ -19,8 +19,8 @@ from ..files.errors import user_message
 from ..files.options import options_of
 from ..files.processes import INTERRUPTED, interruptible, only_errors, own_process
 from ..files.text import expand_paths, open_text
-from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..pretraining import PretrainSettings
+from ..runs.model_sizes import fields_of_size
 from ..studies.timing import describe_setting, heading, in_turns, ratio, row, timed
 from ..tokenization.vocab import SPECIAL_TOKENS
 

@@ -24,9 +24,9 @@ from torch.utils.data import BatchSampler
 from transformers import TrainerCallback, TrainingArguments
 
 from ..modeling_mybert import MyBertConfig, MyBertForPreTraining
-from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..pretraining import MODEL_SIZES, PretrainingCollator, PretrainingDataset, PretrainingTrainer, TokenStore
 from ..pretraining.token_store import store_files
+from ..runs.model_sizes import fields_of_size
 from ..runs.trainer import seal_checkpoint
 from ..studies.timing import heading, memory, row, timed
 from ..tokenization import MyBertTokenizer

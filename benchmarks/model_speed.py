@@ -24,10 +24,10 @@ from ..files.processes import own_process
 from ..files.progress import progress_bar
 from ..files.source import read_rows
 from ..modeling_mybert import IGNORE_INDEX, linear_kernels, set_linear_kernel
-from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..modeling_mybert.linear_mybert import gradient_of_states, gradient_of_weight, multiply
 from ..pretraining import MODEL_SIZES
 from ..runs import MyBertAdamW
+from ..runs.model_sizes import fields_of_size
 from ..studies.timing import evenly, heading, in_turns, memory, row
 from .harness import (
     NO_DROPOUT,

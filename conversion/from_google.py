@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from ..files.checkpoint import WEIGHTS_FILE, read_json_object
-from ..files.errors import worded
+from ..files.errors import SettingError, worded
 from ..metrics import GOOGLE_LABELS
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
@@ -64,7 +64,7 @@ def convert_google_checkpoint(
             fields |= {"id2label": dict(enumerate(labels)), "label2id": {name: n for n, name in enumerate(labels)}}
             decisions.append(decision)
         elif settings.labels or settings.task:
-            raise ValueError(f"head {head!r}: has no labels to name, but names were given.")
+            raise SettingError.worded("{head} {!r}: has no labels to name, but names were given.", head)
         try:
             config = MyBertConfig(**fields, architectures=[HEADS[head].class_name("mybert")], dtype="float32")
         except ValueError as error:
@@ -131,17 +131,21 @@ def _name_labels(
         return [f"LABEL_{row}" for row in range(number)], f"labels: the {number} classes have no names; {how}"
     if settings.task is not None:
         if settings.labels:
-            raise ValueError(f"head {head!r}: takes its labels from a task or as names, but both were given.")
+            raise SettingError.worded(
+                "{head} {!r}: takes its labels from a task or as names, but both were given.", head
+            )
         if settings.task not in GOOGLE_LABELS or head != "sequence-classification":
             known = ", ".join(GOOGLE_LABELS)
             problem = f"has no task {settings.task!r}; expected {known} for a sequence classifier, else labels"
-            raise ValueError(f"head {head!r}: {problem}")
+            raise SettingError.worded("{head} {!r}: {}", head, problem)
     labels = list(settings.labels or GOOGLE_LABELS[str(settings.task)])
     if len(set(labels)) < len(labels):
-        raise ValueError(f"head {head!r}: needs different names for all labels, found {', '.join(labels)}.")
+        raise SettingError.worded(
+            "{head} {!r}: needs different names for all labels, found {}.", head, ", ".join(labels)
+        )
     if variables.has("classifier") and len(labels) != number:
         problem = f"has {number} labels in the checkpoint, but {len(labels)} names were given ({', '.join(labels)})"
-        raise ValueError(f"head {head!r}: {problem}")
+        raise SettingError.worded("{head} {!r}: {}", head, problem)
     order = f"Google's order of {settings.task}" if settings.task else "the order given"
     return labels, f"labels: {', '.join(labels)}, {order}"
 

@@ -10,6 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
+from ..files.errors import SettingError
 from ..modeling_mybert import MyBertPreTrainedModel
 from . import packing
 from .attention import PACKED_ATTENTION
@@ -109,7 +110,7 @@ def restore(model: _Model) -> _Model:
 
 def _reject_others(model: Any) -> None:
     if not isinstance(model, nn.Module):
-        raise ValueError(f"model is of class {type(model).__name__}; speed_up expects {_EXPECTED}.")
+        raise SettingError.worded("{model} is of class {}; speed_up expects {}.", type(model).__name__, _EXPECTED)
 
 
 def _reject_quantized(model: nn.Module) -> None:

@@ -96,10 +96,10 @@ class DataRow:
         """Reject the text of a list, see `is_written_list`: its brackets and quotes would be read as names."""
         value = self.value(name)
         if isinstance(value, str) and is_written_list(value, kind):
-            expected = "a list (.jsonl, .parquet), or text without [ and ] or other brackets"
+            expected: str = "a list (.jsonl, .parquet), or text without [ and ] or other brackets"
             if kind == "label":
-                expected = "one label (several: --task multilabel with lists, as in .jsonl and .parquet)"
-            raise self.invalid(f"{value[:40]!r} as {name}; expected {expected}")
+                expected = worded("one label (several: {task='multilabel'} with lists, as in .jsonl and .parquet)")
+            raise self.invalid(worded("{!r} as {}; expected {}", value[:40], name, expected))
 
     def lacks(self, columns: Mapping[str, str]) -> ValueError:
         """An error with the columns of the data; `columns` maps each missing one to the setting that names it."""
@@ -373,12 +373,13 @@ class Labels:
             return [index[TRUTH[value]] for value in values]
         known = ", ".join(map(quoted, self.names[:20])) + (", ..." if len(self.names) > 20 else "")
         sign = joining_sign([*self.names, *unknown])
-        hint = ""
+        hint: str = ""
         if sign:
-            hint = f" Are these several labels, joined by {sign!r} (--task multilabel)?"
+            hint = worded(" Are these several labels, joined by {!r} ({task='multilabel'})?", sign)
         elif all(map(_is_number, unknown)) and not (self.numbers_are_ids or all(map(_is_number, self.names))):
             hint = " A number could be a name or an id here; give the names."
-        raise ValueError(f"{source} has the label {quoted(unknown[0])}; expected one of {known}.{hint}")
+        template = "{} has the label {}; expected one of {}.{}"
+        raise SettingError.worded(template, source, quoted(unknown[0]), known, hint)
 
 
 def joining_sign(names: Iterable[str]) -> str:

@@ -19,9 +19,9 @@ from ..files.options import ABOVE_0, AT_LEAST_0, SHARE, Group, deciding, option,
 from ..files.output import write_json
 from ..files.settings import Decision, assemble, build, flat
 from ..files.source import InMemoryData, Source, files_of
-from ..modeling_mybert import MODEL_SIZES, MyBertConfig
-from ..modeling_mybert.configuration_mybert import fields_of_size, is_size
+from ..modeling_mybert import MyBertConfig
 from ..runs import is_sharded, settings_by_name
+from ..runs.model_sizes import SIZE_NAMES, fields_of_size, is_size
 from .data import Labels
 from .distillation_trainer import (
     SOFT_TARGETS,
@@ -55,7 +55,6 @@ from .training.trainer import TaskTrainer
 logger = logging.getLogger(__name__)
 
 DISTILLATION = "distillation.json"
-STUDENT_SIZES = f"{', '.join(MODEL_SIZES)}, or layers x hidden size, such as 2x256"
 _POSITIONS = 512  # minimum for a new student
 
 
@@ -73,7 +72,10 @@ class TeacherSettings:
         reads="model",
     )
     student: str = option(
-        "", f"Model folder or Hub name, or the size of a new model: {STUDENT_SIZES}.", group=Group.INPUT, required=True
+        "",
+        f"Model folder or Hub name, or the size of a new model: {SIZE_NAMES}.",
+        group=Group.INPUT,
+        required=True,
     )
     tokenizer: str | None = option(
         None, "Folder of a new student's tokenizer (default: the teacher's).", group=Group.INPUT, reads="model"
@@ -204,7 +206,7 @@ class DistillSettings(TaskTrainingSettings):
                 else worded("{teacher_embeddings} is set")
             )
             raise SettingError.worded(
-                "{} and {} has its own; it is for a new student, one of {}.", what, self.student, STUDENT_SIZES
+                "{} and {} has its own; it is for a new student, one of {}.", what, self.student, SIZE_NAMES
             )
         Checkpoint(self.teacher).check("teacher")
         if self.is_new_student and Path(self.student, "config.json").is_file() and self.student != self.output_dir:
@@ -362,7 +364,7 @@ class Distillation(Finetuning):
         try:
             check_available(settings.student, "student")
         except OSError as error:
-            raise OSError(worded("{} A new student has a size: {}.", error.args[0], STUDENT_SIZES)) from error
+            raise OSError(worded("{} A new student has a size: {}.", error.args[0], SIZE_NAMES)) from error
         student = Checkpoint(settings.student).check("student", needs_weights=not settings.from_scratch)
         student.refuse_quantized_weights()
 

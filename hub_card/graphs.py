@@ -14,6 +14,7 @@ from ..conversion.graph_export import INT8_FILE, ONNX_FILE, OnnxModel, digest_in
 from ..conversion.model_folder import ModelFolder
 from ..conversion.verification import SHAPES, TOLERANCE, GraphReport, compare_outputs, example_batch
 from ..files.checkpoint import OPENVINO_FILE
+from ..files.errors import SettingError, worded
 from ..pipelines import OpenVinoModel
 
 Runtime = Literal["onnx", "openvino"]
@@ -82,10 +83,10 @@ def check_graphs(model_dir: Path, runtimes: Collection[Runtime]) -> Graphs:
     digest = source.digest()
     for name in names:
         runtime, path = name.split("/")[0], files[name]
-        advice = f"delete the folder {runtime}, or write it again with --graphs {runtime}"
+        advice = worded("delete the folder {}, or write it again with {graphs=}", runtime, runtime)
         recorded = digest_in_graph(path)
         if recorded not in (digest, None):
-            raise ValueError(f"{path} was made of other weights than those next to it: {advice}.")
+            raise SettingError.worded("{} was made of other weights than those next to it: {}.", path, advice)
         if recorded is None:  # of another tool
             _compare(source, path, name, advice)
     return Graphs(files, tuple(f"`{name}` is of these weights." for name in names))
@@ -98,4 +99,5 @@ def _compare(source: ModelFolder, path: Path, name: str, advice: str) -> None:
         batches = (example_batch(model.config, source.head, shape) for shape in SHAPES)
         compare_outputs(model, source.head, name, graph, batches, TOLERANCE)
     except ValueError as error:
-        raise ValueError(f"{path} is not of the weights next to it, or not float32 ({error}): {advice}.") from None
+        template = "{} is not of the weights next to it, or not float32 ({}): {}."
+        raise SettingError.worded(template, path, error, advice) from None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ..files.errors import SettingError
+from ..files.errors import SettingError, worded
 from .batching import check_at_least_one
 from .windows import default_stride
 
@@ -294,8 +294,13 @@ def _cut_into_windows(
     if stride >= space and context_tokens > space:
         raise QuestionError(
             number,
-            f"doc_stride ({stride}) is not less than the space for the context in a window, {space} tokens "
-            f"(max_seq_len {max_seq_len} without the question and special tokens)",
+            worded(
+                "{doc_stride} ({}) is not less than the space for the context in a window, {} tokens (max_seq_len {} "
+                "without the question and special tokens)",
+                stride,
+                space,
+                max_seq_len,
+            ),
         )
 
     nulls = np.flatnonzero((np.array(encoding.ids) == null_token) & ~in_context)

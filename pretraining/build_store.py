@@ -222,7 +222,9 @@ def inspect_corpus(
     else:
         store.check_reasons()
         if tokenizer is None and "many_tokens" in store.filter:
-            raise ValueError("filter has many_tokens but tokenizer is not set; give the tokenizer that counts them.")
+            raise SettingError.worded(
+                "{filter} has many_tokens but {tokenizer} is not set; give the tokenizer that counts them."
+            )
     kept = _corpus_filter(store, tokenizer, each_alone)
     for _ in kept.lines(_counted(_read(documents, store), "Reading", show_progress)):
         pass

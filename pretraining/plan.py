@@ -12,8 +12,8 @@ from ..files.errors import SettingError
 from ..files.options import deciding
 from ..files.settings import Decision, build
 from ..modeling_mybert import MyBertConfig
-from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..runs import TICKS, decided_by_machine, started_on_cpus, training_arguments
+from ..runs.model_sizes import fields_of_size
 from .pretrain_settings import PretrainSettings
 from .settings import ExampleSettings, Objective
 

@@ -10,8 +10,8 @@ from ..files.errors import SettingError
 from ..files.options import ABOVE_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, Group, option, settings_of
 from ..files.source import sources_of
 from ..modeling_mybert import MODEL_SIZES
-from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..runs import Batches, Machine, Optimization, Records, TrainingSettings
+from ..runs.model_sizes import fields_of_size
 from ..tokenization import VocabularyBasics, VocabularySettings
 from .settings import CorpusSettings, ExampleSettings, MaskingRates, NewPiecesSettings
 
@@ -27,9 +27,9 @@ class NewModel:
         + ", ".join(f"{size} ({layers}x{width})" for size, (layers, width, _) in MODEL_SIZES.items())
         + ", or another.",
     )
-    num_hidden_layers: int | None = option(None, "Layers, if not those of model_size.")
-    hidden_size: int | None = option(None, "Hidden size, if not that of model_size.")
-    num_attention_heads: int | None = option(None, "Attention heads, if not those of model_size.")
+    num_hidden_layers: int | None = option(None, "Layers, if not those of model_size.", AT_LEAST_1)
+    hidden_size: int | None = option(None, "Hidden size, if not that of model_size.", AT_LEAST_1)
+    num_attention_heads: int | None = option(None, "Attention heads, if not those of model_size.", AT_LEAST_1)
     dropout: float | None = option(
         None,
         "Dropout of hidden states and attention, in [0, 1] (default: the model's own, or 0.1 if new).",
@@ -227,7 +227,7 @@ class PretrainSettings(TrainingSettings):
                 "{text} is '-', standard input, which can be read only once; give files or a token store."
             )
         super().check()
-        fields_of_size(self.model_size)  # checks it
+        self._check_heads()
         if not (self.token_store or self.tokenizer or self.model):
             VocabularySettings(**settings_of(VocabularyBasics, self))  # checks the settings
         if self.do_eval and not self.validation_split and self.eval_strategy == IntervalStrategy.NO:
@@ -245,6 +245,14 @@ class PretrainSettings(TrainingSettings):
         if self.max_hours is not None:
             self._check_measured_in_time()
         self._check_best_model()
+
+    def _check_heads(self) -> None:
+        size = fields_of_size(self.model_size)
+        width, heads = (getattr(self, name) or size[name] for name in ("hidden_size", "num_attention_heads"))
+        if not self.model and width % heads:
+            raise SettingError.worded(
+                "{hidden_size} ({}) must be a multiple of {num_attention_heads} ({}).", width, heads
+            )
 
     def _check_measured_in_time(self) -> None:
         if self.max_steps != -1:

@@ -469,9 +469,11 @@ class ResumableTrainer(Trainer):
                 if step.value is not step.loss and not self.is_world_process_zero():
                     raise SystemExit(2)
                 checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs)
-                kept = "There is no earlier checkpoint."
+                kept: str = "There is no earlier checkpoint."
                 if checkpoint is not None:
-                    kept = f"{checkpoint} is good; to start from its weights, pass it as --model to a new run."
+                    kept = worded(
+                        "{} is good; to start from its weights, pass it as {model} to a new run.", checkpoint
+                    )
                 raise DivergedError(
                     worded(
                         "Training diverged at step {}: loss {:.4g}, gradient norm {:.4g}, learning rate {:.3g}. Lower "

@@ -160,7 +160,7 @@ class AblationArguments(StudySettings):
             for name in self.map_of("pretraining")
             if all(name in self.all_rows[other].pretraining for other in self.models())
         ]:
-            raise ValueError(f"pretraining sets {', '.join(doubled)}, which the rows decide.")
+            raise SettingError.worded("{pretraining} sets {}, which the rows decide.", ", ".join(doubled))
         data: dict[str, Any] = {"text": self.text} if self.text else {}
         if shared is not None:
             data = {"token_store": str(shared / "tokens.safetensors"), "tokenizer": str(shared)}

@@ -13,7 +13,7 @@ from typing import Any, cast
 from tokenizers import Tokenizer
 
 from ..files.documents import Corpus, DocumentSettings, TextSettings
-from ..files.errors import SettingError
+from ..files.errors import SettingError, worded
 from ..files.options import AT_LEAST_1, SHARE_ABOVE_0, Group, Range, check_options, option, settings_of
 from ..files.progress import progress_bar
 from ..files.source import InMemoryData, is_frame
@@ -81,7 +81,7 @@ class VocabularySettings(VocabularyBasics, TextSettings):
     def __post_init__(self) -> None:
         check_options(self)
         if self.vocab_size <= (reserved := len(reserved_tokens(self.vocab_layout))):
-            hint = " or use vocab_layout='compact'" if self.vocab_layout == "google" else ""
+            hint = worded(" or use {vocab_layout='compact'}") if self.vocab_layout == "google" else ""
             raise SettingError.worded(
                 "{vocab_size} is {}, but {} reserved tokens come first; raise it{}.", self.vocab_size, reserved, hint
             )
@@ -97,7 +97,7 @@ def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: Text
         found = "Neither files nor" if texts is None else "Both files and"
         raise TypeError(f"{found} texts are given; use either files or texts.")
     if isinstance(texts, (str, Path)):
-        raise ValueError(f"texts is a single {type(texts).__name__}; expected an iterable of texts.")
+        raise SettingError.worded("{texts} is a single {}; expected an iterable of texts.", type(texts).__name__)
     if is_frame(given := texts if source is None else source):
         return read_files(InMemoryData(type(given).__name__, given), settings)
     names = [source] if isinstance(source, (str, Path)) else source
@@ -228,7 +228,7 @@ def learn_vocabulary(
     reserved = reserved_tokens(settings.vocab_layout)
     pieces = [*reserved, *alphabet, *(CONTINUATION_PREFIX + character for character in alphabet)]
     if len(pieces) > settings.vocab_size:
-        hint = " or use vocab_layout='compact'" if settings.vocab_layout == "google" else ""
+        hint = worded(" or use {vocab_layout='compact'}") if settings.vocab_layout == "google" else ""
         raise SettingError.worded(
             "{vocab_size} is {}, but {} reserved tokens and {} characters, with and without {}, need {}; "
             "raise it{}, or leave rare characters out by the option character_coverage of mybert vocab.",

@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 import mybert
 from mybert import cli
 from mybert.command_line import GROUPS
+from mybert.files.errors import SettingError
 from mybert.files.options import Group, option
 
 
@@ -33,7 +34,7 @@ class EchoArguments:
 
 
 ERRORS = {
-    13: ValueError("number is 13;\n expected luck."),
+    13: SettingError("number", 13, "\n luck"),
     14: PermissionError(13, "Permission denied", "/no/x"),
     16: SafetensorError("Error while deserializing header: header too large"),
     17: OSError(28, "No space left on device", "tokens.safetensors"),

@@ -9,8 +9,9 @@ from huggingface_hub.utils import are_progress_bars_disabled
 from tqdm import tqdm
 from transformers.utils import logging as transformers_logging
 
-from mybert import cli
+from mybert import MyBertModel, cli
 from mybert.command_line.console import sentence_for_command, set_up_output, silence_libraries
+from mybert.files.errors import SettingError, worded
 from mybert.files.progress import progress_bar
 from mybert.finetuning import PredictArguments
 
@@ -100,86 +101,89 @@ def test_bars_whose_delay_is_not_over_stay_unseen(capsys):
 @dataclass
 class ModelArguments:
     model: str = "models/tuned"
-    vocab_layout: str = "google"
-    other: bool = False
-    part2_size: int = 1
-    bf16: bool = False
+    task: str = "sst2"
     found: str = field(default="", init=False)
 
 
+TASK = SettingError("task", "sst", known=["cola", "sst2"])
+COLUMNS = {"unknown": ["labels", "txt"], "alike": 0.75}
+
+
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("error", "shown"),
     [
-        ("raise it or use vocab_layout='compact'.", "raise it or use --vocab_layout compact."),
+        (TASK, "--task is 'sst'. Did you mean sst2? Expected one of cola, sst2."),
+        (SettingError("task", "q", known=["cola"]), "--task is 'q'; expected one of cola."),
+        (SettingError("found", "m", "a folder"), "found is 'm'; expected a folder."),  # no flag
         (
-            "task is 'sst'; expected one of cola, sst2.",
-            "task is 'sst'. Did you mean sst2? Expected one of cola, sst2.",
+            ValueError(worded("f lacks them.", known=["text", "Label"], **COLUMNS)),
+            "f lacks them. Did you mean Label? Did you mean text?",
         ),
+        (ValueError(worded("f lacks it.", known=["text"], unknown=["context"], alike=0.75)), "f lacks it."),
+        (OSError(worded("{model} is {!r}.", "x")), "--model is 'x'."),
         (
-            "task is 'sst'; for labels of your own use x. Expected one of cola, sst2.",
-            "task is 'sst'. Did you mean sst2? Expected one of cola, sst2.",
+            ValueError("model is a folder; pass task=True and --other, or task."),
+            "model is a folder; pass task=True and --other, or task.",
         ),
-        *(
-            (said, f"{said}{meant}")
-            for said, meant in (
-                ("f has no column 'labels' in row 2; its columns are 'text', 'Label'.", " Did you mean Label?"),
-                (
-                    "f has no columns 'txt' and 'lable'; its columns are 'text', 'label', ...; choose which to read.",
-                    " Did you mean text? Did you mean label?",
-                ),
-                ("f has no 'Text', only 'id', 'text'; rename it.", " Did you mean text?"),
-                ("f has no column 'context'; its columns are 'line', 'text'; choose which to read.", ""),
-                ("f has no 'text', only 'id'; rename it.", ""),
-                ("f has no column 'text'; its columns are 'id', ....", ""),
-            )
-        ),
-        ("algorithm is 'bp', expected 'bpe'.", "algorithm is 'bp', expected 'bpe'."),
-        (
-            "vocab_layout is 'compct'; expected 'google' or 'compact'.",
-            "--vocab_layout is 'compct'. Did you mean compact? Expected 'google' or 'compact'.",
-        ),
-        (
-            "model is 'm' and other is set; use either model or other.",
-            "--model is 'm' and --other is set; use either --model or --other.",
-        ),
-        (
-            "m.txt (vocab_layout): a model is there; its vocab_layout=3.",
-            "m.txt (--vocab_layout): a model is there; its vocab_layout=3.",
-        ),
-        ("neither model nor other is set; expected one.", "neither --model nor --other is set; expected one."),
-        ("model and other are not set.", "--model and --other are not set."),
-        # of a model's folder that has an option's name
-        *(
-            (said, said)
-            for said in (
-                "model has no head for this task; expected one of classification.",
-                "model is BertModel, without a head for a task; expected a fine-tuned model.",
-                "other has 30,522 entries in its vocabulary, the tokenizer has 100.",
-                "model is a folder of sentence-transformers.",
-            )
-        ),
-        ("vocab_layout is 3 without model; leave it out.", "--vocab_layout is 3 without --model; leave it out."),
-        ("model is 3 with other 'x'; with model files.", "--model is 3 with --other 'x'; with model files."),
-        ("d has no x, the vocab_layout of sst2.", "d has no x, the vocab_layout of sst2."),  # of a suite's task
-        ("'vocab_layout' is no model.", "'vocab_layout' is no model."),
-        ("part2_size is 3 without bf16, as fp16.", "--part2_size is 3 without --bf16, as fp16."),
-        ("found is 'm'.", "found is 'm'."),  # no flag
-        ("number is 'abc'; expected a whole number.", "number is 'abc'; expected a whole number."),
-        ("Pass other=True to go on.", "Pass --other to go on."),
-        ("seed='compact' and 3 layout are as they were.", "seed='compact' and 3 layout are as they were."),
     ],
 )
-def test_sentences_are_in_the_words_of_the_command(said, shown):
-    assert sentence_for_command(said, ModelArguments) == shown
-    if "did you" not in shown.lower():
-        assert sentence_for_command(said, None) == said
+def test_sentence_for_command_names_flags_and_suggests_words(error, shown):
+    assert sentence_for_command(error, ModelArguments) == shown
+    assert ("--model" in shown) + ("--task" in shown) == 0 or sentence_for_command(error, None) != shown
 
 
-@pytest.mark.parametrize("advice", [" or pass --overwrite", ", or pass --encoding cp949 or cp1252"])
-def test_sentence_for_command_leaves_out_flags_that_the_command_lacks(advice):
-    said = f"x holds another run; name another folder{advice}. Other settings: hidden was 1, is 2."
-    assert sentence_for_command(said, PredictArguments) == said
-    assert sentence_for_command(said, ModelArguments) == said.replace(advice, "")
+def test_sentence_for_command_leaves_out_flags_that_the_command_lacks():
+    error = ValueError(worded("x holds another run; name another folder[, or pass {overwrite=True}]. It has {}.", "y"))
+    assert sentence_for_command(error, PredictArguments) == (
+        "x holds another run; name another folder, or pass --overwrite. It has y."
+    )
+    assert sentence_for_command(error, ModelArguments) == "x holds another run; name another folder. It has y."
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (
+            "finetune data --train_file rows.csv --text_column seed --label_column folds --output_dir out",
+            "rows.csv has no column 'folds'; its columns are 'model', 'seed'; choose which to read with --label_column",
+        ),
+        ("predict data task", "data is MyBertModel, without a head for a task; expected a fine-tuned model"),
+        (
+            "distill data --student pack --train_file rows.csv --output_dir out",
+            "rows.csv has no columns 'text' and 'label'",
+        ),
+        ("compare data tokenizer --data task", "data is MyBertModel, without"),
+        ("bench --model data --data rows.csv", "data is MyBertModel, without"),
+        ("predict task data", "--model is 'task', which is a file; expected the folder of a model"),
+        (
+            "evaluate rows.csv --model data --task regression --label_column folds",
+            "rows.csv has no columns 'text' and 'folds'; its columns are 'model', 'seed'; choose which to read with "
+            "--text_column NAME and --label_column",
+        ),
+        (
+            "features rows.csv --model data --text_column folds --output out.jsonl",
+            "rows.csv has no 'folds', only 'model'",
+        ),
+        ("data rows.csv --text_column folds --tokenizer data --output pack", "rows.csv has no 'folds', only 'model'"),
+        (
+            "pretrain task --model data --output_dir out --max_steps 1 --max_length 999",
+            "--max_length is 999; data reads at most 512 tokens",
+        ),
+        ("convert to-google data output", "data: hidden_act is 'gelu'; Google's code computes"),
+        ("vocab task --vocab_size 5 --output_dir data", "--vocab_size is 5, but 999 reserved tokens come first"),
+    ],
+)
+def test_a_folder_or_file_or_column_with_the_name_of_an_option_is_no_flag(
+    command, message, tmp_path, tiny_model, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("data", "tokenizer"):
+        tiny_model(tmp_path / name, MyBertModel)
+    (tmp_path / "task").write_text("the cat sat\na dog\n\nit was\n")
+    (tmp_path / "rows.csv").write_text("model,seed\nthe cat,1\na dog,0\n")
+    capsys.readouterr()
+    assert cli.main(command.split()) == 2
+    assert f": {message}" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_parquet(tmp_path, monkeypatch):
     parquet.write_table(pyarrow.table({"text": [7]}), path)
     with pytest.raises(ValueError, match=r"a.parquet, row 1: 'text' is int"):
         list(read_documents(path))
-    with pytest.raises(ValueError, match=r"a.parquet has no 'body', only 'text'; rename it, or pass --text_column"):
+    with pytest.raises(ValueError, match=r"a.parquet has no 'body', only 'text'; rename it, or pass text_column"):
         list(read_documents(path, text_column="body"))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"a.parquet needs the pyarrow package"):
@@ -178,6 +178,6 @@ def test_a_corpus_names_all_files_of_another_encoding(tmp_path, name):
 def test_a_corpus_names_a_single_file_of_another_encoding_as_before(tmp_path):
     (tmp_path / "a.txt").write_bytes("café".encode("cp1252"))
     (tmp_path / "b.txt").write_text("a cat")
-    with pytest.raises(ValueError, match=r"a.txt is not utf-8 text: .* pass --encoding .*\.$") as caught:
+    with pytest.raises(ValueError, match=r"a.txt is not utf-8 text: .* pass encoding=.*\.$") as caught:
         list(Corpus(tmp_path, DocumentSettings()).lines())
     assert "other" not in str(caught.value)

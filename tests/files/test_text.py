@@ -75,17 +75,17 @@ MEGABYTE = 1 << 20
         ("ab한".encode()[:-1], 2),
         (b"a" * (MEGABYTE - 1) + b"\xed\x95" + b"b", MEGABYTE - 1),
         (bytes(range(32)) * 10, r"a\.txt looks like a binary file or UTF-16 \(zero byte at offset 0\)"),
-        ("text".encode("utf-16-le"), r"offset 1\).*--encoding utf-16-le"),
-        ("text".encode("utf-16-be"), r"offset 0\).*--encoding utf-16-be"),
+        ("text".encode("utf-16-le"), r"offset 1\).*encoding='utf-16-le'"),
+        ("text".encode("utf-16-be"), r"offset 0\).*encoding='utf-16-be'"),
         ("한국어".encode("utf-32"), "looks like a binary file"),
-        ("한국어 글".encode("cp949"), "save it as UTF-8 or pass --encoding cp949 or cp1252.$"),
-        ("café crème".encode("cp1252"), "pass --encoding cp1252.$"),
+        ("한국어 글".encode("cp949"), "save it as UTF-8 or pass encoding='cp949' or cp1252.$"),
+        ("café crème".encode("cp1252"), "pass encoding='cp1252'.$"),
     ],
 )
 def test_open_text_of_other_bytes_raises_with_the_offset(tmp_path, data, message):
     (tmp_path / "a.txt").write_bytes(data)
     if isinstance(message, int):
-        message = rf"a\.txt is not utf-8 text: bad byte at offset {message} .*--encoding"
+        message = rf"a\.txt is not utf-8 text: bad byte at offset {message} .*encoding="
     with pytest.raises(ValueError, match=message):
         list(open_text(tmp_path / "a.txt"))
 
