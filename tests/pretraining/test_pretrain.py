@@ -224,7 +224,7 @@ def test_everything_is_prepared_once(arguments, monkeypatch):
         (b"", "There is no text in .*text.txt"),
         (b"\n \n\n", "There is no text in .*text.txt"),
         (b"One sentence.\nAnother sentence of the same document.\n", "only one document"),
-        (b"caf\xe9 au lait\n", r"bad byte at offset 3 .*--encoding"),
+        (b"caf\xe9 au lait\n", r"bad byte at offset 3 .*encoding="),
         (3, "^text is 3; expected a file"),
         ({"text": ["a"]}, "^text is a dict"),
         ([["a cat"], 3], "^text, row 2: .* is int"),
