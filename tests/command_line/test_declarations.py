@@ -9,7 +9,7 @@ from transformers import HfArgumentParser, TrainingArguments
 
 from mybert import MyBertForSequenceClassification, cli
 from mybert.command_line.option_table import is_as_transformers_has_it
-from mybert.files.choices import choices_of
+from mybert.files.choices import choices_of, superseded
 from mybert.files.options import Group, contradicting, deciding, options_of, types_of
 from mybert.files.settings import assemble, flat
 from mybert.finetuning import DistillationArguments, FinetuningArguments
@@ -208,7 +208,9 @@ def test_records_hold_what_decides_the_result(name, teacher):
     for each, hint in options(name):
         decides = getattr(each, "decides", None) or False
         value = {} if each.name in BASES[name] else {each.name: value_of(name, each, hint)}
-        changed = assemble(KINDS[name], flat(unchanged) | named_by(name, [each.name]) | value)
+        gone = superseded(KINDS[name], value, flat(unchanged))
+        base = {key: value for key, value in flat(unchanged).items() if key not in gone}
+        changed = assemble(KINDS[name], base | named_by(name, [each.name]) | value)
         assert (each.name in usual) is (decides is True or (decides and getattr(changed, each.name) == each.default))
         assert (each.name in deciding(changed)) is bool(decides), each.name
         if decides:
