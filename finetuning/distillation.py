@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..cards import Comparison, plain_text
 from ..files.checkpoint import Checkpoint, check_available
@@ -28,14 +29,13 @@ from .distillation_trainer import (
     LayerLosses,
     Teacher,
     init_embeddings_from_teacher,
-    outputs_of_rows,
+    teaching_of,
     with_soft_targets,
 )
 from .heads import NetworkChanges
-from .tasks.fill_mask import FillMaskTask
-from .tasks.multiple_choice import MultipleChoiceTask
-from .tasks.next_sentence import NextSentenceTask
+from .tasks.calibration import fitted_as
 from .tasks.registry import TASKS, task_of_model
+from .tasks.steps import in_order_of
 from .tasks.task import Task
 from .training.finetuning_arguments import FinetuningArguments
 from .training.preparation import StartingModel, TaskRun, joined, read_run, starting_model
@@ -197,7 +197,7 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
     def _chosen_task(self) -> tuple[str, Task]:
         """The teacher's task, without what was fitted to its predictions (thresholds, temperature)."""
         name, task = self.teacher_task
-        return name, task.fitted_as(TASKS[name])
+        return name, fitted_as(task, TASKS[name])
 
     def _default_learning_rate(self) -> tuple[float, str]:
         return (5e-4, "for a new student") if self.is_new_student else super()._default_learning_rate()
@@ -215,13 +215,13 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
     @property
     def card_settings(self) -> dict[str, Any]:
         """The distillation settings on the card."""
-        is_of_values = self.resolve_task().objective == "value"  # a value has no temperature
+        has_temperature = self.resolve_task().loss.has_temperature
         found = {
             "teacher": self.name_of_teacher,
             "student began as": f"a new model ({self.student})" if self.is_new_student else Path(self.student).name,
             "word embeddings began as": "principal components of the teacher's" if self.teacher_embeddings else None,
             "texts without labels": ", ".join(Source.of(data).described for data in self.unlabeled or ()) or None,
-            "temperature of distillation": None if is_of_values else self.distillation_temperature,
+            "temperature of distillation": self.distillation_temperature if has_temperature else None,
             "weight of the data's labels": self.hard_label_weight if self.train_file or self.dataset else None,
             "weight of hidden states": self.hidden_state_weight or None,
             "weight of relations": self.relation_weight or None,
@@ -281,7 +281,7 @@ class Distillation(Finetuning):
     def check(self) -> None:
         """Reject a student that does not exist, and tasks that cannot be distilled."""
         arguments = self.arguments
-        if isinstance(arguments.resolve_task(), (NextSentenceTask, FillMaskTask)):
+        if arguments.resolve_task().teaching is None:
             raise ValueError(
                 f"task is {arguments.task!r}; distillation is for classification, regression, tagging, multiple "
                 "choice and question answering."
@@ -319,17 +319,17 @@ class Distillation(Finetuning):
                 raise ValueError(
                     f"{self.arguments.teacher} was fine-tuned with other labels than the data has: {error}"
                 ) from None
-        return known if self.arguments.is_new_student else task.in_order_of(self.arguments.model, known)
+        return known if self.arguments.is_new_student else in_order_of(task, self.arguments.model, known)
 
     def _check_same_tokens(self, run: TaskRun) -> None:
         """Reject a student with other tokens than the teacher if a loss compares them token by token."""
         arguments, task = self.arguments, run.task
         wanted = [name for name in ("hidden_state_weight", "relation_weight") if getattr(arguments, name)]
-        if wanted and isinstance(task, MultipleChoiceTask):
+        if wanted and not teaching_of(task).has_hidden_states:
             raise ValueError(
                 f"{wanted[0]} is {getattr(arguments, wanted[0])}; there is no such loss for multiple choice."
             )
-        wanted += ["the task's answers"] if task.objective == "span" else []
+        wanted += ["the task's answers"] if teaching_of(task).compares_tokens else []
         if not wanted:
             return
         teacher = self.teacher.found.tokenizer
@@ -362,10 +362,11 @@ class Distillation(Finetuning):
             taught.append(with_soft_targets(task, part, read, rows, columns))
         for name, data in run.validation.items():
             read = teacher.read(task, data)
-            outputs = outputs_of_rows(task, teacher.outputs(task, read, folder))
+            outputs = teaching_of(task).outputs(teacher.outputs(task, read, folder))
             # With the thresholds or temperature that were fitted to the teacher's predictions.
-            fitted = task.fitted_as(self.arguments.teacher_task[1])
-            found = fitted.score(fitted.predict(outputs, read, teacher.found.labels), read.examples)
+            fitted = fitted_as(task, self.arguments.teacher_task[1])
+            predictions = fitted.predict(outputs, read, teacher.found.labels)
+            found = fitted.measures(predictions, read.examples).scores()
             self.of_teacher |= {f"{name}_{metric}" if name else metric: value for metric, value in found.items()}
         self.parameters["teacher"] = teacher.found.model.num_parameters()
         worth = (
@@ -378,9 +379,9 @@ class Distillation(Finetuning):
             del self.teacher  # no longer needed
         return replace(run, train=joined(taught))
 
-    def targets(self, run: TaskRun) -> Sequence[float]:
+    def targets(self, run: TaskRun) -> ArrayLike:
         """The teacher's numbers; a text may lack a label."""
-        return np.concatenate(run.train.inputs[SOFT_TARGETS]).tolist()
+        return np.stack(run.train.inputs[SOFT_TARGETS])
 
     def start(self, run: TaskRun, arguments: FinetuningArguments, seed: int) -> StartingModel:
         """The student at the start of training."""
@@ -416,7 +417,7 @@ class Distillation(Finetuning):
     def trainer(self, run: TaskRun, arguments: FinetuningArguments, **settings: Any) -> TaskTrainer:
         """The trainer of the student."""
         own = self.arguments
-        loss = DistillationLoss(run.task.objective, own.distillation_temperature, own.hard_label_weight)
+        loss = DistillationLoss(run.task.loss, own.distillation_temperature, own.hard_label_weight)
         return DistillationTrainer(run, arguments, loss, self._layer_losses(), **settings)
 
     def comparisons(self, metrics: Mapping[str, Any]) -> list[Comparison]:

@@ -38,12 +38,11 @@ from ..files.progress import progress_bar
 from ..files.source import files_of, sources_of
 from ..modeling_mybert import MyBertPreTrainedModel
 from ..pipelines.batching import batches_by_length
-from .data import LABEL_ARGUMENTS
+from .data import LABEL_ARGUMENTS, WINDOW_WEIGHT, TaskData
 from .heads import encoder_layers, keep_layers
 from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .tasks.registry import MeasuredModelArguments, TargetSettings, evaluation_names
-from .tasks.task import WINDOW_WEIGHT, Task, TaskData
-from .training.trainer import TaskLoss
+from .tasks.task import Task
 
 logger = logging.getLogger(__name__)
 
@@ -336,7 +335,7 @@ def head_importance(
     hooks = [layer.self.register_forward_hook(keep) for layer in layers]
     unpads, was_training = model.config.unpad_inputs, model.training
     model.config.unpad_inputs = False  # in a packed batch examples are not separate rows
-    collate, loss = task.collator(tokenizer, model), TaskLoss(task.objective)
+    collate, loss = task.collator(tokenizer, model), task.loss
     lengths = [len(data[place]["input_ids"]) for place in range(len(data))]
     try:
         model.eval()

@@ -24,13 +24,24 @@ from ...files.text import PAIR_SEPARATOR, SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX
 from ...metrics import ClassReport
 from ...pipelines.openvino_model import Engine, EngineOptions, OpenVinoModel, runs_in_openvino
 from ...visualization import confusion_picture
-from ..data import DataRow, Labels, check_columns, new_name
+from ..data import DataRow, Labels, TaskData, check_columns, may_read_pairs, new_name, text_columns
 from ..features import FeatureTaggerConfig
 from ..heads import for_inference
 from ..tasks.feature_tagging import feature_task
 from ..tasks.registry import TASK_OPTIONS, TASKS, AnswerSettings, FinetunedModelArguments, fitted_to_model
-from ..tasks.tagging import TaggingTask
-from ..tasks.task import Task, TaskData, network_outputs
+from ..tasks.steps import (
+    answers,
+    check_answers,
+    continues_example,
+    counted_labels,
+    has_text,
+    load_trained,
+    network_outputs,
+    read_examples,
+    write_errors,
+)
+from ..tasks.tagging import tag
+from ..tasks.task import Task
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +57,7 @@ class FinetunedModel(NamedTuple):
     def read(self, sources: Mapping[str, Source], skip_empty: bool = False) -> dict[str, TaskData]:
         """Labeled data by name, tokenized."""
         return {
-            name: self.task.encode(self.task.read(source, skip_empty), self.labels, self.tokenizer, source)
+            name: self.task.encode(read_examples(self.task, source, skip_empty), self.labels, self.tokenizer, source)
             for name, source in sources.items()
         }
 
@@ -60,7 +71,7 @@ class FinetunedModel(NamedTuple):
             inputs = self.task, part, self.model, self.tokenizer
             outputs = network_outputs(*inputs, batch_size, shared=True, progress=True)
             predictions[name] = self.task.predict(outputs, part, self.labels)
-            scores = self.task.score(predictions[name], part.examples)
+            scores = self.task.measures(predictions[name], part.examples).scores()
             metrics |= {f"{name}_{key}" if name else key: value for key, value in scores.items()}
         return metrics, predictions
 
@@ -79,7 +90,7 @@ def load_finetuned_model(
     config = checkpoint.config
     if runs_in_openvino(checkpoint, engine, dtype, device):
         tokenizer = load_tokenizer(checkpoint)
-        model, labels = task.load_finetuned(checkpoint, partial(OpenVinoModel, dtype=dtype))
+        model, labels = load_trained(task, checkpoint, partial(OpenVinoModel, dtype=dtype))
         logger.info("OpenVINO computes the model, since %s has %s.", checkpoint.name, OPENVINO_FILE)
         return FinetunedModel(task.with_classes(labels, checkpoint), model, labels, tokenizer)
     if checkpoint.path.is_dir():
@@ -90,7 +101,7 @@ def load_finetuned_model(
         tokenizer = load_tokenizer(encoder)
     else:
         tokenizer = load_tokenizer(checkpoint)
-    model, labels = task.load_finetuned(checkpoint)
+    model, labels = load_trained(task, checkpoint)
     return FinetunedModel(
         task.with_classes(labels, checkpoint), for_inference(model, device, dtype), labels, tokenizer
     )
@@ -124,8 +135,7 @@ def tag_words(
         config = Checkpoint(config.encoder).config
     task = fitted_to_model(TASKS["tagging"], config)
     found = load_finetuned_model(task if max_length is None else replace(task, max_length=max_length), checkpoint)
-    assert isinstance(found.task, TaggingTask)
-    return found.task.tag(sentences, found.model, found.labels, found.tokenizer)
+    return tag(found.task, sentences, found.model, found.labels, found.tokenizer)  # type: ignore[arg-type]
 
 
 # Usual names of text columns; the first pair, or else the first single name, that the data has is used.
@@ -142,10 +152,10 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
     pair_name = task.text_pair_column
     knows_pair = "text_pair_column" in task.options and pair_name is not None
     if "text_column" in given or (task.text_column in row and (not knows_pair or str(pair_name) in row)):
-        if task.may_read_pairs and not knows_pair and "text_column" not in given and "text_pair" in row:
+        if may_read_pairs(task) and not knows_pair and "text_column" not in given and "text_pair" in row:
             return replace(task, text_pair_column="text_pair")
         return task
-    pairs = [pair for pair in _PAIRS if names.issuperset(pair)] if task.may_read_pairs else []
+    pairs = [pair for pair in _PAIRS if names.issuperset(pair)] if may_read_pairs(task) else []
     if "text_pair_column" in given:
         pairs = [pair for pair in pairs if pair[1] == pair_name]
     if pairs and "choice_columns" not in task.options:
@@ -162,8 +172,8 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
                 )
             singles = others
         if not singles or knows_pair:
-            if row.values.keys() == {"line", "text"} and task.may_read_pairs and "choice_columns" not in task.options:
-                expected = PAIR_SEPARATOR.join(task.text_columns)
+            if row.values.keys() == {"line", "text"} and may_read_pairs(task) and "choice_columns" not in task.options:
+                expected = PAIR_SEPARATOR.join(text_columns(task))
                 raise row.invalid(f"{row.values['text'][:40]!r}; expected {expected} in a line")
             raise row.lacks({name: option for name, option in task.columns(False).items() if name not in row})
         found = {"text_column": singles[0]}
@@ -224,7 +234,7 @@ class Predictor:
             model = PredictorSettings(model=str(model), **settings)
         self.settings = model
         self.task = self.settings.resolve_task()
-        self.task.check_answers(self.settings.top_k, self.settings.probabilities)
+        check_answers(self.task, self.settings.top_k, self.settings.probabilities)
         self.cut = self.windowed = self.empty = 0
         self.labels = Counter[str]()
         self._warnings = set[str]()  # those that were logged
@@ -241,8 +251,8 @@ class Predictor:
         given = [name for name in TASK_OPTIONS if getattr(self.settings, name, None) is not None]
         task = task_for_columns(self.task, first, given)
         check_columns([first], task.columns(labeled=False))
-        if not self.settings.skip_empty or task.has_text(first):
-            task.new_examples([first])
+        if not self.settings.skip_empty or has_text(task, first):
+            task.examples([first], labeled=False, new=True)
         for name in self.settings.keep_columns or ():
             first.value(name)
         self.task, self._is_settled = task, True
@@ -251,7 +261,7 @@ class Predictor:
         """The rows in parts of `ROWS_OF_A_PART`, or more where the rows of an example stay together."""
         part: list[DataRow] = []
         for row in rows:
-            if len(part) >= ROWS_OF_A_PART and not self.task.continues(row, part[-1]):
+            if len(part) >= ROWS_OF_A_PART and not continues_example(self.task, row, part[-1]):
                 yield part
                 part = []
             part.append(row)
@@ -270,14 +280,14 @@ class Predictor:
     def answers(self, rows: Sequence[DataRow]) -> list[dict[str, Any]]:
         """Predictions for one or more rows, tokenized and sorted by length together; of skipped ones, all are None."""
         found, settings = self.load(), self.settings
-        skipped = [settings.skip_empty and not found.task.has_text(row) for row in rows]
+        skipped = [settings.skip_empty and not has_text(found.task, row) for row in rows]
         if any(skipped):
             self.empty += sum(skipped)
             asked = list(compress(rows, (not skip for skip in skipped)))
-            answers = self.answers(asked) if asked else []
-            nothing, remaining = dict.fromkeys(chain.from_iterable(answers)), iter(answers)
+            given = self.answers(asked) if asked else []
+            nothing, remaining = dict.fromkeys(chain.from_iterable(given)), iter(given)
             return [dict(nothing) if skip else next(remaining) for skip in skipped]
-        examples = found.task.new_examples(rows)
+        examples = found.task.examples(rows, labeled=False, new=True)
         data = found.task.encode(examples, found.labels, found.tokenizer, Source.of(rows[0].source))
         self.cut += data.cut
         self.windowed += data.windowed
@@ -285,9 +295,9 @@ class Predictor:
             logger.warning("%s", warning)
         self._warnings.update(data.warnings)
         outputs = network_outputs(found.task, data, found.model, found.tokenizer, settings.batch_size)
-        answers = found.task.answers(outputs, data, found.labels, settings.top_k, settings.probabilities)
-        self.labels.update(chain.from_iterable(map(found.task.counted_labels, answers)))
-        return answers
+        given = answers(found.task, outputs, data, found.labels, settings.top_k, settings.probabilities)
+        self.labels.update(chain.from_iterable(counted_labels(found.task, answer) for answer in given))
+        return given
 
     def __call__(self, batch: Any) -> Any:
         """Predict a batch, or the batches of an iterator.
@@ -310,8 +320,8 @@ class Predictor:
             return batch
         if not self._is_settled:
             self.settle(rows[0])
-        answers = [answer for part in self.parts(rows) for answer in self.answers(part)]
-        return with_answers(batch, list(self.kept(rows[0])), answers)
+        given = [answer for part in self.parts(rows) for answer in self.answers(part)]
+        return with_answers(batch, list(self.kept(rows[0])), given)
 
     def kept(self, row: DataRow) -> dict[str, Any]:
         """The columns of a row that are kept; one that the first row has may be missing in others."""
@@ -344,8 +354,8 @@ def write_reports(
     task: Task, predictions: Sequence[Any], data: TaskData, folder: Path, suffix: str = ""
 ) -> ClassReport | None:
     """Write `errors.tsv`; with classes also a report, `class_report.json` and `.txt`, and `confusion_matrix.png`."""
-    task.write_errors(predictions, data, folder / f"errors{suffix}.tsv")
-    report = task.report_by_class(predictions, data.examples)
+    write_errors(task, predictions, data, folder / f"errors{suffix}.tsv")
+    report = task.measures(predictions, data.examples).report()
     if report is None:
         return None
     write_json(folder / f"class_report{suffix}.json", report.as_json())
@@ -359,5 +369,5 @@ def write_reports(
     return report
 
 
-# The files that `Task.write_predictions` writes.
+# The files that `PredictionFile.write` writes.
 PREDICTION_FILES = ("predictions*", "nbest_predictions*.json", "null_odds*.json")

@@ -272,7 +272,7 @@ class FinetuningArguments(
         check_options(self)
         self.model, self.output_dir = str(self.model), str(self.output_dir)
         task = self.resolve_task()
-        is_of_classes = task.objective == "classes"
+        is_of_classes = task.loss.has_class_weights
         if self.class_weights and (self.approach == "features" or not (is_of_classes and task.has_classes)):
             raise ValueError(
                 f"class_weights is {self.class_weights!r}; expected a task in which each text or word has one class, "

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from safetensors.numpy import load_file, save_file
 from tokenizers.models import WordPiece
 from transformers import (
@@ -42,14 +43,24 @@ from ...runs import (
     suggest_bfloat16,
 )
 from ...tokenization import save_vocab
-from ..data import LABEL_ARGUMENTS
+from ..data import LABEL_ARGUMENTS, TaskData
+from ..features import TABLE_7
 from ..heads import fold_target_scale, has_new_head, learn_standardized
 from ..prediction.predictor import PREDICTION_FILES, REPORT_FILES, write_reports
+from ..tasks.calibration import calibrated, calibrator_of, with_mean_fit
 from ..tasks.data_report import describe_data, few_labels_line
-from ..tasks.feature_tagging import FeatureTask, feature_task
+from ..tasks.feature_tagging import feature_task, tagger_examples
 from ..tasks.registry import fitted_to_model, read_task_record, task_record, write_task_record
-from ..tasks.task import Task, TaskData
-from .card import CROSS_FITTED, UNCALIBRATED, task_examples, trainings_table, write_finetuning_card
+from ..tasks.steps import write_predictions
+from ..tasks.task import Task
+from .card import (
+    CROSS_FITTED,
+    UNCALIBRATED,
+    short_examples,
+    task_examples,
+    trainings_table,
+    write_finetuning_card,
+)
 from .finetuning_arguments import FinetuningArguments
 from .parameters import ADAPTER_FOLDER, Unfreezing, merge_adapter
 from .preparation import StartingModel, TaskRun, check_batches, check_metric, fold_numbers, read_run, starting_model
@@ -124,7 +135,7 @@ class Finetuning:
         """The run with results of long computations, once its folder exists; called in every process."""
         return run
 
-    def targets(self, run: TaskRun) -> Sequence[float]:
+    def targets(self, run: TaskRun) -> ArrayLike:
         """The numbers that a regression learns."""
         return run.train.inputs["labels"]
 
@@ -158,12 +169,13 @@ class Finetuning:
             if ids is not None:
                 choices = ids if isinstance(ids[0], list) else [ids]
                 logger.info("As the model reads it:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
-            if not isinstance(run.task, FeatureTask) or len(run.task.stored) == 1:
+            if arguments.approach != "features" or arguments.features != "all":
                 return self._finetune(run, Path(arguments.output_dir), start)
             results: dict[str, dict[str, Any]] = {}
-            for name in run.task.stored:  # the rows of table 7
+            for name in TABLE_7:
                 logger.info("Features: %s.", name)
-                of_row = replace(run, task=replace(run.task, features=name))
+                row: Any = replace(run.task, features=name)  # type: ignore[call-arg]
+                of_row = replace(run, task=row)
                 result = self._finetune(of_row, Path(arguments.output_dir) / name, start)
                 if result["interrupted"]:
                     return {"interrupted": True}
@@ -240,8 +252,9 @@ class Finetuning:
             if trained or not (output_dir / "README.md").is_file():  # otherwise the user may have edited it
                 shown = next(iter(run.validation.values()), run.train).examples
                 loaded = {"model": kept.model, "tokenizer": run.tokenizer}
+                show = tagger_examples if arguments.approach == "features" else task_examples
                 examples = (
-                    task_examples(run.task, shown, output_dir, **loaded)
+                    show(run.task, short_examples(shown), output_dir, **loaded)
                     if arguments.card_examples
                     else head_examples(output_dir, **loaded)
                 )
@@ -278,7 +291,7 @@ class Finetuning:
         network: Any = model.get_base_model() if arguments.has_adapter else model
         standardized = None
         is_probe = training.approach == "linear_probe"
-        if run.task.objective == "value" and not is_probe:
+        if run.task.loss.is_regression and not is_probe:
             standardized = learn_standardized(network, self.targets(run), has_new_head(network, new))
         checkpoint = None
         if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer a run cannot resume
@@ -350,7 +363,7 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
                 )
             name, data = next(iter(parts.items()))
             # What the task fits to validation data (thresholds, temperature) is recorded in the model folder.
-            trainer.run = replace(run, task=run.task.calibrated(raw[name], data.examples))
+            trainer.run = replace(run, task=calibrated(run.task, raw[name], data.examples))
             if saves:
                 write_task_record(output_dir, task_record(trainer.args.task, trainer.run.task))
                 if trainer.args.folds:
@@ -375,7 +388,7 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
         if trainer.state.global_step:  # a linear probe has no steps
             draw_curves(trainer.state.log_history, output_dir)
         for name, data in (run.test or run.validation).items():
-            task.write_predictions(predictions[name], data.examples, output_dir, f"_{name}" if name else "")
+            write_predictions(task, predictions[name], data.examples, output_dir, f"_{name}" if name else "")
         write_json(output_dir / METRICS, metrics)  # the last file, which marks the training as finished
     trainer.accelerator.wait_for_everyone()
     return metrics
@@ -391,17 +404,18 @@ def _report(
 
 
 def _beside(
-    task: Task, data: TaskData, raw: Sequence[Any], calibrated: Sequence[Any], name: str, is_fitted_to: bool = False
+    task: Task, data: TaskData, raw: Sequence[Any], fitted: Sequence[Any], name: str, is_fitted_to: bool = False
 ) -> dict[str, float]:
     """Scores of a constant answer, and calibration errors with and without (raw) fitted settings."""
     start = f"{name}_" if name else ""
-    found = {"": task.calibration(calibrated, data.examples)}
+    calibrator = calibrator_of(task)
+    found = {"": calibrator.measure(fitted, data.examples)}
     # The error on data that the settings were fitted to is also measured by cross-fitting.
     if is_fitted_to:
-        found[CROSS_FITTED] = task.calibration(raw, data.examples, fitted_to_them=True)
-    if is_fitted_to or calibrated is not raw:
-        found[UNCALIBRATED] = task.calibration(raw, data.examples)
-    found[""] = found[""] | task.constant_scores(data.examples)
+        found[CROSS_FITTED] = calibrator.measure(raw, data.examples, held_out=True)
+    if is_fitted_to or fitted is not raw:
+        found[UNCALIBRATED] = calibrator.measure(raw, data.examples)
+    found[""] = found[""] | task.measures(fitted, data.examples).baseline()
     return {f"{start}{how}{key}": value for how, metrics in found.items() for key, value in metrics.items()}
 
 
@@ -503,27 +517,17 @@ def write_out_of_fold(run: TaskRun, arguments: FinetuningArguments, folders: Seq
         outputs = tuple(arrays[str(place)] for place in range(len(arrays)))
         found = run.task.predict(outputs if len(outputs) > 1 else outputs[0], data, run.labels)
         # Thresholds are not fitted to the fold that they decide on, as for the metrics.
-        for place, prediction in zip(places, run.task.cross_fitted(found, data.examples), strict=True):
+        for place, prediction in zip(places, calibrator_of(run.task).apply(found, data.examples), strict=True):
             predictions[place] = prediction
     _report(arguments, run.task, predictions, run.train, output_dir, _OUT_OF_FOLD)
-    run.task.write_predictions(predictions, run.train.examples, output_dir, _OUT_OF_FOLD)
+    write_predictions(run.task, predictions, run.train.examples, output_dir, _OUT_OF_FOLD)
 
 
 def _on_all_examples(run: TaskRun, folders: Sequence[Path]) -> TaskRun:
     """The run with the mean of the settings fitted in each fold (thresholds, temperature)."""
     records = [read_json_object(folder / _CONFIG).get(TASK_RECORD) for folder in folders]
-    tasks: list[Task] = [
-        read_task_record(str(folder), record)[1] for folder, record in zip(folders, records, strict=True)
-    ]
-    means: dict[str, Any] = {}
-    for name, mean in run.task.fitted_fields.items():
-        values = [getattr(task, name) for task in tasks]
-        if all(isinstance(value, Mapping) for value in values):
-            keys = dict.fromkeys(key for value in values for key in value)
-            means[name] = {key: mean(value[key] for value in values if key in value) for key in keys}
-        elif None not in values:
-            means[name] = mean(values)
-    return replace(run, task=replace(run.task, **means))
+    fits = [read_task_record(str(folder), record)[1] for folder, record in zip(folders, records, strict=True)]
+    return replace(run, task=with_mean_fit(run.task, fits))
 
 
 def summarize(

@@ -62,7 +62,8 @@ def entered_by(command: list[str]) -> Counter[str]:
     [
         # A tenth of them, and a reading of config.json, checks flags and files before libraries are imported.
         # Output and hidden parts are moved together, which needs a record.
-        ("predict MODEL DATA --output OUT.csv --use_cpu", 247, 32, 3),
+        # Format and target of texts are two files.
+        ("predict MODEL DATA --output OUT.csv --use_cpu", 244, 33, 3),
         # Config.json is opened once more to sync it.
         (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 449, 49, 3),
     ],

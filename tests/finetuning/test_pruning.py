@@ -32,6 +32,7 @@ from mybert.files.output import locked
 from mybert.files.source import read_rows
 from mybert.finetuning import TASKS, PruneArguments, evaluate, prune
 from mybert.finetuning.pruning import alternate_dropped, head_importance, most_important, top_dropped
+from mybert.finetuning.tasks.steps import load_trained, read_examples
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 24}
 HEADS = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
@@ -224,10 +225,10 @@ def masked_loss(model, batch, masks):
 def test_importance_is_the_mean_derivative_by_a_mask(tmp_path, tokenizer, save, name, head, labels, rows):
     folder = save(tmp_path / "m", head, task=name, labels=labels, **HEADS)
     task = TASKS[name]
-    model, labels = task.load_finetuned(Checkpoint(folder))
+    model, labels = load_trained(task, Checkpoint(folder))
     (tmp_path / "dev.json").write_text(json.dumps(rows))
     data = str(tmp_path / "dev.json")
-    encoded = task.encode(task.read(data), labels, tokenizer, data)
+    encoded = task.encode(read_examples(task, data), labels, tokenizer, data)
     expected = torch.zeros(2, 4, dtype=torch.float64)
     for place in range(len(encoded)):
         masks = torch.ones(2, 4, requires_grad=True)
