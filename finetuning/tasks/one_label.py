@@ -159,12 +159,11 @@ class OneLabel(TextTask):
             return metrics.class_report([names[one] for one in predicted], [names[one] for one in true], names)
 
         def baseline() -> dict[str, float]:
-            counts = Counter(str(example.label) for example in examples)
-            if not counts:
+            if not true:
                 return {}
-            majority = min(counts, key=lambda name: (-counts[name], name))
-            constant = [LabelPrediction(majority)] * len(examples)
-            return {f"majority_{self.main_metric}": self.measures(constant, examples).scores()[self.main_metric]}
+            counts, metric = Counter(true), self.main_metric
+            majority = min(counts, key=lambda one: (-counts[one], names[one]))
+            return {f"majority_{metric}": scores([majority] * len(true))[metric]}
 
         return Measures(partial(scores, predicted), resampled, report, baseline)
 

@@ -170,7 +170,7 @@ class SeveralLabels(TextTask):
         best = [{"label": name, "score": rounded(table[name])} for name in ranked[:top_k]]
         label = [name for name in ranked if name in held]
         answer = {"label": label, "score": [rounded(table[name]) for name in label]}
-        return Columns(mark_between(held).join(sorted(held)), answer, best, probabilities=table)
+        return Columns(",".join(sorted(held)), answer, best, probabilities=table)
 
     def predictions_of(self, rows: Sequence[DataRow], examples: Examples) -> list[LabelPrediction]:
         # The data may have only some of the classes; a table written by us has columns for all.

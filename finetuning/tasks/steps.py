@@ -217,7 +217,7 @@ def answers(
         if columns.row_answers:
             rows += columns.row_answers
             continue
-        answer = columns.answer
+        answer: dict[str, Any] = dict(columns.answer)
         if top_k > 1:
             answer |= {"best": columns.best}
         if probabilities:

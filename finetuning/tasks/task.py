@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -32,8 +33,7 @@ from .losses import ItemLoss, Teaching
 P = TypeVar("P")  # a prediction for an example
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(NamedTuple):
     """A prediction in columns.
 
     Attributes:
@@ -46,11 +46,11 @@ class Columns:
     """
 
     text: str
-    answer: dict[str, Any] = field(default_factory=dict)
+    answer: Mapping[str, Any] = MappingProxyType({})
     best: Sequence[Any] = ()
     row_answers: Sequence[dict[str, Any]] = ()
-    probabilities: Mapping[str, float] = field(default_factory=dict)
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    probabilities: Mapping[str, float] = MappingProxyType({})
+    numbers: Mapping[str, float] = MappingProxyType({})
 
 
 class Measures(NamedTuple):
