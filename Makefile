@@ -28,7 +28,7 @@ test: $(INSTALLED)  ## Run the tests (TESTS= for all of them, the slow ones incl
 gpu: $(INSTALLED)  ## With a GPU: run the tests that need one, then the benchmarks; both are in gpu_report.md
 	@rm -f gpu_tests.xml
 	-$(BIN)/python -m pytest tests/gpu -k cuda --junitxml=gpu_tests.xml
-	$(BIN)/python -m mybert.benchmarks.scripts.gpu_report --tests gpu_tests.xml --output gpu_report.md
+	$(BIN)/python -m mybert.benchmarks.gpu_report --tests gpu_tests.xml --output gpu_report.md
 
 lowest: $(INSTALLED)  ## Run the quick tests with the lowest versions that pyproject.toml allows
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
@@ -39,6 +39,7 @@ lint: $(INSTALLED)  ## Check style, formatting and types
 	$(BIN)/ruff format --check .
 	@mkdir -p .typecheck && ln -sfn .. .typecheck/mybert
 	MYPYPATH=.typecheck $(BIN)/mypy --package mybert
+	MYPYPATH=.typecheck $(BIN)/mypy examples
 
 format: $(INSTALLED)  ## Format the code
 	$(BIN)/ruff check --fix .
@@ -49,10 +50,10 @@ docs: $(INSTALLED)  ## Build all pages as a site with search, .site/html/index.h
 	@echo "Search needs a server: $(BIN)/python -m http.server --directory .site/html"
 
 bench: $(INSTALLED) demo_output/report.json  ## Run the benchmarks on the demo's text; each prints its table
-	$(BIN)/python -m mybert.benchmarks.scripts.tokenization_speed train demo_output/text
-	$(BIN)/python -m mybert.benchmarks.scripts.tokenization_speed encode demo_output/text --vocab demo_output/pretrained/vocab.txt
-	$(BIN)/python -m mybert.benchmarks.scripts.conversion_speed
-	$(BIN)/mybert bench --workloads sentences skewed dense query windows training memory
+	$(BIN)/python -m mybert.benchmarks.tokenization_speed train demo_output/text
+	$(BIN)/python -m mybert.benchmarks.tokenization_speed encode demo_output/text --vocab demo_output/pretrained/vocab.txt
+	$(BIN)/python -m mybert.benchmarks.conversion_speed
+	$(BIN)/python -m mybert.benchmarks.model_speed --workloads sentences skewed dense query windows training memory
 
 demo_output/report.json: | $(INSTALLED)
 	$(BIN)/mybert demo --output_dir demo_output

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _SUBPACKAGES = (
-    "benchmarks",
     "conversion",
     "demo",
     "encoders",

@@ -3,6 +3,7 @@
 A user error is one sentence on standard error, with exit status 2; `--debug` shows the traceback.
 """
 
+import logging
 import sys
 import textwrap
 import traceback
@@ -17,11 +18,13 @@ from .command_line.console import (
     print_error,
     say_closing,
     sentence_for_command,
+    show_report,
     silence_libraries,
 )
 from .command_line.option_table import arguments_of, options_class
 from .files.errors import user_message
-from .files.processes import INTERRUPTED, interruptible
+from .files.processes import INTERRUPTED, interruptible, leave_standard_output
+from .files.settings import Parts
 
 EXIT_SIGPIPE = 141  # exit status of a command whose output pipe is closed, as in shells
 _HELP = {"-h", "--help", "--help_all", "--help-all"}
@@ -83,13 +86,18 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
         arguments_class, function = command.load()
         register()
         arguments = arguments_of(arguments_class, values)
+        reports = isinstance(arguments, Parts) and arguments.dry_run
+        if reports and not logging.getLogger(__package__).isEnabledFor(logging.INFO):
+            leave_standard_output()  # for JSON alone
         with silence_libraries():
             result = function(arguments)
             distributed = sys.modules.get("torch.distributed")
             if distributed is not None and distributed.is_available() and distributed.is_initialized():
                 distributed.destroy_process_group()  # as NCCL expects it at the end of a process
         interrupted = result == {"interrupted": True}  # otherwise it is complete
-        if not interrupted:
+        if reports:
+            show_report(result)
+        elif not interrupted:
             say_closing(command.closing, arguments, result)
     except BrokenPipeError:
         raise

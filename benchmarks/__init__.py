@@ -1,6 +1,3 @@
-"""Speed compared with the tools in use today (`mybert bench`)."""
+"""Speed and memory compared with other tools, by hand, one file per topic; not in the wheel."""
 
-from .._registration import register as register  # before own_model, whose processes call it
-from .model_speed import BenchArguments, run_benchmarks
-
-__all__ = ["BenchArguments", "run_benchmarks"]
+from .._registration import register as register  # processes of `runtimes` call it

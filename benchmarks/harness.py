@@ -1,12 +1,10 @@
 """What all benchmarks share: flags, the machine, matched models, times in turns, tables."""
 
 import argparse
-import re
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -18,12 +16,12 @@ import yaml
 
 from .. import modeling_mybert
 from ..files.errors import user_message
-from ..files.machine import describe_environment, describe_waiting
+from ..files.options import options_of
 from ..files.processes import INTERRUPTED, interruptible, only_errors, own_process
-from ..files.progress import progress_bar
 from ..files.text import expand_paths, open_text
 from ..modeling_mybert.configuration_mybert import fields_of_size
-from ..pretraining import PretrainingArguments
+from ..pretraining import PretrainSettings
+from ..studies.timing import describe_setting, heading, in_turns, ratio, row, timed
 from ..tokenization.vocab import SPECIAL_TOKENS
 
 PEER = "transformers SDPA"  # the baseline of most comparisons
@@ -80,14 +78,6 @@ def script(*flags: Flag) -> Callable[[Callable[[argparse.Namespace], None]], Cal
     return decorate
 
 
-def describe_setting() -> str:
-    """Processor or GPU with its features, threads, how they wait, and versions, in one line."""
-    environment = describe_environment(torch.cuda.is_available())
-    versions = ", ".join(f"{package} {version}" for package, version in environment["versions"].items())
-    threads = f"{torch.get_num_threads()} threads ({describe_waiting()})"
-    return f"{environment['hardware']}, {threads}; {versions}."
-
-
 def text_files(paths: Sequence[str]) -> list[str]:
     """The files of a corpus, without held-out text."""
     return [file for file in expand_paths(paths) if "heldout" not in file] or list(paths)
@@ -112,7 +102,7 @@ def pretraining_settings(text: str | bytes, source: str | Path) -> dict[str, Any
         found = yaml.safe_load(text)
     except yaml.YAMLError:
         found = None
-    known = {field.name for field in fields(PretrainingArguments)}
+    known = options_of(PretrainSettings).keys()
     if not isinstance(found, dict) or not found.keys() <= known:
         raise ValueError(f"{source} is not a recipe; expected YAML with settings of `mybert pretrain`.")
     return found
@@ -146,23 +136,6 @@ def random_batch(lengths: tuple[int, ...], vocab_size: int = 30522) -> Batch:
     return {"input_ids": input_ids, "attention_mask": mask}
 
 
-def evenly(rows: Sequence[Any], number: int) -> Sequence[Any]:
-    """At most so many rows, from all parts of the data."""
-    return rows[:: max(1, len(rows) // number)][:number]
-
-
-def timed(function: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> tuple[float, Any]:
-    """Return the seconds of a call, including its work on a GPU, and its result."""
-    # With `time.process_time` as the clock, other load on the machine matters least.
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    start = clock()
-    result = function()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return clock() - start, result
-
-
 def take_turns(
     runs: Mapping[str, Callable[[], Any]],
     repeats: int,
@@ -186,23 +159,9 @@ def take_turns(
     return in_turns({name: partial(measure, name) for name in runs}, repeats), results
 
 
-def in_turns(measures: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[Any]]:
-    """As `take_turns`, for functions that return what they have measured, such as runs in another process."""
-    found: dict[str, list[Any]] = {name: [] for name in measures}
-    for _ in progress_bar(range(repeats), leave=False):
-        for name, measure in measures.items():
-            found[name].append(measure())
-    return found
-
-
 def median_seconds(run: Callable[[], Any], repeats: int, untimed: int = 0) -> float:
     """Median seconds of this many consecutive calls."""
     return statistics.median(take_turns({"": run}, repeats, untimed=untimed)[0][""])
-
-
-def ratio(peer: Sequence[float], own: Sequence[float]) -> float:
-    """Times as fast as the peer: the median over the turns."""
-    return statistics.median(slow / fast for slow, fast in zip(peer, own, strict=True))
 
 
 def check_agreement(what: str, found: Any, expected: Any, tolerance: float, relative: bool = False) -> float:
@@ -226,23 +185,6 @@ def run_apart(function: Callable[..., Any], *arguments: Any) -> Any:
     """The result of a call in a fresh process."""
     with own_process(function.__name__, partial, function, *arguments) as ask:
         return ask("__call__")
-
-
-def memory(kind: str, process: str | int = "self") -> float:
-    """MiB of a process in Linux: VmRSS, its peak VmHWM, its own RssAnon, or Pss, with a part of what it shares."""
-    file = "smaps_rollup" if kind == "Pss" else "status"
-    found = re.search(rf"^{kind}:\s+(\d+) kB", Path(f"/proc/{process}/{file}").read_text(), re.MULTILINE)
-    return int(found[1]) / 1024 if found else 0.0
-
-
-def row(*cells: object) -> str:
-    """A row of a Markdown table."""
-    return f"| {' | '.join(map(str, cells))} |"
-
-
-def heading(*names: str) -> str:
-    """The first two lines of a Markdown table."""
-    return f"{row(*names)}\n|{'---|' * len(names)}"
 
 
 def speed_table(

@@ -1,18 +1,17 @@
-"""`mybert bench`: inference and training next to transformers and other runtimes, on the same weights and inputs.
+"""Inference and training next to transformers and other runtimes, on the same weights and inputs.
 
-mybert bench                             all but the workloads on sentences; BERT-base with random weights
-mybert bench --workloads sentences query --model_size mini
-mybert bench --sst2 SST-2 --output results.md       every workload
-mybert bench --model my-sst2 --data texts.txt       a model of your own on texts of your own
+python -m mybert.benchmarks.model_speed             all but the workloads on sentences; BERT-base, random weights
+python -m mybert.benchmarks.model_speed --workloads sentences query --model_size mini
+python -m mybert.benchmarks.model_speed --sst2 glue/SST-2       every workload
 """
 
+import argparse
 import logging
 import math
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..files.checkpoint import Checkpoint
-from ..files.errors import refuse_address
 from ..files.machine import bfloat16_features
-from ..files.options import AT_LEAST_1, Group, check_options, option
-from ..files.output import check_output_files, output_to, write_text
 from ..files.processes import own_process
 from ..files.progress import progress_bar
 from ..files.source import read_rows
@@ -33,23 +28,20 @@ from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..modeling_mybert.linear_mybert import gradient_of_states, gradient_of_weight, multiply
 from ..pretraining import MODEL_SIZES
 from ..runs import MyBertAdamW
+from ..studies.timing import evenly, heading, in_turns, memory, row
 from .harness import (
     NO_DROPOUT,
     PEER,
     Batch,
     check_agreement,
-    describe_setting,
-    evenly,
-    heading,
-    in_turns,
+    count,
+    flag,
     matched_models,
-    memory,
     random_batch,
-    row,
+    script,
     speed_table,
     take_turns,
 )
-from .own_model import compare_engines
 from .runtimes import PRODUCTS, RUNTIMES, RuntimeEncoders, matched_encoders, pytorch_encoders
 
 logger = logging.getLogger(__name__)
@@ -76,93 +68,27 @@ WORKLOADS = (*INFERENCE, "kernels", "training", "memory", *ON_SENTENCES)
 TOLERANCE = 1e-5
 
 
-@dataclass
-class BenchArguments:
-    """Settings of `run_benchmarks`."""
-
-    group = Group.MEASUREMENT
-    workloads: list[str] | None = option(
-        None, f"Which: {', '.join(WORKLOADS)} (default: all; {', '.join(ON_SENTENCES)} only with --sst2)."
-    )
-    model_size: str = option("base", f"Size of the encoder: {', '.join(MODEL_SIZES)}.", group=Group.MODEL)
-    training_sizes: list[str] = option(list(TRAINING), "Sizes for the training workloads.")
-    repeats: int = option(
-        7,
-        "Timed calls of each; the medians are reported. Pipeline, embeddings and --model: at most 3, finetuning: 1.",
-        AT_LEAST_1,
-    )
-    threads: int | None = option(None, "Threads on a CPU, of PyTorch and other runtimes.", AT_LEAST_1)
-    sst2: str | None = option(None, f"Folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}.", reads="file")
-    num_sentences: int = option(640, f"How many for {', '.join(ON_SENTENCES)}, or rows of --data.", AT_LEAST_1)
-    compiled: bool = option(False, "Also compiled models (compiling takes minutes).")
-    model: str | None = option(
-        None,
-        "Measure this fine-tuned model, a folder, on --data instead: with every engine and type that is installed.",
-        group=Group.MODEL,
-        reads="model folder",
-        needs="data",
-        excludes="workloads model_size training_sizes sst2 compiled",
-    )
-    data: list[str] = option(
-        [], "Texts for --model, as predict reads them.", group=Group.INPUT, needs="model", reads="rows"
-    )
-    task: str | None = option(
-        None, "The task (default: what the model was fine-tuned for).", group=Group.INPUT, needs="model"
-    )
-    text_column: str | None = option(None, "Column of the text (default: as in predict).", needs="model")
-    text_pair_column: str | None = option(None, "Column of the second text.", needs="model")
-    output: str | None = option(None, "Markdown file for the tables.", group=Group.INPUT, comes_last=True)
-    overwrite: bool = option(False, "Replace the file that --output names.", group=Group.INPUT, comes_last=True)
-
-    def __post_init__(self) -> None:
-        """Check the settings before hours of measuring."""
-        check_options(self)
-        if self.model is not None:
-            Checkpoint(self.model).check_folder()
-        elif self.workloads is None:
-            self.workloads = [name for name in WORKLOADS if self.sst2 is not None or name not in ON_SENTENCES]
-            if self.sst2 is None:
-                logger.info("Without %s: these need --sst2, the folder of SST-2's files.", ", ".join(ON_SENTENCES))
-        for name, given, known in (
-            ("workloads", self.workloads or [], WORKLOADS),
-            ("model_size", [self.model_size], tuple(MODEL_SIZES)),
-            ("training_sizes", self.training_sizes, tuple(MODEL_SIZES)),
-        ):
-            for value in given:
-                if value not in known:
-                    raise ValueError(f"{name} has {value!r}; expected {', '.join(known)}.")
-        if self.sst2 is not None:
-            refuse_address(self.sst2)
-        if self.sst2 is None and set(ON_SENTENCES) & set(self.workloads or ()):
-            raise ValueError(
-                f"sst2 is not set; the workloads {', '.join(ON_SENTENCES)} need the folder of SST-2's files."
-            )
-        if self.sst2 is not None and not Path(self.sst2, "train.tsv").is_file():
-            raise ValueError(f"sst2 is {self.sst2}; expected a folder with SST-2's train.tsv.")
-        if self.output is not None:
-            read = [*self.data, *filter(None, [self.model])] if self.sst2 is None else [Path(self.sst2, "train.tsv")]
-            check_output_files([self.output], self.overwrite, read)
-            if not Path(self.output).parent.is_dir():
-                raise ValueError(f"output is {self.output}; expected a file in a folder that is there.")
-
-
-def run_benchmarks(arguments: BenchArguments) -> str:
-    """Run the workloads, print a Markdown table after each, and return all, which a file may get, too."""
-    if arguments.threads is not None:
-        torch.set_num_threads(arguments.threads)
-    parts = [f"Machine: {describe_setting()} In turns; medians of {arguments.repeats} unless said."]
-    if arguments.model is None:
-        logger.info(parts[0])
-    else:
-        columns = {name: getattr(arguments, name) for name in ("task", "text_column", "text_pair_column")}
-        given = {name: value for name, value in columns.items() if value is not None}
-        sizes = arguments.num_sentences, min(arguments.repeats, 3)
-        title, table = compare_engines(arguments.model, arguments.data, *sizes, given)
-        logger.info(parts[0])  # not before missing data is an error
-        parts += _section(title, table)
-    workloads = arguments.workloads or ()
+@script(
+    flag(
+        "--workloads", nargs="+", choices=WORKLOADS, help=f"default: all; {', '.join(ON_SENTENCES)} only with --sst2"
+    ),
+    flag("--model_size", default="base", choices=MODEL_SIZES, help="of the encoder"),
+    flag("--training_sizes", nargs="+", default=list(TRAINING), choices=MODEL_SIZES, help="of the training workloads"),
+    flag("--repeats", type=count, default=7, help="timed calls; pipeline, embeddings: at most 3, finetuning: 1"),
+    flag("--sst2", type=Path, help=f"folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}"),
+    flag("--num_sentences", type=count, default=640, help=f"how many for {', '.join(ON_SENTENCES)}"),
+    flag("--compiled", action="store_true", help="also compiled models (compiling takes minutes)"),
+)
+def main(arguments: argparse.Namespace) -> None:
+    """Run the workloads, and print a Markdown table after each."""
+    workloads = arguments.workloads or [name for name in WORKLOADS if arguments.sst2 or name not in ON_SENTENCES]
+    if arguments.sst2 is None and set(ON_SENTENCES) & set(workloads):
+        raise ValueError(f"sst2 is not set; {', '.join(ON_SENTENCES)} need the folder of SST-2's files.")
+    if arguments.sst2 is not None and not Path(arguments.sst2, "train.tsv").is_file():
+        raise ValueError(f"sst2 is {arguments.sst2}; expected a folder with SST-2's train.tsv.")
+    print(f"In turns; medians of {arguments.repeats} unless said.", flush=True)
     if inference := [name for name in INFERENCE if name in workloads]:
-        parts += _inference(inference, arguments)
+        _inference(inference, arguments)
     for name, workload in (
         ("kernels", _kernels),
         ("training", _training),
@@ -172,20 +98,14 @@ def run_benchmarks(arguments: BenchArguments) -> str:
         ("embeddings", _embeddings),
     ):
         if name in workloads:
-            parts += workload(arguments)
-    report = "\n\n".join(parts) + "\n"
-    if arguments.output is not None:
-        with output_to(arguments.output, overwrite=arguments.overwrite) as path:
-            write_text(path, report)
-    return report
+            workload(arguments)
 
 
-def _section(title: str, table: str) -> list[str]:
-    logger.info("\n%s\n\n%s", title, table)
-    return [f"## {title}", table]
+def _section(title: str, table: str) -> None:
+    print(f"\n## {title}\n\n{table}", flush=True)
 
 
-def _inference(names: list[str], arguments: BenchArguments) -> list[str]:
+def _inference(names: list[str], arguments: argparse.Namespace) -> None:
     """A section for each workload; the runtimes' processes keep their models loaded throughout."""
     runtimes = {_PYTORCH: partial(pytorch_encoders, compiled=arguments.compiled), **RUNTIMES}
     settings, threads = fields_of_size(arguments.model_size), torch.get_num_threads()
@@ -200,12 +120,13 @@ def _inference(names: list[str], arguments: BenchArguments) -> list[str]:
                 logger.warning("Without %s: %s.", runtime, error)
             else:
                 encoders[runtime] = ask, ask("names")
-        return [part for name in names for part in _inference_section(name, encoders, arguments)]
+        for name in names:
+            _inference_section(name, encoders, arguments)
 
 
 def _inference_section(
-    workload: str, encoders: Mapping[str, tuple[Callable[..., Any], list[str]]], arguments: BenchArguments
-) -> list[str]:
+    workload: str, encoders: Mapping[str, tuple[Callable[..., Any], list[str]]], arguments: argparse.Namespace
+) -> None:
     what, lengths = INFERENCE[workload]
     is_token = random_batch(lengths)["attention_mask"].bool().numpy()
     fill = float(is_token.mean())
@@ -218,7 +139,7 @@ def _inference_section(
     notes = differences({name: side("states") for name, side in sides.items()}, is_token)
     seconds = in_turns({name: partial(side, "seconds") for name, side in sides.items()}, arguments.repeats)
     title = f"{workload}: {what} ({fill:.0%} full), {arguments.model_size}"
-    return _section(title, speed_table(seconds, PEER, notes))
+    _section(title, speed_table(seconds, PEER, notes))
 
 
 def _side(ask: Callable[..., Any], *batch: Any) -> Callable[[str], Any]:
@@ -237,11 +158,11 @@ def differences(states: Mapping[str, np.ndarray | None], is_token: np.ndarray) -
     return notes
 
 
-def _kernels(arguments: BenchArguments) -> list[str]:
+def _kernels(arguments: argparse.Namespace) -> None:
     """Both kernels of float32 products, forward and backward, and the choice of "auto"."""
     if not torch.backends.mkldnn.is_available():
         logger.warning("Without kernels: this build of PyTorch has no oneDNN.")
-        return []
+        return
     chosen = linear_kernels()
     lines = [heading("rows, width -> width", "product", "gradient of the states", "gradient of the weight")]
     for rows, width, outputs in MATRIX_PRODUCTS:
@@ -259,7 +180,7 @@ def _kernels(arguments: BenchArguments) -> list[str]:
         for what, by_onednn in zip(("product", "gradient of the states", "of the weight"), chosen[:3], strict=True)
     ]
     lines.append(f"\nTaken here: {', '.join(takes)}; oneDNN from {chosen.smallest:,} multiplications on.")
-    return _section("kernels: float32 products by MKL -> oneDNN (times as fast)", "\n".join(lines))
+    _section("kernels: float32 products by MKL -> oneDNN (times as fast)", "\n".join(lines))
 
 
 def _compare_kernels(product: Callable[[], torch.Tensor], repeats: int) -> str:
@@ -314,8 +235,7 @@ def _assert_same_gradient(size: str, batch: Batch) -> None:
     check_agreement("the gradients", gradients[1], gradients[0], TOLERANCE, relative=True)
 
 
-def _training(arguments: BenchArguments) -> list[str]:
-    parts = []
+def _training(arguments: argparse.Namespace) -> None:
     for size in arguments.training_sizes:
         rows = TRAINING.get(size, 8)
         for half_full in (False, True):
@@ -333,8 +253,7 @@ def _training(arguments: BenchArguments) -> list[str]:
             notes = {name: f"{tokens / statistics.median(values):,.0f} tokens/s" for name, values in seconds.items()}
             fill = tokens / batch["input_ids"].numel()
             title = f"training: MLM + NSP step, {rows} x {TRAINING_LENGTH} ({fill:.0%} full), {size}, dropout 0.1"
-            parts += _section(title, speed_table(seconds, PEER, notes))
-    return parts
+            _section(title, speed_table(seconds, PEER, notes))
 
 
 class TrainingStep:
@@ -354,10 +273,10 @@ class TrainingStep:
         return (memory("VmHWM") - before) * 2**20
 
 
-def _memory(arguments: BenchArguments) -> list[str]:
+def _memory(arguments: argparse.Namespace) -> None:
     if not Path("/proc/self/clear_refs").exists():
         logger.warning("Without memory: this system does not tell a process's peak.")
-        return []
+        return
     lines = [heading("", "transformers SDPA, MB", "mybert, MB", "share")]
     for size in arguments.training_sizes:
         rows, peaks = TRAINING.get(size, 8), []
@@ -366,10 +285,10 @@ def _memory(arguments: BenchArguments) -> list[str]:
                 peaks.append(ask("memory") / 1e6)
         cells = *(f"{peak:,.0f}" for peak in peaks), f"{peaks[1] / peaks[0]:.2f}"
         lines.append(row(f"{size}, {rows} x {TRAINING_LENGTH}", *cells))
-    return _section("memory: what one MLM + NSP step adds to the peak, gradients included", "\n".join(lines))
+    _section("memory: what one MLM + NSP step adds to the peak, gradients included", "\n".join(lines))
 
 
-def _sst2(arguments: BenchArguments) -> tuple[list[tuple[str, int]], Any]:
+def _sst2(arguments: argparse.Namespace) -> tuple[list[tuple[str, int]], Any]:
     """Sentences with labels and a tokenizer whose vocabulary is trained on them."""
     from ..tokenization import train_wordpiece
 
@@ -379,7 +298,7 @@ def _sst2(arguments: BenchArguments) -> tuple[list[tuple[str, int]], Any]:
     return list(evenly(rows, arguments.num_sentences)), tokenizer
 
 
-def _finetuning(arguments: BenchArguments) -> list[str]:
+def _finetuning(arguments: argparse.Namespace) -> None:
     """An epoch of `Trainer` on both sides; without dropout, so that both must reach the same weights."""
     from transformers import DataCollatorWithPadding, Trainer, TrainingArguments, set_seed
 
@@ -413,10 +332,10 @@ def _finetuning(arguments: BenchArguments) -> list[str]:
     check_agreement("the losses", losses["mybert"], losses[PEER], 1e-3)
     notes = {name: f"mean loss {loss:.4f}" for name, loss in losses.items()}
     title = f"finetuning: an epoch of Trainer, once, {len(rows)} sentences of SST-2, batch 32, {arguments.model_size}"
-    return _section(title, speed_table(seconds, PEER, notes))
+    _section(title, speed_table(seconds, PEER, notes))
 
 
-def _pipeline(arguments: BenchArguments) -> list[str]:
+def _pipeline(arguments: argparse.Namespace) -> None:
     from transformers import pipeline
 
     rows, tokenizer = _sst2(arguments)
@@ -427,17 +346,17 @@ def _pipeline(arguments: BenchArguments) -> list[str]:
         classify = pipeline("text-classification", model=model, tokenizer=tokenizer)
         runs[name] = partial(classify, sentences, batch_size=32)
     title = f"pipeline: text-classification of {len(sentences)} sentences of SST-2, batch 32, {arguments.model_size}"
-    return _few_turns(title, runs, lambda answers: [answer["score"] for answer in answers], arguments)
+    _few_turns(title, runs, lambda answers: [answer["score"] for answer in answers], arguments)
 
 
-def _embeddings(arguments: BenchArguments) -> list[str]:
+def _embeddings(arguments: argparse.Namespace) -> None:
     """sentence-transformers with both models inside, and its usual mean of the token states."""
     try:
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.models import Pooling, Transformer
     except ImportError as error:
         logger.warning("Without embeddings: %s.", error)
-        return []
+        return
     rows, tokenizer = _sst2(arguments)
     sentences = [sentence for sentence, _ in rows]
     runs = {}
@@ -449,14 +368,18 @@ def _embeddings(arguments: BenchArguments) -> list[str]:
         pooling = Pooling(model.config.hidden_size)
         runs[name] = partial(SentenceTransformer(modules=[transformer, pooling]).encode, sentences, batch_size=32)
     title = f"embeddings: sentence-transformers, {len(sentences)} sentences of SST-2 by length, batch 32, "
-    return _few_turns(title + arguments.model_size, runs, np.asarray, arguments)
+    _few_turns(title + arguments.model_size, runs, np.asarray, arguments)
 
 
 def _few_turns(
-    title: str, runs: Mapping[str, Callable[[], Any]], values: Callable[[Any], Any], arguments: BenchArguments
-) -> list[str]:
+    title: str, runs: Mapping[str, Callable[[], Any]], values: Callable[[Any], Any], arguments: argparse.Namespace
+) -> None:
     """A section for long runs; the values in their results must agree."""
     repeats = min(arguments.repeats, 3)
     seconds, results = take_turns(runs, repeats)
     check_agreement("the results", values(results["mybert"]), values(results[PEER]), TOLERANCE)
-    return _section(f"{title}, medians of {repeats}", speed_table(seconds, PEER))
+    _section(f"{title}, medians of {repeats}", speed_table(seconds, PEER))
+
+
+if __name__ == "__main__":
+    main()

@@ -24,14 +24,14 @@ from ..files.checkpoint import OPENVINO_FILE
 from ..files.machine import bfloat16_features
 from ..files.processes import no_warnings
 from ..pipelines.openvino_model import OpenVinoModel, import_openvino, openvino_core
+from ..studies.timing import REST, timed
 from ..tokenization import MyBertTokenizer
 from . import register
-from .harness import PEER, Batch, made_up_vocabulary, matched_models, random_batch, timed
+from .harness import PEER, Batch, made_up_vocabulary, matched_models, random_batch
 
 GROUP = 8  # rows of a group of `sorted_by_length`
 PACKED = "mybert, OpenVINO"
 PRODUCTS = "(linear layers' products alone)"
-REST = 0.1  # seconds; ONNX Runtime's threads wait actively for 0.05, PyTorch's for 0.01
 _TURN = 0.5  # seconds of consecutive short calls
 Encoder = Callable[[Batch], torch.Tensor]  # from `input_ids` and `attention_mask` to the last hidden states
 _EXAMPLES = ((7, 9), (128, 60, 30, 20, 12, 8), (24, 24, 24, 24), (200, 90))  # lengths of batches to calibrate with

@@ -58,7 +58,7 @@ _ATTENTION = f"attention {{output_dir:with tokenizer.json}} {_CAT}"
 # The commands by what they are for, in the order of the help and of README's table.
 GROUPS = {
     "prepare text, pretrain": "vocab data pretrain adapt ablation",
-    "fine-tune, measure": "finetune evaluate compare glue distill prune",
+    "fine-tune, measure": "finetune evaluate compare glue distill",
     "use": "predict features score attention curves bench",
     "convert, publish": "convert card push",
     "learn": "demo completion",
@@ -98,9 +98,9 @@ _OTHER_NAMES = {
     "use_cpu": "cpu no_cuda device",
     "max_grad_norm": "clip grad_clip clip_grad gradient_clipping",
     "overwrite": "force overwrite_output_dir",
-    "num_hidden_layers keep_layers": "layers num_layers n_layers",
+    "num_hidden_layers": "layers num_layers n_layers",
     "hidden_size": "hidden hidden_dim d_model dim",
-    "num_attention_heads keep_heads": "heads num_heads n_heads",
+    "num_attention_heads": "heads num_heads n_heads",
     "tokenizer vocab_file vocab_size": "vocab vocabulary tokenizer_name",
     "mlm_probability": "mask_prob masked_lm_prob mlm_prob",
     "bf16 dtype": "precision mixed_precision",
@@ -216,19 +216,6 @@ COMMANDS = {
         "pretrained sentences.txt --output scores.csv",
         closing=Closing("{output}"),
     ),
-    "prune": Command(
-        "remove layers or heads without training, and measure what that costs",
-        ".finetuning",
-        "prune",
-        "tuned dev.tsv --drop_layers top --keep_layers 6 --output_dir tuned-6",
-        closing=Closing(
-            "{output_dir}",
-            "{result[rows][-1][layers]:count} of {result[rows][0][layers]:count} layers | "
-            "{result[rows][-1][heads][0]:count} of {result[rows][0][heads][0]:count} heads a layer",
-            f"{_PREDICT} | finetune {{output_dir}} --train_file train.tsv --output_dir tuned",  # it may have no head
-            _LINES,
-        ),
-    ),
     "features": Command(
         "write the vectors of frozen layers, one per token or one per text",
         ".finetuning",
@@ -312,10 +299,10 @@ COMMANDS = {
         ),
     ),
     "attention": Command(
-        "draw attention maps, or the input, of a text or pair as a page or a picture",
+        "draw attention maps, or the input, of a text or pair",
         ".visualization.commands",
         "draw_attention",
-        "pretrained 'The man went to the store.' 'He bought milk.' --output attention.html",
+        "pretrained 'The man went to the store.' 'He bought milk.' --output attention.png",
         closing=Closing("{result}"),
     ),
     "curves": Command(
@@ -326,10 +313,10 @@ COMMANDS = {
         closing=Closing("{result}"),
     ),
     "bench": Command(
-        "compare speed with transformers, ONNX Runtime, OpenVINO and CTranslate2 on the same weights and inputs",
-        ".benchmarks",
-        "run_benchmarks",
-        "--model my-classifier --data texts.txt",
+        "measure every engine and type that is installed on your model and texts, and transformers' pipeline",
+        ".studies.engines",
+        "measure_engines",
+        "my-classifier texts.txt --output speed.md",
         closing=Closing("{output}"),
     ),
     "completion": Command(

@@ -1,6 +1,7 @@
 """Console output of commands: plain lines above progress bars, error messages, suggestions, the closing message."""
 
 import difflib
+import json
 import logging
 import os
 import re
@@ -17,7 +18,7 @@ from shlex import quote
 from string import Formatter
 from typing import Any, TextIO
 
-from ..files.options import Group, default_of
+from ..files.options import Group, default_of, options_of
 from .command_table import Closing
 
 _PACKAGE = __package__.partition(".")[0]
@@ -231,7 +232,7 @@ class _Template(Formatter):
 
     def __init__(self, arguments: Any, result: Any) -> None:
         self.arguments, self.result, self.in_shell = arguments, result, False
-        self.best = str(getattr(arguments, "metric_for_best_model", None)).removeprefix("eval_")
+        self.best = str(getattr(arguments, "metric", None))
 
     def fill(self, template: str, in_shell: bool = False) -> str:
         self.in_shell = in_shell
@@ -286,7 +287,7 @@ class _Template(Formatter):
 
     def _given_flags(self, group: Group) -> list[str]:
         words: list[str] = []
-        for option in fields(self.arguments):
+        for option in options_of(type(self.arguments)).values():
             if getattr(option, "group", None) is group:
                 value = getattr(self.arguments, option.name)
                 if isinstance(value, bool) and value != default_of(option):
@@ -294,6 +295,12 @@ class _Template(Formatter):
                 elif value != default_of(option):
                     words += [f"--{option.name}", *map(str, value if isinstance(value, list) else [value])]
         return words
+
+
+def show_report(report: Any) -> None:
+    """Print the report of a dry run as JSON if its log is not shown (`--quiet`)."""
+    if isinstance(report, Mapping) and not logging.getLogger(_PACKAGE).isEnabledFor(logging.INFO):
+        print(json.dumps(report, ensure_ascii=False, indent=2))
 
 
 def say_closing(closing: Closing, arguments: Any, result: Any) -> None:

@@ -17,6 +17,7 @@ import yaml
 
 from ..files.errors import refuse_address
 from ..files.options import (
+    TRUTH,
     Group,
     Settings,
     check_options,
@@ -105,16 +106,13 @@ def _value_name(action: Action) -> str:
     return kind or _VALUES.get(action.dest) or action.dest.rpartition("_")[2].upper()
 
 
-_TRUTH = {"yes": True, "true": True, "t": True, "y": True, "1": True} | dict.fromkeys(
-    ("no", "false", "f", "n", "0"), False
-)
 _UNSET: Any = object()  # the value of a flag that is not given
 
 
 def string_to_bool(text: str) -> bool:
     """Return the value of a switch, in the words of transformers' parser."""
     try:
-        return _TRUTH[text.lower()]
+        return TRUTH[text.lower()]
     except KeyError:
         raise ArgumentTypeError(f"{text!r} is no truth value") from None
 
@@ -124,8 +122,8 @@ def _choice_of(choices: Sequence[Any]) -> Callable[[str], Any]:
     by_word = {str(choice): choice for choice in choices}
 
     def choice_of(word: str) -> Any:
-        if True in choices and word not in by_word and word.lower() in _TRUTH:
-            return _TRUTH[word.lower()]
+        if True in choices and word not in by_word and word.lower() in TRUTH:
+            return TRUTH[word.lower()]
         return by_word.get(word, word)
 
     return choice_of

@@ -7,14 +7,15 @@ file, and with that version a test compares it with the classes.
 
 import functools
 import json
-from dataclasses import MISSING, Field, fields, make_dataclass
+from dataclasses import MISSING, Field, make_dataclass
 from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin
 
-from ..files.options import Group, Range, default_of, option
+from ..files.options import Group, Range, default_of, option, options_of, types_of
+from ..files.settings import build
 from .command_table import COMMANDS
 
 OPTIONS_FILE = Path(__file__).with_name("options.json")
@@ -38,12 +39,12 @@ def options_class(command: str) -> Any:
 
 def arguments_of(arguments_class: Any, values: dict[str, Any]) -> Any:
     """An object of a command's class; a value that the installed version of transformers does not take is an error."""
-    for name in values.keys() - arguments_class.__dataclass_fields__.keys():
+    for name in values.keys() - options_of(arguments_class).keys():
         raise ValueError(
             f"{name} is set, but transformers {version('transformers')} has no such argument; leave it out, or "
             f"install transformers {table()['transformers']}."
         )
-    return arguments_class(**values)
+    return build(arguments_class, values)
 
 
 def task_columns() -> Columns:
@@ -69,8 +70,8 @@ def table() -> dict[str, Any]:
 
 def _records(arguments_class: type) -> dict[str, dict[str, Any]]:
     """What a class declares of its options, by name, as JSON values."""
-    hints = get_type_hints(arguments_class)
-    return {each.name: _record(each, hints[each.name]) for each in fields(arguments_class) if each.init}
+    hints = types_of(arguments_class)
+    return {name: _record(each, hints[name]) for name, each in options_of(arguments_class).items() if each.init}
 
 
 def _record(declared: Field, hint: Any) -> dict[str, Any]:

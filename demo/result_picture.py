@@ -31,7 +31,7 @@ def draw_result(
     output_path: str | Path,
 ) -> Path:
     """Draw the results of a demo as PNG; `report` is what `demo` returns, `log_history` that of its pretraining."""
-    path = picture_path(output_path, (".png",))
+    path = picture_path(output_path)
     table, charts = 0.31 * (len(guesses) + 1), 1.9  # inches
     figure = new_figure(8.6, table + charts + 1.7)
     rows = figure.add_gridspec(2, 2, height_ratios=(table, charts), width_ratios=(1, 1.1), hspace=0.08, wspace=0.08)

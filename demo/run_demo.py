@@ -22,8 +22,8 @@ from ..files.options import ABOVE_0, AT_LEAST_1, Group, Settings, option
 from ..files.output import check_output_folder, folder_written_beside, locked, write_json, write_lines
 from ..files.tables import write_separated
 from ..files.text import expand_paths
-from ..finetuning import FinetuningArguments, finetune
-from ..pretraining import PretrainingArguments, pretrain, read_documents, split_sentences
+from ..finetuning import FinetuneSettings, FinetuningArguments, finetune
+from ..pretraining import PretrainingArguments, PretrainSettings, pretrain, read_documents, split_sentences
 from ..runs import RUN_FOLDER
 from ..tokenization.learning import VocabularySettings, choose_alphabet
 from .docstrings import collect_docstrings
@@ -308,7 +308,7 @@ def _vocabulary_size(sources: Sources) -> int:
     return max(6000, 3000 + 2 * len(choose_alphabet(words, VocabularySettings.character_coverage)))
 
 
-def _pretraining(arguments: DemoArguments, files: list[Path], sources: Sources) -> PretrainingArguments:
+def _pretraining(arguments: DemoArguments, files: list[Path], sources: Sources) -> PretrainSettings:
     steps = arguments.pretraining_steps
     return PretrainingArguments(
         text=[str(path) for path in files],
@@ -343,7 +343,7 @@ def _pretraining(arguments: DemoArguments, files: list[Path], sources: Sources) 
     )
 
 
-def _finetuning(arguments: DemoArguments, name: str) -> FinetuningArguments:
+def _finetuning(arguments: DemoArguments, name: str) -> FinetuneSettings:
     output_dir = Path(arguments.output_dir)
     return FinetuningArguments(
         model=str(output_dir / "pretrained"),

@@ -42,6 +42,7 @@ COPIED = (
     "docs/images/*",
     "docs/site.css",
     "benchmarks/results/*.md",
+    "examples/*",
 )
 
 WIDE = "---\nhide: [navigation]\n---\n\n"  # of a page that is alone in its section

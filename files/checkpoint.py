@@ -109,6 +109,7 @@ class Checkpoint:
         if not (self.root / "config.json").is_file() and (module := transformer_folder(self.root)):
             place = str(self.root / module)
         self.name, self.path = place, Path(place)
+        self._checked = set[tuple[bool, bool]]()  # how `check_folder` has found no fault
 
     def check(self, argument: str = "model", ask_hub: bool = True, needs_weights: bool = True) -> "Checkpoint":
         """Check the name and, if it is a folder, what is in it; returns the checkpoint itself."""
@@ -122,6 +123,8 @@ class Checkpoint:
 
         Names of weights with the prefix of a wrapper are an error, unless they may have one.
         """
+        if (needs_weights, may_be_wrapped) in self._checked:
+            return self
         refuse_address(self.path, "a model folder: copy or mount what an object store has")
         finish_moves(self.path)
         if not self.path.is_dir():
@@ -159,6 +162,7 @@ class Checkpoint:
                     raise ValueError(unwrapping_advice(self.name, wrapper))
                 shapes = {name.removeprefix(wrapper): shape for name, (_, shape) in tensors.items()}
                 _check_shapes(self.path, fields, shapes)
+        self._checked.add((needs_weights, may_be_wrapped))
         return self
 
     @cached_property

@@ -59,7 +59,7 @@ def cpu_quota(root: Path = Path("/")) -> float:
 def set_thread_defaults() -> None:
     """Set how OpenMP's threads wait, and how many there are under a CPU quota, unless the user has set it."""
     # libgomp reads these variables when torch is imported. By default its threads wait actively, so that one other
-    # busy process slows a model down several times (`benchmarks/scripts/waiting_threads.py`).
+    # busy process slows a model down several times (`benchmarks/waiting_threads.py`).
     if not WAITING_VARIABLES & os.environ.keys():
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     if cpu_quota() < (os.cpu_count() or 1):

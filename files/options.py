@@ -4,8 +4,9 @@ import functools
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, field, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, Field, field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from types import NoneType
@@ -47,7 +48,6 @@ class Group(Enum):
     STORE = "Token store"
     VOCABULARY = "Vocabulary"
     MODEL = "Model"
-    SMALLER = "Smaller"
     CONVERSION = "Conversion"
     SEQUENCES = "Sequences and batches"
     OBJECTIVE = "Pretraining objective"
@@ -89,7 +89,8 @@ class Option(Field):
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Take over what is not given: from the field of a base class, or the class's `group` and `decides`."""
-        of_bases = (base.__dict__.get("__dataclass_fields__", {}) for base in owner.__mro__[1:])
+        bases = (*owner.__mro__[1:], *filter(None, [getattr(owner, "like", None)]))
+        of_bases = (base.__dict__.get("__dataclass_fields__", {}) for base in bases)
         base = next((options[name] for options in of_bases if name in options), None)
         if base is not None:
             if self.default is MISSING and self.default_factory is MISSING:
@@ -122,9 +123,10 @@ def option(
 ) -> Any:
     """Declare an option, a field of a dataclass.
 
-    What is not given is that of the field with this name in a base class; if there is none, `group`, `decides`,
-    `needs` and `idle_with` are the class's attributes of these names. Rules name other options: `name` means that it
-    is given, `name=value` that it has this value; several are separated by spaces.
+    What is not given is that of the field with this name in a base class, or in the class that the attribute `like`
+    names; if there is none, `group`, `decides`, `needs` and `idle_with` are the class's attributes of these names.
+    Rules name other options: `name` means that it is given, `name=value` that it has this value; several are separated
+    by spaces.
 
     Args:
         default: Its default; without one it is required. A list is copied.
@@ -163,38 +165,102 @@ def option(
     return self
 
 
-def check_options(settings: Any) -> None:
-    """Check a dataclass: what is required, numbers and words by range and type, options that contradict each other.
+FURTHER_OF = "further_of"
+"""Key of the metadata of a field that holds options of another class, as they are."""
 
-    A single text, given as a list of texts, becomes a list of one. A file that is named twice is a warning.
+
+def part_of(hint: Any) -> type | None:
+    """The class of a part of settings, from the type of its field; None for the type of an option."""
+    return hint if is_dataclass(hint) and isinstance(hint, type) else None
+
+
+@functools.cache
+def _holders_of(kind: Any) -> dict[str, tuple[str, Field, Any]]:
+    """For each option of a part of settings, the name of the field with the part, the option and its type."""
+    holders: dict[str, tuple[str, Field, Any]] = {}
+    hints = get_type_hints(kind)
+    options = {each.name: each for each in fields(kind)}
+    for name, each in options.items():
+        if (source := each.metadata.get(FURTHER_OF)) is not None:
+            types = get_type_hints(source)
+            holders |= {other.name: (name, other, types[other.name]) for other in fields(source) if other.init}
+    for name in options:
+        if (part := part_of(hints[name])) is not None:
+            types = get_type_hints(part)
+            holders |= {other.name: (name, other, types[other.name]) for other in fields(part)}
+    return {name: holder for name, holder in holders.items() if name not in options}
+
+
+def _options(kind: type) -> dict[str, tuple[Field, Any]]:
+    """The options of a class of settings and of its parts, by name, with their types."""
+    holders, hints = holders_of(kind), get_type_hints(kind)
+    parts = {part for part, _, _ in holders.values()}
+    found = {name: (option, hint) for name, (_, option, hint) in holders.items()}
+    return found | {each.name: (each, hints[each.name]) for each in fields(kind) if each.name not in parts}
+
+
+@functools.cache
+def _options_of(kind: Any) -> dict[str, Field]:
+    """The options of a class of settings and of its parts, by name."""
+    return {name: option for name, (option, _) in _options(kind).items()}
+
+
+@functools.cache
+def _types_of(kind: Any) -> dict[str, Any]:
+    """The types of the options of a class of settings and of its parts, by name."""
+    return {name: hint for name, (_, hint) in _options(kind).items()}
+
+
+# Named types for mypy, which takes no class for hashable.
+holders_of: Callable[[Any], dict[str, tuple[str, Field, Any]]] = _holders_of
+options_of: Callable[[Any], dict[str, Field]] = _options_of
+types_of: Callable[[Any], dict[str, Any]] = _types_of
+
+
+def in_lists(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by option, where a single text, given as a list of texts, is a list of one."""
+    kinds = types_of(kind)
+    return {
+        name: [value] if isinstance(value, str) and kinds.get(name) in _LISTS_OF_TEXTS else value
+        for name, value in values.items()
+    }
+
+
+def check_options(settings: Any) -> None:
+    """Check settings: what is required, numbers and words by range and type, options that contradict each other.
+
+    A file that is named twice is a warning. In a class without parts a single text, given as a list of texts, becomes
+    a list of one.
     """
     kind = type(settings)
-    kinds = get_type_hints(kind)
-    if missing := missing_options(kind, vars(settings)):
+    kinds, options = types_of(kind), options_of(kind)
+    values = {name: getattr(settings, name) for name in options}
+    for name, value in in_lists(kind, values).items():
+        if value is not values[name]:
+            values[name] = value
+            setattr(settings, name, value)
+    if missing := missing_options(kind, values):
         raise ValueError(not_set(missing))
     options_of_file: dict[str, list[str]] = {}
-    for each in fields(settings):
-        value = getattr(settings, each.name)
-        if isinstance(value, str) and kinds[each.name] in _LISTS_OF_TEXTS:
-            value = [value]
-            setattr(settings, each.name, value)
-        parts = (kinds[each.name], *get_args(kinds[each.name]))
-        is_list = isinstance(value, list) and "list[" in str(kinds[each.name])
+    for name, each in options.items():
+        value = values[name]
+        parts = (kinds[name], *get_args(kinds[name]))
+        is_list = isinstance(value, list) and "list[" in str(kinds[name])
         for number in value if is_list else [value]:
             limits = getattr(each, "range", None) or (_FINITE if isinstance(number, float) else None)
             if limits:
-                check_number(each.name, number, limits)
+                check_number(name, number, limits)
         # Words of a list are those of its items.
         items = [item for part in parts for item in (get_args(part) if get_origin(part) is list else (part,))]
         words = [word for item in items if get_origin(item) is Literal for word in get_args(item)]
         if words and not all(one in (*words, each.default) for one in (value if is_list else [value])):
             expected = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}"
-            raise ValueError(f"{each.name} is {value!r}; expected {expected}.")
+            raise ValueError(f"{name} is {value!r}; expected {expected}.")
         if getattr(each, "reads", None) in _DATA:  # of data in memory, nothing is compared
             for item in value if isinstance(value, (list, tuple)) else [value]:
                 if isinstance(item, (str, Path)) and str(item) not in ("", "-"):
-                    options_of_file.setdefault(os.path.realpath(item), []).append(each.name)
-    for each in fields(settings):
+                    options_of_file.setdefault(os.path.realpath(item), []).append(name)
+    for each in options.values():
         for rule, other, wanted in _broken_rules(settings, each) if is_given(settings, each) else ():
             raise ValueError(_contradiction(settings, each, rule, other, wanted))
     for file, names in options_of_file.items() if logger.isEnabledFor(logging.WARNING) else ():
@@ -209,7 +275,7 @@ def _warn_of_repeated_file(file: str, names: str) -> None:
 
 def missing_options(kind: type, given: Mapping[str, Any]) -> dict[Field, list[str]]:
     """The options of a dataclass that have to be given and are not, each with others that would do instead."""
-    options = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    options = options_of(kind)
     missing = {}
     for each in options.values():
         required = getattr(each, "required", None)
@@ -244,7 +310,7 @@ def not_set(missing: Mapping[Field, Sequence[str]], prefix: str = "") -> str:
 
 def may_be_given(settings: Any, name: str) -> bool:
     """Whether an option's own rules allow to give it with the others' values."""
-    return not any(_broken_rules(settings, type(settings).__dataclass_fields__[name]))
+    return not any(_broken_rules(settings, options_of(type(settings))[name]))
 
 
 def _broken_rules(settings: Any, option: Any) -> Iterator[tuple[str, Option, str | None]]:
@@ -270,7 +336,7 @@ def check_number(name: str, value: float | None, limits: Range) -> None:
 
 def _others(option: Field, rule: str, kind: type) -> list[tuple[Option, str | None]]:
     """The options in a rule of an option that a class has, with the value that it wants, if any."""
-    options = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    options: Any = options_of(kind)
     parts = [word.partition("=") for word in (getattr(option, rule, None) or "").split()]
     return [(options[name], value or None) for name, _, value in parts if name in options]
 
@@ -311,38 +377,72 @@ def contradicting(kind: type, given: Mapping[str, Any]) -> set[str]:
     """The options that given ones replace in a settings file; one turned off (None, False, -1) replaces none."""
     on = {name: value for name, value in given.items() if value not in (None, False, -1)}
     gone: set[str] = set()
-    for each in fields(kind):
+    for each in options_of(kind).values():
         contrary = [*_others(each, "excludes", kind), *_others(each, "replaces", kind)]
         if each.name in on:
             gone |= {other.name for other, _ in contrary}
         contrary += _others(each, "idle_with", kind)
         if any(other.name in on and wanted in (None, on[other.name]) for other, wanted in contrary):
             gone.add(each.name)
-    for each in fields(kind):
+    for each in options_of(kind).values():
         for other, wanted in _others(each, "needs", kind):
             if other.name in gone or (wanted is not None and given.get(other.name, wanted) != wanted):
                 gone.add(each.name)
     return gone - given.keys()
 
 
-def deciding(settings: Any) -> dict[str, Any]:
-    """The options that decide a run's result; of some only those that are not the default."""
+def deciding(settings: Any, chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The options that decide a run's result, with the values that a plan has chosen for some of them.
+
+    Some options are left out if they have their default.
+    """
     found = {}
-    for each in fields(settings):
-        decides, value = getattr(each, "decides", None), getattr(settings, each.name)
+    for name, each in options_of(type(settings)).items():
+        decides = getattr(each, "decides", None)
+        value = chosen[name] if chosen and name in chosen else getattr(settings, name)
         if value != default_of(each) if decides == "if_not_default" else decides:
-            found[each.name] = value
+            found[name] = value
     return found
 
 
 def settings_of(kind: type, source: Any) -> dict[str, Any]:
-    """The fields of a class of settings, by name, from an object whose class inherits it."""
+    """The fields of a class of settings, by name, from an object that has them, too."""
     return {each.name: getattr(source, each.name) for each in fields(kind)}
 
 
 def may_be_none(kind: type) -> frozenset[str]:
     """The fields of a dataclass that may be None: by their types, or by their defaults."""
-    kinds = get_type_hints(kind)
+    kinds = types_of(kind)
     return frozenset(
-        option.name for option in fields(kind) if option.default is None or NoneType in get_args(kinds[option.name])
+        name
+        for name, option in options_of(kind).items()
+        if option.default is None or NoneType in get_args(kinds[name])
     )
+
+
+TRUTH = {"yes": True, "true": True, "t": True, "y": True, "1": True} | dict.fromkeys(
+    ("no", "false", "f", "n", "0"), False
+)
+"""The values of switches, in the words of transformers' parser."""
+
+
+def value_of_text(kind: Any, text: str) -> Any:
+    """The value of a type that a text means, as on the command line; a ValueError if it means none."""
+    parts = [part for part in (get_args(kind) if not isinstance(kind, type) else (kind,)) if part is not NoneType]
+    words = {str(word): word for part in (kind, *parts) if get_origin(part) is Literal for word in get_args(part)}
+    if get_origin(kind) is list or any(get_origin(part) is list for part in parts):
+        element = next(get_args(part)[0] for part in (kind, *parts) if get_origin(part) is list)
+        return [value_of_text(element, text)]
+    if (bool in parts or True in words.values()) and text.lower() in TRUTH:
+        return TRUTH[text.lower()]
+    if words:
+        if text not in words:
+            raise ValueError(f"expected one of {', '.join(words)}")
+        return words[text]
+    if str in parts or not {int, float, bool} & set(parts):
+        return text
+    for number in (int, float):
+        if number in parts:
+            with suppress(ValueError):
+                return number(text)
+    raise ValueError("expected a truth value" if bool in parts else "expected a number")

@@ -154,7 +154,7 @@ def _tidy(path: Path) -> None:
     """Delete what killed calls have left at an output that stays as it is, and at other outputs in its folder."""
     with suppress(OSError, ValueError), ExitStack() as held:
         # First the folder: if a run works in it, nothing is touched.
-        for place, within in ((path.parent, False), (path.parent, True), (path, True)):
+        for place, within in ((path.parent, False), (path.parent, True), (path, True), (path, False)):
             folder = place if within else place.parent
             if folder.is_dir() and any(map(is_bookkeeping, folder.iterdir())):
                 held.enter_context(locked(place, within))
@@ -216,8 +216,18 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
-class _Output:
-    """A file, a folder or files of a folder that a call writes; for arguments see `reserved`."""
+class Output:
+    """A place that a call writes: a file, a folder or files of a folder. It is checked, locked, written, and moved.
+
+    Args:
+        path: A file; with `owned` a folder, which is written as a whole; with `files` a folder that stays, in which
+            these files are written.
+        owned: Name patterns of what the folder may hold if it is overwritten, see `check_output_folder`.
+        files: Names of the files; with none, any are replaced.
+        overwrite: Whether what is there may be replaced.
+        read: Files and folders that are read meanwhile, which can be no output; names on the Hub are ignored.
+        stays: Whether the folder is not replaced, but everything in it.
+    """
 
     def __init__(
         self,
@@ -234,7 +244,6 @@ class _Output:
         self._owned, self._files, self._overwrite, self._read = owned, files, overwrite, read
         self.within = files is not None if owned is None else stays or stays_in_place(self.path)
         self._is_file = owned is None and files is None
-        self.folder = self.path.parent if self._is_file else self.path
 
     def check(self) -> None:
         """Reject a place that must not be written."""
@@ -258,25 +267,27 @@ class _Output:
                 if not has_moves_left(self.path, self.within):
                     discard(folder)
 
+    @contextmanager
+    def written(self, is_checked: bool = True, parts: Path | None = None) -> Iterator[Path]:
+        """Yield `temporary`, and move it into place, with `parts`, a hidden folder next to a file made from them.
+
+        Inside of a folder that is still to be moved itself, it has no name of its own.
+        """
+        if is_temporary(self.path):
+            with readable_disk_errors(self.path):
+                (self.path.parent if self._is_file else self.path).mkdir(parents=True, exist_ok=True)
+                yield self.path
+            return
+        with self.temporary() as temporary:
+            yield temporary
+            if is_checked:
+                self.check()  # something may have appeared there meanwhile
+            with readable_disk_errors(self.path):
+                make_moves([self.move(temporary, parts)])
+
     def move(self, temporary: Path, parts: Path | None = None) -> Move:
         """The move of what has been written."""
         return Move.of(temporary, self.path, self.within, clear=self._owned is not None, parts=parts)
-
-
-@contextmanager
-def _written(output: _Output, is_checked: bool = True, parts: Path | None = None) -> Iterator[Path]:
-    """Write an output; inside of a folder that is still to be moved itself, without a name of its own."""
-    if is_temporary(output.path):
-        with readable_disk_errors(output.path):
-            output.folder.mkdir(parents=True, exist_ok=True)
-            yield output.path
-        return
-    with output.temporary() as temporary:
-        yield temporary
-        if is_checked:
-            output.check()  # something may have appeared there meanwhile
-        with readable_disk_errors(output.path):
-            make_moves([output.move(temporary, parts)])
 
 
 def written_beside(path: str | Path, parts: Path | None = None) -> AbstractContextManager[Path]:
@@ -284,24 +295,21 @@ def written_beside(path: str | Path, parts: Path | None = None) -> AbstractConte
 
     With the move goes `parts`, a hidden folder next to the file, from which it is made.
     """
-    return _written(_Output(path), is_checked=False, parts=parts)
+    return Output(path).written(is_checked=False, parts=parts)
 
 
 def folder_written_beside(
     path: str | Path, owned: Sequence[str] = (), overwrite: bool = False, stays: bool = False
 ) -> AbstractContextManager[Path]:
-    """Write a folder completely or not at all: yields an empty one, which replaces it at the end.
-
-    A folder that `stays` is not replaced, but everything in it.
-    """
-    output = _Output(path, owned, overwrite=overwrite, stays=stays)
+    """Write a folder completely or not at all: yields an empty one, which replaces it at the end, see `Output`."""
+    output = Output(path, owned, overwrite=overwrite, stays=stays)
     output.check()
-    return _written(output)
+    return output.written()
 
 
 def files_written_beside(path: str | Path) -> AbstractContextManager[Path]:
     """Yield an empty folder, whose files are moved into another one when all are complete."""
-    return _written(_Output(path, files=()), is_checked=False)
+    return Output(path, files=()).written(is_checked=False)
 
 
 @contextmanager
@@ -394,29 +402,15 @@ def reserved(
     files: Sequence[str] | None = None,
     overwrite: bool = False,
     read: Collection[str | Path] = (),
-) -> Iterator[Callable[[], AbstractContextManager[Path]]]:
-    """Check and lock an output, before work that takes long; yields what `output_to` does, to write it later.
+) -> Iterator[Output]:
+    """Check and lock an output, with the arguments of `Output`, before work that takes long.
 
-        with reserved(path, owned=MODEL_FOLDER, overwrite=overwrite, read=[model]) as write:
-            ...  # no other process writes there
-            with write() as folder:
-                model.save_pretrained(folder)
-
-    Args:
-        path: A file; with `owned` a folder, which is written as a whole; with `files` a folder that stays, in which
-            these files are written.
-        owned: Name patterns of what the folder may hold if it is overwritten, see `check_output_folder`.
-        files: Names of the files; with none, any are replaced.
-        overwrite: Whether what is there may be replaced.
-        read: Files and folders that are read meanwhile, which can be no output; names on the Hub are ignored.
+    with reserved(path, owned=MODEL_FOLDER, overwrite=overwrite, read=[model]) as output:
+        ...  # no other process writes there
+        with output.written() as folder:
+            model.save_pretrained(folder)
     """
-    with _locked_output(path, owned, files, overwrite, read) as output:
-        yield lambda: _written(output)
-
-
-@contextmanager
-def _locked_output(path: str | os.PathLike[str], *settings: Any) -> Iterator[_Output]:
-    output = _Output(path, *settings)
+    output = Output(path, owned, files, overwrite, read)
     finish_moves(output.path)
     output.check()
     with locked(output.path, output.within):
@@ -432,30 +426,24 @@ def output_to(
     overwrite: bool = False,
     read: Collection[str | Path] = (),
 ) -> Iterator[Path]:
-    """Write a file, a folder or files of a folder completely or not at all; for arguments see `reserved`."""
-    with reserved(path, owned, files, overwrite, read) as write, write() as temporary:
+    """Write an output completely or not at all; arguments are those of `Output`."""
+    with reserved(path, owned, files, overwrite, read) as output, output.written() as temporary:
         yield temporary
 
 
 @contextmanager
 def outputs_together() -> Iterator[Callable[..., Path]]:
-    """Write several outputs, all or none: yields a function with the arguments of `reserved` that opens one.
+    """Write several outputs, all or none: yields a function with the arguments of `Output` that opens one.
 
     with outputs_together() as open_output:
         write_lines(open_output(table, overwrite=overwrite), lines)
         write_json(open_output(report, overwrite=overwrite), value)
     """
-    opened: list[tuple[_Output, Path]] = []
+    opened: list[tuple[Output, Path]] = []
     with ExitStack() as held:
 
-        def open_output(
-            path: str | os.PathLike[str],
-            owned: Sequence[str] | None = None,
-            files: Sequence[str] | None = None,
-            overwrite: bool = False,
-            read: Collection[str | Path] = (),
-        ) -> Path:
-            output = held.enter_context(_locked_output(path, owned, files, overwrite, read))
+        def open_output(path: str | os.PathLike[str], owned: Sequence[str] | None = None, **settings: Any) -> Path:
+            output = held.enter_context(reserved(path, owned, **settings))
             opened.append((output, held.enter_context(output.temporary())))
             return opened[-1][1]
 

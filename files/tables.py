@@ -4,6 +4,7 @@ import codecs
 import csv
 import json
 import logging
+import math
 import re
 import threading
 from collections import Counter
@@ -24,7 +25,6 @@ from .text import (
     PARQUET_SUFFIX,
     SEPARATED_SUFFIXES,
     SPREADSHEET_SUFFIX,
-    STDIN,
     TABLE_SUFFIXES,
     content_suffix,
     file_of,
@@ -226,16 +226,16 @@ USUAL_STYLE = CsvStyle()
 
 def style_of(path: str, encoding: str) -> CsvStyle:
     """The style of a CSV file in UTF-8; with a byte-order mark if it has one, or is not in UTF-8."""
-    if path == STDIN:
-        return USUAL_STYLE
     is_plain = codecs.lookup(encoding).name == "utf-8" and not has_byte_order_mark(file_of(path))
     style = CsvStyle(encoding="utf-8" if is_plain else "utf-8-sig")
     if content_suffix(path) != ".csv":
         return style
     mark, _, lines = separator_of(open_text(path, encoding), ",")
+    if mark != ";":  # decimal commas would be separators, or in quotes
+        return replace(style, mark=mark)
     rows = _split_lines(islice(lines, _LINES_OF_STYLE), delimiter=mark)
-    signs = {found[1] for row in rows for value in row if (found := _DECIMAL.fullmatch(value))}
-    return replace(style, mark=mark, decimal_sign="," if mark == ";" and signs == {","} else ".")
+    signs = {match[1] for row in rows for value in row if (match := _DECIMAL.fullmatch(value))}
+    return replace(style, mark=mark, decimal_sign="," if signs == {","} else ".")
 
 
 def separated_line(cells: Sequence[str], mark: str) -> str:
@@ -258,6 +258,16 @@ def json_line(row: Mapping[str, Any]) -> str:
         finite = json.loads(json.dumps(row, default=_plain), parse_constant=lambda name: None)
         line = json.dumps(finite, ensure_ascii=False)
     return line.translate(_ESCAPES)
+
+
+def json_values(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The row that is read from its `json_line`."""
+    for name, value in row.items():
+        is_same = type(value) in (str, int, bool, type(None)) or (type(value) is float and math.isfinite(value))
+        if type(name) is not str or not is_same:
+            values: dict[str, Any] = json.loads(json_line(row))
+            return values
+    return row
 
 
 def _plain(value: Any) -> Any:

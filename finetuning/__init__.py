@@ -1,31 +1,38 @@
 """From task data to a fine-tuned model: tasks, the recipe, the feature-based approach, evaluation."""
 
-from .commands import EvaluateArguments, FeaturesArguments, evaluate, evaluate_model, extract_features
-from .comparison import CompareArguments, compare, compare_files
-from .distillation import DistillationArguments, distill
-from .features import FEATURES, TABLE_7, FeatureTagger
-from .prediction.prediction_run import PredictArguments, predict, predict_files
-from .prediction.predictor import Predictor, tag_words
-from .prediction.sentence_scoring import ScoreArguments, score, score_files
-from .pruning import PruneArguments, prune
-from .tasks.registry import TASKS
-from .tasks.task import Task
-from .training.finetuning_arguments import FinetuningArguments
-from .training.run import finetune
+from typing import TYPE_CHECKING
+
+from .._lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .commands import EvaluateArguments, FeaturesArguments, evaluate, evaluate_model, extract_features
+    from .comparison import CompareArguments, compare, compare_files
+    from .distillation import DistillationArguments, DistillSettings, distill
+    from .features import FEATURES, TABLE_7, FeatureTagger
+    from .prediction.prediction_run import PredictArguments, predict, predict_files
+    from .prediction.predictor import Predictor, tag_words
+    from .prediction.sentence_scoring import ScoreArguments, score, score_files
+    from .tasks.registry import TASKS
+    from .tasks.task import Task
+    from .training.finetune_settings import FinetuneSettings
+    from .training.plan import FinetunePlan, FinetuningArguments, plan_finetuning
+    from .training.run import finetune
 
 __all__ = [
     "FEATURES",
     "TABLE_7",
     "TASKS",
     "CompareArguments",
+    "DistillSettings",
     "DistillationArguments",
     "EvaluateArguments",
     "FeatureTagger",
     "FeaturesArguments",
+    "FinetunePlan",
+    "FinetuneSettings",
     "FinetuningArguments",
     "PredictArguments",
     "Predictor",
-    "PruneArguments",
     "ScoreArguments",
     "Task",
     "compare",
@@ -35,10 +42,12 @@ __all__ = [
     "evaluate_model",
     "extract_features",
     "finetune",
+    "plan_finetuning",
     "predict",
     "predict_files",
-    "prune",
     "score",
     "score_files",
     "tag_words",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -60,7 +60,7 @@ STANDARD_OUTPUT = "-"
 
 @dataclass
 class EvaluateArguments(EngineOptions, AnswerSettings, MeasuredModelArguments):
-    """Settings of `evaluate_model`; in Python, `data` may also be in memory, as in `FinetuningArguments`.
+    """Settings of `evaluate_model`; in Python, `data` may also be in memory, as in `finetune`.
 
     Raises:
         ValueError: If a setting is missing or out of range.

@@ -22,7 +22,7 @@ from ..pipelines.openvino_model import EngineOptions, OpenVinoModel, runs_in_ope
 from .data import listed, source_of
 from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .tasks.registry import MeasuredModelArguments
-from .tasks.steps import long_text_lines, network_outputs, read_examples, read_predictions
+from .tasks.steps import long_text_lines, read_examples, read_predictions
 from .tasks.task import Columns, Task
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _TIMED_ROWS, _MIN_TURNS, _MIN_SECONDS = 128, 3, 2.0  # of the measurement of spe
 
 @dataclass
 class CompareArguments(EngineOptions, MeasuredModelArguments):
-    """Settings of `compare_files`; in Python, `data` may also be in memory, as in `FinetuningArguments`.
+    """Settings of `compare_files`; in Python, `data` may also be in memory, as in `finetune`.
 
     Raises:
         ValueError: If a setting is missing or out of range.
@@ -143,7 +143,7 @@ def _compared(arguments: CompareArguments) -> dict[str, Any]:
         if tasks[0].loss.has_class_weights:
             import scipy.stats  # noqa: F401 - for McNemar's test: an error now, not at the end
         examples: Sequence[Any] = read_examples(tasks[0], source, arguments.skip_empty)
-        data = [found and found.task.encode(examples, found.labels, found.tokenizer, source) for found in models]
+        data = [model and model.encode(examples, source) for model in models]
         encoded = [part.examples for part in data if part]
         if len({tuple(example.classes for example in each) for each in encoded}) > 1:
             raise ValueError(
@@ -152,13 +152,13 @@ def _compared(arguments: CompareArguments) -> dict[str, Any]:
             )
         examples = encoded[0] if encoded else examples  # with the models' names of the classes
         predictions: list[Sequence[Any]] = []
-        for name, task, found, part in zip(arguments.models, tasks, models, data, strict=True):
-            if found is None or part is None:
+        for name, task, model, part in zip(arguments.models, tasks, models, data, strict=True):
+            if model is None or part is None:
                 predictions.append(read_predictions(task, Path(name), examples))
                 continue
             for line in long_text_lines(task, len(examples), part.cut, part.windowed):
                 logger.warning("%s: %s", name, line)
-            predictions.append(found.measure({"": part}, arguments.batch_size)[1][""])
+            predictions.append(model.predictions(part, arguments.batch_size, shared=True, progress=True))
         report, rows = _report(arguments, tasks, predictions, examples)
         report["models"] = _costs(arguments, models, examples, source)
         if table:
@@ -247,9 +247,7 @@ def _costs(
         seconds.append({})
         for place, found in loaded.items():
             start = time.perf_counter()
-            data = found.task.encode(rows, found.labels, found.tokenizer, source)
-            outputs = network_outputs(found.task, data, found.model, found.tokenizer, arguments.batch_size)
-            found.task.predict(outputs, data, found.labels)
+            found.predictions(found.encode(rows, source), arguments.batch_size)
             seconds[-1][place] = time.perf_counter() - start
     costs = {}
     for place, found in loaded.items():

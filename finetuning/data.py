@@ -60,12 +60,11 @@ class DataRow:
 
     def value(self, name: str) -> Any:
         """The value of a column; if there is no such column, the message lists those that exist."""
-        if name not in self:
-            raise ValueError(
-                f"{self.source} has no column {name!r} in row {self.number}; its columns are "
-                f"{shown_columns(self.values)}."
-            )
-        return value_at(self.values, name)
+        with suppress(KeyError):
+            return value_at(self.values, name)
+        raise ValueError(
+            f"{self.source} has no column {name!r} in row {self.number}; its columns are {shown_columns(self.values)}."
+        )
 
     def text(self, name: str, may_be_empty: bool = False) -> str:
         """The text of a column, which is not empty unless `may_be_empty`."""
@@ -406,6 +405,11 @@ class Labels:
         elif all(map(_is_number, unknown)) and not (self.numbers_are_ids or all(map(_is_number, self.names))):
             hint = " A number could be a name or an id here; give the names."
         raise ValueError(f"{source} has the label {quoted(unknown[0])}; expected one of {known}.{hint}")
+
+    def names_of(self, values: Iterable[str], source: Source | str) -> dict[str, str]:
+        """The name of each label, which may be given by its id, see `ids`."""
+        values = list(dict.fromkeys(values))
+        return {value: self.names[label] for value, label in zip(values, self.ids(values, source), strict=True)}
 
 
 def joining_sign(names: Iterable[str]) -> str:

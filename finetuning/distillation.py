@@ -2,26 +2,27 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+from transformers import TrainingArguments
 
 from ..cards import Comparison, plain_text
 from ..files.checkpoint import Checkpoint, check_available
 from ..files.loading import load_tokenizer
-from ..files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, Group, check_options, option, settings_of
+from ..files.options import ABOVE_0, AT_LEAST_0, SHARE, Group, deciding, option, options_of
 from ..files.output import write_json
-from ..files.source import Source, files_of
+from ..files.settings import Decision, assemble, build, flat
+from ..files.source import InMemoryData, Source, files_of
 from ..modeling_mybert import MODEL_SIZES, MyBertConfig
 from ..modeling_mybert.configuration_mybert import fields_of_size, is_size
-from ..runs import arguments_by_name, is_sharded
+from ..runs import is_sharded, settings_by_name
 from .data import Labels
 from .distillation_trainer import (
-    RELATIONS,
     SOFT_TARGETS,
     TEACHER_OUTPUTS,
     DistillationLoss,
@@ -34,10 +35,11 @@ from .distillation_trainer import (
 )
 from .heads import NetworkChanges
 from .tasks.calibration import fitted_as
-from .tasks.registry import TASKS, task_of_model
-from .tasks.steps import in_order_of
+from .tasks.registry import TASKS, TaskArguments, task_of_model
+from .tasks.steps import in_order_of, named
 from .tasks.task import Task
-from .training.finetuning_arguments import FinetuningArguments
+from .training.finetune_settings import FinetuneSettings, FinetuningOptimization, TaskTrainingSettings
+from .training.plan import FinetunePlan, plan_finetuning
 from .training.preparation import StartingModel, TaskRun, joined, read_run, starting_model
 from .training.run import Finetuning
 from .training.trainer import TaskTrainer
@@ -45,13 +47,12 @@ from .training.trainer import TaskTrainer
 logger = logging.getLogger(__name__)
 
 DISTILLATION = "distillation.json"
-_KNOWN_RELATIONS = {*RELATIONS, "qk"}
 STUDENT_SIZES = f"{', '.join(MODEL_SIZES)}, or layers x hidden size, such as 2x256"
 _POSITIONS = 512  # minimum for a new student
 
 
-@dataclass
-class DistillationOptions:
+@dataclass(frozen=True, kw_only=True)
+class TeacherSettings:
     """The teacher, the student, and what it learns from the teacher."""
 
     group, decides = Group.TEACHER, True
@@ -90,99 +91,41 @@ class DistillationOptions:
         0.0, "Weight of the loss on hidden states, layer by layer (TinyBERT); 0 for none.", AT_LEAST_0
     )
     relation_weight: float = option(
-        0.0, "Weight of the loss on relations of the last layer's queries, keys, values (MiniLM).", AT_LEAST_0
-    )
-    relations: list[str] = option(
-        list(RELATIONS),
-        "Which relations, each a pair of q, k, v (MiniLMv2: qq kk vv; MiniLM: qk vv).",
-        needs="relation_weight",
-    )
-    relation_heads: int | None = option(
-        None,
-        "Heads of these relations (default: as many as fit, at most the teacher's).",
-        AT_LEAST_1,
-        needs="relation_weight",
+        0.0, "Weight of the loss on relations of the last layer's queries, keys, values (MiniLMv2).", AT_LEAST_0
     )
 
 
 @dataclass
-class DistillationArguments(DistillationOptions, FinetuningArguments):
-    """Settings of `distill`: the fields below and those of `finetune`, with the teacher's task and columns.
+class TeachersTask(TaskArguments):
+    """The task, by default the teacher's, and its data."""
 
-    In Python, `unlabeled` may also be data in memory, as for `mybert.predict`; a list of strings is file names.
-
-    Raises:
-        ValueError: If a setting is missing or out of range, or the teacher has no head for a task.
-        OSError: If the teacher does not exist.
-    """
-
-    data_settings: ClassVar[tuple[str, ...]] = (*FinetuningArguments.data_settings, "unlabeled")
-
-    group = Group.TRAINING
+    group = Group.READING
+    decides = True
     task: str | None = option(  # type: ignore[assignment]
         None, "The task (default: what the teacher was fine-tuned for)."
     )
-    model: str = option("", init=False, required=False)
-    learning_rate: float | None = option(None, "Peak learning rate (default: as in finetune; 5e-4 for new students).")
-    # Without a meaning in distillation:
-    approach: Literal["finetune", "linear_probe", "auto", "features"] = option(init=False)
-    features: str = option(init=False)
-    lstm_size: int = option(init=False)
-    folds: int = option(init=False)
-    allow_unusual_labels: bool = option(init=False)
-    lora: bool = option(init=False)
-    peft_config: str | None = option(init=False)
-    class_weights: Literal["balanced"] | None = option(init=False)
-    label_smoothing_factor: float = option(init=False)
 
-    def __post_init__(self) -> None:
-        """Find the teacher's task, and check what can be checked without looking at data."""
-        self._find_sources()
-        check_options(self)
-        self.teacher, self.student = str(self.teacher), str(self.student)
-        if self.hard_label_weight == 1 and not self.learns_layers:
-            raise ValueError(
-                "hard_label_weight is 1, so the teacher has no effect; expected less than 1. mybert finetune trains "
-                "without a teacher."
-            )
-        if not self.relations or set(self.relations) - _KNOWN_RELATIONS:
-            raise ValueError(f"relations is {self.relations}; expected some of {', '.join(sorted(_KNOWN_RELATIONS))}.")
-        if self.relation_heads and "qk" in self.relations:
-            raise ValueError(
-                f"relation_heads is {self.relation_heads}; attention (qk in relations) uses the models' own heads."
-            )
-        if self.validation_split and not (self.train_file or self.dataset or self.data_dir):
-            raise ValueError("validation_split is set without train_file; only labeled data can be held out.")
-        if self.is_new_student:
-            fields_of_size(self.student, "student")  # checks it
-            plain = NetworkChanges(dropout=self.dropout, from_scratch=self.from_scratch)
-            for name, value in settings_of(NetworkChanges, self).items():
-                if value != getattr(plain, name):
-                    raise ValueError(
-                        f"{name} is {value!r} but a new student ({self.student}) is a plain MyBERT; leave it out."
-                    )
-        elif self.tokenizer or self.teacher_embeddings:
-            what = f"tokenizer is {self.tokenizer!r}" if self.tokenizer else "teacher_embeddings is set"
-            raise ValueError(
-                f"{what} and {self.student} has its own; it is for a new student, one of {STUDENT_SIZES}."
-            )
-        teacher = Checkpoint(self.teacher).check("teacher")
-        if self.is_new_student and Path(self.student, "config.json").is_file() and self.student != self.output_dir:
-            logger.warning(
-                "student is %r, a new model of that size; to use the folder of that name write ./%s.",
-                self.student,
-                self.student,
-            )
-        self.model = self.teacher if self.is_new_student else self.student
-        self.from_scratch = self.from_scratch or self.is_new_student
-        if self.task is not None:
-            self._given_settings(self.task)  # reports errors without loading the teacher
-        self.teacher_task = task_of_model(self.teacher, teacher.config, self.task)
-        self.task = self.teacher_task[0]
-        super().__post_init__()
-        if self.learns_layers and is_sharded(self):
-            name = "hidden_state_weight" if self.hidden_state_weight else "relation_weight"
-            raise ValueError(f"{name} is set with fsdp: a loss on layers needs whole weights; leave fsdp out.")
+
+@dataclass(frozen=True, kw_only=True)
+class DistillationOptimization(FinetuningOptimization):
+    """The optimizer and schedule of fine-tuning, with another default for new students."""
+
+    group, decides = Group.TRAINING, True
+    learning_rate: float | None = option(None, "Peak learning rate (default: as in finetune; 5e-4 for new students).")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillSettings(TaskTrainingSettings):
+    """What a user says of a distillation: the teacher, and all of `TaskTrainingSettings` for the student."""
+
+    unsupported: ClassVar[Mapping[str, str]] = {
+        **TaskTrainingSettings.unsupported,
+        "label_smoothing_factor": "the teacher's probabilities say how sure a label is",
+    }
+    data_settings: ClassVar[tuple[str, ...]] = (*TaskTrainingSettings.data_settings, "unlabeled")
+    optimization: DistillationOptimization = field(default_factory=DistillationOptimization)
+    reading: TeachersTask = field(default_factory=TeachersTask)
+    from_teacher: TeacherSettings = field(default_factory=TeacherSettings)
 
     @property
     def is_new_student(self) -> bool:
@@ -194,52 +137,104 @@ class DistillationArguments(DistillationOptions, FinetuningArguments):
         """Whether the student also learns from the teacher's layers; the teacher then runs during training."""
         return bool(self.hidden_state_weight or self.relation_weight)
 
+    @cached_property
+    def teacher_task(self) -> tuple[str, Task]:
+        """The name of the task, and the task as the teacher records it."""
+        if self.task is not None:
+            self._given_settings(self.task)  # reports errors without loading the teacher
+        return task_of_model(self.teacher, Checkpoint(self.teacher).config, self.task)
+
     def _chosen_task(self) -> tuple[str, Task]:
         """The teacher's task, without what was fitted to its predictions (thresholds, temperature)."""
         name, task = self.teacher_task
         return name, fitted_as(task, TASKS[name])
 
-    def _default_learning_rate(self) -> tuple[float, str]:
-        return (5e-4, "for a new student") if self.is_new_student else super()._default_learning_rate()
-
     @property
-    def card_summary(self) -> str:
-        """The first sentence of the card (Markdown)."""
-        return f"A BERT model for {self.task}, distilled from {plain_text(self.name_of_teacher)}."
-
-    @property
-    def name_of_teacher(self) -> str:
+    def teachers_name(self) -> str:
         """The name of the teacher; for a folder, without its path."""
         return Path(self.teacher).resolve().name if Path(self.teacher).is_dir() else self.teacher
 
     @property
-    def card_settings(self) -> dict[str, Any]:
-        """The distillation settings on the card."""
-        has_temperature = self.resolve_task().loss.has_temperature
-        found = {
-            "teacher": self.name_of_teacher,
-            "student began as": f"a new model ({self.student})" if self.is_new_student else Path(self.student).name,
-            "word embeddings began as": "principal components of the teacher's" if self.teacher_embeddings else None,
-            "texts without labels": ", ".join(Source.of(data).described for data in self.unlabeled or ()) or None,
-            "temperature of distillation": self.distillation_temperature if has_temperature else None,
-            "weight of the data's labels": self.hard_label_weight if self.train_file or self.dataset else None,
-            "weight of hidden states": self.hidden_state_weight or None,
-            "weight of relations": self.relation_weight or None,
-            "relations": " ".join(self.relations) if self.relation_weight else None,
-        }
-        return {name: value for name, value in found.items() if value is not None}
+    def metric(self) -> str:
+        """The metric that selects the best model, as evaluations call it, before the data is read."""
+        return plan_student(self).metric
 
-    def folders_read(self) -> list[str]:
-        """Model folders that the run reads."""
-        return [self.teacher, self.model, *([self.tokenizer] if self.tokenizer else [])]
+    @classmethod
+    def read(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Values by option; paths of models are texts."""
+        given = super().read(given)
+        return given | {name: str(given[name]) for name in ("teacher", "student") if given.get(name)}
 
-    def result_settings(self) -> dict[str, Any]:
-        """The settings that determine a run's result."""
-        files = files_of(self.unlabeled or ())  # data in memory is recorded itself
-        return super().result_settings() | {"unlabeled": files, "command": "distill"}
+    def check(self) -> None:
+        """Reject values that do not go together, as far as they can be checked without looking at the data."""
+        super().check()
+        if self.hard_label_weight == 1 and not self.learns_layers:
+            raise ValueError(
+                "hard_label_weight is 1, so the teacher has no effect; expected less than 1. mybert finetune trains "
+                "without a teacher."
+            )
+        if self.validation_split and not (self.train_file or self.dataset or self.data_dir):
+            raise ValueError("validation_split is set without train_file; only labeled data can be held out.")
+        if self.is_new_student:
+            fields_of_size(self.student, "student")  # checks it
+            plain = NetworkChanges(dropout=self.dropout, from_scratch=self.from_scratch)
+            for name, value in vars(self.network).items():
+                if value != getattr(plain, name):
+                    raise ValueError(
+                        f"{name} is {value!r} but a new student ({self.student}) is a plain MyBERT; leave it out."
+                    )
+        elif self.tokenizer or self.teacher_embeddings:
+            what = f"tokenizer is {self.tokenizer!r}" if self.tokenizer else "teacher_embeddings is set"
+            raise ValueError(
+                f"{what} and {self.student} has its own; it is for a new student, one of {STUDENT_SIZES}."
+            )
+        Checkpoint(self.teacher).check("teacher")
+        if self.is_new_student and Path(self.student, "config.json").is_file() and self.student != self.output_dir:
+            logger.warning(
+                "student is %r, a new model of that size; to use the folder of that name write ./%s.",
+                self.student,
+                self.student,
+            )
+        self.resolve_task()
 
 
-def distill(arguments: DistillationArguments | None = None, **settings: Any) -> dict[str, Any]:
+def DistillationArguments(**given: Any) -> DistillSettings:  # noqa: N802  # a class in earlier versions
+    """The settings of `distill`, from the options of the command as keywords; checked as by `distill` itself.
+
+    In Python, `unlabeled` may also be data in memory, as for `mybert.predict`; a list of strings is file names.
+
+    Raises:
+        TypeError: If there is no such option.
+        ValueError: If a value is missing or out of range, or the teacher has no head for a task.
+        OSError: If the teacher does not exist.
+    """
+    settings = build(DistillSettings, given)
+    plan_student(settings)
+    return settings
+
+
+def plan_student(settings: DistillSettings) -> FinetunePlan:
+    """The plan of the student's training, before the data is read."""
+    task, is_new = settings.resolve_task(), settings.is_new_student
+    options = options_of(FinetuneSettings)
+    given = {name: value for name, value in flat(settings).items() if name in options}
+    student = assemble(
+        FinetuneSettings,
+        given
+        | {
+            "model": settings.teacher if is_new else settings.student,
+            "from_scratch": settings.from_scratch or is_new,
+            "task": settings.teacher_task[0],
+        },
+    )
+    plan = plan_finetuning(student, task, Decision(5e-4, "for a new student") if is_new else None)
+    if settings.learns_layers and is_sharded(plan.training):
+        name = "hidden_state_weight" if settings.hidden_state_weight else "relation_weight"
+        raise ValueError(f"{name} is set with fsdp: a loss on layers needs whole weights; leave fsdp out.")
+    return plan
+
+
+def distill(arguments: DistillSettings | None = None, **settings: Any) -> dict[str, Any]:
     """Train a student on a fine-tuned teacher's outputs for task data and unlabeled texts.
 
         >>> mybert.distill(teacher="my-sst2", student="tiny", unlabeled="reviews.txt", output_dir="my-tiny-sst2")
@@ -249,7 +244,7 @@ def distill(arguments: DistillationArguments | None = None, **settings: Any) -> 
 
     Args:
         arguments: The settings.
-        **settings: Instead, the fields of `DistillationArguments`, which are those of the command; data may also be in
+        **settings: Instead, the options of the command; data may also be in
             memory, as for `finetune` and, without labels, for `predict`.
 
     Returns:
@@ -260,56 +255,117 @@ def distill(arguments: DistillationArguments | None = None, **settings: Any) -> 
             from the teacher's where they must not, or a setting is out of range; see also `finetune`.
         OSError: If a model or a file cannot be read or written.
     """
-    return Distillation(arguments_by_name(DistillationArguments, arguments, settings)).run()
+    run = Distillation(settings_by_name(DistillSettings, arguments, settings))
+    return run.describe() if run.settings.dry_run else run.run()
 
 
 class Distillation(Finetuning):
     """A fine-tuning run whose training data includes the teacher's logits."""
 
-    arguments: DistillationArguments
+    command = "distill"
 
-    def __init__(self, arguments: DistillationArguments) -> None:
-        super().__init__(arguments)
+    def __init__(self, settings: DistillSettings) -> None:
+        super().__init__(plan_student(settings))
+        self.settings = settings
         self.of_teacher: dict[str, float] = {}  # the teacher's metrics on the validation data
         self.parameters: dict[str, int] = {}
+
+    @property
+    def said(self) -> DistillSettings:
+        """What the user said."""
+        return self.settings
+
+    @property
+    def model_name(self) -> str:
+        """The student, by its folder, Hub name or size."""
+        return self.settings.student
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the card (Markdown)."""
+        return f"A BERT model for {self.plan.settings.task}, distilled from {plain_text(self.settings.teachers_name)}."
+
+    @property
+    def further(self) -> dict[str, Any]:
+        """The distillation settings on the card."""
+        settings, has_temperature = self.settings, self.plan.task.loss.has_temperature
+        is_labeled = bool(self.plan.files.train_file or self.plan.files.dataset)
+        is_new = settings.is_new_student
+        further = {
+            "teacher": settings.teachers_name,
+            "student began as": f"a new model ({settings.student})" if is_new else Path(settings.student).name,
+            "word embeddings began as": "principal components of the teacher's"
+            if settings.teacher_embeddings
+            else None,
+            "texts without labels": ", ".join(Source.of(data).described for data in settings.unlabeled or ()) or None,
+            "temperature of distillation": settings.distillation_temperature if has_temperature else None,
+            "weight of the data's labels": settings.hard_label_weight if is_labeled else None,
+            "weight of hidden states": settings.hidden_state_weight or None,
+            "weight of relations": settings.relation_weight or None,
+        }
+        return {name: value for name, value in further.items() if value is not None}
+
+    @property
+    def folders_read(self) -> list[str]:
+        """Model folders that the run reads."""
+        settings = self.settings
+        return [settings.teacher, self.plan.settings.model, *([settings.tokenizer] if settings.tokenizer else [])]
+
+    @property
+    def offers_linear_probe(self) -> bool:
+        """Whether the command could fit a linear probe instead."""
+        return False
+
+    def result_settings(self, plan: FinetunePlan) -> dict[str, Any]:
+        """The settings that determine the run's result, those of the teacher too."""
+        unlabeled = self.settings.unlabeled or ()
+        record = plan.result_settings("distill") | deciding(self.settings.from_teacher)
+        data = {str(source): source.recorded for source in unlabeled if isinstance(source, InMemoryData)}
+        return record | data | {"unlabeled": files_of(unlabeled)}  # data in memory is recorded itself
 
     @cached_property
     def teacher(self) -> Teacher:
         """The teacher, loaded on first access."""
-        return Teacher.load(self.arguments.teacher, self.arguments.resolve_task(), self.arguments.device)
+        return Teacher.load(self.settings.teacher, self.plan.task, self.plan.training.device)
 
     def check(self) -> None:
         """Reject a student that does not exist, and tasks that cannot be distilled."""
-        arguments = self.arguments
-        if arguments.resolve_task().teaching is None:
+        settings = self.settings
+        if self.plan.task.teaching is None:
             raise ValueError(
-                f"task is {arguments.task!r}; distillation is for classification, regression, tagging, multiple "
-                "choice and question answering."
+                f"task is {self.plan.settings.task!r}; distillation is for classification, regression, tagging, "
+                "multiple choice and question answering."
             )
-        if arguments.is_new_student:
+        if settings.is_new_student:
             return
         try:
-            check_available(arguments.student, "student")
+            check_available(settings.student, "student")
         except OSError as error:
             raise OSError(f"{error} A new student has a size: {STUDENT_SIZES}.") from error
-        student = Checkpoint(arguments.student).check("student", needs_weights=not arguments.from_scratch)
+        student = Checkpoint(settings.student).check("student", needs_weights=not settings.from_scratch)
         student.refuse_quantized_weights()
 
     def read(self, task: Task) -> TaskRun:
         """Read the data, labeled and not, and check that teacher and student fit together."""
-        unlabeled = [Source.of(data) for data in self.arguments.unlabeled or ()]
+        unlabeled = [Source.of(data) for data in self.settings.unlabeled or ()]
         tokenizer: Any = None  # that of the student
-        if name := self.arguments.tokenizer:
+        if name := self.settings.tokenizer:
             check_available(name, "tokenizer")
             tokenizer = load_tokenizer(Checkpoint(name))
             tokenizer.model_max_length = min(tokenizer.model_max_length, _POSITIONS)
-        run = read_run(self.arguments, task, tokenizer, unlabeled, self._labels)
-        self._check_same_tokens(run)
+        run = read_run(self.plan, task, tokenizer, unlabeled, self._labels)
+        if not self.settings.dry_run:
+            self._check_same_tokens(run)
         return run
 
     def _labels(self, task: Task, data: Sequence[tuple[Source, Sequence[Any]]]) -> Labels | None:
         """The teacher's classes, in the student's order if it has the same; other classes in the data are an error."""
-        known = self.teacher.labels_of(task)
+        known: Labels | None
+        if self.settings.dry_run:  # the teacher's weights are not needed, nor downloaded
+            known = named(task, Labels.from_config(Checkpoint(self.settings.teacher).config))
+            known = known if task.names_outputs else None
+        else:
+            known = self.teacher.labels_of(task)
         if known is None:
             return None
         for source, examples in data:
@@ -317,17 +373,17 @@ class Distillation(Finetuning):
                 task.with_names(examples, known, source)
             except ValueError as error:
                 raise ValueError(
-                    f"{self.arguments.teacher} was fine-tuned with other labels than the data has: {error}"
+                    f"{self.settings.teacher} was fine-tuned with other labels than the data has: {error}"
                 ) from None
-        return known if self.arguments.is_new_student else in_order_of(task, self.arguments.model, known)
+        return known if self.settings.is_new_student else in_order_of(task, self.plan.settings.model, known)
 
     def _check_same_tokens(self, run: TaskRun) -> None:
         """Reject a student with other tokens than the teacher if a loss compares them token by token."""
-        arguments, task = self.arguments, run.task
-        wanted = [name for name in ("hidden_state_weight", "relation_weight") if getattr(arguments, name)]
+        settings, task = self.settings, run.task
+        wanted = [name for name in ("hidden_state_weight", "relation_weight") if getattr(settings, name)]
         if wanted and not teaching_of(task).has_hidden_states:
             raise ValueError(
-                f"{wanted[0]} is {getattr(arguments, wanted[0])}; there is no such loss for multiple choice."
+                f"{wanted[0]} is {getattr(settings, wanted[0])}; there is no such loss for multiple choice."
             )
         wanted += ["the task's answers"] if teaching_of(task).compares_tokens else []
         if not wanted:
@@ -339,19 +395,18 @@ class Distillation(Finetuning):
             same = same and all(map(np.array_equal, read, part.inputs["input_ids"]))
         if not same:
             raise ValueError(
-                f"{arguments.tokenizer or arguments.model} has another vocabulary than {arguments.teacher}, and "
-                f"{wanted[0]} compares token with token; expected a student with the teacher's tokenizer."
+                f"{settings.tokenizer or self.plan.settings.model} has another vocabulary than {settings.teacher}, "
+                f"and {wanted[0]} compares token with token; expected a student with the teacher's tokenizer."
             )
 
     def files(self, run: TaskRun) -> list[str]:
         """Files whose contents determine the result, including the teacher's."""
-        arguments = self.arguments
-        unlabeled = files_of(arguments.unlabeled or ())
-        return [*super().files(run), *unlabeled, *Checkpoint(arguments.teacher).deciding_files]
+        unlabeled = files_of(self.settings.unlabeled or ())
+        return [*super().files(run), *unlabeled, *Checkpoint(self.settings.teacher).deciding_files]
 
     def begun(self, run: TaskRun) -> TaskRun:
         """The run with the teacher's logits for its training data; logs the teacher's metrics."""
-        folder = Path(self.arguments.output_dir) / TEACHER_OUTPUTS
+        folder = Path(self.settings.output_dir) / TEACHER_OUTPUTS
         teacher, task = self.teacher, run.task
         # For each class of the student, its index in the teacher; None if there are no classes.
         columns = None if run.labels is None else [teacher.found.labels.names.index(name) for name in run.labels.names]
@@ -364,18 +419,16 @@ class Distillation(Finetuning):
             read = teacher.read(task, data)
             outputs = teaching_of(task).outputs(teacher.outputs(task, read, folder))
             # With the thresholds or temperature that were fitted to the teacher's predictions.
-            fitted = fitted_as(task, self.arguments.teacher_task[1])
+            fitted = fitted_as(task, self.settings.teacher_task[1])
             predictions = fitted.predict(outputs, read, teacher.found.labels)
             found = fitted.measures(predictions, read.examples).scores()
             self.of_teacher |= {f"{name}_{metric}" if name else metric: value for metric, value in found.items()}
         self.parameters["teacher"] = teacher.found.model.num_parameters()
-        worth = (
-            f", {metric} {self.of_teacher[metric]:.4g}" if (metric := self.arguments.metric) in self.of_teacher else ""
-        )
+        worth = f", {metric} {self.of_teacher[metric]:.4g}" if (metric := self.plan.metric) in self.of_teacher else ""
         sizes = {name: f"{count:,}" for name, count in self.parameters.items()}
-        logger.info("Teacher: %s, %s parameters%s.", self.arguments.teacher, sizes["teacher"], worth)
-        logger.info("Student: %s, %s parameters.", self.arguments.student, sizes["student"])
-        if not (self.arguments.learns_layers or self.arguments.teacher_embeddings):
+        logger.info("Teacher: %s, %s parameters%s.", self.settings.teacher, sizes["teacher"], worth)
+        logger.info("Student: %s, %s parameters.", self.settings.student, sizes["student"])
+        if not (self.settings.learns_layers or self.settings.teacher_embeddings):
             del self.teacher  # no longer needed
         return replace(run, train=joined(taught))
 
@@ -383,18 +436,21 @@ class Distillation(Finetuning):
         """The teacher's numbers; a text may lack a label."""
         return np.stack(run.train.inputs[SOFT_TARGETS])
 
-    def start(self, run: TaskRun, arguments: FinetuningArguments, seed: int) -> StartingModel:
+    def new_config(self, run: TaskRun) -> MyBertConfig | None:
+        """The configuration of a new student; None for one that exists."""
+        if not self.settings.is_new_student:
+            return None
+        return MyBertConfig(
+            **fields_of_size(self.settings.student),
+            vocab_size=len(run.tokenizer),
+            max_position_embeddings=max(_POSITIONS, run.task.max_length),
+            pad_token_id=run.tokenizer.pad_token_id,
+        )
+
+    def start(self, run: TaskRun, plan: FinetunePlan, approach: str, seed: int) -> StartingModel:
         """The student at the start of training."""
-        config = None
-        if self.arguments.is_new_student:
-            config = MyBertConfig(
-                **fields_of_size(self.arguments.student),
-                vocab_size=len(run.tokenizer),
-                max_position_embeddings=max(_POSITIONS, run.task.max_length),
-                pad_token_id=run.tokenizer.pad_token_id,
-            )
-        model, new = starting_model(run, arguments, seed, config)
-        if self.arguments.teacher_embeddings:
+        model, new = starting_model(run, plan, approach, seed, self.new_config(run))
+        if self.settings.teacher_embeddings:
             found = self.teacher.found
             init_embeddings_from_teacher(model, found.model, run.tokenizer, found.tokenizer)
         if (layers_learned := self._layer_losses()) is not None:
@@ -403,22 +459,20 @@ class Distillation(Finetuning):
         return model, new
 
     def _layer_losses(self) -> LayerLosses | None:
-        arguments = self.arguments
-        if not arguments.learns_layers:
+        settings = self.settings
+        if not settings.learns_layers:
             return None
         return LayerLosses(
             self.teacher.found.model,
-            arguments.hidden_state_weight,
-            arguments.relation_weight,
-            arguments.relation_heads,
-            arguments.relations,
+            settings.hidden_state_weight,
+            settings.relation_weight,
         )
 
-    def trainer(self, run: TaskRun, arguments: FinetuningArguments, **settings: Any) -> TaskTrainer:
+    def trainer(self, run: TaskRun, plan: FinetunePlan, args: TrainingArguments, **settings: Any) -> TaskTrainer:
         """The trainer of the student."""
-        own = self.arguments
+        own = self.settings
         loss = DistillationLoss(run.task.loss, own.distillation_temperature, own.hard_label_weight)
-        return DistillationTrainer(run, arguments, loss, self._layer_losses(), **settings)
+        return DistillationTrainer(run, plan, args, loss, self._layer_losses(), **settings)
 
     def comparisons(self, metrics: Mapping[str, Any]) -> list[Comparison]:
         """Student and teacher on the validation data."""
@@ -431,22 +485,22 @@ class Distillation(Finetuning):
                 **{name: metrics[name] for name in self.of_teacher if name in metrics},
             },
         }
-        return [Comparison(f"The teacher, {plain_text(self.arguments.name_of_teacher)}, and this model.", rows)]
+        return [Comparison(f"The teacher, {plain_text(self.settings.teachers_name)}, and this model.", rows)]
 
     def run(self) -> dict[str, Any]:
         """Train, measure, write and compare; see `distill`."""
         result = super().run()
         if result == {"interrupted": True}:
             return result
-        metric = self.arguments.metric
+        metric = self.plan.metric
         student = {name: result[name] for name in self.of_teacher if name in result}
-        if self.arguments.should_save:
+        if self.plan.training.should_save:
             report = {
-                "teacher": {"name": self.arguments.teacher, "metrics": self.of_teacher},
+                "teacher": {"name": self.settings.teacher, "metrics": self.of_teacher},
                 "student": {"metrics": student},
                 "parameters": self.parameters,
             }
-            write_json(Path(self.arguments.output_dir) / DISTILLATION, report)
+            write_json(Path(self.settings.output_dir) / DISTILLATION, report)
         if metric in student and self.of_teacher[metric]:
             logger.info(
                 "%s %.4g, %.3g %% of the teacher's %.4g, with %s parameters instead of %s.",

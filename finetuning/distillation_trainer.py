@@ -28,7 +28,7 @@ from safetensors.numpy import load_file, save_file
 from torch import nn
 from torch.nn.functional import kl_div
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.trainer_utils import TrainOutput
 
 from ..files.checkpoint import Checkpoint
@@ -44,7 +44,7 @@ from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .tasks.losses import SOFT_TARGETS, ItemLoss, Teaching, tables_of
 from .tasks.steps import network_outputs
 from .tasks.task import Task
-from .training.finetuning_arguments import FinetuningArguments
+from .training.plan import FinetunePlan
 from .training.preparation import TaskRun
 from .training.trainer import TaskLoss, TaskTrainer, weighted_sum
 
@@ -195,9 +195,6 @@ PROJECTIONS = "hidden_state_projections"
 LAYER_LOSSES = "layer_losses"
 """Key in a student's outputs: the loss of each sequence (B,)."""
 
-RELATIONS = ("qq", "kk", "vv")
-"""Default relations, those of MiniLMv2: pairs of query, key, value."""
-
 _READ = ("input_ids", "attention_mask", "token_type_ids")
 
 
@@ -259,17 +256,13 @@ class LayerLosses:
     teacher: PreTrainedModel  # in eval mode, on the student's device
     hidden_state_weight: float  # of the mean squared error, at least 0
     relation_weight: float  # of the divergence, summed over relations, at least 0
-    relation_heads: int | None = None  # see `relation_heads`
-    relations: Sequence[str] = RELATIONS  # "qk" is attention, head by head, and needs equal numbers of heads
     # Makes the context of mixed precision in which both models run.
     autocast: Callable[[], AbstractContextManager[Any]] = field(default=nullcontext, init=False)
 
     def check(self, student: PreTrainedModel) -> None:
         """Check that the relations of student and teacher can be computed."""
         if self.relation_weight:
-            self._heads(student)
-            for model in (self.teacher, student):
-                attention_projections(encoder_layers(model)[-1])
+            relation_heads(self.teacher, student)
 
     def attach(self, student: PreTrainedModel, seed: int) -> None:
         """Add `LAYER_LOSSES` to a student's outputs whenever its hidden states are requested."""
@@ -326,53 +319,33 @@ class LayerLosses:
 
     def _of_relations(self, found: torch.Tensor, wanted: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """The divergence of relations, from the inputs of both models' last layers (B, L, D)."""
-        heads = self._heads(self.student)
+        heads = relation_heads(self.teacher, self.student)
         with self.autocast():
             with torch.no_grad():
                 right = [part(wanted) for part in attention_projections(encoder_layers(self.teacher)[-1])]
             own = [part(found) for part in attention_projections(encoder_layers(self.student)[-1])]
         total = torch.zeros(len(mask), device=mask.device)
-        for relation in self.relations:
-            one, other = ("qkv".index(letter) for letter in relation)
-            expected = _log_relations(right[one], right[other], heads, mask)
-            said = _log_relations(own[one], own[other], heads, mask)
+        for expected_vectors, vectors in zip(right, own, strict=True):  # queries, keys, values, as in MiniLMv2
+            expected = _log_relations(expected_vectors, heads, mask)
+            said = _log_relations(vectors, heads, mask)
             divergence = kl_div(said, expected, reduction="none", log_target=True)
             total = total + _mean_of_tokens(divergence.sum(-1).mean(1), mask)  # over keys, then heads: (B, L)
         return total
 
-    def _heads(self, student: PreTrainedModel) -> int:
-        """The number of parts of vectors in relations; for attention, the models' own number of heads."""
-        if "qk" not in self.relations:
-            return relation_heads(self.relation_heads, self.teacher, student)
-        numbers = [model.config.num_attention_heads for model in (self.teacher, student)]
-        if numbers[0] != numbers[1]:
-            raise ValueError(
-                f"relations has 'qk', attention itself, and teacher and student have {numbers[0]} and {numbers[1]} "
-                "heads; expected the same number."
-            )
-        return numbers[0]
 
-
-def relation_heads(wanted: int | None, teacher: PreTrainedModel, student: PreTrainedModel) -> int:
-    """The number of parts of split vectors: `wanted`, or as many as fit, at most the teacher's heads."""
+def relation_heads(teacher: PreTrainedModel, student: PreTrainedModel) -> int:
+    """The number of parts of split vectors: as many as fit, at most the teacher's heads."""
     # The width of queries is less than the hidden size if heads were pruned.
     queries: list[Any] = [attention_projections(encoder_layers(model)[-1])[0] for model in (teacher, student)]
     widths = [len(query.weight) for query in queries]
-    if wanted is None:
-        choices = range(teacher.config.num_attention_heads, 0, -1)
-        return next(heads for heads in choices if not any(width % heads for width in widths))
-    if any(width % wanted for width in widths):
-        raise ValueError(
-            f"relation_heads is {wanted}; expected a divisor of the query widths of teacher and student, "
-            f"{widths[0]} and {widths[1]}."
-        )
-    return wanted
+    choices = range(teacher.config.num_attention_heads, 0, -1)
+    return next(heads for heads in choices if not any(width % heads for width in widths))
 
 
-def _log_relations(one: torch.Tensor, other: torch.Tensor, heads: int, mask: torch.Tensor) -> torch.Tensor:
+def _log_relations(vectors: torch.Tensor, heads: int, mask: torch.Tensor) -> torch.Tensor:
     """Log-softmax over tokens of scaled dot products of vectors (B, L, D) split into parts: (B, H, L, L)."""
-    left, right = (full_precision(states).unflatten(-1, (heads, -1)).transpose(1, 2) for states in (one, other))
-    scores = left @ right.transpose(-1, -2) / left.shape[-1] ** 0.5
+    parts = full_precision(vectors).unflatten(-1, (heads, -1)).transpose(1, 2)
+    scores = parts @ parts.transpose(-1, -2) / parts.shape[-1] ** 0.5
     return scores.masked_fill(~mask[:, None, None, :], torch.finfo(scores.dtype).min).log_softmax(-1)
 
 
@@ -398,7 +371,8 @@ class DistillationTrainer(TaskTrainer):
     def __init__(
         self,
         run: TaskRun,
-        args: FinetuningArguments,
+        plan: FinetunePlan,
+        args: TrainingArguments,
         loss: DistillationLoss,
         layers: LayerLosses | None = None,  # attached to the model during training
         **kwargs: Any,
@@ -408,7 +382,7 @@ class DistillationTrainer(TaskTrainer):
         self.layers = layers
         if layers is not None:
             layers.attach(kwargs["model"], args.seed)
-        super().__init__(run, args, compute_loss_func=loss, **kwargs)
+        super().__init__(run, plan, args, compute_loss_func=loss, **kwargs)
         if layers is not None:
             layers.autocast = self.accelerator.autocast  # its hook runs after the student's own
         self.data_collator = partial(collate_soft_targets, self.data_collator)

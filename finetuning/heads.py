@@ -287,13 +287,6 @@ def encoder_layers(model: PreTrainedModel) -> list[nn.Module]:
     return list(model.base_model.get_submodule(_place_of_layers(model)).children())
 
 
-def keep_layers(model: PreTrainedModel, layers: Sequence[nn.Module], kept: Sequence[int]) -> None:
-    """Give a model some of `layers`, by their numbers."""
-    parent, _, name = _place_of_layers(model).rpartition(".")
-    model.base_model.get_submodule(parent).add_module(name, nn.ModuleList(layers[number] for number in kept))
-    model.config.num_hidden_layers = len(kept)
-
-
 def _place_of_layers(model: PreTrainedModel) -> str:
     for path in _LAYERS:
         try:

@@ -142,6 +142,13 @@ def publishable_files(
     """
     validate_repo_id(repo_id)
     model_dir = Path(model_dir)
+    files = _files_of_repository(model_dir, repo_id, graphs)
+    load_tokenizer(Checkpoint(model_dir))  # raises an error if it does not belong to the model
+    return files
+
+
+def _files_of_repository(model_dir: Path, repo_id: str, graphs: Graphs = _NO_GRAPHS) -> dict[str, Content]:
+    """As `publishable_files`, of a folder whose tokenizer is known to belong to the model."""
     checkpoint = Checkpoint(model_dir)
     description = describe_model(checkpoint)
     if description.model_type not in _TYPES:
@@ -152,7 +159,6 @@ def publishable_files(
     for name in _TOKENIZER:
         if not (model_dir / name).is_file():
             raise FileNotFoundError(f"{model_dir} holds no {name}: save the tokenizer there with save_pretrained.")
-    load_tokenizer(checkpoint)  # raises an error if it does not belong to the model
     weights = list(checkpoint.weight_files)
     if len(weights) > 1:
         weights.append(model_dir / "model.safetensors.index.json")
@@ -209,7 +215,9 @@ def _left_out_by_others(record: Any) -> list[str]:
 
 
 @contextmanager
-def _prepared(model_dir: str | os.PathLike[str], options: PublicationOptions) -> Iterator[tuple[Path, Graphs]]:
+def _prepared(
+    model_dir: str | os.PathLike[str], repo_id: str, options: PublicationOptions
+) -> Iterator[tuple[Path, Graphs]]:
     """The folder to publish, a converted one if it becomes plain BERT, and its graphs; checked before any upload."""
     model_dir = Path(model_dir)
     described = describe_model(model_dir)
@@ -220,13 +228,14 @@ def _prepared(model_dir: str | os.PathLike[str], options: PublicationOptions) ->
         if options.graphs:
             new = write_graphs(model_dir, Path(temporary, "graphs"), options.graphs, options.data)
             graphs = Graphs(graphs.files | new.files, (*new.notes, *graphs.notes), is_new=True)
-        if described.model_type == MyBertConfig.model_type and _becomes_bert(model_dir, options.format):
-            publishable_files(model_dir, "name")  # raises errors in the words of this folder
+        if described.model_type == "bert" and options.format == "mybert":
+            raise ValueError(f"{model_dir} is plain BERT; `mybert convert bert` makes a MyBERT folder of it.")
+        becomes_bert = described.model_type == MyBertConfig.model_type and _becomes_bert(model_dir, options.format)
+        publishable_files(model_dir, repo_id)  # raises errors before anything is uploaded, in the words of this folder
+        if becomes_bert:
             folder = Path(temporary, "bert", model_dir.resolve().name)
             to_transformers_bert(model_dir, folder)
             _copy_others(model_dir, folder)
-        elif described.model_type == "bert" and options.format == "mybert":
-            raise ValueError(f"{model_dir} is plain BERT; `mybert convert bert` makes a MyBERT folder of it.")
         yield folder, graphs
 
 
@@ -270,10 +279,10 @@ def write_publishable(
     """
     owned = (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES, _PICTURES, *(f"{name}/**" for name in RUNTIMES))
     with (
-        _prepared(model_dir, PublicationOptions(**options)) as (folder, graphs),
+        _prepared(model_dir, repo_id, PublicationOptions(**options)) as (folder, graphs),
         output_to(Path(output_dir), owned, overwrite=overwrite, read=[os.fspath(model_dir)]) as output,
     ):
-        for name, content in {**publishable_files(folder, repo_id, graphs), **graphs.files}.items():
+        for name, content in {**_files_of_repository(folder, repo_id, graphs), **graphs.files}.items():
             (output / name).parent.mkdir(exist_ok=True, parents=True)
             if isinstance(content, bytes):
                 (output / name).write_bytes(content)
@@ -320,8 +329,7 @@ def publish(
             "expected neither branch nor revision."
         )
     validate_repo_id(repo_id)
-    with _prepared(model_dir, upload) as (folder, graphs):
-        publishable_files(folder, repo_id)  # raises errors before a repository is created
+    with _prepared(model_dir, repo_id, upload) as (folder, graphs):
         return _upload(folder, graphs, repo_id, upload, HfApi(token=token, library_name="mybert"), model_dir)
 
 
@@ -346,7 +354,7 @@ def _upload(
         if target and not target.startswith("refs/"):
             api.create_branch(repo_id, branch=target, revision=revision if branch else None, exist_ok=True)
         # With the owner's name in the examples.
-        files = {**publishable_files(folder, repo_id, graphs), **graphs.files}
+        files = {**_files_of_repository(folder, repo_id, graphs), **graphs.files}
         others = set(api.list_repo_files(repo_id, revision=target)) - files.keys()
         stale = sorted(name for name in others if any(fnmatch(name, pattern) for pattern in _STALE))
         commit = api.create_commit(

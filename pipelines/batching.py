@@ -70,7 +70,7 @@ def run_sorted(
         batches = batches[state.process_index :: state.num_processes]
     found: list[tuple[int, Any]] = []
     with torch.inference_mode():
-        for places in progress_bar(batches, desc="Batches", delay=2) if progress else batches:
+        for places in progress_bar(batches, desc="Batches", delay=2, disable=None) if progress else batches:
             chosen = [rows[place] for place in places]
             batch = {
                 name: value.to(model.device) if isinstance(value, torch.Tensor) else value

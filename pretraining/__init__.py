@@ -9,13 +9,14 @@ from .._lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ..files.text import split_sentences
-    from .adaptation import AdaptArguments, adapt
+    from .adaptation import AdaptArguments, AdaptSettings, adapt
     from .build_store import StoreShards, build_token_store, inspect_corpus, read_documents
     from .commands import DataArguments, prepare_data
     from .dataset import PretrainingDataset
     from .filtering import CorpusFilter, FilterReport, FilterSettings
     from .masking import PretrainingCollator, mask_tokens
-    from .pretraining_arguments import MODEL_SIZES, PretrainingArguments
+    from .plan import PretrainingArguments, PretrainPlan, plan_pretraining
+    from .pretrain_settings import MODEL_SIZES, PretrainSettings
     from .run import pretrain
     from .settings import ExampleSettings, MaskingRates, StoreSettings
     from .token_store import StoreSummary, TokenStore
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
 __all__ = [
     "MODEL_SIZES",
     "AdaptArguments",
+    "AdaptSettings",
     "CorpusFilter",
     "DataArguments",
     "ExampleSettings",
     "FilterReport",
     "FilterSettings",
     "MaskingRates",
+    "PretrainPlan",
+    "PretrainSettings",
     "PretrainingArguments",
     "PretrainingCollator",
     "PretrainingDataset",
@@ -42,6 +46,7 @@ __all__ = [
     "build_token_store",
     "inspect_corpus",
     "mask_tokens",
+    "plan_pretraining",
     "prepare_data",
     "pretrain",
     "read_documents",

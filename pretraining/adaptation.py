@@ -2,9 +2,9 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from transformers import AutoModelForMaskedLM
@@ -13,11 +13,13 @@ from ..files.checkpoint import Checkpoint, read_json_object
 from ..files.loading import load_model
 from ..files.options import Group, option
 from ..files.output import write_json
+from ..files.settings import build
 from ..metrics import MaskedWords, fitting_words, masked_words, word_loss
 from ..tokenization import MyBertTokenizer
-from .pretraining_arguments import PretrainingArguments
-from .run import STORE, pretrain, split_documents
-from .settings import NewPiecesSettings, Objective
+from .plan import plan_pretraining
+from .pretrain_settings import PretrainingOptimization, PretrainSettings
+from .run import STORE, run_pretraining, split_documents
+from .settings import ExampleSettings, NewPiecesSettings, Objective
 from .token_store import TokenStore
 
 logger = logging.getLogger(__name__)
@@ -26,12 +28,32 @@ ADAPTATION = "adaptation.json"
 _TEXTS = 1000  # held-out texts on which both models are evaluated
 
 
-@dataclass
-class AdaptArguments(NewPiecesSettings, PretrainingArguments):
-    """Settings of `adapt`: those of new pieces and of `pretrain`, with defaults for an already trained model."""
+@dataclass(frozen=True, kw_only=True)
+class AdaptOptimization(PretrainingOptimization):
+    """The optimizer and schedule for a model that is trained already."""
 
-    group = Group.TRAINING
-    command = "adapt"
+    group, decides = Group.TRAINING, True
+    optim: str = option("adamw")
+    warmup_steps: float = option(0.06)
+
+
+@dataclass
+class AdaptExamples(ExampleSettings):
+    """Examples with masked tokens only."""
+
+    group = Group.SEQUENCES
+    decides = True
+    objective: Objective = option("mlm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptSettings(PretrainSettings):
+    """What a user says of an adaptation: new pieces, and all of `PretrainSettings`, for an already trained model."""
+
+    command: ClassVar[str] = "adapt"
+    optimization: AdaptOptimization = field(default_factory=AdaptOptimization)
+    examples: AdaptExamples = field(default_factory=AdaptExamples)
+    domain_pieces: NewPiecesSettings = field(default_factory=NewPiecesSettings)
     model: str | None = option(
         None, "Model to adapt, folder or Hub name.", group=Group.INPUT, required=True, positional=1
     )
@@ -40,23 +62,31 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
         "Folder or vocab.txt of another tokenizer, with --new_pieces 0 (default: the model's own).",
         group=Group.INPUT,
     )
-    objective: Objective = option("mlm")
-    optim: str = option("adamw")
-    warmup_steps: float = option(0.06)
 
-    def __post_init__(self) -> None:
-        """Check what can be checked without looking at files."""
-        NewPiecesSettings.__post_init__(self)
+    @property
+    def new_pieces_settings(self) -> NewPiecesSettings | None:
+        """How the vocabulary of the initial model is extended; None to keep it."""
+        return self.domain_pieces if self.new_pieces else None
+
+    def check(self) -> None:
+        """Reject values that do not go together."""
+        super().check()
         if self.new_pieces and (self.token_store or self.tokenizer):
             name = "token_store" if self.token_store else "tokenizer"
             raise ValueError(
                 f"{name} is set and new_pieces is {self.new_pieces}; new pieces are learned from text, for the "
                 "model's own tokenizer."
             )
-        super().__post_init__()
 
 
-def adapt(arguments: AdaptArguments) -> dict[str, Any]:
+def AdaptArguments(**given: Any) -> AdaptSettings:  # noqa: N802  # a class in earlier versions
+    """The settings of `adapt`, from the options of the command as keywords; see `PretrainingArguments`."""
+    settings = build(AdaptSettings, given)
+    plan_pretraining(settings)
+    return settings
+
+
+def adapt(arguments: AdaptSettings) -> dict[str, Any]:
     """Adapt a model to a domain: extend its vocabulary with words of the text, and continue pretraining.
 
     For the output folder see `pretrain`. It also contains `adaptation.json`: how well the model, before and after,
@@ -68,8 +98,9 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
     Raises:
         ValueError: See `pretrain`; also if the vocabulary has no free entry and none may be appended.
     """
-    metrics = pretrain(arguments)
-    if metrics == {"interrupted": True} or not arguments.should_save:
+    plan = plan_pretraining(arguments)
+    metrics = run_pretraining(plan)
+    if arguments.dry_run or metrics == {"interrupted": True} or not plan.training.should_save:
         return metrics
     folder = str(arguments.output_dir)
     if (report := Path(folder, ADAPTATION)).is_file():

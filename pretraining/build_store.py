@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..files.documents import Corpus, DocumentSettings, expand_sources
-from ..files.errors import how_to_install
 from ..files.moves import PARTIAL, discard
 from ..files.options import settings_of
 from ..files.output import check_output_files, reserved, written_beside
@@ -31,7 +30,6 @@ from .filtering import (
     CorpusFilter,
     FilterReport,
     FilterSettings,
-    can_find_near_duplicates,
     documents_of_lines,
 )
 from .settings import StoreSettings
@@ -46,6 +44,7 @@ from .token_store import (
     array_length,
     array_pieces,
     check_store,
+    store_filters,
     store_metadata,
     tokenizer_fingerprint,
     write_arrays,
@@ -98,7 +97,6 @@ def build_token_store(
             filters, a setting is out of range, `path` is a folder or another kind of file, or a document is not a list
             of sentences; see also `read_documents`.
         OSError: If another process is writing this store.
-        ImportError: If near duplicates are to be dropped and datasketch is not installed.
     """
     with token_store_built(documents, tokenizer, path, overwrite, show_progress, **settings) as summary:
         return summary
@@ -125,6 +123,7 @@ def token_store_built(
         path = path / SHARD.format(store.shard_index, store.num_shards)
     fingerprint = tokenizer_fingerprint(tokenizer)
     recorded: dict[str, str] = {}
+    filters: dict[str, Any] = {}
     if kept is not None:
         filters = settings_of(FilterSettings, store) | {
             "filter": [reason for reason in REASONS if reason in store.filter]
@@ -134,7 +133,7 @@ def token_store_built(
     may_exist = overwrite or store.append or folder.is_dir()
     check_output_files([path], may_exist)
     lines = _read(documents, store)  # errors in its files are reported before a folder is made
-    with reserved(path, overwrite=may_exist) as write:
+    with reserved(path, overwrite=may_exist) as output:
         earlier = [path] if path.exists() else []
         texts: dict[str, Any] = {}  # which the store holds, by what they were read for
         if earlier:
@@ -144,8 +143,12 @@ def token_store_built(
             texts = json.loads(metadata.get(TEXTS, "{}"))
             if store.append:
                 check_store(path, fingerprint)
-                if metadata.get(FILTERS) != recorded.get(FILTERS):
-                    raise ValueError(f"{path} was built with other filters (filter and its settings); repeat them.")
+                if (earlier_filters := store_filters(path)) != filters:
+                    names = ", ".join(earlier_filters.get("filter", ())) or "none"
+                    raise ValueError(
+                        f"{path} was built with other filters ({names}, and their settings); repeat them, or build a "
+                        "new token store."
+                    )
         lines = _counted(lines, "Tokenizing", show_progress)
         lines = lines if kept is None else kept.lines(lines)
         if store.num_shards > 1 and store.shard_by == "documents":
@@ -182,7 +185,7 @@ def token_store_built(
             texts = texts | {"appended": [*appended, digest]} if store.append else {"built": digest}
             recorded[TEXTS] = json.dumps(texts)
             parts = [*(earlier if store.append else []), *files]
-            with write() as temporary:
+            with output.written() as temporary:
                 if kept is not None:
                     recorded[LEFT_OUT] = _left_out(kept.report, parts[0])
                 summary = _join(parts, fingerprint, temporary, recorded, encoder.dtype)
@@ -212,10 +215,7 @@ def inspect_corpus(
     store = StoreSettings(**settings)
     each_alone = not store.filter
     if each_alone:
-        store.filter = [reason for reason in REASONS if reason != "near_duplicates" or can_find_near_duplicates()]
-        if "near_duplicates" not in store.filter:
-            step = how_to_install("corpus")
-            logger.info(f"Near duplicates are not looked for, because datasketch is not installed: {step}.")
+        store.filter = list(REASONS)
         if tokenizer is None:
             logger.info("Tokens are not counted: that needs a tokenizer (--tokenizer).")
     else:

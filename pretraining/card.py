@@ -20,7 +20,7 @@ from ..files.checkpoint import Checkpoint
 from ..files.machine import describe_environment
 from ..files.source import HUB, HubSplit, Source
 from ..tokenization import MyBertTokenizer
-from .pretraining_arguments import PretrainingArguments
+from .plan import PretrainPlan
 from .settings import OBJECTIVES
 from .token_store import TokenStore
 
@@ -64,16 +64,16 @@ def fill_mask_examples(
 
 def write_pretraining_card(
     checkpoint: Checkpoint,
-    arguments: PretrainingArguments,
+    plan: PretrainPlan,
     store: TokenStore,
     wall_time: float | None,
     examples: list[Example],
 ) -> None:
     """Write `README.md`; `wall_time` is in seconds, None if unknown."""
-    summary = store.summary
+    settings, summary = plan.settings, store.summary
     sources = [
         HubSplit.named(source) if str(source).startswith(HUB) else Source.of(source)
-        for source in arguments.text or [str(arguments.token_store)]
+        for source in settings.text or [str(settings.token_store)]
     ]
     names = [plain_text(source.described) for source in sources]
     rest = len(names) - _FILES_NAMED
@@ -82,52 +82,50 @@ def write_pretraining_card(
         CardContent(
             name=checkpoint.path.name,
             model=describe_model(checkpoint),
-            summary=f"A BERT model pretrained with {OBJECTIVES[arguments.objective].described}.",
+            summary=f"A BERT model pretrained with {OBJECTIVES[settings.objective].described}.",
             training=TrainingDescription(
                 corpus=", ".join(names[:_FILES_NAMED]) + (f" and {rest} more" if rest > 0 else ""),
                 documents=summary.documents,
                 sentences=summary.sentences,
                 tokens=summary.tokens,
-                hyperparameters=_hyperparameters(arguments),
-                seeds=[arguments.seed],
+                hyperparameters=_hyperparameters(plan),
+                seeds=[settings.seed],
                 wall_time=wall_time,
-                **describe_environment(arguments.device.type == "cuda"),
+                **describe_environment(plan.training.device.type == "cuda"),
             ),
             examples=examples,
-            **taken_from_hub(arguments.model, sources),
+            **taken_from_hub(settings.model, sources),
         ),
     )
 
 
-def _hyperparameters(arguments: PretrainingArguments) -> dict[str, Any]:
+def _hyperparameters(plan: PretrainPlan) -> dict[str, Any]:
     """Return the settings that determined the result, in words; for those that changed, the first and later values."""
-    optimizer = getattr(arguments.optim, "value", arguments.optim)  # transformers' names are an enumeration
-    phases = arguments.phases()
+    settings, phases = plan.settings, plan.phases
+    optimizer = getattr(settings.optim, "value", settings.optim)  # transformers' names are an enumeration
 
     def course(values: Iterable[Any]) -> str:
         return ", then ".join(str(value) for value in dict.fromkeys(values) if value is not None)
 
     found: dict[str, Any] = {
         "optimizer": _OPTIMIZERS.get(optimizer, optimizer),
-        "learning rate": arguments.learning_rate,
-        "batch size": course(map(arguments.batch_size, phases)),
+        "learning rate": settings.learning_rate,
+        "batch size": course(map(plan.batch_size, phases)),
         "longest sequence": course(phase.max_length for phase in phases),
-        "fraction of predicted tokens": course(
-            (arguments.ltr_probability,)
-            if arguments.objective == "ltr"
-            else (arguments.mlm_probability, arguments.mlm_probability_end)
+        "fraction of predicted tokens": str(
+            settings.ltr_probability if settings.objective == "ltr" else settings.mlm_probability
         ),
     }
     if optimizer == "muon":
-        found["learning rate"] = f"{arguments.muon_learning_rate} (Muon), {arguments.learning_rate} (AdamW)"
-    if arguments.embedding_init == "cooccurrence":
+        found["learning rate"] = f"{settings.muon_learning_rate} (Muon), {settings.learning_rate} (AdamW)"
+    if settings.embedding_init == "cooccurrence":
         found["word embeddings"] = "from a count of neighbors"
-    if arguments.causal_share:
-        found["left to right at first"] = f"{100 * arguments.causal_share:g} % of the steps"
-    if arguments.max_hours is not None:
-        found["length"] = f"{arguments.max_hours:g} hour{'' if arguments.max_hours == 1 else 's'}"
-    elif arguments.max_steps > 0:
-        found["steps"] = f"{arguments.max_steps:,}"
+    if settings.causal_share:
+        found["left to right at first"] = f"{100 * settings.causal_share:g} % of the steps"
+    if settings.max_hours is not None:
+        found["length"] = f"{settings.max_hours:g} hour{'' if settings.max_hours == 1 else 's'}"
+    elif settings.max_steps > 0:
+        found["steps"] = f"{settings.max_steps:,}"
     else:
-        found["epochs"] = arguments.num_train_epochs
+        found["epochs"] = settings.num_train_epochs
     return found

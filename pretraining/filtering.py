@@ -5,41 +5,33 @@ What must be known of earlier documents, to find their duplicates, is kept in a 
 """
 
 import hashlib
-import importlib.util
 import logging
 import re
 import sqlite3
 import unicodedata
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from ..files.errors import abbreviated, how_to_install
-from ..files.options import ABOVE_0, SHARE_ABOVE_0, SHARE_BELOW_1, Group, Settings, option
+from ..files.errors import abbreviated
+from ..files.options import ABOVE_0, SHARE_BELOW_1, Group, Settings, option
 from ..tokenization import BulkEncoder
-from ..tokenization.characters import CJK, regex_class
 
 logger = logging.getLogger(__name__)
 
 # Reasons to drop text, in the order in which they are checked.
-REASONS = ("symbol_lines", "other_scripts", "many_tokens", "duplicates", "near_duplicates")
+REASONS = ("symbol_lines", "other_scripts", "many_tokens", "duplicates")
 _SAMPLE_CHARACTERS = 1 << 20  # at the beginning of the corpus, to determine its scripts
 _LEAST_SHARE = 0.05  # fraction of these letters that makes a script one of the corpus
 _PLANES = 0x20000  # number of code points; scripts other than Han are in the first two planes
-_MIN_WORDS = 50  # below this, a single different word may matter too much for near duplicates
-_RUN = 5  # length in words of the sequences that documents are compared by
-_MINIMA = 128  # in a MinHash signature; the standard error of a similarity s is sqrt(s (1 - s) / 128), 0.04 at 0.7
-_FOUND = 0.99  # fraction of the documents just above the threshold that must be found
 _EXAMPLES = 3  # for each reason
 _CORE = re.compile(r"[^\W_](?:.*[^\W_])?")  # a word without the punctuation around it
-_WORD = re.compile(rf"[{regex_class(CJK)}]|[^\W{regex_class(CJK)}]+")
 
 _Check = Callable[[int, list[str]], str | None]  # number and lines of a document -> why it is dropped, or None
 
@@ -60,12 +52,6 @@ class FilterSettings(Settings):
         [], "Scripts of the corpus, such as Latin Hangul, for other_scripts (default: those of its beginning)."
     )
     tokens_per_character: float = option(0.25, "many_tokens: most tokens per character of a document.", ABOVE_0)
-    near_duplicate_similarity: float = option(
-        0.7,
-        "Drop documents this similar to an earlier one, in (0, 1]: the fraction of their five-word sequences that "
-        "both contain (near_duplicates).",
-        SHARE_ABOVE_0,
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -153,24 +139,17 @@ class FilterReport:
         return hundredths[np.searchsorted(documents, share * documents[-1])] / 100
 
 
-def can_find_near_duplicates() -> bool:
-    """Tell whether datasketch, the library for it, is installed."""
-    return importlib.util.find_spec("datasketch") is not None
-
-
 class CorpusFilter:
     """Drops text that is not worth training on, and counts it.
 
     The checks, in this order: lines in which more than `symbol_share` of the characters are not letters, ignoring
     spaces and the punctuation around words; documents with less than half of their letters in the scripts of the
     corpus; documents with more tokens per character than `tokens_per_character` (Geiping and Goldstein, 2022, section
-    4.4); documents with exactly the lines of an earlier one; documents of at least 50 words that share
-    `near_duplicate_similarity` of their five-word sequences with an earlier one (Jaccard similarity, estimated from
-    128 minima; Broder, 1997). Text dropped for one reason is not checked for others, and duplicates are only searched
-    among documents kept so far, unless each reason is judged alone.
+    4.4); documents with exactly the lines of an earlier one. Text dropped for one reason is not checked for others,
+    and duplicates are only searched among documents kept so far, unless each reason is judged alone.
 
     Memory holds one document at a time (for the scripts of the corpus its first million characters), and up to 64 MiB
-    of the index of earlier documents; the rest of that, about a kilobyte per document, is in a temporary file.
+    of the index of earlier documents; the rest of that is in a temporary file.
 
     Args:
         reasons: Reasons to drop text, some of `REASONS`.
@@ -181,9 +160,6 @@ class CorpusFilter:
 
     Attributes:
         report: The findings so far.
-
-    Raises:
-        ImportError: If near duplicates are to be dropped and datasketch is not installed.
     """
 
     def __init__(
@@ -194,8 +170,6 @@ class CorpusFilter:
         shard: tuple[int, int] = (0, 1),
         each_alone: bool = False,
     ) -> None:
-        if "near_duplicates" in reasons and not can_find_near_duplicates():
-            raise ImportError(f"near_duplicates needs the package datasketch: {how_to_install('corpus')}.")
         self._settings = settings
         self._encoder = encoder
         self._shard = shard
@@ -208,12 +182,11 @@ class CorpusFilter:
         documents = documents_of_lines(lines)
         if "other_scripts" in self.report.dropped and not self._scripts:
             documents = self._with_scripts_known(documents)
-        with closing(_Earlier(self._settings.near_duplicate_similarity)) as earlier:
+        with closing(_Earlier()) as earlier:
             all_checks: dict[str, _Check] = {
                 "other_scripts": self._other_scripts,
                 "many_tokens": self._many_tokens,
                 "duplicates": earlier.exact_copy,
-                "near_duplicates": earlier.near_copy,
             }
             checks = {reason: all_checks[reason] for reason in self.report.dropped if reason in all_checks}
             for index, document in enumerate(documents):
@@ -339,19 +312,16 @@ def script_names() -> frozenset[str]:
 
 
 class _Earlier:
-    """Earlier documents, to find copies of them, and documents that are similar by `similarity`, in (0, 1]."""
+    """Digests of earlier documents, to find copies of them."""
 
-    def __init__(self, similarity: float) -> None:
-        self._similarity = similarity
-        self._rows = _rows_of_band(similarity)
+    def __init__(self) -> None:
         # In memory up to 64 MiB (the cache), beyond that in an unnamed temporary file.
         self._database = sqlite3.connect("", isolation_level=None)
         for statement in (
             "PRAGMA journal_mode = OFF",
             "PRAGMA synchronous = OFF",
             "PRAGMA cache_size = -65536",  # KiB
-            "CREATE TABLE firsts (key BLOB PRIMARY KEY, number INTEGER) WITHOUT ROWID",
-            "CREATE TABLE signatures (number INTEGER PRIMARY KEY, minima BLOB, beginning TEXT)",
+            "CREATE TABLE firsts (digest BLOB PRIMARY KEY, number INTEGER) WITHOUT ROWID",
             "BEGIN",
         ):
             self._database.execute(statement)
@@ -361,48 +331,11 @@ class _Earlier:
 
     def exact_copy(self, number: int, document: list[str]) -> str | None:
         """Return a message naming the earlier document with the same lines; if there is none, add this one."""
-        key = hashlib.blake2b("\n".join(document).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        for (first,) in self._run("SELECT number FROM firsts WHERE key = ?", key):
+        digest = hashlib.blake2b("\n".join(document).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        for (first,) in self._run("SELECT number FROM firsts WHERE digest = ?", digest):
             return f"as document {first + 1:,}"
-        self._run("INSERT INTO firsts VALUES (?, ?)", key, number)
+        self._run("INSERT INTO firsts VALUES (?, ?)", digest, number)
         return None
-
-    def near_copy(self, number: int, document: list[str]) -> str | None:
-        """Return a message on the most similar earlier document; if none is similar enough, add this one."""
-        words = _WORD.findall(" ".join(document).casefold())
-        if len(words) < _MIN_WORDS:
-            return None
-        runs = {" ".join(words[start : start + _RUN]) for start in range(len(words) - _RUN + 1)}
-        signature = self.empty_signature.copy()
-        signature.update_batch(run.encode("utf-8", "surrogatepass") for run in runs)
-        minima = signature.hashvalues.astype("<u4")
-        # Signatures are compared if a band of their minima is equal (locality-sensitive hashing). Only the first
-        # document of a band is compared, so boilerplate shared by thousands of documents does not slow this down.
-        bands = minima[: len(minima) // self._rows * self._rows].reshape(-1, self._rows)
-        keys = [bytes([band]) + values.tobytes() for band, values in enumerate(bands)]
-        best, found = 0.0, ""
-        for first, others, beginning in self._run(
-            "SELECT number, minima, beginning FROM signatures WHERE number IN "
-            f"(SELECT number FROM firsts WHERE key IN ({', '.join('?' * len(keys))})) ORDER BY number",
-            *keys,
-        ):
-            similarity = float(np.mean(np.frombuffer(others, "<u4") == minima))
-            if similarity > best:
-                best, found = similarity, f"{similarity:.2f} like document {first + 1:,}, {beginning}"
-        if best >= self._similarity:
-            return found
-        rows = ", ".join(["(?, ?)"] * len(keys))  # a key of an earlier document stays with that one
-        self._run(f"INSERT OR IGNORE INTO firsts VALUES {rows}", *chain.from_iterable((key, number) for key in keys))
-        shown = abbreviated(" ".join(document)).encode("utf-8", "replace").decode()
-        self._run("INSERT INTO signatures VALUES (?, ?, ?)", number, minima.tobytes(), shown)
-        return None
-
-    @cached_property
-    def empty_signature(self) -> Any:
-        """A signature to begin with: a fixed scheme and hash function give a text the same one everywhere."""
-        from datasketch import MinHash
-
-        return MinHash(_MINIMA, seed=1, scheme="affine32", hashfunc=zlib.crc32)
 
     def _run(self, statement: str, *values: Any) -> list[Any]:
         try:
@@ -412,12 +345,3 @@ class _Earlier:
                 f"The index of earlier documents could not be kept in a temporary file ({error}); set SQLITE_TMPDIR "
                 "to a folder with more space."
             ) from error
-
-
-def _rows_of_band(similarity: float) -> int:
-    """Return the minima per band: as many as possible while documents at the threshold almost always share a band."""
-    return max(
-        rows
-        for rows in range(1, _MINIMA + 1)
-        if rows == 1 or 1 - (1 - similarity**rows) ** (_MINIMA // rows) >= _FOUND
-    )

@@ -1,8 +1,7 @@
 """From examples to a batch: draw masks (paper, section 3.1, task 1), and pad sequences or pack them into rows."""
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,29 +15,6 @@ from .settings import MaskingRates, Objective
 # Span lengths in words: geometric with p = 0.2, cut off at 10 (SpanBERT, Joshi et al. 2020, section 3.1).
 _SPAN_LENGTHS = np.arange(1, 11)
 _SPAN_SHARES = 0.8**_SPAN_LENGTHS / np.sum(0.8**_SPAN_LENGTHS)
-
-
-@dataclass(frozen=True)
-class ChangingRate:
-    """A fraction of tokens to predict that changes linearly over a run (Ankner et al., 2023, arXiv 2305.15096)."""
-
-    first: float  # up to step `begin`, in [0, 1]
-    last: float  # at step `end`, in [0, 1]
-    # optimizer steps, counted from 0, or times in `TICKS` for a run that is measured in time
-    begin: int
-    end: int
-    batch_size: int  # examples per step, in all processes
-    examples: int  # per epoch
-    now: torch.Tensor | None = None  # a scalar in shared memory: the time of the last step, for a run measured in time
-
-    def __call__(self, epoch: int, index: int) -> float:
-        """Return the fraction for an example, in [0, 1]."""
-        if self.now is not None:
-            step = int(self.now)
-        else:  # that trains on the example; an epoch ends with its last whole batch
-            step = epoch * max(1, self.examples // self.batch_size) + index // self.batch_size
-        done = min(max(0.0, (step - self.begin) / (self.end - self.begin)), 1.0)
-        return self.first + (self.last - self.first) * done
 
 
 def mask_tokens(
@@ -136,8 +112,6 @@ class PretrainingCollator:
         rates: Masking rates.
         seed: Seed of the masks.
         objective: The objective of the data set.
-        changing_rate: Maps an example's epoch and index to its fraction of tokens to predict, instead of
-            `rates.mlm_probability`.
         fixed_length: Length to which rows are padded, for a compiled model that needs constant shapes; at least that
             of the longest example. None: the longest example of each batch.
     """
@@ -149,7 +123,6 @@ class PretrainingCollator:
         rates: MaskingRates | None = None,
         seed: int = 0,
         objective: Objective = "mlm+nsp",
-        changing_rate: Callable[[int, int], float] | None = None,
         fixed_length: int | None = None,
     ) -> None:
         vocabulary = tokenizer.get_vocab()
@@ -165,7 +138,6 @@ class PretrainingCollator:
         self.rates = rates or MaskingRates()
         self.seed = seed
         self.objective: Objective = objective
-        self.changing_rate = changing_rate
         self.fixed_length = fixed_length
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -232,16 +204,13 @@ class PretrainingCollator:
             if self.rates.ltr_probability < 1:
                 labels[generator.random(len(labels)) >= self.rates.ltr_probability] = IGNORE_INDEX
             return input_ids, labels
-        rates = self.rates
-        if self.changing_rate is not None:
-            rates = replace(rates, mlm_probability=self.changing_rate(epoch, index))
         masked = [
             mask_tokens(
                 sequence,
                 self._is_special[sequence],
                 self._mask_token_id,
                 self._ordinary_ids,
-                rates,
+                self.rates,
                 generator,
                 self._is_continuation[sequence],
             )

@@ -17,7 +17,6 @@ from ..cards import head_examples
 from ..files.checkpoint import Checkpoint, check_available, read_log_history
 from ..files.documents import Corpus
 from ..files.loading import load_model, load_tokenizer
-from ..files.options import settings_of
 from ..files.output import files_written_beside, written_beside
 from ..files.processes import only_errors
 from ..files.progress import without_loading_bars
@@ -29,22 +28,26 @@ from ..runs import (
     RunFolder,
     StopOnInterrupt,
     TimeBudget,
-    arguments_by_name,
     draw_curves,
+    dry_run_report,
     last_complete_checkpoint,
     log_on_main_process,
     prepare_once,
+    settings_by_name,
+    size_of,
+    state_of_run,
     suggest_bfloat16,
 )
-from ..tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
+from ..tokenization import MyBertTokenizer, train_wordpiece
 from .build_store import build_token_store
 from .card import fill_mask_examples, write_pretraining_card
 from .dataset import PretrainingDataset
 from .filtering import CorpusFilter, FilterSettings
 from .initial_weights import add_rows, begin_with_statistics, learn_new_pieces, repeat_positions, require_scikit_learn
-from .masking import ChangingRate, PretrainingCollator
-from .pretraining_arguments import Phase, PretrainingArguments
-from .settings import OBJECTIVES, CorpusSettings, MaskingRates
+from .masking import PretrainingCollator
+from .plan import Phase, PretrainPlan, model_config, plan_pretraining
+from .pretrain_settings import PretrainSettings
+from .settings import OBJECTIVES
 from .token_store import TokenStore, read_summary, store_files
 from .trainer import PretrainingTrainer
 
@@ -69,50 +72,51 @@ class PreparedRun:
     minimal_pairs: list[tuple[str, str]]  # acceptable and unacceptable sentences to score at the end
 
 
-def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedRun:
+def prepare_run(plan: PretrainPlan, folder: RunFolder) -> PreparedRun:
     """Begin or resume the run: make what is missing, and check everything."""
-    if arguments.tokenizer:
-        check_available(arguments.tokenizer, "tokenizer")
-    if arguments.model:
-        _check_start(arguments.model, has_own_tokenizer=not arguments.tokenizer)
-    if arguments.embedding_init == "cooccurrence":
+    settings = plan.settings
+    if settings.tokenizer:
+        check_available(settings.tokenizer, "tokenizer")
+    if settings.model:
+        _check_start(settings.model, has_own_tokenizer=not settings.tokenizer)
+    if settings.embedding_init == "cooccurrence":
         require_scikit_learn()
-    minimal_pairs = _read_minimal_pairs(arguments.minimal_pairs) if arguments.minimal_pairs else []
+    minimal_pairs = _read_minimal_pairs(settings.minimal_pairs) if settings.minimal_pairs else []
     digests: dict[str, str] = {}
     corpus = None
-    given = {str(text): text.recorded for text in arguments.text if isinstance(text, InMemoryData)}
-    if arguments.token_store:
-        sources = [arguments.token_store]
-        files = list(map(str, store_files(Path(arguments.token_store))))
+    given = {str(text): text.recorded for text in settings.text if isinstance(text, InMemoryData)}
+    if settings.token_store:
+        sources = [settings.token_store]
+        files = list(map(str, store_files(Path(settings.token_store))))
     else:
-        corpus = Corpus(arguments.text, arguments, digests)
+        corpus = Corpus(settings.text, settings.corpus, digests)
         sources = corpus.sources
         # the others are on the Hub
         files = [file for file in map(file_of, sources) if file not in given and Path(file).exists()]
         for file in files:
             if not Path(file).is_file():
                 raise ValueError(f"{file} is a pipe, which can be read only once; give files or a token store.")
-    settings = arguments.result_settings() | {"text": list(given.values()) or sources}
-    read = [name for name in (arguments.tokenizer, arguments.model) if name]
+    decided = plan.result_settings() | {"text": list(given.values()) or sources}
+    read = [name for name in (settings.tokenizer, settings.model) if name]
     prepared: dict[str, Any] = {}
 
     def prepare(place: Path) -> dict[str, str]:
-        tokenizer = _tokenizer(arguments, corpus, place)
-        path = Path(arguments.token_store) if arguments.token_store else place / STORE
+        tokenizer = _tokenizer(plan, corpus, place)
+        path = Path(settings.token_store) if settings.token_store else place / STORE
         if corpus is None or path.exists():  # a given store, or one of an earlier call
             summary = read_summary(path, tokenizer)
         else:
-            work = {"show_progress": not arguments.disable_tqdm} | settings_of(CorpusSettings, arguments)
+            work = {"show_progress": not plan.training.disable_tqdm} | vars(settings.corpus)
             summary = build_token_store(corpus, tokenizer, path, **work)
-        training, validation = _split(summary.documents, arguments)
-        config = arguments.model_config(tokenizer)
+        training, validation = _split(summary.documents, settings)
+        config = model_config(plan, len(tokenizer), tokenizer.pad_token_id)
         # The saved tokenizer truncates to the model's maximum length, as usual on the Hub.
         tokenizer.model_max_length = config.max_position_embeddings
         prepared.update(tokenizer=tokenizer, training=training, validation=validation, config=config)
         return digests
 
-    folder.begin(settings, files, read, prepare)
-    store = TokenStore(arguments.token_store or folder.path / STORE)
+    folder.begin(decided, files, read, prepare, plan.decisions)
+    store = TokenStore(settings.token_store or folder.path / STORE)
     checkpoint = last_complete_checkpoint(folder.path)
     return PreparedRun(**prepared, store=store, checkpoint=checkpoint, minimal_pairs=minimal_pairs)
 
@@ -155,13 +159,13 @@ def _check_start(model: str, has_own_tokenizer: bool) -> None:
         load_tokenizer(checkpoint)  # raises an error if it is not there, or does not belong to the model
 
 
-def _tokenizer(arguments: PretrainingArguments, corpus: Corpus | None, place: Path) -> MyBertTokenizer:
+def _tokenizer(plan: PretrainPlan, corpus: Corpus | None, place: Path) -> MyBertTokenizer:
     """Return the given tokenizer, that of the initial model or of the token store, or one trained in `place`."""
-    wanted = arguments.new_pieces_settings()
-    if (named := arguments.tokenizer or arguments.model) and not wanted:
+    settings, wanted = plan.settings, plan.settings.new_pieces_settings
+    if (named := settings.tokenizer or settings.model) and not wanted:
         return MyBertTokenizer.from_pretrained(Checkpoint(named).name)
     if corpus is None:
-        store = Path(str(arguments.token_store))
+        store = Path(str(settings.token_store))
         folder = store if store.is_dir() else store.parent
         if not (folder / "tokenizer.json").is_file():
             raise ValueError(f"There is no tokenizer.json next to {store}; give its tokenizer with --tokenizer.")
@@ -170,43 +174,42 @@ def _tokenizer(arguments: PretrainingArguments, corpus: Corpus | None, place: Pa
     if (place / "vocab.txt").exists():
         return MyBertTokenizer.from_pretrained(place)
     lines = corpus.lines()
-    if arguments.filter:  # except many_tokens, which needs the vocabulary that is still to be learned
-        lines = CorpusFilter(arguments.filter, FilterSettings()).lines(lines)
+    if settings.filter:  # except many_tokens, which needs the vocabulary that is still to be learned
+        lines = CorpusFilter(settings.filter, FilterSettings()).lines(lines)
     text = filter(None, lines)
-    work: dict[str, Any] = {"num_processes": arguments.num_processes, "show_progress": not arguments.disable_tqdm}
+    work: dict[str, Any] = {"num_processes": settings.num_processes, "show_progress": not plan.training.disable_tqdm}
     if wanted:
         old = MyBertTokenizer.from_pretrained(Checkpoint(str(named)).name)
         tokenizer = learn_new_pieces(old, text, wanted, **work).tokenizer
     else:
-        tokenizer = train_wordpiece(texts=text, **work, **settings_of(VocabularyBasics, arguments))
+        tokenizer = train_wordpiece(texts=text, **work, **vars(settings.vocabulary))
     with files_written_beside(place) as folder:
         tokenizer.save_pretrained(folder)
     return tokenizer
 
 
-def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.ndarray]:
-    needed = 2 if arguments.objective == "mlm+nsp" else 1
+def _split(count: int, settings: PretrainSettings) -> tuple[np.ndarray, np.ndarray]:
+    needed = 2 if settings.objective == "mlm+nsp" else 1
     if count < needed:
         raise ValueError(
-            f"{', '.join(map(str, arguments.text)) or arguments.token_store}: only one document; next sentence "
+            f"{', '.join(map(str, settings.text)) or settings.token_store}: only one document; next sentence "
             "prediction draws random sentences from another document. Put a blank line between documents, or use "
             "objective='mlm'."
         )
-    training, validation = split_documents(count, arguments.validation_split)
+    training, validation = split_documents(count, settings.validation_split)
     if len(training) < needed:
         raise ValueError(
-            f"validation_split is {arguments.validation_split}; too few of {count} documents are left for training."
+            f"validation_split is {settings.validation_split}; too few of {count} documents are left for training."
         )
-    if not len(validation) and arguments.eval_strategy != IntervalStrategy.NO:
+    if not len(validation) and settings.eval_strategy != IntervalStrategy.NO:
         raise ValueError(
-            f"validation_split is {arguments.validation_split}; of {count} documents that is less than the 2 that an "
+            f"validation_split is {settings.validation_split}; of {count} documents that is less than the 2 that an "
             "evaluation needs. Hold out more, or pass --eval_strategy no."
         )
     return training, validation
 
 
-@without_loading_bars()
-def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> dict[str, Any]:
+def pretrain(arguments: PretrainSettings | None = None, **settings: Any) -> dict[str, Any]:
     """Pretrain a model.
 
         >>> mybert.pretrain(text=frame, model_size="tiny", max_steps=2000, output_dir="my-bert")
@@ -217,8 +220,8 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
 
     Args:
         arguments: The settings.
-        **settings: Instead, the fields of `PretrainingArguments`, which are those of the command; `text` may
-            also be a `pandas.DataFrame`, a `datasets.Dataset` or an iterable of documents.
+        **settings: Instead, the options of the command; `text` may also be a `pandas.DataFrame`, a `datasets.Dataset`
+            or an iterable of documents.
 
     Returns:
         The measurements: the last training log entry and, with held-out documents, the evaluation (`eval_...`); and
@@ -228,38 +231,83 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
         ValueError: If the text is empty, too short or not in the encoding, the output folder contains other files or a
             run with other settings or text, or training diverges.
     """
-    arguments = arguments_by_name(PretrainingArguments, arguments, settings)
-    log_on_main_process(arguments)
-    with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
-        run = prepare_once(arguments.should_save, lambda: prepare_run(arguments, folder))
-        suggest_bfloat16(arguments)
+    return run_pretraining(plan_pretraining(settings_by_name(PretrainSettings, arguments, settings)))
+
+
+def describe(plan: PretrainPlan) -> dict[str, Any]:
+    """What a pretraining would do: the report of a dry run, see `dry_run_report`."""
+    settings = plan.settings
+    named = settings.tokenizer or settings.model
+    if settings.model:
+        _check_start(settings.model, has_own_tokenizer=not settings.tokenizer)
+    if settings.token_store:
+        summary = read_summary(Path(settings.token_store), None)
+        sources = [settings.token_store]
+        text: dict[str, Any] = {"documents": summary.documents, "tokens": summary.tokens}
+    else:
+        sources = Corpus(settings.text, settings.corpus, {}).sources
+        files = [Path(file_of(str(source))) for source in sources]
+        text = {"bytes": sum(file.stat().st_size for file in files if file.is_file())}
+    recorded = [text.recorded for text in settings.text if isinstance(text, InMemoryData)]
+    record = plan.result_settings() | {"text": recorded or sources}
+    config = model_config(plan, len(load_tokenizer(Checkpoint(named))) if named else settings.vocab_size)
+    size = {"pieces": config.vocab_size, **size_of(model_class_of(settings), config)}
+    return dry_run_report(
+        settings,
+        plan.decisions,
+        state_of_run(settings.output_dir, record, settings.overwrite),
+        text={"sources": list(map(str, sources)), **text},
+        vocabulary={"from": str(named) if named else "learned from the text"},
+        model={"from": settings.model or "random weights", **size},
+        phases=[_description(phase, plan) for phase in plan.phases],
+    )
+
+
+def model_class_of(settings: PretrainSettings) -> type[Model]:
+    """The class of the model that is trained."""
+    return MyBertForPreTraining if settings.examples.has_pairs else MyBertForMaskedLM
+
+
+@without_loading_bars()
+def run_pretraining(plan: PretrainPlan) -> dict[str, Any]:
+    """Pretrain as planned; see `pretrain`."""
+    settings, training = plan.settings, plan.training
+    if settings.dry_run:
+        return describe(plan)
+    log_on_main_process(training)
+    with RunFolder(settings.output_dir, settings.overwrite) as folder:
+        run = prepare_once(training.should_save, lambda: prepare_run(plan, folder))
+        suggest_bfloat16(training)
         run.store.summary.log("Corpus")
-        state = _read_finished(folder.path) or _train(run, arguments)
+        state = _read_finished(folder.path) or _train_phases(run, plan)
         if "metrics" not in state:
             return {"interrupted": True}
         checkpoint = Checkpoint(folder.path)
         # the card of a finished run may have been edited
-        if arguments.should_save and (state["steps"] or not (folder.path / "README.md").is_file()):
-            tasks = () if arguments.objective == "ltr" else ("fill-mask",)  # the former's model never saw [MASK]
-            if tasks and arguments.card_examples:
+        if training.should_save and (state["steps"] or not (folder.path / "README.md").is_file()):
+            tasks = () if settings.objective == "ltr" else ("fill-mask",)  # the former's model never saw [MASK]
+            if tasks and settings.card_examples:
                 shown = run.validation if len(run.validation) else run.training
                 examples = fill_mask_examples(checkpoint, run.tokenizer, run.store, shown)
             else:
                 examples = head_examples(checkpoint, tasks, tokenizer=run.tokenizer)
-            write_pretraining_card(checkpoint, arguments, run.store, state["wall_time"], examples)
-        if arguments.should_save and run.minimal_pairs:
-            state["metrics"] |= _measure_minimal_pairs(folder.path, run, arguments)
+            write_pretraining_card(checkpoint, plan, run.store, state["wall_time"], examples)
+        if training.should_save and run.minimal_pairs:
+            state["metrics"] |= _measure_minimal_pairs(folder.path, run, plan)
         return state["metrics"] | {"interrupted": state["interrupted"]}
 
 
-def _measure_minimal_pairs(model_dir: Path, run: PreparedRun, arguments: PretrainingArguments) -> dict[str, float]:
+def _measure_minimal_pairs(model_dir: Path, run: PreparedRun, plan: PretrainPlan) -> dict[str, float]:
     """The accuracy of a finished model on minimal pairs."""
     with only_errors():  # it has no use for the other head
-        model = MyBertForMaskedLM.from_pretrained(model_dir).to(arguments.device)
-    longest = max(phase.max_length for phase in arguments.phases())  # others have untrained positions
+        model = MyBertForMaskedLM.from_pretrained(model_dir).to(plan.training.device)
     texts = [text for side in zip(*run.minimal_pairs, strict=True) for text in side]
     found = pseudo_log_likelihoods(
-        model, run.tokenizer, texts, max_length=longest, progress=not arguments.disable_tqdm
+        model,
+        run.tokenizer,
+        texts,
+        max_length=plan.longest,  # others have untrained positions
+        progress=not plan.training.disable_tqdm,
     )
     scores = [float(scores.sum()) for scores in found]
     accuracy = minimal_pair_accuracy(scores[: len(texts) // 2], scores[len(texts) // 2 :])
@@ -267,14 +315,14 @@ def _measure_minimal_pairs(model_dir: Path, run: PreparedRun, arguments: Pretrai
     return {"minimal_pair_accuracy": accuracy}
 
 
-def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
+def _train_phases(run: PreparedRun, plan: PretrainPlan) -> dict[str, Any]:
     """Train phase by phase, and save the model; a call resumes from the last checkpoint."""
     checkpoint = run.checkpoint
     first_step = int(checkpoint.rpartition("-")[2]) if checkpoint else 0
     wall_time, step = 0.0, first_step
-    hours = arguments.max_hours
+    hours = plan.settings.max_hours
     budget = None if hours is None else TimeBudget.from_checkpoint(3600 * hours, checkpoint)
-    phases = arguments.phases()
+    phases = plan.phases
     # A phase starts like a resumed run, from the last checkpoint of the previous phase: optimizer, schedule, step
     # count and log continue, and only the data is different.
     for number, (phase, following) in enumerate(zip(phases, [*phases[1:], None], strict=True), start=1):
@@ -282,10 +330,10 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
         if phase.last_step and done >= phase.last_step:
             continue
         if len(phases) > 1:
-            logger.info("Phase %d of %d: %s.", number, len(phases), _description(phase, arguments))
-        interrupt = StopOnInterrupt()
-        model = _model(arguments, run, is_new=checkpoint is None)
-        trainer = _trainer(run, arguments, phase, following, model, interrupt, budget)
+            logger.info("Phase %d of %d: %s.", number, len(phases), _description(phase, plan))
+        interrupt = StopOnInterrupt(plan.settings.overwrite)
+        model = _model(plan.settings, run, is_new=checkpoint is None)
+        trainer = _trainer(run, plan, phase, following, model, interrupt, budget)
         result = trainer.train(resume_from_checkpoint=checkpoint)
         wall_time += result.metrics["train_runtime"]
         if interrupt.stopped:
@@ -294,13 +342,13 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
             logger.warning("Stopped after phase %d; the same command continues from there.", number)
             return {"interrupted": True}
         step = trainer.state.global_step
-        checkpoint = str(Path(arguments.output_dir) / f"checkpoint-{step}")
-    output_dir, metrics = Path(arguments.output_dir), dict[str, float]()
+        checkpoint = str(Path(plan.settings.output_dir) / f"checkpoint-{step}")
+    output_dir, metrics = Path(plan.settings.output_dir), dict[str, float]()
     _save(trainer, run.tokenizer, output_dir)  # before an evaluation in half precision rounds the weights
     if trainer.eval_dataset is not None:
         evaluated = trainer.evaluation_in_training()
         metrics = trainer.evaluate() if evaluated is None else evaluated.metrics
-    if arguments.should_save:
+    if plan.training.should_save:
         draw_curves(trainer.state.log_history, output_dir)
         with written_beside(output_dir / TRAINER_STATE_NAME) as path:  # the last file, which marks the run as finished
             trainer.state.save_to_json(str(path))
@@ -313,7 +361,7 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
 
 
 def _read_finished(output_dir: Path) -> dict[str, Any]:
-    """Return what `_train` returned for a finished run, or nothing."""
+    """Return what `_train_phases` returned for a finished run, or nothing."""
     if not (output_dir / TRAINER_STATE_NAME).is_file() or not Checkpoint(output_dir).has_weights:
         return {}
     logger.info("%s is finished; it is not trained again.", output_dir)
@@ -327,12 +375,12 @@ def _last_logged(history: list[dict[str, float]], name: str) -> dict[str, float]
     return next((entry for entry in reversed(history) if name in entry), {})
 
 
-def _description(phase: Phase, arguments: PretrainingArguments) -> str:
+def _description(phase: Phase, plan: PretrainPlan) -> str:
     how = "left to right, " if phase.objective == "ltr" else ""
     until = f"step {phase.last_step}"
-    if phase.last_step and arguments.max_hours is not None:
-        until = f"{100 * phase.last_step / arguments.max_steps:.3g} % of the time"
-    batch = f"batches of {arguments.batch_size(phase)}{f', up to {until}' if phase.last_step else ''}"
+    if phase.last_step and plan.settings.max_hours is not None:
+        until = f"{100 * phase.last_step / plan.max_steps:.3g} % of the time"
+    batch = f"batches of {plan.batch_size(phase)}{f', up to {until}' if phase.last_step else ''}"
     return f"{how}sequences of up to {phase.max_length} tokens, {batch}"
 
 
@@ -356,42 +404,26 @@ class _EndOfPhase(TrainerCallback):
 
 def _trainer(
     run: PreparedRun,
-    arguments: PretrainingArguments,
+    plan: PretrainPlan,
     phase: Phase,
     following: Phase | None,
     model: Model,
     interrupt: StopOnInterrupt,
     budget: TimeBudget | None,
 ) -> PretrainingTrainer:
-    dataset, evaluation = _datasets(run, arguments, phase)
-    changing_rate = None
-    if arguments.mlm_probability_end is not None:
-        # from the first masked step to the end of the run
-        begin = max((each.last_step or 0 for each in arguments.phases() if each.objective == "ltr"), default=0)
-        changing_rate = ChangingRate(
-            arguments.mlm_probability,
-            arguments.mlm_probability_end,
-            begin,
-            arguments.max_steps,
-            arguments.batch_size(phase),
-            len(dataset),
-            None if budget is None else budget.position,
-        )
+    settings, arguments = plan.settings, plan.arguments_of(phase)
+    dataset, evaluation = _datasets(run, plan, phase)
     make_collator = partial(
         PretrainingCollator,
         run.tokenizer,
-        seed=arguments.sampling_seed,
-        fixed_length=phase.max_length if arguments.torch_compile else None,
+        seed=settings.sampling_seed,
+        fixed_length=phase.max_length if settings.torch_compile else None,
     )
-    rates = MaskingRates(**settings_of(MaskingRates, arguments))
-    collator = make_collator(rates=rates, objective=phase.objective, changing_rate=changing_rate)
+    collator = make_collator(rates=settings.masking, objective=phase.objective)
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
-    _advise_no_dropout(arguments, model.config)
+    _advise_no_dropout(plan, model.config)
     logger.info("A training example:\n  %s", run.tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
     logger.info("Below are loss and, in brackets, accuracy for %s.", OBJECTIVES[phase.objective].predicted)
-    arguments = copy.copy(arguments)
-    arguments.per_device_train_batch_size = phase.per_device_train_batch_size
-    arguments.gradient_accumulation_steps = phase.gradient_accumulation_steps
     trainer = PretrainingTrainer(
         model=model,
         args=arguments,
@@ -399,24 +431,25 @@ def _trainer(
         eval_dataset=evaluation,
         data_collator=collator,
         # At the paper's rates, whatever those of the training, so that runs are comparable.
-        eval_collator=make_collator(objective=arguments.objective),
+        eval_collator=make_collator(objective=settings.objective),
         is_causal=phase.objective == "ltr",
         budget=budget,
+        optimization=settings.optimization,
         processing_class=run.tokenizer,
         callbacks=[interrupt],
     )
     if following:
         trainer.add_callback(_EndOfPhase(phase, following, budget))
-    if arguments.phase2_positions == "repeated" and trainer.has_fsdp_1:
+    if settings.phase2_positions == "repeated" and trainer.has_fsdp_1:
         raise ValueError("phase2_positions is 'repeated', which needs whole rows; use FSDP version 2, or DDP.")
     # Dropout must differ between processes.
-    torch.manual_seed(arguments.seed + arguments.process_index)
+    torch.manual_seed(settings.seed + arguments.process_index)
     return trainer
 
 
-def _datasets(run: PreparedRun, arguments: PretrainingArguments, phase: Phase) -> tuple[PretrainingDataset, Any]:
+def _datasets(run: PreparedRun, plan: PretrainPlan, phase: Phase) -> tuple[PretrainingDataset, Any]:
     """Return the examples of a phase, and those to evaluate on, if documents are held out."""
-    settings = vars(arguments.example_settings(phase))
+    settings = vars(plan.examples_of(phase))
 
     def examples(documents: np.ndarray, **others: Any) -> PretrainingDataset:
         return PretrainingDataset(
@@ -424,21 +457,21 @@ def _datasets(run: PreparedRun, arguments: PretrainingArguments, phase: Phase) -
             cls_token_id=run.tokenizer.cls_token_id,
             sep_token_id=run.tokenizer.sep_token_id,
             documents=documents,
-            seed=arguments.sampling_seed,
+            seed=plan.settings.sampling_seed,
             **settings | others,
         )
 
     training = examples(run.training)
     if len(run.validation) < 2:
         return training, None
-    held_out = examples(run.validation, pack=False, objective=arguments.objective)
+    held_out = examples(run.validation, pack=False, objective=plan.settings.objective)
     # Without `set_epoch`, which persistent workers would call: every evaluation uses the examples of epoch 0.
     return training, Subset(held_out, range(len(held_out)))
 
 
-def _advise_no_dropout(arguments: PretrainingArguments, config: MyBertConfig) -> None:
+def _advise_no_dropout(plan: PretrainPlan, config: MyBertConfig) -> None:
     """Advise against dropout if it prevents the flash kernel for packed rows."""
-    if arguments.pack and arguments.device.type == "cuda" and config.attention_probs_dropout_prob:
+    if plan.settings.pack and plan.training.device.type == "cuda" and config.attention_probs_dropout_prob:
         logger.info(
             "Attention has a dropout of %s, which the flash kernel for packed rows lacks: each layer attends to rows "
             "as a whole, with a mask. --dropout 0 (in a model's configuration attention_probs_dropout_prob) is "
@@ -447,24 +480,24 @@ def _advise_no_dropout(arguments: PretrainingArguments, config: MyBertConfig) ->
         )
 
 
-def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> Model:
+def _model(settings: PretrainSettings, run: PreparedRun, is_new: bool) -> Model:
     """Return the model to train. If `is_new` is false, its weights are read from a checkpoint later."""
-    set_seed(arguments.seed)
-    model_class: type[Model] = MyBertForPreTraining if arguments.has_pairs else MyBertForMaskedLM
+    set_seed(settings.seed)
+    model_class = model_class_of(settings)
     config = copy.deepcopy(run.config)  # a phase may change its copy
-    if arguments.model is None:
+    if settings.model is None:
         model = model_class(config)
-        if arguments.embedding_init == "cooccurrence" and is_new:
+        if settings.embedding_init == "cooccurrence" and is_new:
             begin_with_statistics(model, run.store, run.training)
         return model
-    wanted, checkpoint = arguments.new_pieces_settings(), Checkpoint(arguments.model)
+    wanted, checkpoint = settings.new_pieces_settings, Checkpoint(settings.model)
     if wanted:
         config.vocab_size = checkpoint.config.vocab_size
     # Whatever the saved dtype: half precision would round small updates to 0.
     loaded, found = load_model(checkpoint, model_class, config, dtype=torch.float32)
     model = cast(Model, loaded)
     new = sorted({".".join(name.split(".")[:2]) for name in found["missing_keys"]})
-    logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(new) or "none")
+    logger.info("Weights from %s; new ones: %s.", settings.model, ", ".join(new) or "none")
     if not wanted:
         return model
     return add_rows(model, MyBertTokenizer.from_pretrained(checkpoint.name), run.tokenizer, wanted.new_piece_init)

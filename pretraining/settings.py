@@ -40,9 +40,8 @@ _SETTINGS = {  # of a reason
     "symbol_lines": "symbol_share",
     "other_scripts": "scripts",
     "many_tokens": "tokens_per_character",
-    "near_duplicates": "near_duplicate_similarity",
 }
-_OF_ALL_TEXT = ("other_scripts", "duplicates", "near_duplicates")  # the decision depends on other documents
+_OF_ALL_TEXT = ("other_scripts", "duplicates")  # the decision depends on other documents
 
 
 @dataclass

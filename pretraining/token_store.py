@@ -16,6 +16,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -188,6 +189,14 @@ def store_metadata(file: Path) -> dict[str, str]:
         raise ValueError(f"{file} is not a token store: {error}.") from error
 
 
+def store_filters(file: Path) -> dict[str, Any]:
+    """The filters of a token store and their settings; {} if it has none."""
+    filters = json.loads(store_metadata(file).get(FILTERS, "{}"))
+    if "near_duplicates" not in filters.get("filter", ()):
+        filters.pop("near_duplicate_similarity", None)  # the first builds recorded it with every filter
+    return filters
+
+
 def check_store(file: Path, fingerprint: str | None) -> StoreSummary:
     """Check that a file is a token store made with a tokenizer; return its contents in numbers."""
     metadata = store_metadata(file)
@@ -206,7 +215,7 @@ def read_summary(path: Path, tokenizer: MyBertTokenizer | None = None) -> StoreS
     files = store_files(path)
     fingerprint = store_metadata(files[0]).get("tokenizer") if tokenizer is None else tokenizer_fingerprint(tokenizer)
     summaries = [check_store(file, fingerprint) for file in files]
-    if len({store_metadata(file).get(FILTERS) for file in files}) > 1:
+    if any(store_filters(file) != store_filters(files[0]) for file in files[1:]):
         raise ValueError(f"{path} holds shards that were built with different filters (filter and its settings).")
     return StoreSummary(*(sum(values) for values in zip(*map(astuple, summaries), strict=True)))
 
@@ -247,7 +256,7 @@ def write_arrays(
 ) -> None:
     """Write a safetensors file of `ARRAYS`, each given by its length and its chunks."""
     # 8 bytes header length (little-endian), JSON header, data (safetensors documentation, "Format")
-    header: dict[str, object] = {"__metadata__": metadata}
+    header: dict[str, Any] = {"__metadata__": metadata}
     offset = 0
     for name in ARRAYS:
         count, _ = arrays[name]

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Subset
+from transformers import TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput, has_length
 
 from ..modeling_mybert import IGNORE_INDEX, flat_indices
@@ -89,7 +90,7 @@ class PretrainingTrainer(ResumableTrainer):
             ValueError: If it is Muon, which needs whole parameters, with FSDP 1, which splits them.
         """
         name = self.args.optim
-        if name not in OPTIMIZERS and name == type(self.args).optim:  # transformers' default, not the user's choice
+        if self.optimization is None and name == TrainingArguments.optim:  # nobody has chosen it
             name = "google"
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None and name in OPTIMIZERS:
             network = self.model if model is None else model

@@ -21,8 +21,8 @@ from transformers.trainer_utils import SaveStrategy, has_length
 from ..files.checkpoint import read_json_object
 from ..files.machine import duration
 from ..files.progress import CellBar, progress_bar
-from .run_arguments import LOGGED_EVERY
 from .run_folder import broadcast_value
+from .training_settings import LOGGED_EVERY
 
 logger = logging.getLogger(__name__)
 
@@ -110,13 +110,17 @@ class StopOnInterrupt(TrainerCallback):
     must skip what would follow (a next phase, a next seed). A log message says where training stopped and how to
     resume it. A second signal is handled as before training (see `interruptible`).
 
+    Args:
+        overwrites: Whether the command replaces an earlier run, so that the same one would not continue.
+
     Attributes:
         interrupted: Whether there was a signal, in any process of the run.
         stopped: Whether it ended training before the last step.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, overwrites: bool = False) -> None:
         self.interrupted = self.stopped = False
+        self._overwrites = overwrites
         self._previous: dict[signal.Signals, Any] = {}
 
     def _on_interrupt(self, signal_number: int, frame: FrameType | None) -> None:
@@ -157,7 +161,7 @@ class StopOnInterrupt(TrainerCallback):
             way_on = "the same command continues from there"
             if args.save_only_model:
                 way_on = "with save_only_model no optimizer is saved to continue with, so the same command starts over"
-            elif getattr(args, "overwrite", False):
+            elif self._overwrites:
                 way_on = "the same command without --overwrite continues from there"
             logger.warning("Stopped at step %d; %s.", state.global_step, way_on)
         else:

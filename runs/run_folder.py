@@ -8,12 +8,11 @@ from contextlib import ExitStack
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from accelerate.utils import parse_flag_from_env
-from transformers import TrainingArguments
 
 from ..files.checkpoint import read_json_object
 from ..files.moves import (
@@ -28,13 +27,17 @@ from ..files.moves import (
 )
 from ..files.output import MODEL_FOLDER, check_not_read, check_output_folder, locked, readable_disk_errors, write_json
 from ..files.progress import progress_bar
+from ..files.settings import Decision
 from ..files.text import file_of, new_digest
 from ..visualization import training_curves
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 logger = logging.getLogger(__name__)
 
 RUN_FILE = "run.json"
-_FILES = "files"  # key in run.json, next to the settings
+_FILES, _DECISIONS = "files", "decisions"  # keys in run.json, next to the settings
 # What runs write into their folders, as `check_output_folder` takes it.
 RUN_FOLDER = (
     *(*MODEL_FOLDER, RUN_FILE, "checkpoint-*/**", "trainer_state.json", "training_args.bin", "training_curves.png"),
@@ -88,15 +91,17 @@ class RunFolder(ExitStack):
         files: Sequence[str | Path] = (),
         folders: Sequence[str | Path] = (),
         prepare: Callable[[Path], Mapping[str, str] | None] | None = None,
+        decisions: Mapping[str, Decision] | None = None,
     ) -> None:
         """Begin a run, or resume an interrupted one with the same settings and files.
 
         Settings (as JSON values) and contents of the files determine the result; `folders` are other inputs, such as
-        model folders. A file is read once; afterwards it counts as unchanged as long as its size and modification time
-        are. `prepare` makes what is missing in the folder that it is given, and raises an error if the run is
-        impossible; it may return the digests of files that it has read completely (`open_text`). After a user error
-        (ValueError, a missing file) what it made for a new run is removed; after others the next call uses it. A
-        ValueError says why the folder cannot be used, a `BusyError` which process works in it.
+        model folders. Decisions are stored with the settings, and not compared. A file is read once; afterwards it
+        counts as unchanged as long as its size and modification time are. `prepare` makes what is missing in the
+        folder that it is given, and raises an error if the run is impossible; it may return the digests of files that
+        it has read completely (`open_text`). After a user error (ValueError, a missing file) what it made for a new
+        run is removed; after others the next call uses it. A ValueError says why the folder cannot be used, a
+        `BusyError` which process works in it.
         """
         files = list(dict.fromkeys(map(file_of, files)))
         finish_moves(self.path)
@@ -109,7 +114,7 @@ class RunFolder(ExitStack):
             discard(preparation)  # its files have been moved
         goes_on = (self.path / RUN_FILE).is_file() and not self.overwrite
         place = self.path if goes_on else preparation
-        record, is_new = self._take_up(place / RUN_FILE, settings, files)
+        record, is_new = self._take_up(place / RUN_FILE, settings, files, decisions or {})
         digests: Mapping[str, str] = {}
         if prepare is not None:
             try:
@@ -143,7 +148,11 @@ class RunFolder(ExitStack):
             check_not_read(self.path, [*files, *folders])
 
     def _take_up(
-        self, run_file: Path, settings: Mapping[str, Any], files: Sequence[str | Path]
+        self,
+        run_file: Path,
+        settings: Mapping[str, Any],
+        files: Sequence[str | Path],
+        decisions: Mapping[str, Decision],
     ) -> tuple[dict[str, Any], bool]:
         """The record of the run, and whether it is new; another run there is an error, or replaced."""
         record: dict[str, Any] = json.loads(json.dumps(settings))  # as when read back: tuples become lists
@@ -151,6 +160,7 @@ class RunFolder(ExitStack):
         if not is_new:
             earlier = read_json_object(run_file)
             known = earlier.pop(_FILES, {})
+            earlier.pop(_DECISIONS, None)
             if not isinstance(known, dict):
                 raise ValueError(f"{run_file} holds no settings; expected the record of a run.")
             changes = _changed_settings(earlier, record) or _other_files(known, set(map(str, files)))
@@ -168,14 +178,38 @@ class RunFolder(ExitStack):
             run_file.parent.rename(aside)  # half deleted, it could be taken for prepared files
             discard(aside)
             is_new, states = True, _file_states(files, {})
+        record |= {_DECISIONS: {name: each._asdict() for name, each in decisions.items()}} if decisions else {}
         record[_FILES] = states
         if is_new or states != known:
             write_json(run_file, record)
         return record, is_new
 
 
+# Settings that the first builds recorded and that are gone, with the values that are still computed.
+_REMOVED = {"relations": ["qq", "kk", "vv"]}
+
+
+def state_of_run(path: str | Path, settings: Mapping[str, Any], overwrite: bool = False) -> str:
+    """What a run would be in its folder: "new", "continued" or "replaced"; a ValueError if it could not be there."""
+    folder = Path(path)
+    is_run = (folder / RUN_FILE).is_file()
+    if not is_run or overwrite:
+        check_output_folder(folder, RUN_FOLDER if is_run else (), overwrite)
+        return "replaced" if is_run else "new"
+    earlier = read_json_object(folder / RUN_FILE)
+    for key in (_FILES, _DECISIONS):
+        earlier.pop(key, None)
+    if changes := _changed_settings(earlier, json.loads(json.dumps(settings))):
+        raise ValueError(
+            f"{folder} holds a run with other settings; repeat those, name another folder, or pass --overwrite. What "
+            f"differs: {changes}."
+        )
+    return "continued"
+
+
 def _changed_settings(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> str:
     """Name what differs; first what both record, for it decides what else is recorded."""
+    earlier = {name: value for name, value in earlier.items() if name in current or value != _REMOVED.get(name)}
     names = [name for name in {*earlier, *current} if earlier.get(name) != current.get(name)]
     names.sort(key=lambda name: (name not in earlier or name not in current, name))
     return ", ".join(f"{name} was {earlier.get(name)!r}, is {current.get(name)!r}" for name in names)
@@ -242,7 +276,7 @@ def started_on_cpus() -> bool:
     return accelerator is None or accelerator.type == "mps"  # a machine has only one
 
 
-def is_sharded(arguments: TrainingArguments) -> bool:
+def is_sharded(arguments: "TrainingArguments") -> bool:
     """Whether a run is to be sharded by FSDP, by its settings or by those of `accelerate launch`."""
     return arguments.fsdp_plugin_args is not None or parse_flag_from_env("ACCELERATE_USE_FSDP")
 
@@ -253,7 +287,7 @@ def _on_the_hosts(processes: Any) -> Any:
     return processes if dist.get_backend(processes) == "gloo" else dist.new_group(backend="gloo")
 
 
-def broadcast_value(value: float, arguments: TrainingArguments, largest: bool = False) -> float:
+def broadcast_value(value: float, arguments: "TrainingArguments", largest: bool = False) -> float:
     """Return the first process's value, or the largest, in every process of a run; all must call this."""
     if arguments.world_size == 1:
         return value
@@ -294,7 +328,7 @@ def prepare_once(writes: bool, prepare: Callable[[], T]) -> T:
     return received[0]
 
 
-def log_on_main_process(arguments: TrainingArguments) -> None:
+def log_on_main_process(arguments: "TrainingArguments") -> None:
     """Let only the first process of a run log and show progress."""
     if arguments.process_index != 0:
         arguments.disable_tqdm = True

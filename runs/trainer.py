@@ -18,7 +18,14 @@ from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
-from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainerCallback, TrainerState
+from transformers import (
+    EarlyStoppingCallback,
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerState,
+    TrainingArguments,
+)
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINER_STATE_NAME
 from transformers.trainer_utils import EvalLoopOutput, TrainOutput, rotate_checkpoints, sort_checkpoints
@@ -28,6 +35,7 @@ from ..files.output import readable_disk_errors, write_json
 from .callbacks import ReadableProgress, SaveAfterEvaluation, TimeBudget
 from .optimizers import MuonWithAdamW, MyBertAdamW, matrix_groups
 from .run_folder import is_sharded
+from .training_settings import Optimization, TrainingSettings, training_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -153,19 +161,32 @@ class ResumableTrainer(Trainer):
     Hooks for subclasses to override: `count_items`, `schedule`.
 
     Args:
-        *args: Arguments of `Trainer`.
+        model: The model to train.
+        args: transformers' arguments, or the settings of `pretrain` or `finetune`.
+        *others: Further arguments of `Trainer`.
         budget: The time budget, if the run is measured in time instead of steps (`max_steps` is then `TICKS`).
+        optimization: The settings of the optimizer, for what transformers' arguments lack.
         **kwargs: Arguments of `Trainer`.
     """
 
     optimizer: Any
     lr_scheduler: LRScheduler | None
 
-    def __init__(self, *args: Any, budget: TimeBudget | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        model: Any = None,
+        args: TrainingArguments | TrainingSettings | None = None,
+        *others: Any,
+        budget: TimeBudget | None = None,
+        optimization: Optimization | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if isinstance(args, TrainingSettings):
+            optimization, args = args.optimization, training_arguments(args)
         if budget is not None:
             kwargs["callbacks"] = [budget, *kwargs.get("callbacks", ())]  # before the others, which read it
-        super().__init__(*args, **kwargs)
-        self.budget = budget
+        super().__init__(model, args, *others, **kwargs)
+        self.budget, self.optimization = budget, optimization
         self.args.logging_nan_inf_filter = False  # it would log an average instead of a NaN loss
         self._loss: torch.Tensor | None = None
         self._unread: list[_Watched] = []
@@ -207,7 +228,7 @@ class ResumableTrainer(Trainer):
             "eps": args.adam_epsilon,
         }
         if name == "muon":
-            rate = getattr(args, "muon_learning_rate", 0.02)  # transformers' arguments have none
+            rate = (self.optimization or Optimization()).muon_learning_rate
             split = matrix_groups(model, groups(rate))[0], matrix_groups(model, others)[1]
             return MuonWithAdamW(*split, muon_lr=rate, fused=True, **settings)
         return MyBertAdamW(others, **settings, correct_bias=name == "adamw", fused=True)

@@ -11,9 +11,10 @@ from accelerate import PartialState
 from ..files.checkpoint import Checkpoint
 from ..files.options import Group, option
 from ..files.output import files_written_beside, output_to
-from ..finetuning import FinetuningArguments
-from ..pretraining import PretrainingArguments, pretrain
-from ..pretraining.run import prepare_run
+from ..files.settings import build
+from ..finetuning import FinetunePlan
+from ..pretraining import PretrainPlan, PretrainSettings, plan_pretraining
+from ..pretraining.run import prepare_run, run_pretraining
 from ..pretraining.settings import CorpusSettings
 from ..runs import RunFolder, prepare_once
 from ..tokenization import VocabularyBasics
@@ -22,13 +23,13 @@ from .suite import (
     Score,
     StudySettings,
     finetune_all,
-    finetuning_settings,
     main_score,
     majority_score,
     markdown_table,
     merged,
-    metric_of_best,
     percent,
+    plan_of,
+    prefix_errors,
     write_report,
 )
 from .suite_file import check_folder_names
@@ -146,10 +147,12 @@ class AblationArguments(StudySettings):
         if any(Path(self.all_rows[name].model or "").resolve() == place.resolve() for name in self.rows):
             return True
         users = [name for name, model in self.models().items() if model == row]
-        return not all(self.finetuning_of(name, task).from_scratch for name in users for task in self.map_of("tasks"))
+        return not all(
+            self.finetuning_of(name, task).settings.from_scratch for name in users for task in self.map_of("tasks")
+        )
 
-    def pretraining_of(self, row: str, shared: Path | None) -> PretrainingArguments:
-        """Return a row's settings of pretraining; with `shared`, vocabulary and tokens are those of that run."""
+    def pretraining_of(self, row: str, shared: Path | None) -> PretrainPlan:
+        """Return the plan of a row's pretraining; with `shared`, vocabulary and tokens are those of that run."""
         own = self.all_rows[row].pretraining
         if doubled := [
             name
@@ -160,18 +163,16 @@ class AblationArguments(StudySettings):
         data: dict[str, Any] = {"text": self.text} if self.text else {}
         if shared is not None:
             data = {"token_store": str(shared / "tokens.safetensors"), "tokenizer": str(shared)}
-        return merged(
-            PretrainingArguments,
-            "the ablation",
-            {"pretraining": self.map_of("pretraining"), f"{row}, pretraining": own | data},
-            output_dir=str(Path(self.output_dir) / "pretrained" / row),
-            disable_tqdm=self.disable_tqdm,
-        )
+        maps = {"pretraining": self.map_of("pretraining"), f"{row}, pretraining": own | data}
+        place = {"output_dir": str(Path(self.output_dir) / "pretrained" / row), "disable_tqdm": self.disable_tqdm}
+        values = merged(PretrainSettings, "the ablation", maps, **place)
+        with prefix_errors(maps):
+            return plan_pretraining(build(PretrainSettings, values))
 
-    def finetuning_of(self, row: str, task: str) -> FinetuningArguments:
+    def finetuning_of(self, row: str, task: str) -> FinetunePlan:
         output_dir = Path(self.output_dir)
         model = self.all_rows[row].model or str(output_dir / "pretrained" / self.models()[row])
-        return finetuning_settings(
+        return plan_of(
             task,
             "the ablation",
             {
@@ -231,7 +232,7 @@ def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
         for task in arguments.map_of("tasks"):
             metrics, (_, finetuning) = tuned[row, task], cells[row, task]
             scores[row][task], details[row][task] = main_score(metrics, finetuning), metrics
-            if (value := majority_score(metrics, metric_of_best(finetuning))) is not None:
+            if (value := majority_score(metrics, finetuning.metric)) is not None:
                 majority[task] = value, None
     table = {row: {name: value for name, (value, _) in found.items()} for row, found in scores.items()}
     deviations = {
@@ -262,28 +263,29 @@ def _pretrain_all(arguments: AblationArguments) -> dict[str, dict[str, Any]] | N
     for row in dict.fromkeys(arguments.models().values()):
         trains = arguments.needs_weights(row)
         logger.info("\n== %s: %s ==", "Pretraining" if trains else "Vocabulary", arguments.all_rows[row].title)
-        settings = arguments.pretraining_of(row, None)
+        plan = arguments.pretraining_of(row, None)
+        settings = plan.settings
         if settings.text and not (settings.tokenizer or settings.model):
             kind = repr([getattr(settings, name) for name in _OF_THE_TOKENS])
             if kind in tokens:
-                settings = arguments.pretraining_of(row, tokens[kind])
+                plan = arguments.pretraining_of(row, tokens[kind])
             else:
-                tokens[kind] = Path(str(settings.output_dir))
+                tokens[kind] = Path(settings.output_dir)
         if not trains:
-            _write_without_weights(settings)
+            _write_without_weights(plan)
             pretrained[row] = {}
             continue
-        metrics = pretrain(settings)
+        metrics = run_pretraining(plan)
         if metrics["interrupted"]:
             return None
         pretrained[row] = {name: value for name, value in metrics.items() if name != "interrupted"}
     return pretrained
 
 
-def _write_without_weights(settings: PretrainingArguments) -> None:
+def _write_without_weights(plan: PretrainPlan) -> None:
     """Write the folder of a pretraining run without its model: what fine-tuning from scratch reads."""
-    with RunFolder(settings.output_dir, settings.overwrite) as folder:
-        run = prepare_once(settings.should_save, lambda: prepare_run(settings, folder))
+    with RunFolder(plan.settings.output_dir, plan.settings.overwrite) as folder:
+        run = prepare_once(plan.training.should_save, lambda: prepare_run(plan, folder))
         with files_written_beside(folder.path) as place:
             run.tokenizer.save_pretrained(place)
             run.config.save_pretrained(place)

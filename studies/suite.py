@@ -3,29 +3,39 @@
 import json
 import logging
 import zipfile
-from argparse import ArgumentError
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
 from accelerate import PartialState
-from transformers import HfArgumentParser
 
 from ..files.errors import refuse_address
-from ..files.options import AT_LEAST_1, Group, check_options, contradicting, may_be_none, option
+from ..files.options import (
+    AT_LEAST_1,
+    Group,
+    check_options,
+    contradicting,
+    may_be_none,
+    option,
+    types_of,
+    value_of_text,
+)
 from ..files.output import output_to, write_json, write_text
+from ..files.settings import build
 from ..files.source import files_of
 from ..files.text import file_of
-from ..finetuning import FEATURES, TASKS, FinetuningArguments, finetune
+from ..finetuning import FEATURES, FinetunePlan, FinetuneSettings, plan_finetuning
 from ..finetuning.tasks.registry import evaluation_names
+from ..finetuning.training.run import run_finetuning
 from ..finetuning.training.trainer import loss_in
 from .suite_file import OWN_KEYS, PATHS, Suite, as_list, read_suite
 
 logger = logging.getLogger(__name__)
 
-Arguments = TypeVar("Arguments")
+S = TypeVar("S")
 Cell = TypeVar("Cell")
 Score = tuple[float, float | None]  # with its deviation over seeds
 HELD_OUT = 0.1  # of the training data, on which settings of a grid are compared
@@ -63,15 +73,14 @@ class StudySettings:
         return getattr(self, name)
 
 
-def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any) -> Arguments:
-    """Return arguments of a `kind` from several maps; later ones take precedence, also over what contradicts them."""
+def merged(kind: type[S], study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any) -> dict[str, Any]:
+    """The values by option in several maps; later ones take precedence, also over what contradicts them."""
     # Texts mean the same as on the command line: in YAML, 3e-4 is a text. None means the same as in a settings file:
     # what cannot be None has its default. No map may contain a setting of `own`, which `study` decides (in messages).
     chosen: dict[str, Any] = {}
-    parser = HfArgumentParser(kind, add_help=False, exit_on_error=False)
-    nullable = may_be_none(kind)
+    types, nullable = types_of(kind), may_be_none(kind)
     for name, some in settings.items():
-        if unknown := sorted(set(some) - set(kind.__dataclass_fields__)):  # type: ignore[attr-defined]
+        if unknown := sorted(set(some) - set(types)):
             raise ValueError(f"{name} has unknown settings: {', '.join(unknown)}.")
         if doubled := sorted(set(some) & set(own)):
             raise ValueError(f"{name} sets {', '.join(doubled)}, which {study} decides.")
@@ -83,47 +92,54 @@ def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str
                 continue
             if isinstance(value, str):
                 try:
-                    value = getattr(parser.parse_known_args([f"--{setting}={value}"])[0], setting)
-                except ArgumentError as error:
-                    raise ValueError(f"{name} has {value!r} as {setting} ({error.message}).") from None
+                    value = value_of_text(types[setting], value)
+                except ValueError as error:
+                    raise ValueError(f"{name} has {value!r} as {setting}; {error}.") from None
             chosen[setting] = value
+    return chosen | own
+
+
+@contextmanager
+def prefix_errors(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+    """Begin messages about settings with the names of the maps that they are from."""
     where = " or ".join(name for name, some in settings.items() if some)
     try:
-        return kind(**chosen | own)
+        yield
     except TypeError as error:  # a list, or a map, instead of a number
         raise ValueError(f"{where} has a setting of another kind than is expected: {error}.") from error
     except ValueError as error:
         raise ValueError(f"{where}: {error}" if where else str(error)) from error
 
 
-def finetuning_settings(
-    task: str, study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any
-) -> FinetuningArguments:
-    """Return the settings of a fine-tuning that gives a table one score; find errors before hours of training."""
+def plan_of(task: str, study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any) -> FinetunePlan:
+    """The plan of a fine-tuning that gives a table one score; find errors before hours of training."""
     # The model after the last step counts: the best epoch would be chosen on the data that it is measured on.
-    found = merged(FinetuningArguments, study, settings, eval_strategy="no", **own)
-    validation = found.validation_file or ()
-    if not (validation or found.dataset or found.validation_split or found.folds):
+    values = merged(FinetuneSettings, study, settings, eval_strategy="no", **own)
+    with prefix_errors(settings):
+        plan = plan_finetuning(build(FinetuneSettings, values))
+    files, said = plan.files, plan.settings
+    validation = files.validation_file or ()
+    if not (validation or files.dataset or said.validation_split or said.folds):
         raise ValueError(
             f"There is no validation data for {task}; expected a validation_file, validation_split or folds."
         )
-    if found.approach == "features" and found.features == "all":
+    if said.approach == "features" and said.features == "all":
         raise ValueError(
             f"features is 'all' for {task}, which trains a model for each; expected one of {', '.join(FEATURES)}."
         )
-    train = [found.train_file] if found.train_file else []
-    for file in files_of([*train, *validation, *(found.test_file or ())]):
+    train = [files.train_file] if files.train_file else []
+    for file in files_of([*train, *validation, *(files.test_file or ())]):
         refuse_address(file)
         Path(file_of(file)).stat()
-    return found
+    return plan
 
 
-def finetune_all(cells: Mapping[Cell, tuple[str, FinetuningArguments]]) -> dict[Cell, dict[str, Any]] | None:
+def finetune_all(cells: Mapping[Cell, tuple[str, FinetunePlan]]) -> dict[Cell, dict[str, Any]] | None:
     """Fine-tune each cell of a table, with a title; finished runs are read. None if Ctrl-C ended one early."""
     found = {}
-    for cell, (title, arguments) in cells.items():
+    for cell, (title, plan) in cells.items():
         logger.info("\n== %s ==", title)
-        metrics = finetune(arguments)
+        metrics = run_finetuning(plan)
         if metrics["interrupted"]:
             return None
         found[cell] = {name: value for name, value in metrics.items() if name != "interrupted"}
@@ -137,15 +153,10 @@ def write_report(folder: Path, name: str, report: Mapping[str, Any], table: str)
     logger.info("\n%s", table)
 
 
-def metric_of_best(arguments: FinetuningArguments) -> str:
-    """Return the metric that selects a run's best model, which is also its main score."""
-    return str(arguments.metric_for_best_model).removeprefix("eval_")
-
-
-def main_score(metrics: Mapping[str, Any], arguments: FinetuningArguments, metric: str | None = None) -> Score:
+def main_score(metrics: Mapping[str, Any], plan: FinetunePlan, metric: str | None = None) -> Score:
     """Return a run's main score, or another metric, as a fraction; with several seeds, mean and deviation."""
-    name = metric or metric_of_best(arguments)
-    full = TASKS[arguments.task].full_score
+    name = metric or plan.metric
+    full = plan.task.full_score
     deviation = metrics.get("deviation", {}).get(name)
     return metrics.get("mean", metrics)[name] / full, None if deviation is None else deviation / full
 
@@ -232,12 +243,12 @@ class SuiteArguments(StudySettings):
         grid = self.map_of("grid")
         return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
-    def finetuning_of(self, task: str, chosen: Mapping[str, Any], from_scratch: bool = False) -> FinetuningArguments:
-        """Return the settings of one run; `chosen` is one of `combinations`."""
+    def finetuning_of(self, task: str, chosen: Mapping[str, Any], from_scratch: bool = False) -> FinetunePlan:
+        """Return the plan of one run; `chosen` is one of `combinations`."""
         settings = {name: value for name, value in self.tasks[task].items() if name not in OWN_KEYS}
         settings |= {name: self._found(task, name, settings[name]) for name in PATHS if name in settings}
         settings |= {name: [settings[name]] for name in ("validation_file", "test_file") if name in settings}
-        return self._settings(
+        return self._plan(
             task,
             {f"{self.suite}, {task}": {"task": task} | settings, "finetuning": self.map_of("finetuning")},
             chosen,
@@ -246,18 +257,18 @@ class SuiteArguments(StudySettings):
             self.num_seeds,
         )
 
-    def trial_of(self, task: str, chosen: Mapping[str, Any], from_scratch: bool = False) -> FinetuningArguments:
-        """Return the settings of a run that tries a combination on a part held out from the training data."""
+    def trial_of(self, task: str, chosen: Mapping[str, Any], from_scratch: bool = False) -> FinetunePlan:
+        """Return the plan of a run that tries a combination on a part held out from the training data."""
         final = self.finetuning_of(task, chosen, from_scratch)
-        if not final.validation_file:
+        if not final.files.validation_file:
             raise ValueError(
                 f"grid is set and {task} has no validation_file; expected one, since settings are chosen on a part of "
                 "the training data and measured on other data."
             )
         settings = {name: value for name, value in self.tasks[task].items() if name not in (*OWN_KEYS, *PATHS)}
-        held_out = {"train_file": final.train_file, "validation_split": HELD_OUT}
+        held_out = {"train_file": final.files.train_file, "validation_split": HELD_OUT}
         values = ",".join(f"{name}={value}" for name, value in chosen.items())
-        return self._settings(
+        return self._plan(
             task,
             {f"{self.suite}, {task}": {"task": task} | settings, "finetuning": self.map_of("finetuning") | held_out},
             chosen,
@@ -269,7 +280,7 @@ class SuiteArguments(StudySettings):
     def folder(self, from_scratch: bool, *names: str) -> Path:
         return Path(self.output_dir, *(["from_scratch"] if from_scratch else []), *names)
 
-    def _settings(
+    def _plan(
         self,
         task: str,
         maps: Mapping[str, Mapping[str, Any]],
@@ -277,9 +288,9 @@ class SuiteArguments(StudySettings):
         from_scratch: bool,
         folder: Path,
         num_seeds: int,
-    ) -> FinetuningArguments:
+    ) -> FinetunePlan:
         samples = {"max_train_samples": self.sizes[task][1]} if self.sizes else {}
-        return finetuning_settings(
+        return plan_of(
             task,
             "the suite",
             {**maps, "grid": dict(chosen) | ({"from_scratch": True} if from_scratch else {})},
@@ -393,7 +404,7 @@ def _outcomes(
             if (metrics := finetune_all({task: (f"{title}, {suite.title_of(task)}: {values}", trial)})) is None:
                 return None
             score, _ = main_score(metrics[task], trial)
-            ranks.append((-score if trial.greater_is_better else score, loss_in(metrics[task])))
+            ranks.append((-score if trial.training.greater_is_better else score, loss_in(metrics[task])))
             tried[task].append({"settings": settings, "score": score})
         chosen[task] = tried[task][ranks.index(min(ranks))]["settings"]
     runs = {task: arguments.finetuning_of(task, chosen[task], from_scratch) for task in arguments.tasks}
@@ -453,20 +464,20 @@ def _learning_curves(arguments: SuiteArguments, rows: Mapping[str, Mapping[str, 
 
 
 def _outcome(
-    finetuning: FinetuningArguments,
+    plan: FinetunePlan,
     chosen: dict[str, Any],
     tried: list[dict[str, Any]],
     metrics: dict[str, Any],
 ) -> TaskOutcome:
-    names = list(evaluation_names(TASKS[finetuning.task], finetuning.validation_file or ()))
+    names = list(evaluation_names(plan.task, plan.files.validation_file or ()))
     if len(names) > 1:
-        metric = TASKS[finetuning.task].main_metric
+        metric = plan.task.main_metric
     else:
-        names, metric = [""], metric_of_best(finetuning)
-    scores = [main_score(metrics, finetuning, f"{name}_{metric}" if name else metric) for name in names]
-    scores = [(mean, spread and spread / finetuning.num_seeds**0.5) for mean, spread in scores]
+        names, metric = [""], plan.metric
+    scores = [main_score(metrics, plan, f"{name}_{metric}" if name else metric) for name in names]
+    scores = [(mean, spread and spread / plan.settings.num_seeds**0.5) for mean, spread in scores]
     majority = [majority_score(metrics, metric, name) for name in names]
-    return TaskOutcome(metric, scores, majority, chosen, tried, Path(str(finetuning.output_dir)), metrics)
+    return TaskOutcome(metric, scores, majority, chosen, tried, Path(plan.settings.output_dir), metrics)
 
 
 def _table(
@@ -536,8 +547,8 @@ def _write_submission(
     parts: dict[str, Path] = {}
     missing = []
     for task, names in wanted.items():
-        settings = arguments.finetuning_of(task, outcomes[task].chosen)
-        tests = evaluation_names(TASKS[settings.task], settings.test_file or ())
+        plan = arguments.finetuning_of(task, outcomes[task].chosen)
+        tests = evaluation_names(plan.task, plan.files.test_file or ())
         if len(tests) != len(names):
             missing.append(suite.title_of(task))
             continue

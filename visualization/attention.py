@@ -1,4 +1,4 @@
-"""Attention maps: what every head of every layer attends to, as an interactive page or a picture.
+"""Attention maps: what every head of every layer attends to, as a picture.
 
 Layers and heads are counted from 0, as in `outputs.attentions[layer][0, head]`. Shapes: T tokens, special tokens
 included.
@@ -6,9 +6,7 @@ included.
 
 from __future__ import annotations
 
-import base64
 import math
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ..files.errors import abbreviated
-from .pictures import BLUE, QUIET_COLOUR, VERMILION, fill_page, new_figure, save_page_or_picture, write_heading
+from .pictures import BLUE, QUIET_COLOUR, VERMILION, new_figure, picture_path, write_figure, write_heading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,29 +53,6 @@ class AttentionMap:
         """`attention_rollout` of the weights, (layers, T, T)."""
         return attention_rollout(self.weights)
 
-    def to_html(self, layer: int | None = None, head: int | None = None, view: View = "attention") -> str:
-        """The interactive page: one HTML file without external resources, with a light and a dark theme.
-
-        Layer, head and view are those shown at first; a rollout has no heads. The page contains the square roots of
-        the weights in 255 steps (8 bits), so that a weight is off by at most 0.4 percentage points, and one below 10 %
-        by at most 0.13.
-
-        Raises:
-            ValueError: If there is no such layer, head or view.
-        """
-        layers, heads = self._check(layer, head, view)
-        data = {
-            "name": self.name,
-            "tokens": list(self.tokens),
-            "segments": [int(segment) for segment in self.segments],
-            "start": {"layer": layer or 0, "head": head or 0, "view": view},
-            "views": {
-                "attention": {"layers": layers, "heads": heads, "weights": _encode(self.weights)},
-                "rollout": {"layers": layers, "heads": 1, "weights": _encode(self.rollout)},
-            },
-        }
-        return fill_page("attention_page.html", title=_heading("Attention", self.name), data=data)
-
     def figure(self, layer: int | None = None, head: int | None = None, view: View = "attention") -> Figure:
         """The maps as a matplotlib figure: one map, or all maps as small multiples, with their tokens.
 
@@ -108,14 +83,15 @@ class AttentionMap:
     def save(
         self, output_path: str | Path, layer: int | None = None, head: int | None = None, view: View = "attention"
     ) -> Path:
-        """Write the interactive page (.html, see `to_html`) or the picture (.png, see `figure`); return its path.
+        """Write the picture (.png, see `figure`); return its path.
 
         Raises:
-            ValueError: If the file does not end in `.html` or `.png`, or there is no such layer, head or view.
+            ValueError: If the file does not end in `.png`, or there is no such layer, head or view.
             FileNotFoundError: If the file's folder does not exist.
-            ImportError: If matplotlib, which draws the PNG, is not installed.
+            ImportError: If matplotlib is not installed.
         """
-        return save_page_or_picture(self, output_path, layer, head, view)
+        path = picture_path(output_path)
+        return write_figure(self.figure(layer, head, view), path)
 
     def _check(self, layer: int | None, head: int | None, view: str) -> tuple[int, int]:
         layers, heads = self.weights.shape[:2]
@@ -207,7 +183,7 @@ def attention_map(
 
     Example:
         >>> attention = attention_map(model, tokenizer, "The cat sat on the mat.", "It slept.")
-        >>> attention.save("attention.html")
+        >>> attention.save("heads.png")
         >>> attention.save("head.png", layer=3, head=5)
     """
     import torch
@@ -273,12 +249,6 @@ def _eager(model: PreTrainedModel) -> Iterator[None]:
         model.set_attn_implementation(implementation)
         for module in training:
             module.training = True
-
-
-def _encode(weights: np.ndarray) -> str:
-    """Square roots of weights in 255 steps, compressed (most are near 0), as base64 text."""
-    codes = np.rint(255 * np.sqrt(np.clip(weights, 0, 1))).astype(np.uint8)
-    return base64.b64encode(zlib.compress(codes.tobytes())).decode("ascii")
 
 
 def _heading(what: str, name: str) -> str:

@@ -24,21 +24,15 @@ class AttentionArguments(Settings):
     group = Group.INPUT
     model: str = option(help="Model folder or Hub name, with its tokenizer.", positional=1, reads="model")
     sentences: list[str] = option(help="The text, or the two of a pair.", positional=2)
-    output: str = option(
-        "attention.html", "File to write: .html is an interactive page, .png a picture.", comes_last=True
-    )
+    output: str = option("attention.png", "PNG file to write.", comes_last=True)
     view: Literal["attention", "rollout", "input"] = option(
         "attention",
         "attention: the weights of every head; rollout: attention multiplied through all layers (Abnar & Zuidema "
         "2020); input: tokens, segments, positions and mask.",
         group=Group.PICTURE,
     )
-    attention_layer: int | None = option(
-        None, "Layer, counted from 0: for .png only this one, for .html the first to show.", group=Group.PICTURE
-    )
-    attention_head: int | None = option(
-        None, "Head, counted from 0: for .png only this one, for .html the first to show.", group=Group.PICTURE
-    )
+    attention_layer: int | None = option(None, "Layer, counted from 0 (default: all).", group=Group.PICTURE)
+    attention_head: int | None = option(None, "Head, counted from 0 (default: all).", group=Group.PICTURE)
     overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
 
 

@@ -98,7 +98,7 @@ def training_curves(
         FileNotFoundError: If the file's folder does not exist.
         ImportError: If matplotlib is not installed.
     """
-    path = picture_path(output_path, (".png",))
+    path = picture_path(output_path)
     curves = _curves(log_history)
     if not _panels([curves]):
         raise ValueError(_NOTHING.format(len(log_history)))
@@ -175,7 +175,7 @@ def plot_run(run_dir: str | Path | Sequence[str | Path], output_path: str | Path
     if output_path is None and len(folders) > 1:
         raise ValueError("output is not set; expected a PNG file for the curves of several runs.")
     names = distinct_names(folders)
-    path = output_path and picture_path(output_path, (".png",))
+    path = output_path and picture_path(output_path)
     histories = [_log_history(folder) for folder in folders]
     path = path or Path(folders[0], "training_curves.png")
     if len(folders) == 1:
@@ -380,7 +380,7 @@ def learning_curves(suite_dir: str | Path | Sequence[str | Path], output_path: s
     folders = [suite_dir] if isinstance(suite_dir, (str, Path)) else list(suite_dir)
     if output_path is None and len(folders) > 1:
         raise ValueError("output is not set; expected a PNG file for the curves of several suites.")
-    path = picture_path(output_path or Path(folders[0], "learning_curves.png"), (".png",))
+    path = picture_path(output_path or Path(folders[0], "learning_curves.png"))
     tasks: dict[str, dict[str, dict[int, tuple[float, float]]]] = {}
     titles: dict[str, str] = {}
     for folder, name in zip(folders, distinct_names(folders), strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import logging
 import math
 import textwrap
@@ -18,11 +17,9 @@ from ..files.output import final_path
 from .pictures import (
     QUIET_COLOUR,
     TEXT_COLOUR,
-    fill_page,
     fonts_for,
     new_figure,
     picture_path,
-    save_page_or_picture,
     write_figure,
 )
 
@@ -36,7 +33,7 @@ logger = logging.getLogger(__name__)
 _COLUMNS = 14  # tokens per line of the PNG
 _ROWS = ("Token", "Token id", "Segment", "Position", "Mask")
 _SEGMENT_NAMES = "AB"
-# Fill colors on a light background; the HTML page has its own for light and dark.
+# Fill colors on a light background.
 _FILLS = {"token": "#fbeaa4", "segments": ("#cfe6f5", "#fbd7bd"), "position": "#d3ecd0", "mask": "#e4e4e4"}
 
 # Maximum number of classes in the picture of a confusion matrix; further ones, with the fewest errors, share a row and
@@ -66,20 +63,6 @@ class InputPicture:
     segments: Sequence[int]
     positions: Sequence[int]
     mask: Sequence[int]
-
-    def to_html(self) -> str:
-        """The page as HTML: one file without scripts or external resources, with a light and a dark theme."""
-        columns = []
-        for token, token_id, segment, position, mask in zip(
-            self.tokens, self.token_ids, self.segments, self.positions, self.mask, strict=True
-        ):
-            letter = _SEGMENT_NAMES[min(segment, 1)]
-            columns.append(
-                f'<li class="{"token" if mask else "padding"} {letter.lower()}"><b>{html.escape(token)}</b>'
-                f'<small>{token_id}</small><i class="segment">E<sub>{letter}</sub></i>'
-                f'<i class="position">E<sub>{position}</sub></i><i class="mask">{mask}</i></li>'
-            )
-        return fill_page("input_page.html", title="Input representation", body="\n".join(columns))
 
     def figure(self) -> Figure:
         """The picture as a matplotlib figure, in lines of fourteen tokens.
@@ -128,14 +111,15 @@ class InputPicture:
             )  # fmt: skip
 
     def save(self, output_path: str | Path) -> Path:
-        """Write the page (.html) or the picture (.png); return its path.
+        """Write the picture (.png); return its path.
 
         Raises:
-            ValueError: If the file does not end in `.html` or `.png`.
+            ValueError: If the file does not end in `.png`.
             FileNotFoundError: If the file's folder does not exist.
-            ImportError: If matplotlib, which draws the PNG, is not installed.
+            ImportError: If matplotlib is not installed.
         """
-        return save_page_or_picture(self, output_path)
+        path = picture_path(output_path)
+        return write_figure(self.figure(), path)
 
 
 def input_picture(
@@ -191,7 +175,7 @@ def confusion_picture(
         FileNotFoundError: If the file's folder does not exist.
         ImportError: If matplotlib is not installed.
     """
-    path = picture_path(output_path, (".png",))
+    path = picture_path(output_path)
     names = list(classes)
     place = {name: number for number, name in enumerate(names)}
     counts = np.zeros((len(place), len(place)), dtype=np.int64)  # (true, predicted)

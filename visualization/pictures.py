@@ -1,22 +1,17 @@
-"""Writing pictures: in the format of the file's ending, and completely or not at all."""
+"""Writing pictures: completely or not at all."""
 
 from __future__ import annotations
 
 import functools
-import html
-import json
 import logging
-import re
 import textwrap
 import warnings
-from collections.abc import Mapping
 from contextlib import suppress
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..files.errors import how_to_install, refuse_address
-from ..files.output import final_path, write_text, written_beside
+from ..files.output import final_path, written_beside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -103,7 +98,7 @@ def _letters(file: str) -> frozenset[str]:
         return frozenset()
 
 
-def picture_path(output_path: str | Path, endings: tuple[str, ...] = (".html", ".png")) -> Path:
+def picture_path(output_path: str | Path) -> Path:
     """Check the name of a picture file: its ending, its folder, and that it is printable."""
     refuse_address(output_path, "a file to write to")
     path = Path(output_path)
@@ -111,22 +106,11 @@ def picture_path(output_path: str | Path, endings: tuple[str, ...] = (".html", "
         raise ValueError(
             f"The picture's name {str(path)!r} has a line break or another character that is not printed."
         )
-    if path.suffix not in endings:
-        raise ValueError(f"The picture's name {str(path)!r} must end in {' (interactive) or '.join(endings)}.")
+    if path.suffix != ".png":
+        raise ValueError(f"The picture's name {str(path)!r} must end in .png.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path.parent}: this folder for {path.name} does not exist.")
     return path
-
-
-def fill_page(template: str, title: str, data: Mapping[str, Any] | None = None, body: str = "") -> str:
-    """Put a title (any text), data and a body (ready HTML) into a page template of this package."""
-    # In a script element only "<" can end it; ">" and "&" are escaped for tools that parse the page as XML.
-    encoded = json.dumps(data, separators=(",", ":"))
-    for character in "<>&":
-        encoded = encoded.replace(character, f"\\u{ord(character):04x}")
-    parts = {"title": html.escape(title), "data": encoded, "body": body}
-    page = resources.files(__package__).joinpath(template).read_text(encoding="utf-8")
-    return re.sub(r"\{\{(title|data|body)\}\}", lambda match: parts[match[1]], page)
 
 
 def write_figure(figure: Figure, path: Path) -> Path:
@@ -148,13 +132,4 @@ def write_figure(figure: Figure, path: Path) -> Path:
             "ignore", message="Glyph |Matplotlib currently does not support ", category=UserWarning
         )
         figure.savefig(temporary, format="png", dpi=_DPI, metadata={"Software": None})
-    return path
-
-
-def save_page_or_picture(picture: Any, output_path: str | Path, *choice: Any) -> Path:
-    """Write the page or the picture of an object; in a page, lone surrogates become question marks."""
-    path = picture_path(output_path)
-    if path.suffix != ".html":
-        return write_figure(picture.figure(*choice), path)
-    write_text(path, picture.to_html(*choice))
     return path

@@ -20,18 +20,18 @@ from accelerate.utils import gather_object
 from ...files.errors import refuse_address
 from ...files.moves import PARTIAL, discard, temporary_path
 from ...files.options import Group, deciding, option
-from ...files.output import check_output_files, locked, write_lines, write_text, written_beside
+from ...files.output import Output, check_output_files, locked, reserved, write_lines, write_text, written_beside
 from ...files.processes import leave_standard_output
 from ...files.progress import progress_bar
 from ...files.source import Source, is_data_frame
 from ...files.spreadsheets import MAX_ROWS, fits_cell, openpyxl_for, write_sheet
-from ...files.tables import USUAL_STYLE, CsvStyle, json_line, separated_line, style_of
-from ...files.text import LINE_BREAKS, SPREADSHEET_SUFFIX, STDIN, file_of, new_digest, open_text
+from ...files.tables import USUAL_STYLE, CsvStyle, json_line, json_values, separated_line, style_of
+from ...files.text import LINE_BREAKS, SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX, STDIN, file_of, new_digest, open_text
 from ...runs import RunFolder, prepare_once
 from ..data import DataRow, new_name, rows_of
 from ..tasks.registry import TASK_OPTIONS, task_record
 from ..tasks.steps import label_count_line, long_text_lines
-from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings, with_answers
+from .predictor import Predictor, PredictorSettings, with_answers
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
     prediction = _Prediction(arguments)
     if output is not None:
         return prediction.write()
-    answers = (answer for _, answer in prediction.rows())
+    answers = (answer for _, answer in prediction.answered())
     if isinstance(data, Iterator):
         return answers
     return with_answers(data, prediction.columns, list(answers)) if is_data_frame(data) else list(answers)
@@ -128,8 +128,9 @@ def predict_files(arguments: PredictArguments) -> dict[str, Any]:
 
     A row of the output is a row of the data, in order: its columns, then `label` and `score` or the task's own fields
     (see `predict`). A name that exists in the data gets the prefix `predicted_`. Memory holds some 1,000 rows. A call
-    that was killed, or that found an error in the data, resumes when repeated without `overwrite`, which starts over;
-    rows corrected in the meantime are predicted again, with their neighbors. Several processes share the work.
+    with more than 1,024 rows that was killed, or that found an error in the data, resumes when repeated without
+    `overwrite`, which starts over; rows corrected in the meantime are predicted again, with their neighbors. Several
+    processes share the work.
 
     Args:
         arguments: The settings.
@@ -166,6 +167,7 @@ class _Prediction:
         self.arguments, data = arguments, arguments.data
         # Whether another call can read the data again, because it is in files.
         self.can_resume = all(isinstance(source, (str, Path)) and str(source) != STDIN for source in data)
+        self.files = [str(source) for source in data] if self.can_resume else []
         self.state = arguments.state
         self.predictor = Predictor(arguments)
         rows = chain.from_iterable(rows_of(source, self.predictor.task, new=True) for source in data)
@@ -174,28 +176,27 @@ class _Prediction:
             raise ValueError(f"{', '.join(str(Source.of(each)) for each in data)} holds no rows.")
         self.predictor.settle(first)
         self.columns = list(self.predictor.kept(first))
-        self.parts = self.predictor.parts(chain([first], rows))
+        self._rows = chain([first], rows)
 
-    def rows(self) -> Iterator[tuple[DataRow, dict[str, Any]]]:
+    def answered(self) -> Iterator[tuple[DataRow, dict[str, Any]]]:
         """Every row with its prediction, in order."""
-        found = self.predictor
-        found.load()
-        count = 0
+        predictor, count = self.predictor, 0
         with self._progress() as progress:
-            for rows in self.parts:
-                yield from zip(rows, found.answers(rows), strict=True)
+            for rows in predictor.parts(self._rows):
+                yield from zip(rows, predictor.answers(rows), strict=True)
                 progress.update(len(rows))
                 count += len(rows)
-        self._summarize(found.labels, count, found.cut, found.windowed, found.empty)
+        self._summarize(predictor.labels, count, predictor.cut, predictor.windowed, predictor.empty)
 
-    def _summarize(self, labels: Counter[str], rows: int, cut: int, windowed: int, empty: int) -> None:
-        """Log how many texts were too long or missing, and how often each label was predicted."""
+    def _summarize(self, labels: Counter[str], rows: int, cut: int, windowed: int, empty: int) -> dict[str, int]:
+        """Log how many texts were too long or missing, and how often each label was predicted; returns the numbers."""
         for line in long_text_lines(self.predictor.task, rows, cut, windowed):
             logger.warning("%s", line)
         if empty:
             logger.warning("%s of %s rows have no text, so their answers are empty.", f"{empty:,}", f"{rows:,}")
         if line := label_count_line(self.predictor.task, labels, rows):
             logger.info("%s", line)
+        return {"rows": rows, "cut": cut, "windowed": windowed, "empty": empty}
 
     def _progress(self) -> Any:
         data = self.arguments.data
@@ -211,46 +212,74 @@ class _Prediction:
         arguments, output = self.arguments, Path(self.arguments.output)
         if arguments.output == STDIN:
             return self._print()
+        if output.suffix.lower() == SPREADSHEET_SUFFIX:
+            openpyxl_for(output)  # an error now, not at the end
+        parts = output.with_name(f".{output.name}{PARTIAL}")
+        if self.state.num_processes == 1 and not parts.exists():  # nor did an earlier call leave any
+            with reserved(output, overwrite=arguments.overwrite, read=self.files) as place:
+                rows = list(islice(self._rows, Predictor.rows_per_part + 1))
+                if len(rows) <= Predictor.rows_per_part:
+                    return self._write_directly(rows, place)
+            self._rows = chain(rows, self._rows)
+        return self._write_in_parts(parts, output)
+
+    def _write_directly(self, rows: Sequence[DataRow], place: Output) -> dict[str, int]:
+        """Predict and write the rows of one part; a call that ends earlier leaves nothing."""
+        predictor, output = self.predictor, place.path
+        table = output_rows(*self._predicted(rows, output, progress=True))
+        with place.written() as path:
+            write_rows(path, [lambda: table], output, self._style())
+        logger.info("%s: %s rows.", output, f"{len(rows):,}")
+        return self._summarize(predictor.labels, len(rows), predictor.cut, predictor.windowed, predictor.empty)
+
+    def _predicted(self, rows: Sequence[DataRow], output: Path, progress: bool = False) -> tuple[JsonRows, JsonRows]:
+        """The kept columns and the prediction of each row, as the output can hold them."""
+        answers = self.predictor.answers(rows, progress)
+        return json_rows_for(output, map(self.predictor.kept, rows)), json_rows_for(output, answers)
+
+    def _style(self) -> CsvStyle:
+        """The style of a CSV or TSV file like the first file of the data."""
+        if not self.files or Path(self.arguments.output).suffix.lower() not in SEPARATED_SUFFIXES:
+            return USUAL_STYLE
+        return style_of(self.files[0], self.predictor.task.encoding)
+
+    def _write_in_parts(self, path: Path, output: Path) -> dict[str, int]:
+        """Write the output by parts in a hidden folder, with which a call that is repeated resumes."""
         folder = RunFolder(
-            output.with_name(f".{output.name}{PARTIAL}"),
-            overwrite=arguments.overwrite or not self.can_resume,
+            path,
+            overwrite=self.arguments.overwrite or not self.can_resume,
             kept="What was predicted" if self.can_resume else "",
         )
         with folder:
             prepare_once(self.state.is_main_process, lambda: self._begin(folder, output))
             try:
-                heads, rows = self._write_parts(folder.path, output)
+                heads, rows = self._write_parts(path, output)
             except (ValueError, OSError) as error:  # in the data, or what belongs to the model
-                has_parts = self.can_resume and any(folder.path.glob("predictions-*.jsonl"))
+                has_parts = self.can_resume and any(path.glob("predictions-*.jsonl"))
                 if has_parts and isinstance(error, ValueError):
                     logger.info("What was predicted is kept; correct the data and run the same command to continue.")
                 elif not has_parts and self.state.num_processes == 1:
-                    discard(folder.path, temporary_path(output, "old"))
+                    discard(path, temporary_path(output, "old"))
                 raise
             heads = gather_object(heads)  # of all processes
             counts = {name: sum(getattr(head, name) for head in heads) for name in ("cut", "windowed", "empty")}
-            labels = sum((Counter(head.labels) for head in heads), Counter[str]())
             if self.state.is_main_process:
-                like = str(arguments.data[0]) if self.can_resume else STDIN
-                merge_parts(folder.path, heads, output, style_of(like, self.predictor.task.encoding))
+                merge_parts(path, heads, output, self._style())
                 logger.info("%s: %s rows.", output, f"{rows:,}")
-                self._summarize(labels, rows, **counts)
+                self._summarize(sum((Counter(head.labels) for head in heads), Counter[str]()), rows, **counts)
         return {"rows": rows, **counts}
 
     def _begin(self, folder: RunFolder, output: Path) -> None:
         """Check the output, and begin a run or resume an interrupted one."""
         arguments, task = self.arguments, self.predictor.task
-        if output.suffix.lower() == SPREADSHEET_SUFFIX:
-            openpyxl_for(output)  # an error now, not at the end
-        files = [str(source) for source in arguments.data] if self.can_resume else []
         may_replace = folder.path / _MAY_REPLACE
         with locked(output):  # which removes what a call left that was killed after it had written the output
-            check_output_files([output], arguments.overwrite or may_replace.is_file(), files)
+            check_output_files([output], arguments.overwrite or may_replace.is_file(), self.files)
         settings = {
             "command": "predict",
             "model": str(arguments.model),
-            "data": files,
-            "rows_of_a_part": ROWS_OF_A_PART,
+            "data": self.files,
+            "rows_of_a_part": Predictor.rows_per_part,
             **{name: value for name, value in deciding(arguments).items() if name not in ("task", *TASK_OPTIONS)},
             "task": task_record(type(task).__name__, task),
             "device": self.state.device.type,
@@ -264,15 +293,15 @@ class _Prediction:
         heads: list[PartHead] = []
         count = there = 0
         with self._progress() as progress:
-            for number, rows in enumerate(self.parts):
+            for index, rows in enumerate(self.predictor.parts(self._rows)):
                 count += len(rows)
                 if count >= MAX_ROWS and output.suffix.lower() == SPREADSHEET_SUFFIX:
                     raise ValueError(f"{output} cannot hold more than {MAX_ROWS - 1:,} rows; {_OTHER_OUTPUT}.")
-                if number % self.state.num_processes == self.state.process_index:
+                if index % self.state.num_processes == self.state.process_index:
                     digest = new_digest()
                     for row in rows:
                         digest.update(f"{json_line(row.values)}\n".encode())
-                    file = folder / _PART.format(number)  # if there is one, it is complete
+                    file = folder / _PART.format(index)  # if there is one, it is complete
                     head = PartHead(*json.loads(next(open_text(file)))) if file.is_file() else None
                     if head is not None and head.digest == digest.hexdigest():
                         there += len(rows)
@@ -286,18 +315,13 @@ class _Prediction:
 
     def _write_part(self, file: Path, rows: Sequence[DataRow], digest: str, output: Path) -> PartHead:
         """Predict a part and write it, kept columns and prediction of each row, completely or not at all."""
-        found = self.predictor
-        cut, windowed, empty, labels = found.cut, found.windowed, found.empty, found.labels.copy()
-        answers = found.answers(rows)
-        kept = [found.kept(row) for row in rows]
-        lines = [f"[{json_line(values)}, {json_line(answer)}]" for values, answer in zip(kept, answers, strict=True)]
-        if output.suffix.lower() in _LIMITS:  # now, not at the end
-            for values in chain.from_iterable(map(json.loads, lines)):
-                check_cells(values, output)
-        columns = list(dict.fromkeys(chain.from_iterable(kept)))
-        counts = found.cut - cut, found.windowed - windowed, found.empty - empty, found.labels - labels
-        head = PartHead(digest, columns, *counts)
-        write_lines(file, [json.dumps(head), *lines])
+        predictor = self.predictor
+        cut, windowed, empty, labels = predictor.cut, predictor.windowed, predictor.empty, predictor.labels.copy()
+        kept, answers = self._predicted(rows, output)
+        counts = predictor.cut - cut, predictor.windowed - windowed, predictor.empty - empty, predictor.labels - labels
+        head = PartHead(digest, list(dict.fromkeys(chain.from_iterable(kept))), *counts)
+        pairs = zip(kept, answers, strict=True)
+        write_lines(file, [json.dumps(head), *(f"[{json_line(row)}, {json_line(answer)}]" for row, answer in pairs)])
         return head
 
     def _print(self) -> dict[str, Any]:
@@ -305,19 +329,28 @@ class _Prediction:
         if self.state.num_processes > 1:
             raise ValueError("Several processes cannot share standard output; give a file with --output.")
         count, columns = 0, set[str]()
-        for row, answer in self.rows():
+        for row, answer in self.answered():
             kept = self.predictor.kept(row)
             columns.update(kept)
             print(json_line(output_row(kept, answer, columns)))
             count += 1
         sys.stdout.flush()
-        found = self.predictor
-        return {"rows": count, "cut": found.cut, "windowed": found.windowed, "empty": found.empty}
+        predictor = self.predictor
+        return {"rows": count, "cut": predictor.cut, "windowed": predictor.windowed, "empty": predictor.empty}
 
 
 def output_row(kept: Mapping[str, Any], answer: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
     """A row of the output; predicted columns get other names than the `columns` of the data."""
     return {**kept, **{new_name(name, columns): value for name, value in answer.items()}}
+
+
+JsonRows = Sequence[Mapping[str, Any]]
+
+
+def output_rows(kept: JsonRows, answers: JsonRows) -> list[dict[str, Any]]:
+    """All rows of an output, see `output_row`."""
+    columns = set(chain.from_iterable(kept))
+    return [output_row(row, answer, columns) for row, answer in zip(kept, answers, strict=True)]
 
 
 _OTHER_OUTPUT = "expected an output that ends in .csv, .jsonl or .parquet"
@@ -328,16 +361,20 @@ _LIMITS: dict[str, tuple[Callable[[str], bool], str]] = {
 }
 
 
-def check_cells(row: Mapping[str, Any], output: Path) -> None:
-    """Reject a row with a value that the output's format cannot hold."""
-    fits, others = _LIMITS.get(output.suffix.lower(), (lambda text: True, ""))
-    for name, value in row.items():
-        for text, what in ((name, "the name of a column"), (_cell(value), name)):
-            if not fits(text):
-                raise ValueError(
-                    f"{output}: {text[:40]!r} as {what} has {others}, which a {output.suffix} file cannot hold; "
-                    f"{_OTHER_OUTPUT}."
-                )
+def json_rows_for(output: Path, rows: Iterable[Mapping[str, Any]]) -> JsonRows:
+    """The rows, with values as JSON has them; one that the output's format cannot hold is an error."""
+    values = list(map(json_values, rows))
+    if output.suffix.lower() in _LIMITS:  # now, not at the end
+        fits, others = _LIMITS[output.suffix.lower()]
+        for row in values:
+            for name, value in row.items():
+                for text, kind in ((name, "the name of a column"), (_cell(value), name)):
+                    if not fits(text):
+                        raise ValueError(
+                            f"{output}: {text[:40]!r} as {kind} has {others}, which a {output.suffix} file cannot "
+                            f"hold; {_OTHER_OUTPUT}."
+                        )
+    return values
 
 
 def merge_parts(folder: Path, heads: Collection[PartHead], output: Path, style: CsvStyle = USUAL_STYLE) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import chain, compress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 from uuid import uuid4
 
 import torch
@@ -54,11 +54,22 @@ class FinetunedModel(NamedTuple):
     labels: Labels
     tokenizer: PreTrainedTokenizerBase
 
+    def encode(self, examples: Sequence[Any], source: Source) -> TaskData:
+        """Examples of a source, tokenized."""
+        return self.task.encode(examples, self.labels, self.tokenizer, source)
+
+    def outputs(self, data: TaskData, batch_size: int | None = None, **options: bool) -> Any:
+        """The `network_outputs` for data."""
+        return network_outputs(self.task, data, self.model, self.tokenizer, batch_size, **options)
+
+    def predictions(self, data: TaskData, batch_size: int | None = None, **options: bool) -> Sequence[Any]:
+        """A prediction for each example."""
+        return self.task.predict(self.outputs(data, batch_size, **options), data, self.labels)
+
     def read(self, sources: Mapping[str, Source], skip_empty: bool = False) -> dict[str, TaskData]:
         """Labeled data by name, tokenized."""
         return {
-            name: self.task.encode(read_examples(self.task, source, skip_empty), self.labels, self.tokenizer, source)
-            for name, source in sources.items()
+            name: self.encode(read_examples(self.task, source, skip_empty), source) for name, source in sources.items()
         }
 
     def measure(
@@ -68,9 +79,7 @@ class FinetunedModel(NamedTuple):
         metrics: dict[str, float] = {}
         predictions: dict[str, Sequence[Any]] = {}
         for name, part in data.items():
-            inputs = self.task, part, self.model, self.tokenizer
-            outputs = network_outputs(*inputs, batch_size, shared=True, progress=True)
-            predictions[name] = self.task.predict(outputs, part, self.labels)
+            predictions[name] = self.predictions(part, batch_size, shared=True, progress=True)
             scores = self.task.measures(predictions[name], part.examples).scores()
             metrics |= {f"{name}_{key}" if name else key: value for key, value in scores.items()}
         return metrics, predictions
@@ -134,8 +143,9 @@ def tag_words(
     if isinstance(config, FeatureTaggerConfig):
         config = Checkpoint(config.encoder).config
     task = fitted_to_model(TASKS["tagging"], config)
-    found = load_finetuned_model(task if max_length is None else replace(task, max_length=max_length), checkpoint)
-    return tag(found.task, sentences, found.model, found.labels, found.tokenizer)  # type: ignore[arg-type]
+    task = task if max_length is None else replace(task, max_length=max_length)
+    finetuned = load_finetuned_model(task, checkpoint)
+    return tag(finetuned.task, sentences, finetuned.model, finetuned.labels, finetuned.tokenizer)  # type: ignore[arg-type]
 
 
 # Usual names of text columns; the first pair, or else the first single name, that the data has is used.
@@ -159,7 +169,7 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
     if "text_pair_column" in given:
         pairs = [pair for pair in pairs if pair[1] == pair_name]
     if pairs and "choice_columns" not in task.options:
-        found: dict[str, str] = dict(zip(("text_column", "text_pair_column"), pairs[0], strict=True))
+        columns: dict[str, str] = dict(zip(("text_column", "text_pair_column"), pairs[0], strict=True))
     else:
         singles = [name for name in _TEXTS if name in names]
         others = [name for name in row.values if name != "line"]
@@ -176,14 +186,10 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
                 expected = PAIR_SEPARATOR.join(text_columns(task))
                 raise row.invalid(f"{row.values['text'][:40]!r}; expected {expected} in a line")
             raise row.lacks({name: option for name, option in task.columns(False).items() if name not in row})
-        found = {"text_column": singles[0]}
+        columns = {"text_column": singles[0]}
     if row.values.keys() - {"line", "text", "text_pair"}:
-        logger.info("Texts are read from %s.", " and ".join(map(repr, found.values())))
-    return replace(task, **found)  # type: ignore[arg-type]
-
-
-ROWS_OF_A_PART = 1024
-"""Number of rows tokenized and sorted by length together."""
+        logger.info("Texts are read from %s.", " and ".join(map(repr, columns.values())))
+    return replace(task, **columns)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -229,6 +235,9 @@ class Predictor:
         TypeError: If a setting does not exist.
     """
 
+    rows_per_part: ClassVar[int] = 1024
+    """Number of rows tokenized and sorted by length together."""
+
     def __init__(self, model: str | Path | PredictorSettings, **settings: Any) -> None:
         if not isinstance(model, PredictorSettings):  # of which `predict` has all
             model = PredictorSettings(model=str(model), **settings)
@@ -240,28 +249,26 @@ class Predictor:
         self._warnings = set[str]()  # those that were logged
         self._key = uuid4().hex
         self._is_settled = False
-        self._found: FinetunedModel | None = None
+        self._finetuned: FinetunedModel | None = None
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         settings = {item.name: getattr(self.settings, item.name) for item in fields(PredictorSettings)}
         return _in_this_process, (type(self), self._key, settings)
 
     def settle(self, first: DataRow) -> None:
-        """Choose the columns by the first row; finds errors common to all rows before anything is loaded."""
+        """Choose the columns by the first row; one without them is an error before anything is loaded."""
         given = [name for name in TASK_OPTIONS if getattr(self.settings, name, None) is not None]
         task = task_for_columns(self.task, first, given)
         check_columns([first], task.columns(labeled=False))
-        if not self.settings.skip_empty or has_text(task, first):
-            task.examples([first], labeled=False, new=True)
         for name in self.settings.keep_columns or ():
             first.value(name)
         self.task, self._is_settled = task, True
 
     def parts(self, rows: Iterable[DataRow]) -> Iterator[list[DataRow]]:
-        """The rows in parts of `ROWS_OF_A_PART`, or more where the rows of an example stay together."""
+        """The rows in parts of `rows_per_part`, or more where the rows of an example stay together."""
         part: list[DataRow] = []
         for row in rows:
-            if len(part) >= ROWS_OF_A_PART and not continues_example(self.task, row, part[-1]):
+            if len(part) >= self.rows_per_part and not continues_example(self.task, row, part[-1]):
                 yield part
                 part = []
             part.append(row)
@@ -270,33 +277,35 @@ class Predictor:
 
     def load(self) -> FinetunedModel:
         """The model, loaded on first access; from then on its record determines the task."""
-        if self._found is None:
+        if self._finetuned is None:
             device = self.settings.state.device
             options = self.settings.dtype, self.settings.engine, self.settings.threads
-            self._found = load_finetuned_model(self.task, self.settings.checkpoint, device, *options)
-            self.task = self._found.task
-        return self._found
+            self._finetuned = load_finetuned_model(self.task, self.settings.checkpoint, device, *options)
+            self.task = self._finetuned.task
+        return self._finetuned
 
-    def answers(self, rows: Sequence[DataRow]) -> list[dict[str, Any]]:
+    def answers(self, rows: Sequence[DataRow], progress: bool = False) -> list[dict[str, Any]]:
         """Predictions for one or more rows, tokenized and sorted by length together; of skipped ones, all are None."""
-        found, settings = self.load(), self.settings
-        skipped = [settings.skip_empty and not has_text(found.task, row) for row in rows]
+        settings = self.settings
+        skipped = [settings.skip_empty and not has_text(self.task, row) for row in rows]
         if any(skipped):
             self.empty += sum(skipped)
             asked = list(compress(rows, (not skip for skip in skipped)))
-            given = self.answers(asked) if asked else []
+            given = self.answers(asked, progress) if asked else []
             nothing, remaining = dict.fromkeys(chain.from_iterable(given)), iter(given)
             return [dict(nothing) if skip else next(remaining) for skip in skipped]
-        examples = found.task.examples(rows, labeled=False, new=True)
-        data = found.task.encode(examples, found.labels, found.tokenizer, Source.of(rows[0].source))
+        # Rows of the first call are checked before the model is loaded.
+        examples = self.task.examples(rows, labeled=False, new=True)
+        finetuned = self.load()
+        data = finetuned.encode(examples, Source.of(rows[0].source))
         self.cut += data.cut
         self.windowed += data.windowed
         for warning in sorted({*data.warnings} - self._warnings):
             logger.warning("%s", warning)
         self._warnings.update(data.warnings)
-        outputs = network_outputs(found.task, data, found.model, found.tokenizer, settings.batch_size)
-        given = answers(found.task, outputs, data, found.labels, settings.top_k, settings.probabilities)
-        self.labels.update(chain.from_iterable(counted_labels(found.task, answer) for answer in given))
+        outputs = finetuned.outputs(data, settings.batch_size, progress=progress)
+        given = answers(self.task, outputs, data, finetuned.labels, settings.top_k, settings.probabilities)
+        self.labels.update(chain.from_iterable(counted_labels(self.task, answer) for answer in given))
         return given
 
     def __call__(self, batch: Any) -> Any:
@@ -320,13 +329,13 @@ class Predictor:
             return batch
         if not self._is_settled:
             self.settle(rows[0])
-        given = [answer for part in self.parts(rows) for answer in self.answers(part)]
-        return with_answers(batch, list(self.kept(rows[0])), given)
+        answers = [answer for part in self.parts(rows) for answer in self.answers(part)]
+        return with_answers(batch, list(self.kept(rows[0])), answers)
 
     def kept(self, row: DataRow) -> dict[str, Any]:
         """The columns of a row that are kept; one that the first row has may be missing in others."""
-        names = row.values if self.settings.keep_columns is None else self.settings.keep_columns
-        return {name: row.get(name) for name in names if name in row}
+        names = self.settings.keep_columns
+        return row.values if names is None else {name: row.get(name) for name in names if name in row}
 
 
 def with_answers(batch: Any, kept: Sequence[str], answers: Sequence[Mapping[str, Any]]) -> Any:

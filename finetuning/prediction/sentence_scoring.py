@@ -26,7 +26,7 @@ from ...pipelines import (
 from ..data import TRUTH, DataRow, check_columns, label_name, rounded, rows_of, text_columns
 from ..tasks.registry import LENGTH, TASKS, DataColumns, InferenceSettings, LabelColumn, fitted_to_model
 from ..tasks.task import Task
-from .prediction_run import RowFiles, check_cells, data_parts, output_row, write_rows
+from .prediction_run import RowFiles, data_parts, json_rows_for, output_rows, write_rows
 from .predictor import load_finetuned_model, task_for_columns
 
 logger = logging.getLogger(__name__)
@@ -126,15 +126,12 @@ def score_files(arguments: ScoreArguments) -> dict[str, Any]:
         check_output_files([arguments.output], arguments.overwrite, files_of(arguments.data))
     rows, answers, metrics = _scored(arguments)
     if arguments.state.is_main_process:
-        known = set(chain.from_iterable(row.values for row in rows))
-        written = [output_row(row.values, answer, known) for row, answer in zip(rows, answers, strict=True)]
+        output = Path(arguments.output)
+        written = output_rows(json_rows_for(output, (row.values for row in rows)), answers)
         if arguments.output == STDIN:
             sys.stdout.writelines(f"{json_line(row)}\n" for row in written)
             sys.stdout.flush()
         else:
-            output = Path(arguments.output)
-            for row in written:
-                check_cells(row, output)
             with output_to(output, overwrite=arguments.overwrite) as path:
                 write_rows(path, [lambda: written], output)
     return {"rows": len(rows)} | metrics

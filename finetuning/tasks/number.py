@@ -102,8 +102,8 @@ class Number(TextTask):
         """Any difference."""
         predicted, true = _number(prediction), _number(example)
         difference = seven_digits(predicted - true)
-        found = {"true": true, "predicted": seven_digits(predicted), "difference": difference}
-        yield abs(difference), example.columns | found
+        numbers = {"true": true, "predicted": seven_digits(predicted), "difference": difference}
+        yield abs(difference), example.columns | numbers
 
 
 def value_scores(predicted: ArrayLike, true: ArrayLike) -> dict[str, float]:

@@ -55,10 +55,11 @@ class Temperature(Calibrator):
         probabilities, references = class_probabilities(predictions, examples)
         if held_out:
             probabilities = metrics.held_out_temperatures(probabilities, references)
-        found = {"expected_calibration_error": metrics.expected_calibration_error(probabilities, references)}
+        error = metrics.expected_calibration_error(probabilities, references)
+        selective: dict[str, float] = {}
         if self.confidence_threshold:
-            found |= metrics.selective_accuracy(probabilities, references, self.confidence_threshold)
-        return found
+            selective = metrics.selective_accuracy(probabilities, references, self.confidence_threshold)
+        return {"expected_calibration_error": error, **selective}
 
 
 def class_probabilities(predictions: Predictions, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
@@ -102,8 +103,7 @@ class OneLabel(TextTask):
     def with_names(self, examples: Examples, labels: Labels, source: Source) -> Examples:
         if examples[0].label is None:
             return examples
-        given = list(dict.fromkeys(str(example.label) for example in examples))
-        names = {name: labels.names[place] for name, place in zip(given, labels.ids(given, source), strict=True)}
+        names = labels.names_of((str(example.label) for example in examples), source)
         return [replace(example, label=names[str(example.label)]) for example in examples]
 
     def _network_labels(self, examples: Examples, labels: Labels | None) -> list[Any]:
@@ -180,9 +180,9 @@ class OneLabel(TextTask):
         names, (predicted,), (true,) = self._class_ids([prediction], [example])
         if predicted != true:
             label, table = names[predicted], prediction.probabilities
-            sure = table.get(label, 0.0)
-            found = {"true": names[true], "predicted": label, "probability": rounded(sure) if label in table else ""}
-            yield sure, example.columns | found
+            probability = rounded(table[label]) if label in table else ""
+            sides = {"true": names[true], "predicted": label, "probability": probability}
+            yield table.get(label, 0.0), example.columns | sides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +208,8 @@ def label_metrics(
     predicted: np.ndarray, true: np.ndarray, names: Sequence[str], weights: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Metrics of predicted and true labels, (examples, labels); GLUE's f1 is that of class 1."""
-    found = metrics.count_metrics(np.stack([predicted & true, predicted, true]), weights)
-    exact = metrics.weighted_mean((predicted == true).all(1), weights)
-    own = {"accuracy": exact} | ({"f1": np.nan_to_num(found["f1"][:, 1])} if "f1" in names else {})
-    return {name: (found | own)[name] for name in names}
+    counted = metrics.count_metrics(np.stack([predicted & true, predicted, true]), weights)
+    counted["accuracy"] = metrics.weighted_mean((predicted == true).all(1), weights)
+    if "f1" in names:
+        counted["f1"] = np.nan_to_num(counted["f1"][:, 1])
+    return {name: counted[name] for name in names}

@@ -203,8 +203,50 @@ class AnswerSettings:
     )
 
 
+class TaskChoice:
+    """The task that settings name, with the settings given for it."""
+
+    task: Any
+
+    def resolve_task(self) -> Task:
+        """The task with the given settings, which must be its own."""
+        name, task = self._chosen_task()
+        return replace(task, **self._given_settings(name))
+
+    @property
+    def new_data(self) -> tuple[str, str | None]:
+        """A file of new data for the model in `output_dir`, and what its lines hold if that is not one text."""
+        folder = str(getattr(self, "output_dir", ""))
+        _, task = task_of_model(folder, Checkpoint(folder).config)
+        if "choice_columns" in task.options:
+            return "new.jsonl", f"an object with {', '.join(task.columns(labeled=False))}"
+        return "new.txt", PAIR_SEPARATOR.join(text_columns(task)) if task.text_pair_column else None
+
+    def _given_settings(self, name: str) -> dict[str, Any]:
+        """The settings given for a task; a setting of other tasks, or a column named twice, is an error."""
+        if name not in TASKS:
+            raise ValueError(
+                f"task is {name!r}; for labels of your own use classification. Expected one of {', '.join(TASKS)}."
+            )
+        task, given = TASKS[name], dict[str, Any]()
+        for each in TASK_OPTIONS:
+            if (value := getattr(self, each, None)) is None:
+                continue
+            if each not in task.options:
+                raise ValueError(f"{each} is not a setting of the task {name}, which has {', '.join(task.options)}.")
+            if isinstance(value, list) and (twice := [name for name in value if value.count(name) > 1]):
+                raise ValueError(f"{each} names {twice[0]!r} twice; expected different columns.")
+            given[each] = tuple(value) if isinstance(value, list) else value
+        return given
+
+    def _chosen_task(self) -> tuple[str, Task]:
+        """The task and its name, before settings are applied."""
+        self._given_settings(self.task)  # checks the name
+        return self.task, TASKS[self.task]
+
+
 @dataclass
-class TaskArguments(DataColumns):
+class TaskArguments(TaskChoice, DataColumns):
     """The task and its data; settings that are not given have the task's defaults."""
 
     group = Group.READING
@@ -242,42 +284,6 @@ class TaskArguments(DataColumns):
         "SQuAD 2.0: no answer above this score difference (default: best on the validation data).",
         group=Group.ANSWERS,
     )
-
-    def resolve_task(self) -> Task:
-        """The task with the given settings, which must be its own."""
-        name, task = self._chosen_task()
-        return replace(task, **self._given_settings(name))
-
-    @property
-    def new_data(self) -> tuple[str, str | None]:
-        """A file of new data for the model in `output_dir`, and what its lines hold if that is not one text."""
-        folder = str(getattr(self, "output_dir", ""))
-        _, task = task_of_model(folder, Checkpoint(folder).config)
-        if "choice_columns" in task.options:
-            return "new.jsonl", f"an object with {', '.join(task.columns(labeled=False))}"
-        return "new.txt", PAIR_SEPARATOR.join(text_columns(task)) if task.text_pair_column else None
-
-    def _given_settings(self, name: str) -> dict[str, Any]:
-        """The settings given for a task; a setting of other tasks, or a column named twice, is an error."""
-        if name not in TASKS:
-            raise ValueError(
-                f"task is {name!r}; for labels of your own use classification. Expected one of {', '.join(TASKS)}."
-            )
-        task, given = TASKS[name], dict[str, Any]()
-        for each in TASK_OPTIONS:
-            if (value := getattr(self, each, None)) is None:
-                continue
-            if each not in task.options:
-                raise ValueError(f"{each} is not a setting of the task {name}, which has {', '.join(task.options)}.")
-            if isinstance(value, list) and (twice := [name for name in value if value.count(name) > 1]):
-                raise ValueError(f"{each} names {twice[0]!r} twice; expected different columns.")
-            given[each] = tuple(value) if isinstance(value, list) else value
-        return given
-
-    def _chosen_task(self) -> tuple[str, Task]:
-        """The task and its name, before settings are applied."""
-        self._given_settings(self.task)  # checks the name
-        return self.task, TASKS[self.task]
 
 
 TASK_OPTIONS = [

@@ -86,8 +86,8 @@ class SeveralLabels(TextTask):
             raise ValueError("label_separator is for the task multilabel with a label_column.")
 
     def columns(self, labeled: bool) -> dict[str, str]:
-        found = super().columns(labeled)
-        return {name: option for name, option in found.items() if option != "label_column" or not self.label_columns}
+        columns = super().columns(labeled).items()
+        return {name: option for name, option in columns if option != "label_column" or not self.label_columns}
 
     def infer_columns(self, rows: Sequence[DataRow]) -> Self:
         """The task, with pairs if the data has `text_pair`, and whichever of , ; | separates labels there."""
@@ -95,13 +95,13 @@ class SeveralLabels(TextTask):
         if self.label_columns or self.label_separator:
             return task
         values = [row.get(self.label_column) for row in rows]
-        there = [mark for mark in SEPARATORS if any(isinstance(value, str) and mark in value for value in values)]
-        if len(there) > 1:
+        marks = [mark for mark in SEPARATORS if any(isinstance(value, str) and mark in value for value in values)]
+        if len(marks) > 1:
             raise ValueError(
-                f"{rows[0].source} has {' and '.join(map(repr, there))} in {self.label_column!r}; set "
+                f"{rows[0].source} has {' and '.join(map(repr, marks))} in {self.label_column!r}; set "
                 "label_separator to the one between labels."
             )
-        return replace(task, label_separator=there[0] if there else SEPARATORS[0])
+        return replace(task, label_separator=marks[0] if marks else SEPARATORS[0])
 
     def has_label(self, row: DataRow, may_be_blank: bool = True) -> bool:
         """Whether a row has labels, or an empty list of them."""
@@ -143,8 +143,7 @@ class SeveralLabels(TextTask):
                 )
             names = dict(zip(Labels.numbered(positions).names, labels.names, strict=True))
         else:
-            given = list(dict.fromkeys(name for example in examples for name in example.classes))
-            names = {name: labels.names[place] for name, place in zip(given, labels.ids(given, source), strict=True)}
+            names = labels.names_of((name for example in examples for name in example.classes), source)
         return [
             replace(example, label=frozenset(names[name] for name in example.classes), positions=None)
             for example in examples
@@ -209,8 +208,8 @@ class SeveralLabels(TextTask):
             wrong = [table[name] if name in held else 1 - table[name] for name in (held ^ right) & table.keys()]
             sure = max(wrong, default=0.0)
             true, predicted = (", ".join(sorted(side)) for side in (right, held))
-            found = {"true": true, "predicted": predicted, "probability": rounded(sure) if wrong else ""}
-            yield sure, example.columns | found
+            sides = {"true": true, "predicted": predicted, "probability": rounded(sure) if wrong else ""}
+            yield sure, example.columns | sides
 
 
 def _label_set(item: LabelPrediction | TextExample) -> frozenset[str]:

@@ -70,12 +70,12 @@ def read_task_rows(task: Task, source: Source, labeled: bool, skip_empty: bool =
         rows = list(accepted_rows(rows, task.columns(labeled)))
     if not skip_empty:
         return rows
-    kept = [row for row in rows if not is_empty(task, row)]
-    if not kept:
+    filled = [row for row in rows if not is_empty(task, row)]
+    if not filled:
         raise ValueError(f"{source} has {len(rows)} rows, and none with both text and label.")
-    if left_out := len(rows) - len(kept):
+    if left_out := len(rows) - len(filled):
         logger.info("%s: %d of %d rows have no text or no label and are left out.", source, left_out, len(rows))
-    return kept
+    return filled
 
 
 def is_empty(task: Task, row: DataRow) -> bool:

@@ -114,12 +114,12 @@ class Format(ABC, Generic[E]):
 
     def columns(self, labeled: bool) -> dict[str, str]:
         """The columns to read, with the setting that names each; label columns only for labeled data."""
-        found: dict[str, str] = {}
+        columns: dict[str, str] = {}
         for option in self.options:
             if option.endswith(("_column", "_columns")) and (labeled or not option.startswith("label_")):
                 names = getattr(self, option) or ()
-                found |= dict.fromkeys([names] if isinstance(names, str) else names, option)
-        return found
+                columns |= dict.fromkeys([names] if isinstance(names, str) else names, option)
+        return columns
 
     def infer_columns(self, rows: Sequence[DataRow]) -> Self:
         """The task, with settings inferred from labeled data; ambiguous data is an error."""

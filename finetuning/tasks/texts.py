@@ -189,7 +189,7 @@ class TextTask(Task[TextExample, LabelPrediction]):
         settings = "" if self.window_pooling else f", truncation=True, max_length={self.max_length}"
         parts = example.columns
         code = f"text = {parts if len(parts) > 1 else [parts['text']]!r}\nprint(run(text{settings}))"
-        label = ", ".join(example.classes) or example.label
+        label = example.label if isinstance(example.label, float) else ", ".join(example.classes)
         return PipelineCall(f"Text classification (the data says: {label})", self.pipeline, code)
 
 

@@ -28,7 +28,7 @@ from ...metrics.reports import shortened
 from ...runs import OPTIMIZERS
 from ..tasks.steps import PLACE_COLUMNS
 from ..tasks.task import Task
-from .finetuning_arguments import FinetuningArguments
+from .plan import FinetunePlan
 from .preparation import TaskRun
 
 EXAMPLES, _MAX_CHARACTERS = 3, 2000  # on the card, and characters of the texts of one example
@@ -59,34 +59,41 @@ def task_examples(
 
 def write_finetuning_card(
     output_dir: Path,
-    arguments: FinetuningArguments,
+    plan: FinetunePlan,
+    approach: str,
     run: TaskRun,
     seconds: float | None,
     metrics: Mapping[str, float],
     examples: Sequence[Example],
     comparisons: Sequence[Comparison],
+    summary: str,
+    further: Mapping[str, Any],
 ) -> None:
-    """Write the model's card; `seconds` is its training time, `examples` are the result of `task_examples`."""
+    """Write the model's card.
+
+    `seconds` is its training time, `examples` are the result of `task_examples`, `further` are further settings.
+    """
+    settings = plan.settings
     content = CardContent(
         name=output_dir.name,
-        summary=arguments.card_summary,
+        summary=summary,
         training=TrainingDescription(
             corpus="; ".join(
                 f"{plain_text(part.source.described)}, {len(part.examples):,} examples" for part in run.parts
             ),
-            hyperparameters=_hyperparameters(arguments, run.task),
-            seeds=[arguments.seed + number for number in range(arguments.num_seeds)],
+            hyperparameters=_hyperparameters(plan, approach, run.task, further),
+            seeds=[settings.seed + number for number in range(settings.num_seeds)],
             wall_time=seconds,
-            **describe_environment(arguments.device.type == "cuda"),
+            **describe_environment(plan.training.device.type == "cuda"),
         ),
         examples=examples,
-        results=_results(arguments, run, metrics),
-        **taken_from_hub(arguments.model, (part.source for part in run.parts)),
+        results=_results(plan, run, metrics),
+        **taken_from_hub(settings.model, (part.source for part in run.parts)),
         comparisons=[
             *comparisons,
             *_calibration_table(metrics),
             *(table for path in sorted(output_dir.glob("class_report*.json")) for table in _class_tables(path)),
-            *(_errors_table(output_dir) if arguments.card_examples else ()),
+            *(_errors_table(output_dir) if settings.card_examples else ()),
         ],
         pictures={
             f"Confusion matrix{_data_of(path)}": path.name for path in sorted(output_dir.glob("confusion_matrix*.png"))
@@ -175,47 +182,49 @@ def _data_of(path: Path) -> str:
     return f" ({name})" if name else ""
 
 
-def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, Any]:
+def _hyperparameters(plan: FinetunePlan, approach: str, task: Task, further: Mapping[str, Any]) -> dict[str, Any]:
     """The training settings on the card, without those at their defaults."""
-    if arguments.approach == "linear_probe":
+    settings, pooling = plan.settings, plan.pooling(approach).value
+    if approach == "linear_probe":
         estimator = "ridge" if task.loss.is_regression else "logistic"
         return {
             "approach": f"linear probe: {estimator} regression on frozen vectors, its C chosen by cross-validation",
             "longest sequence": task.max_length,
-            "pooling": arguments.pooling or "the model's own",
+            "pooling": pooling or "the model's own",
         }
-    duration = {"steps": arguments.max_steps} if arguments.max_steps > 0 else {"epochs": arguments.num_train_epochs}
+    epochs = plan.value("num_train_epochs")
+    duration = {"steps": settings.max_steps} if settings.max_steps > 0 else {"epochs": epochs}
+    factor = plan.value("embedding_learning_rate")
     transfer = {
-        "adapter": ("LoRA, rank 8 on query and value" if arguments.lora else None)
-        or (arguments.peft_config and Path(arguments.peft_config).name),
-        "pooling": arguments.pooling,
-        "frozen": arguments.freeze or (arguments.freeze_layers if arguments.freeze_layers >= 0 else None),
-        "head first, epochs": arguments.train_head_first or None,
-        "gradual unfreezing, epochs a layer": arguments.gradual_unfreezing or None,
-        "reinitialized top layers": arguments.reinitialize_layers or None,
-        "dropout": arguments.dropout,
-        "optimizer": arguments.optim if arguments.optim in OPTIMIZERS else None,
-        "learning rate of Muon": arguments.muon_learning_rate if arguments.optim == "muon" else None,
-        "learning rate from layer to layer": arguments.layer_decay if arguments.layer_decay != 1 else None,
-        "learning rate of word embeddings": (
-            f"x {arguments.embedding_learning_rate:g}" if arguments.embedding_learning_rate != 1 else None
-        ),
+        "adapter": ("LoRA, rank 8 on query and value" if settings.lora else None)
+        or (settings.peft_config and Path(settings.peft_config).name),
+        "pooling": pooling,
+        "frozen": settings.freeze or (settings.freeze_layers if settings.freeze_layers >= 0 else None),
+        "head first, epochs": settings.train_head_first or None,
+        "gradual unfreezing, epochs a layer": settings.gradual_unfreezing or None,
+        "reinitialized top layers": settings.reinitialize_layers or None,
+        "dropout": settings.dropout,
+        "optimizer": settings.optim if settings.optim in OPTIMIZERS else None,
+        "learning rate of Muon": settings.muon_learning_rate if settings.optim == "muon" else None,
+        "learning rate from layer to layer": settings.layer_decay if settings.layer_decay != 1 else None,
+        "learning rate of word embeddings": f"x {factor:g}" if factor != 1 else None,
     }
-    rate, why = arguments.learning_rate, arguments.why_learning_rate
+    rate, why = plan.value("learning_rate"), plan.reason("learning_rate")
+    arguments = plan.training
     return {
         "learning rate": f"{rate:g} ({why})" if why else rate,
         "batch size": arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size,
         **duration,
         "longest sequence": task.max_length,
-        **arguments.card_settings,
+        **further,
         **{name: value for name, value in transfer.items() if value is not None},
     }
 
 
-def _results(arguments: FinetuningArguments, run: TaskRun, metrics: Mapping[str, float]) -> list[EvalResult]:
-    files = {"": arguments.validation_file or [], "test_": arguments.test_file or []}
+def _results(plan: FinetunePlan, run: TaskRun, metrics: Mapping[str, float]) -> list[EvalResult]:
+    files = {"": plan.files.validation_file or [], "test_": plan.files.test_file or []}
     data = {
-        prefix: arguments.dataset
+        prefix: plan.files.dataset
         or ", ".join(Source.of(name).described for name in names)
         or run.train.source.described
         for prefix, names in files.items()
@@ -223,7 +232,7 @@ def _results(arguments: FinetuningArguments, run: TaskRun, metrics: Mapping[str,
     return [
         EvalResult(
             task_type=run.task.pipeline,
-            dataset_type=arguments.task,
+            dataset_type=plan.settings.task,
             dataset_name=data["test_" if name.startswith("test_") else ""],
             # otherwise it would get the name of the other split
             dataset_split="test" if name.startswith("test_") else None,

@@ -27,8 +27,8 @@ from ..tasks.data_report import check_classes
 from ..tasks.feature_tagging import new_tagger
 from ..tasks.steps import in_order_of, load_task_model, read_task_rows
 from ..tasks.task import Task
-from .finetuning_arguments import FinetuningArguments
 from .parameters import add_adapter, freeze_layers, read_adapter_config, set_head_bias
+from .plan import FinetunePlan, sources
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class TaskRun:
 
 
 def read_run(
-    arguments: FinetuningArguments,
+    plan: FinetunePlan,
     task: Task,
     tokenizer: PreTrainedTokenizerBase | None = None,  # by default that of the model
     unlabeled: Sequence[Source] = (),  # further training data, without labels
@@ -65,47 +65,48 @@ def read_run(
 
     The classes are those of the training data, or what `labels_for` returns, given the examples of each source.
     """
+    settings = plan.settings
     if tokenizer is None:
-        checkpoint = Checkpoint(arguments.model)
+        checkpoint = Checkpoint(settings.model)
         tokenizer, longest = load_tokenizer(checkpoint), longest_sequence(checkpoint.config)
         if longest is not None:  # pipelines truncate to it; a tokenizer may not have it
             tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
-    sources = arguments.sources(task)
-    measured = {"_".join(filter(None, ("test", name))) for name in sources["test"]}
-    if both := measured & sources["validation"].keys():
+    data = sources(plan)
+    measured = {"_".join(filter(None, ("test", name))) for name in data["test"]}
+    if both := measured & data["validation"].keys():
         raise ValueError(
             f"Validation data is named {min(both)!r}, as the metrics of test data; expected another name."
         )
-    seed = arguments.sampling_seed
+    seed = settings.sampling_seed
     found: dict[tuple[str, str], Sequence[Any]] = {}
     everything: Sequence[Any] = ()
-    for train in sources["train"].values():
-        rows = read_task_rows(task, train, labeled=True, skip_empty=arguments.skip_empty)
+    for train in data["train"].values():
+        rows = read_task_rows(task, train, labeled=True, skip_empty=settings.skip_empty)
         task = task.infer_columns(rows)
         task, everything = task.trained_on(task.examples(rows, labeled=True), train)
         found["train", ""] = everything
-        if labels_for is None and not arguments.allow_unusual_labels:
+        if labels_for is None and not settings.allow_unusual_labels:
             check_classes(task, everything, train)
-    for name, source in sources["validation"].items():
-        rows = read_task_rows(task, source, labeled=True, skip_empty=arguments.skip_empty)
+    for name, source in data["validation"].items():
+        rows = read_task_rows(task, source, labeled=True, skip_empty=settings.skip_empty)
         found["validation", name] = task.examples(rows, labeled=True)
-    if (arguments.validation_split or arguments.folds) and (line := equal_texts_line(task, everything)):
-        logger.warning("%s: %s", sources["train"][""], line)
-    if arguments.validation_split:
-        found["train", ""], found["validation", ""] = split_off(task, everything, arguments.validation_split, seed)
-        sources["validation"] = dict(sources["train"])
-    if arguments.max_train_samples and everything:
-        found["train", ""] = sample(task, found["train", ""], arguments.max_train_samples, seed)
-    for name, source in sources["test"].items():
+    if (settings.validation_split or settings.folds) and (line := equal_texts_line(task, everything)):
+        logger.warning("%s: %s", data["train"][""], line)
+    if settings.validation_split:
+        found["train", ""], found["validation", ""] = split_off(task, everything, settings.validation_split, seed)
+        data["validation"] = dict(data["train"])
+    if settings.max_train_samples and everything:
+        found["train", ""] = sample(task, found["train", ""], settings.max_train_samples, seed)
+    for name, source in data["test"].items():
         rows = read_task_rows(task, source, labeled=False)
         is_labeled = any(map(task.has_label, rows))  # in all rows, or in none
         rows = list(accepted_rows(rows, task.columns(labeled=True))) if is_labeled else rows
         found["test", name] = task.examples(rows, is_labeled)
-    source_of = {(split, name): sources[split][name] for split, name in found}
+    source_of = {(split, name): data[split][name] for split, name in found}
     if labels_for is not None:
         labels = labels_for(task, [(source_of[key], examples) for key, examples in found.items()])
-    elif (labels := task.labels(everything, sources["train"][""])) is not None:  # before held-out data is removed
-        labels = in_order_of(task, arguments.model, labels)
+    elif (labels := task.labels(everything, data["train"][""])) is not None:  # before held-out data is removed
+        labels = in_order_of(task, settings.model, labels)
     for source in unlabeled:
         source_of["unlabeled", str(source)] = source
         rows = list(rows_of(source, task, new=True))
@@ -114,11 +115,13 @@ def read_run(
         found["unlabeled", str(source)] = task_for_columns(task, rows[0], ()).examples(rows, labeled=False, new=True)
     # The training data last: its labels are known, and an error in other data should show before long computations.
     encoded = {key: task.encode(found[key], labels, tokenizer, source_of[key]) for key in reversed(found)}
-    data: dict[str, dict[str, TaskData]] = {}
+    parts_of: dict[str, dict[str, TaskData]] = {}
     for split, name in found:
-        data.setdefault(split, {})[name] = encoded[split, name]
-    parts = [*data.get("train", {}).values(), *data.get("unlabeled", {}).values()]
-    return TaskRun(task, tokenizer, labels, joined(parts), data.get("validation", {}), data.get("test", {}), parts)
+        parts_of.setdefault(split, {})[name] = encoded[split, name]
+    parts = [*parts_of.get("train", {}).values(), *parts_of.get("unlabeled", {}).values()]
+    return TaskRun(
+        task, tokenizer, labels, joined(parts), parts_of.get("validation", {}), parts_of.get("test", {}), parts
+    )
 
 
 def joined(parts: Sequence[TaskData]) -> TaskData:
@@ -153,15 +156,13 @@ def _missing(name: str, label: Any, data: TaskData) -> list[Any]:
     return [IGNORE_INDEX] * len(data)
 
 
-def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:
+def check_metric(run: TaskRun, plan: FinetunePlan) -> None:
     """Check that the validation data can be scored and has the metric that selects the best model."""
     names: set[str] = set()
-    if arguments.folds:
+    if folds := plan.settings.folds:
         examples, source = run.train.examples, run.train.source
-        folds = np.array(fold_numbers(run.task, examples, arguments.folds, arguments.sampling_seed))
-        parts = [
-            [examples[place] for place in np.flatnonzero(folds == fold).tolist()] for fold in range(arguments.folds)
-        ]
+        numbers = np.array(fold_numbers(run.task, examples, folds, plan.settings.sampling_seed))
+        parts = [[examples[place] for place in np.flatnonzero(numbers == fold).tolist()] for fold in range(folds)]
         found = [_scores_of_right(run.task, part, f"A fold of {source} with {len(part)} examples") for part in parts]
         names = {"loss"}.union(set.intersection(*map(set, found)))
     for name, data in run.validation.items():
@@ -172,8 +173,8 @@ def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:
             _scores_of_right(run.task, data.examples, str(data.source))
     if names and "temperature" in run.task.fitted_fields:
         import scipy.optimize  # noqa: F401 - an error now, not at the end
-    if names and arguments.metric not in names:
-        raise ValueError(f"metric_for_best_model is {arguments.metric!r}; expected one of {', '.join(sorted(names))}.")
+    if names and plan.metric not in names:
+        raise ValueError(f"metric_for_best_model is {plan.metric!r}; expected one of {', '.join(sorted(names))}.")
 
 
 def _scores_of_right(task: Task, examples: Sequence[Any], what: str) -> dict[str, float]:
@@ -184,13 +185,13 @@ def _scores_of_right(task: Task, examples: Sequence[Any], what: str) -> dict[str
         raise ValueError(f"{what} cannot be measured: {error}") from None
 
 
-def check_batches(run: TaskRun, arguments: FinetuningArguments) -> None:
+def check_batches(run: TaskRun, plan: FinetunePlan) -> None:
     """Check that there is at least one whole batch if incomplete batches are dropped."""
-    whole = arguments.per_device_train_batch_size * arguments.world_size
+    whole = plan.training.per_device_train_batch_size * plan.training.world_size
     there = len(run.train)
-    if arguments.folds:
-        there -= -(-there // arguments.folds)
-    if arguments.dataloader_drop_last and there < whole:
+    if folds := plan.settings.folds:
+        there -= -(-there // folds)
+    if plan.training.dataloader_drop_last and there < whole:
         raise ValueError(
             f"dataloader_drop_last is set and there are {there} sequences to train on, less than a batch of {whole}; "
             "leave it out, or give a smaller per_device_train_batch_size."
@@ -198,20 +199,25 @@ def check_batches(run: TaskRun, arguments: FinetuningArguments) -> None:
 
 
 def starting_model(
-    run: TaskRun, arguments: FinetuningArguments, seed: int, config: PreTrainedConfig | None = None
+    run: TaskRun,
+    plan: FinetunePlan,
+    approach: str,
+    seed: int,
+    config: PreTrainedConfig | None = None,
 ) -> StartingModel:
     """The initial model, with adapters or frozen layers, and the names of its new, seeded parameters."""
-    adapter = read_adapter_config(arguments.peft_config) if arguments.has_adapter else None
+    settings = plan.settings
+    adapter = read_adapter_config(settings.peft_config) if settings.has_adapter else None
     set_seed(seed)
-    if arguments.approach == "features":
+    if approach == "features":
         model, new = new_tagger(run.task, run.labels)
     else:
-        model, new = load_task_model(run.task, arguments.model, run.labels, arguments, config)
-    if has_new_head(model, new) and not arguments.class_weights:  # under which all classes are equally frequent
+        model, new = load_task_model(run.task, settings.model, run.labels, plan.network(approach), config)
+    if has_new_head(model, new) and not settings.class_weights:  # under which all classes are equally frequent
         set_head_bias(model, run.task, run.train)
-    fresh, frozen = arguments.reinitialize_layers, arguments.freeze_layers
+    fresh, frozen = settings.reinitialize_layers, settings.freeze_layers
     reinitialize_layers(model, fresh)
-    freeze_layers(model, None if arguments.freeze == "encoder" else frozen)
+    freeze_layers(model, None if settings.freeze == "encoder" else frozen)
     if fresh and fresh + frozen > len(encoder_layers(model)):
         raise ValueError(
             f"reinitialize_layers is {fresh} and freeze_layers {frozen} of {len(encoder_layers(model))} layers: some "

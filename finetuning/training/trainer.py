@@ -14,7 +14,7 @@ import torch
 from accelerate.utils import recursively_apply
 from torch import nn
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, TrainerCallback
+from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput, EvalPrediction
 
 from ...files.errors import how_to_install
@@ -25,8 +25,9 @@ from ..heads import output_layer
 from ..tasks.calibration import calibrator_of
 from ..tasks.losses import ItemLoss, label_counts
 from ..tasks.steps import network_outputs
-from .finetuning_arguments import FinetuningArguments
+from .finetune_settings import FinetuneSettings
 from .parameters import layerwise_groups
+from .plan import FinetunePlan
 from .preparation import TaskRun, fold_numbers
 
 logger = logging.getLogger(__name__)
@@ -103,12 +104,12 @@ def _has_windows(run: TaskRun) -> bool:
     return any(WINDOW_WEIGHT in data.inputs for data in (run.train, *run.validation.values(), *run.test.values()))
 
 
-def _loss(run: TaskRun, args: FinetuningArguments) -> TaskLoss | None:
+def _loss(run: TaskRun, plan: FinetunePlan) -> TaskLoss | None:
     """The loss that replaces the model's own: with weights of classes or windows, or with labels that have holes."""
     items: Any = run.task.loss
-    if args.label_smoothing_factor:
-        items = replace(items, label_smoothing=args.label_smoothing_factor)
-    if not args.class_weights:
+    if plan.settings.label_smoothing_factor:
+        items = replace(items, label_smoothing=plan.settings.label_smoothing_factor)
+    if not plan.settings.class_weights:
         return TaskLoss(items) if items.is_never_the_models_own or _has_windows(run) else None
     assert run.labels is not None
     weights = balanced_weights(run.train, len(run.labels.names))
@@ -139,12 +140,9 @@ def _first_rows(batch: dict[str, Any], count: int) -> dict[str, Any]:
 class TaskTrainer(ResumableTrainer):
     """`Trainer` with the task's metrics and learning rates by layer."""
 
-    args: FinetuningArguments
     of_the_loss: tuple[str, ...] = (*LABEL_ARGUMENTS, WINDOW_WEIGHT)  # its inputs, unless it is the model's own
 
-    def __init__(self, run: TaskRun, args: FinetuningArguments, **kwargs: Any) -> None:
-        args.choose_learning_rate()
-        args.choose_embedding_learning_rate(run.task, len(run.train.examples))
+    def __init__(self, run: TaskRun, plan: FinetunePlan, args: TrainingArguments, **kwargs: Any) -> None:
         validation = dict(run.validation)
         if _has_windows(run):
             args.remove_unused_columns = False  # the weights are inputs of the loss, not of the model
@@ -154,10 +152,11 @@ class TaskTrainer(ResumableTrainer):
             eval_dataset=validation.get("", validation) or None,
             processing_class=run.tokenizer,
             compute_metrics=lambda prediction: {},  # without one, Trainer does not keep the logits
-            **{"compute_loss_func": _loss(run, args), **kwargs},
+            optimization=plan.settings.optimization,
+            **{"compute_loss_func": _loss(run, plan), **kwargs},
         )
-        self.run = run
-        network = self.model.get_base_model() if args.has_adapter else self.model
+        self.run, self.plan = run, plan
+        network = self.model.get_base_model() if plan.settings.has_adapter else self.model
         self.data_collator = run.task.collator(run.tokenizer, network)
         is_mybert = getattr(getattr(network, "config", None), "model_type", None) == "mybert"
         # Several GPUs in one process would split the indices; a compiled model also computes padding.
@@ -246,11 +245,10 @@ class TaskTrainer(ResumableTrainer):
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """The optimizer of the arguments, by default AdamW with bias correction, with parameter groups by layer."""
         args: Any = self.args
+        factors = self.plan.settings.layer_decay, args.weight_decay, self.plan.value("embedding_learning_rate")
 
         def groups(rate: float) -> list[dict[str, Any]]:
-            return layerwise_groups(
-                self.model, rate, args.layer_decay, args.weight_decay, args.embedding_learning_rate
-            )
+            return layerwise_groups(self.model, rate, *factors)
 
         if self.optimizer is None and args.optim in OPTIMIZERS:
             self.optimizer = self.own_optimizer(args.optim, self.model, groups)
@@ -295,7 +293,7 @@ _STRENGTHS = (1.0, 0.1, 10.0, 0.01, 100.0, 1e-3)
 _LEAST = 1e-15  # probability, for the logarithm
 
 
-def fit_linear_probe(model: PreTrainedModel, run: TaskRun, arguments: FinetuningArguments) -> None:
+def fit_linear_probe(model: PreTrainedModel, run: TaskRun, settings: FinetuneSettings) -> None:
     """Fit the output layer to the training data by scikit-learn, with all else frozen: an ordinary classifier.
 
     The strength of the regularization is that with the lowest loss in cross-validation, where equal texts are in one
@@ -303,7 +301,7 @@ def fit_linear_probe(model: PreTrainedModel, run: TaskRun, arguments: Finetuning
     """
     data, layer, loss = run.train, output_layer(model), run.task.loss
     assert layer is not None
-    make = _estimators(loss.is_regression, arguments.class_weights)
+    make = _estimators(loss.is_regression, settings.class_weights)
     hook = layer.register_forward_hook(lambda module, inputs, outputs: inputs[0])  # what it reads: (n, D)
     try:
         found: Any = network_outputs(run.task, data, model.eval(), run.tokenizer, shared=True, progress=True)
@@ -314,7 +312,7 @@ def fit_linear_probe(model: PreTrainedModel, run: TaskRun, arguments: Finetuning
     vectors = (vectors - mean) / deviation
     owners = range(len(vectors)) if data.layout is None else data.layout  # of windows: their text
     count = min(_FOLDS, len({run.task.group_of(example) for example in data.examples}))
-    folds = np.array(fold_numbers(run.task, data.examples, count, arguments.sampling_seed))[owners]
+    folds = np.array(fold_numbers(run.task, data.examples, count, settings.sampling_seed))[owners]
     weights = np.asarray(data.inputs.get(WINDOW_WEIGHT, np.ones(len(vectors))))
     targets = np.asarray(data.inputs["labels"])
     slopes = np.zeros(layer.weight.shape)

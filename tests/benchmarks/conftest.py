@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from mybert.benchmarks import model_speed, own_model
+from mybert.benchmarks import model_speed
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def run(monkeypatch, capsys):
     """Run a script's `main` with flags; what it prints."""
 
     def run_script(name, *flags):
-        module = importlib.import_module(f"mybert.benchmarks.scripts.{name}")
+        module = importlib.import_module(f"mybert.benchmarks.{name}")
         monkeypatch.setattr(sys, "argv", [name, *map(str, flags)])
         module.main()
         return capsys.readouterr().out
@@ -32,7 +32,6 @@ def in_this_process(monkeypatch):
         started.append(what)
         yield lambda method, *arguments: getattr(held, method)(*arguments)
 
-    for module in (model_speed, own_model):
-        monkeypatch.setattr(module, "own_process", here)
+    monkeypatch.setattr(model_speed, "own_process", here)
     yield started
     torch.set_num_threads(threads)

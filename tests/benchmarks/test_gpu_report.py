@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch._dynamo.utils import counters
 
 from mybert import MyBertModel
-from mybert.benchmarks.scripts import gpu_report
+from mybert.benchmarks import gpu_report
 from mybert.modeling_mybert import attention_mybert
 
 TINY = "--sizes tiny --lengths 32 --tokens 256 --steps 1 --backend eager --vocabulary 200 --recipe_steps 2".split()

@@ -1,20 +1,12 @@
-"""`mybert bench`: every workload runs at a tiny size, and disagreeing sides are an error."""
+"""Every workload runs at a tiny size, and disagreeing sides are an error."""
 
 import pytest
 import torch
 
 from mybert.benchmarks import model_speed, runtimes
 from mybert.benchmarks.harness import random_batch, speed_table, take_turns
-from mybert.benchmarks.model_speed import (
-    INFERENCE,
-    ON_SENTENCES,
-    SENTENCES,
-    SKEWED,
-    BenchArguments,
-    run_benchmarks,
-)
+from mybert.benchmarks.model_speed import INFERENCE, ON_SENTENCES, SENTENCES, SKEWED
 from mybert.benchmarks.runtimes import GROUP, PACKED, PEER, REST, RUNTIMES, RuntimeEncoders, sorted_by_length
-from mybert.cli import main
 from mybert.modeling_mybert import linear_kernels
 
 
@@ -23,6 +15,12 @@ def small(monkeypatch):
     """Short batches and few repetitions."""
     monkeypatch.setattr(model_speed, "TRAINING", {"tiny": 2})
     monkeypatch.setattr(model_speed, "INFERENCE", {name: (what, (7, 3)) for name, (what, _) in INFERENCE.items()})
+
+
+@pytest.fixture
+def bench(run):
+    """Run these workloads with these flags; what is printed."""
+    return lambda words: run("model_speed", "--workloads", *words.split())
 
 
 @pytest.fixture
@@ -68,58 +66,36 @@ def test_short_calls_follow_one_another_after_a_rest(monkeypatch, in_this_proces
 
 
 @pytest.mark.slow
-def test_inference_training_and_memory(small, tmp_path):
-    output = tmp_path / "results.md"
-    report = run_benchmarks(
-        BenchArguments(
-            workloads=["sentences", "query", "training", "memory"],
-            model_size="tiny",
-            training_sizes=["tiny"],
-            repeats=1,
-            output=str(output),
-        )
-    )
-    assert output.read_text() == report
+def test_inference_training_and_memory(small, bench):
+    report = bench("sentences query training memory --model_size tiny --training_sizes tiny --repeats 1")
     assert report.count("| transformers SDPA |") == 4  # two batches, training full and half full
     assert report.count("| mybert |") == 4
     assert "| tiny, 2 x 128 |" in report
 
 
 @pytest.mark.slow
-def test_finetuning_and_pipeline_from_the_command_line(small, sst2, capsys):
-    flags = [
-        "--workloads",
-        "finetuning",
-        "pipeline",
-        "--model_size",
-        "tiny",
-        "--repeats",
-        "1",
-        "--num_sentences",
-        "40",
-    ]
-    assert main(["bench", *flags, "--sst2", str(sst2)]) == 0
-    shown = capsys.readouterr().out
-    assert "an epoch of Trainer, once, 40 sentences" in shown
-    assert "text-classification of 40 sentences of SST-2, batch 32, tiny, medians of 1" in shown
+def test_finetuning_and_pipeline(small, sst2, bench):
+    report = bench(f"finetuning pipeline --model_size tiny --repeats 1 --num_sentences 40 --sst2 {sst2}")
+    assert "an epoch of Trainer, once, 40 sentences" in report
+    assert "text-classification of 40 sentences of SST-2, batch 32, tiny, medians of 1" in report
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch is built without oneDNN")
-def test_both_kernels(monkeypatch):
+def test_both_kernels(monkeypatch, bench):
     monkeypatch.setattr(model_speed, "MATRIX_PRODUCTS", ((8, 12, 40), (70, 600, 520)))
-    report = run_benchmarks(BenchArguments(workloads=["kernels"], repeats=2))
+    report = bench("kernels --repeats 2")
     rows = [line for line in report.splitlines() if "->" in line and line.startswith("| ")]
     assert [row.count(" ms (") for row in rows] == [0, 3, 3]
     assert "| 70, 600 -> 520 |" in rows[2]
     assert f"Taken here: product: {'oneDNN' if linear_kernels().product else 'MKL'}, gradient" in report
     monkeypatch.setattr(model_speed, "gradient_of_weight", lambda *_: torch.randn(40, 12))
     with pytest.raises(AssertionError, match=r"the kernels' products differ by"):
-        run_benchmarks(BenchArguments(workloads=["kernels"], repeats=1))
+        bench("kernels --repeats 1")
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert "kernels" not in run_benchmarks(BenchArguments(workloads=["kernels"], repeats=1))
+    assert "## kernels" not in bench("kernels --repeats 1")
 
 
-def test_sides_that_disagree_are_refused(small, monkeypatch, in_this_process):
+def test_sides_that_disagree_are_refused(small, monkeypatch, in_this_process, bench):
     real = runtimes.matched_encoders
 
     def unequal(settings):
@@ -132,10 +108,12 @@ def test_sides_that_disagree_are_refused(small, monkeypatch, in_this_process):
     monkeypatch.setattr(runtimes, "matched_encoders", unequal)
     monkeypatch.setattr(model_speed, "RUNTIMES", {})
     with pytest.raises(AssertionError, match=r"mybert's states differ by"):
-        run_benchmarks(BenchArguments(workloads=["sentences"], model_size="tiny", repeats=1))
+        bench("sentences --model_size tiny --repeats 1")
 
 
-def test_each_runtime_has_a_process_and_what_is_not_installed_is_said(small, monkeypatch, caplog, in_this_process):
+def test_each_runtime_has_a_process_and_what_is_not_installed_is_said(
+    small, monkeypatch, caplog, in_this_process, bench
+):
     def not_installed(*_):
         raise ImportError("No module named 'openvino'")
 
@@ -145,7 +123,7 @@ def test_each_runtime_has_a_process_and_what_is_not_installed_is_said(small, mon
 
     monkeypatch.setattr(model_speed, "RUNTIMES", {"OpenVINO": not_installed, "Fast Runtime": fast})
     with caplog.at_level("WARNING"):
-        report = run_benchmarks(BenchArguments(workloads=["sentences"], model_size="tiny", repeats=1, threads=2))
+        report = bench("sentences --model_size tiny --repeats 1 --threads 2")
     assert in_this_process == ["PyTorch", "Fast Runtime"]
     assert "Without OpenVINO: No module named 'openvino'." in caplog.text
     rows = [line.split(" | ")[0] for line in report.splitlines() if "largest difference" in line or "alone" in line]
@@ -190,47 +168,27 @@ def test_other_runtimes_agree(runtime, packages, tmp_path):
         torch.testing.assert_close(encode(batch)[tokens], expected, rtol=0, atol=tolerance)
 
 
-def test_by_default_all_that_can_run_does(small, sst2, monkeypatch, capsys, tmp_path):
+def test_by_default_all_that_can_run_does(sst2, monkeypatch, run):
     ran = []
     names = {f"_{name}": name for name in ("inference", "kernels", "training", "memory", *ON_SENTENCES)}
     for function, name in names.items():
-        monkeypatch.setattr(model_speed, function, lambda *_, name=name: [ran.append(name) or name])
-    output = tmp_path / "results.md"
-    assert main(["bench", "--output", str(output)]) == 0
-    assert "Without finetuning, pipeline, embeddings: these need --sst2" in capsys.readouterr().out
+        monkeypatch.setattr(model_speed, function, lambda *_, name=name: ran.append(name))
+    run("model_speed")
     assert ran == ["inference", "kernels", "training", "memory"]
-    assert output.read_text().endswith("inference\n\nkernels\n\ntraining\n\nmemory\n")
     ran.clear()
-    assert main(["bench", "--output", str(output)]) == 2
-    assert capsys.readouterr().err == f"mybert bench: {output} exists; name another place or pass --overwrite.\n"
-    read = str(sst2 / "train.tsv")
-    assert main(["bench", "--sst2", str(sst2), "--output", read, "--overwrite"]) == 2
-    assert (
-        capsys.readouterr().err
-        == f"mybert bench: {read} is already read or written by this call; name another place.\n"
-    )
-    assert not ran
-    assert main(["bench", "--workloads", "kernels", "--output", str(output), "--overwrite"]) == 0
-    assert output.read_text().endswith("\n\nkernels\n")
-    ran.clear()
-    assert main(["bench", "--sst2", str(sst2)]) == 0
+    run("model_speed", "--sst2", sst2)
     assert ran == list(names.values())
 
 
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--workloads", "sentnces"], "--workloads has 'sentnces'. Did you mean sentences?"),
-        (["--model_size", "huge"], "model_size has 'huge'; expected tiny, mini,"),
-        (["--workloads", "query", "pipeline"], "sst2 is not set; the workloads finetuning, pipeline, embeddings need"),
-        (["--sst2", "nowhere"], "There is no file or folder nowhere."),
-        (["--output", "nowhere/results.md"], "output is nowhere/results.md; expected a file in a folder"),
-        (["--model", "MODEL"], "--model is 'MODEL' without --data; expected: Texts for --model, as predict reads"),
-        (["--model", "nowhere", "--data", "t.txt"], "There is no folder nowhere; expected a model folder."),
-        (["--output", "."], ". is a link or folder, so it is not overwritten; name another place."),
+        ("--workloads sentnces", "invalid choice: 'sentnces'"),
+        ("--workloads query pipeline", "sst2 is not set; finetuning, pipeline, embeddings need"),
+        ("--sst2 nowhere", "sst2 is nowhere; expected a folder with SST-2's train.tsv."),
     ],
 )
-def test_bench_wrong_flags_are_errors(flags, sentence, capsys):
-    assert main(["bench", *flags]) == 2
-    shown = capsys.readouterr()
-    assert sentence in shown.err and "Machine:" not in shown.out
+def test_model_speed_wrong_flags_are_errors(flags, sentence, run, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run("model_speed", *flags.split())
+    assert ended.value.code == 2 and sentence in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The scripts of `benchmarks/scripts/` run at a tiny size, and do not repeat finished runs."""
+"""The scripts of `benchmarks/` run at a tiny size, and do not repeat finished runs."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,11 @@ import pytest
 
 from mybert.pretraining import build_token_store
 
-SCRIPTS = {path.stem for path in (Path(__file__).parents[2] / "benchmarks" / "scripts").glob("[a-z]*.py")}
+SCRIPTS = {
+    path.stem
+    for path in (Path(__file__).parents[2] / "benchmarks").glob("*.py")
+    if "__main__" in path.read_text(encoding="utf-8")
+}
 
 slow = pytest.mark.slow
 # Flags, and what must be shown.
@@ -76,7 +80,7 @@ def test_scripts_print_their_tables(command, expected, run, text_file, tokenizer
 
 @pytest.mark.slow
 def test_checkpoints(run, monkeypatch, tmp_path):
-    from mybert.benchmarks.scripts import conversion_speed
+    from mybert.benchmarks import conversion_speed
 
     tiny = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     configuration = conversion_speed.CONFIGURATION | tiny | {"intermediate_size": 32}

@@ -72,7 +72,7 @@ ARGUMENTS = {
     "tokenizer": "tok",
     "dry_run": False,
     "num_shards": 1,
-    "metric_for_best_model": "eval_accuracy",
+    "metric": "accuracy",
     "new_data": ("new.txt", "question ||| context"),
 }
 RESULTS = {
@@ -87,7 +87,6 @@ RESULTS = {
     "predict": {"rows": 3, "cut": 0, "windowed": 0, "empty": 0},
     "score": {"rows": 3},
     "features": {"texts": 3, "tokens": 30, "size": 1024, "cut": 0},
-    "prune": {"rows": [{"layers": [0, 1, 2]}, {"layers": [0]}], "metric": "accuracy"},
     "ablation": {"a": {}, "b": {}},
     "glue": {"average": 0.71234, "tasks": {"sst2": {}, "rte": {}}},
     "convert google": SimpleNamespace(parameters=41, output="out"),
@@ -113,8 +112,6 @@ SAID = {
     "data": "mybert pretrain --token_store x --tokenizer tok --output_dir pretrained \\\n    --max_length 64",
     "convert google": "mybert attention out 'The cat sat on the mat.'",
     "glue": "\nDone: out/suite.md (average 71.2% over 2 tasks)",
-    "prune": "\nDone: out (1 of 3 layers)\nNext:\n  mybert predict out new.txt --output predictions.csv\n"
-    "  (each line of new.txt: question ||| context)",
     "push": "(nothing was uploaded)\nNext:\n  mybert push pre me/x --private --commit_message 'The best of 3'\n"
     "  (without network, where there is one: hf upload me/x out)",
     "convert onnx": "differs from PyTorch by at most 1.0e-06",
@@ -163,8 +160,6 @@ NO_FOLDER = {"output_dir": "none", "model": "none"}  # no tokenizer and no model
 @pytest.mark.parametrize(
     ("name", "arguments", "result", "part", "next_call"),
     [
-        ("prune", {"new_data": ()}, RESULTS["prune"], "", "finetune"),  # it may have no head
-        ("prune", {}, {"rows": [{"heads": [[0, 1]]}, {"heads": [[0]]}], "metric": "f1"}, "1 of 2 heads a", "predict"),
         ("vocab", {"text": ["-"]}, range(3), "3 pieces", None),  # standard input cannot be read again
         *((name, NO_FOLDER, RESULTS[name], "Done", None) for name in ("convert google", "convert bert", "card")),
         ("finetune", NO_FOLDER, {"last": {"accuracy": 0.5}, "interrupted": False}, "accuracy: last 0.5", None),
@@ -192,7 +187,6 @@ def test_say_closing_depends_on_the_result(name, arguments, result, part, next_c
         ("evaluate", {"output": "-"}, {"accuracy": 0.5}),  # metrics on standard output stay alone
         ("predict", {"output": "-"}, {"rows": 3}),
         ("bench", {"output": None}, {}),
-        ("prune", {"output_dir": None}, RESULTS["prune"]),
         ("data", {}, None),  # shards are missing
         ("data", {}, FilterReport()),  # what would be left out
     ],

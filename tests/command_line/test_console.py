@@ -12,7 +12,7 @@ from transformers.utils import logging as transformers_logging
 from mybert import cli
 from mybert.command_line.console import sentence_for_command, set_up_output, silence_libraries
 from mybert.files.progress import progress_bar
-from mybert.finetuning import PruneArguments
+from mybert.finetuning import PredictArguments
 
 
 @dataclass
@@ -178,7 +178,7 @@ def test_sentences_are_in_the_words_of_the_command(said, shown):
 @pytest.mark.parametrize("advice", [" or pass --overwrite", ", or pass --encoding cp949 or cp1252"])
 def test_sentence_for_command_leaves_out_flags_that_the_command_lacks(advice):
     said = f"x holds another run; name another folder{advice}. Other settings: hidden was 1, is 2."
-    assert sentence_for_command(said, PruneArguments) == said
+    assert sentence_for_command(said, PredictArguments) == said
     assert sentence_for_command(said, ModelArguments) == said.replace(advice, "")
 
 
@@ -189,7 +189,6 @@ def test_sentence_for_command_leaves_out_flags_that_the_command_lacks(advice):
         "predict --data text.txt --output x.jsonl --model",
         "score --data text.txt --output x.jsonl --model",
         "evaluate text.txt --model",
-        "prune --output_dir x --keep_heads 1 --data text.txt --model",
     ],
 )
 def test_a_folder_that_is_not_there_is_called_that(words, tmp_path, monkeypatch, capsys):

@@ -7,7 +7,6 @@ only certain data shows it, it needs an entry in `CASES`; if it changes no resul
 import json
 import re
 import typing
-from dataclasses import fields
 from functools import cache, partial
 from itertools import count
 from pathlib import Path
@@ -20,11 +19,11 @@ import mybert
 from mybert import cli
 from mybert.command_line.option_table import is_as_transformers_has_it
 from mybert.conversion import export_google_checkpoint
-from mybert.files.options import contradicting
+from mybert.files.options import contradicting, options_of, types_of
 from mybert.finetuning import comparison
 from mybert.finetuning.prediction import predictor
 from mybert.pretraining import build_token_store
-from mybert.runs import RunArguments, run_folder
+from mybert.runs import TrainingSettings, run_folder
 
 OF_A_RUN = {"max_steps": 2, "learning_rate": 0.01, "max_length": 16, "per_device_train_batch_size": 8}
 OF_A_RUN |= {"save_strategy": "no", "use_cpu": True, "warmup_steps": 0}
@@ -66,7 +65,6 @@ RUNS = {
     "predict": of_prediction,
     "evaluate": partial(of_prediction, predictions_dir="HERE/predictions"),
     "compare": lambda data: of_prediction(data, model=None, models=[data, f"{data}_2"], report="HERE/report.json"),
-    "prune": partial(of_prediction, keep_layers=[1]),
     "score": lambda data: of_prediction(data, model="pretrained", data=["rows.tsv"]),
     "features": lambda data: {"model": "pretrained", "text": ["rows.tsv"], "features": "last", "quiet": True},
     "glue": lambda data: (
@@ -82,8 +80,8 @@ RUNS = {
 OTHERS = [*"demo ablation card push attention curves bench completion".split(), "convert onnx", "convert openvino"]
 KINDS = {name: cli.COMMANDS[name].load()[0] for name in RUNS}
 # Command -> options whose tests are slow here: another command has them, too, or each trains several times.
-SLOW = {"adapt": KINDS["pretrain"], "finetune": RunArguments, "distill": KINDS["finetune"]}
-SLOW |= dict.fromkeys(("evaluate", "compare", "prune"), KINDS["predict"]) | {"glue": KINDS["glue"]}
+SLOW = {"adapt": KINDS["pretrain"], "finetune": TrainingSettings, "distill": KINDS["finetune"]}
+SLOW |= dict.fromkeys(("evaluate", "compare"), KINDS["predict"]) | {"glue": KINDS["glue"]}
 
 # Where a result is written, what is shown or only measured, and how it is computed.
 NEUTRAL = set(
@@ -132,7 +130,6 @@ CASES = {
     "symbol_share": {"filter": ["symbol_lines"], "symbol_share": 0.2},
     "scripts": {"filter": ["other_scripts"], "scripts": (["Latin"], ["Latin", "Greek"])},
     "tokens_per_character": {"filter": ["many_tokens"], "tokens_per_character": (1.0, 0.4)},
-    "near_duplicate_similarity": {"filter": ["near_duplicates"], "near_duplicate_similarity": 0.3},
     "vocab_size": {"vocab_size": 90},
     "vocab_layout": {"vocab_size": 1100, "vocab_layout": ("compact", "google")},
     "character_coverage": {"character_coverage": 0.9},
@@ -161,7 +158,7 @@ CASES = {
     "distill tokenizer": {"tokenizer": ("pretrained", "shuffled"), "student": "1x64"},
     "model": {"model": ("pretrained", "other")},
     "pretrain model": GIVEN_MODEL | {"model": ("pretrained", "other")},
-    **{f"{name} model": {"model": ("classes", "classes_2")} for name in ("predict", "evaluate", "prune")},
+    **{f"{name} model": {"model": ("classes", "classes_2")} for name in ("predict", "evaluate")},
     "token_store": dict.fromkeys(("text", *VOCABULARY))
     | {"tokenizer": "pretrained", "token_store": ("one.safetensors", "two.safetensors")},
     "adapt token_store": {"text": None, "new_pieces": 0, "token_store": ("one.safetensors", "two.safetensors")},
@@ -216,7 +213,7 @@ CASES = {
     **{
         f"{name} task": {"task": ("classification", "mrpc")}
         | {"text_column": "text", "text_pair_column": "other", "label_column": "label"}
-        for name in ("distill", "evaluate", "compare", "prune")
+        for name in ("distill", "evaluate", "compare")
     },
     "predict task": {"on": "questions", "task": ("squad_v2", "squad"), "null_score_threshold": -100.0},
     "score task": {"data": ["cola.tsv"], "task": "cola", "rejected": True},
@@ -228,10 +225,7 @@ CASES = {
     "finetune label_separator": {"on": "labels", "label_column": "mixed", "label_separator": "/"},
     "skip_empty": {"train_file": "holes.tsv", "rejected": True},
     "allow_unusual_labels": {"train_file": "null.tsv", "rejected": True},
-    **{
-        f"{name} skip_empty": {"data": ["holes.tsv"], "rejected": True}
-        for name in ("predict", "evaluate", "compare", "prune")
-    },
+    **{f"{name} skip_empty": {"data": ["holes.tsv"], "rejected": True} for name in ("predict", "evaluate", "compare")},
     "max_train_samples": {"max_train_samples": 16},
     "validation_split": {"validation_file": None},
     **{f"{name} validation_split": {} for name in ("vocab", "pretrain", "adapt")},
@@ -242,8 +236,6 @@ CASES = {
     "doc_stride": LONG | {"on": "values", "doc_stride": 1},
     "max_document_context": {"on": "tags"},
     "continuation_labels": {"on": "tags", "continuation_labels": "inside"},
-    "prune continuation_labels": {"on": "tags", "continuation_labels": "inside"}
-    | {"keep_layers": None, "keep_heads": [1]},
     "max_question_length": {"on": "questions", "max_length": 16},
     "max_answer_length": {"on": "questions", "max_answer_length": 1},
     "max_context": {"on": "questions", "max_length": 16, "doc_stride": 4, "max_context": (False, True)},
@@ -268,15 +260,10 @@ CASES = {
     "student": {"student": ("pretrained", "other")},
     "unlabeled": {"unlabeled": ["more.tsv"]},
     "teacher_embeddings": {"student": "1x64"},
-    "relations": {"relation_weight": 1.0, "relations": ["vv"]},
-    "relation_heads": {"relation_weight": 1.0, "relation_heads": (1, 2)},
     # predictions
     "top_k": {"top_k": 2},
     "keep_columns": {"keep_columns": ["text"]},
     "models": {"models": (["classes", "classes_2"], ["classes_2", "classes"])},
-    "drop_layers": {"keep_layers": [2], "drop_layers": (["top"], ["alternate"])},
-    "keep_layers": {"keep_layers": [2]},
-    "keep_heads": {"keep_layers": None, "keep_heads": ([1], [2])},
     "features pooling": {"pooling": "mean"},
     "weights": {"features": "weighted_all", "weights": [1.0, 2.0, 3.0]},
     "layer": {"features": None, "layer": (0, 1)},
@@ -308,11 +295,11 @@ RECORDS = set("run.json conversion.json README.md training_args.bin training_cur
 def options(name):
     """The options of a command that must have an effect, and their types."""
     kind = KINDS[name]
-    hints = typing.get_type_hints(kind)
-    required = {each.name: "x" for each in fields(kind) if getattr(each, "required", False)}
-    never = {*contradicting(kind, required), *getattr(kind, "unsupported_arguments", ())}
+    hints = types_of(kind)
+    required = {each.name: "x" for each in options_of(kind).values() if getattr(each, "required", False)}
+    never = {*contradicting(kind, required), *getattr(kind, "unsupported", ())}
     never |= {*NEUTRAL, *" ".join(ELSEWHERE.values()).split()}
-    for each in fields(kind):
+    for each in options_of(kind).values():
         is_ours = getattr(each, "decides", None) or not is_as_transformers_has_it(each)
         if each.init and is_ours and never.isdisjoint((each.name, f"{name}.{each.name}")):
             yield each, hints[each.name]
@@ -333,7 +320,7 @@ def cases():
         for each, hint in options(name):
             found = CASES.get(f"{name} {each.name}", CASES.get(each.name, {}))
             for number, case in enumerate(found if isinstance(found, list) else [found]):
-                is_slow = each.name in getattr(SLOW.get(name), "__dataclass_fields__", ())
+                is_slow = name in SLOW and each.name in options_of(SLOW[name])
                 yield pytest.param(
                     name,
                     each.name,
@@ -376,7 +363,7 @@ def result_of(name, flags):
     place = Path(f"run_{next(runs)}")
     place.mkdir()
     ending = {"vocab": "", "data": ".safetensors", "evaluate": ".json", "compare": ".tsv"}.get(name, ".jsonl")
-    in_file = "output" in KINDS[name].__dataclass_fields__
+    in_file = "output" in options_of(KINDS[name])
     out = ["--output", f"{place}/out{ending}"] if in_file else ["--output_dir", f"{place}/out"]
     flags = [flag.replace("HERE", str(place)) for flag in flags]
     if cli.main([*name.split(), *flags, *out]):
@@ -489,7 +476,7 @@ def write_models(tiny_model, documents):
 
 
 def test_lists_of_options_and_commands_are_those_of_today():
-    known = {each.name: getattr(each, "decides", None) for name in RUNS for each in fields(KINDS[name])}
+    known = {each.name: getattr(each, "decides", None) for name in RUNS for each in options_of(KINDS[name]).values()}
     assert {*RUNS, *OTHERS} == {*cli.COMMANDS}
     named = {word.rpartition(".")[2] for words in (*NEUTRAL, *ELSEWHERE.values()) for word in words.split()}
     assert {*named, *(case.rpartition(" ")[2] for case in CASES)} <= known.keys()

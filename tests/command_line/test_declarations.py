@@ -1,17 +1,19 @@
 """What is declared of the options of every command holds: ranges, choices, rules, and what decides a run's result."""
 
-import copy
 import math
 import re
 import typing
-from dataclasses import fields
 
 import pytest
 from transformers import HfArgumentParser, TrainingArguments
 
 from mybert import MyBertForSequenceClassification, cli
 from mybert.command_line.option_table import is_as_transformers_has_it
-from mybert.files.options import Group, contradicting
+from mybert.files.options import Group, contradicting, deciding, options_of, types_of
+from mybert.files.settings import assemble, flat
+from mybert.finetuning import DistillationArguments, FinetuningArguments
+from mybert.pretraining import AdaptArguments, PretrainingArguments
+from mybert.runs import training_settings
 
 RUN = {"output_dir": "out", "use_cpu": True}
 # Settings with which the arguments of a command can be created; TEACHER is a fine-tuned model.
@@ -20,7 +22,7 @@ BASES = {
     "data": {"text": ["t.txt"], "tokenizer": "t", "output": "store"},
     "pretrain": {"text": ["t.txt"], "max_steps": 100, **RUN},
     "adapt": {"text": ["t.txt"], "model": "m", "new_pieces": 0, "max_steps": 100, **RUN},
-    "bench": {},
+    "bench": {"model": "TEACHER", "data": ["t.txt"]},
     "glue": {"model": "m", "data_dir": "d", "output_dir": "o"},
     "finetune": {"model": "m", "train_file": "t.tsv", **RUN},
     "distill": {"teacher": "TEACHER", "student": "tiny", "train_file": "t.tsv", **RUN},
@@ -28,7 +30,6 @@ BASES = {
     "score": {"model": "TEACHER", "data": ["d"]},
     "predict": {"model": "owner/name", "data": ["t.tsv"]},
     "compare": {"models": ["owner/name", "owner/other"], "data": ["t.tsv"]},
-    "prune": {"model": "owner/name", "data": ["t.tsv"]},
     "features": {"model": "owner/name", "text": ["t.txt"], "output": "f.jsonl"},
     "convert onnx": {"model": "m", "output_dir": "o"},
     "convert openvino": {"model": "m", "output_dir": "o"},
@@ -38,7 +39,21 @@ BASES = {
     "completion": {"shell": "bash"},
 }
 KINDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
-VALUES = {"filter": ["duplicates"], "relations": ["vv"], "keep_heads": [1], "keep_layers": [1], "drop_layers": ["1"]}
+# Functions that also check what a plan would.
+MAKERS = {
+    "pretrain": PretrainingArguments,
+    "adapt": AdaptArguments,
+    "finetune": FinetuningArguments,
+    "distill": DistillationArguments,
+}
+VALUES = {
+    "lr_scheduler_kwargs": '{"power": 2.0}',
+    **dict.fromkeys(training_settings._objects() - {"lr_scheduler_kwargs"}, "{}"),
+    "clean": ["html"],
+    "max_length": 16,
+    "random_replace_prob": 0.05,
+    "filter": ["duplicates"],
+}
 # Range in words -> the values at its edges, those within and those outside.
 EDGES = {
     "a fraction in [0, 1]": ([0, 1], [-0.01, 1.01]),
@@ -59,8 +74,8 @@ REFUSED = "but a new student .* is a plain MyBERT; leave it out"
 
 def options(name):
     """The options of a command, those of transformers too, and their types."""
-    hints = typing.get_type_hints(KINDS[name])
-    return [(each, hints[each.name]) for each in fields(KINDS[name]) if each.init]
+    hints = types_of(KINDS[name])
+    return [(each, hints[each.name]) for each in options_of(KINDS[name]).values() if each.init]
 
 
 def words_of(hint):
@@ -86,7 +101,8 @@ def value_of(name, each, hint):
 def made(name, folder, **settings):
     base = {key: folder if value == "TEACHER" else value for key, value in BASES.get(name, {}).items()}
     gone = contradicting(KINDS[name], settings)
-    return KINDS[name](**{key: value for key, value in base.items() if key not in gone} | settings)
+    given = {key: value for key, value in base.items() if key not in gone} | settings
+    return MAKERS.get(name, KINDS[name])(**given)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +171,7 @@ def test_options_that_contradict_each_other_are_refused(name, kind, option, valu
 
 
 def rules_back(name, option, other):
-    back = KINDS[name].__dataclass_fields__[other]
+    back = options_of(KINDS[name])[other]
     return option in f"{back.idle_with or ''} {back.excludes or ''}".replace("=", " ").split()
 
 
@@ -176,16 +192,15 @@ def test_flags_replace_what_counts_the_same(name, kind, option, value, other, it
 @pytest.mark.parametrize("name", ["pretrain", "adapt", "finetune", "distill"])
 def test_records_hold_what_decides_the_result(name, teacher):
     unchanged = made(name, teacher)
-    usual = unchanged.result_settings()
+    usual = deciding(unchanged)
     for each, hint in options(name):
         decides = getattr(each, "decides", None) or False
-        changed = copy.copy(unchanged)
-        if each.name not in BASES[name]:
-            setattr(changed, each.name, value_of(name, each, hint))
+        value = {} if each.name in BASES[name] else {each.name: value_of(name, each, hint)}
+        changed = assemble(KINDS[name], flat(unchanged) | value)
         assert (each.name in usual) is (decides is True or (decides and getattr(changed, each.name) == each.default))
-        assert (each.name in changed.result_settings()) is bool(decides), each.name
+        assert (each.name in deciding(changed)) is bool(decides), each.name
         if decides:
-            assert changed.result_settings()[each.name] == getattr(changed, each.name), each.name
+            assert deciding(changed)[each.name] == getattr(changed, each.name), each.name
 
 
 def test_rules_name_options():
@@ -244,7 +259,6 @@ OF_PRETRAINING = [
         {"batch_ramp": 0.95, "gradient_accumulation_steps": 4, "phase2_max_length": 256},
         r"batch_ramp is 0\.95 and phase2",
     ),
-    ({"mlm_probability_end": 0.1, "max_steps": -1}, "max_steps is not set; mlm_probability_end"),
     ({"phase2_max_length": 64, "max_steps": -1}, "max_steps is not set"),
     ({"phase2_max_length": 64, "phase2_steps": 100}, "phase2_steps is 100; expected"),
     ({"max_hours": math.inf}, "max_hours is inf; expected a number above 0"),

@@ -1,6 +1,5 @@
 """One vocabulary of flags: each is shown once, has its help, and means the same in every command."""
 
-import dataclasses
 import re
 import shlex
 import types
@@ -13,7 +12,8 @@ import pytest
 from mybert import cli
 from mybert.command_line.flags import CommandParser, name_positional, parse_flags
 from mybert.command_line.option_table import is_as_transformers_has_it
-from mybert.files.options import Group
+from mybert.files.options import Group, options_of, part_of, types_of
+from mybert.files.settings import build
 
 # What a command reads, writes, replaces and draws: each says in its help what that is.
 OWN_WORDS = {
@@ -30,7 +30,7 @@ OWN_WORDS = {
     "text",
     "tokenizer",
 }
-OWN_WORDS |= {"num_processes", "model_size"}
+OWN_WORDS |= {"num_processes", "model_size", "dry_run"}
 # Defaults that depend on the task, and options only for a new vocabulary, are described in the help.
 OWN_DEFAULTS = {"learning_rate", "max_length", "per_device_train_batch_size", "save_total_limit", "text_column"}
 OWN_DEFAULTS |= {"do_lower_case", "features", "strip_accents", "text_pair_column", "validation_split", "vocab_layout"}
@@ -43,10 +43,11 @@ def own_fields(name):
     Derived fields, which users cannot set, are not included.
     """
     arguments_class, _ = cli.COMMANDS[name].load()
-    classes = [kind for kind in arguments_class.__mro__ if kind.__module__.startswith("mybert.")]
-    own = {field for kind in classes for field in get_annotations(kind)}
-    hints = typing.get_type_hints(arguments_class)
-    given = [field for field in dataclasses.fields(arguments_class) if field.init]
+    parts = filter(None, map(part_of, typing.get_type_hints(arguments_class).values()))
+    classes = [kind for part in (arguments_class, *parts) for kind in part.__mro__]
+    own = {field for kind in classes if kind.__module__.startswith("mybert.") for field in get_annotations(kind)}
+    hints = types_of(arguments_class)
+    given = [field for field in options_of(arguments_class).values() if field.init]
     return [(each, hints[each.name]) for each in given if each.name in own and not is_as_transformers_has_it(each)]
 
 
@@ -118,7 +119,6 @@ def test_flags_are_shown_once_and_explained(name):
         ("predict", {"label_column", "label_columns", "label_separator", "continuation_labels"}),
         ("evaluate", {"continuation_labels"}),
         ("compare", {"n_best_size", "confidence_threshold"}),
-        ("prune", {"n_best_size", "confidence_threshold"}),
     ],
 )
 def test_commands_lack_settings_of_tasks_without_effect(name, idle):
@@ -142,7 +142,7 @@ def test_usage_shows_the_values_that_may_lead_and_which_are_several():
         "evaluate": "[DATA ...]",
         "predict": "[MODEL] [DATA ...]",
         "convert google": "[SOURCE] [OUTPUT_DIR]",
-        "bench": "",
+        "bench": "[MODEL] [DATA ...]",
     }
     for name, values in expected.items():
         usage = CommandParser(name).format_usage()
@@ -213,9 +213,9 @@ def test_help_all_explains_inherited_flags_too(monkeypatch):
 def test_arguments_without_a_required_option_raise(name):
     command = cli.COMMANDS[name]
     arguments_class, _ = command.load()
-    if any(getattr(field, "required", None) for field in dataclasses.fields(arguments_class)):
+    if any(getattr(field, "required", None) for field in options_of(arguments_class).values()):
         with pytest.raises(ValueError, match=r"not set|neither .* is set|is empty"):
-            arguments_class()
+            build(arguments_class, {})
 
 
 REPLACED = {

@@ -23,13 +23,14 @@ TASKS = {
 }
 AUTO_CLASSES = ("AutoConfig", "AutoModelForPreTraining", *TASKS.values())
 # Commands that read no model folder.
-WITHOUT_MODEL = {"completion", "demo", "vocab", "ablation", "bench", "convert google"}
+WITHOUT_MODEL = {"completion", "demo", "vocab", "ablation", "convert google"}
 ONE_STEP = "--output_dir out --max_steps 1 --per_device_train_batch_size 2 --use_cpu"
 ON_TEXT = f"{ONE_STEP} --max_length 32 --num_processes 1"
 # Every other command, on the folder `model`.
 COMMANDS = {
     "adapt": f"model text.txt --validation_split 0.2 {ON_TEXT}",
-    "attention": "model the cat --output out.html",
+    "attention": "model the cat --output out.png",
+    "bench": "model dev.tsv --task sst2 --num_sentences 2 --repeats 1 --output out.md",
     "card": "model --overwrite",
     "compare": "model model --data dev.tsv --task sst2 --output out.tsv --use_cpu",
     "convert bert": "model out",
@@ -46,13 +47,14 @@ COMMANDS = {
     "glue": "model --suite suite.yaml --data_dir . --output_dir out",
     "predict": "model dev.tsv --task sst2 --output out.jsonl",
     "pretrain": f"text.txt --model model --validation_split 0 {ON_TEXT}",
-    "prune": "model dev.tsv --task sst2 --keep_layers 1 --output_dir out --use_cpu",
     "push": "model owner/name --output_dir out",
     "score": "model text.txt --output out.jsonl --use_cpu",
 }
 WITHOUT_WEIGHTS = {"curves", "data"}
-TAKES_LONG = {("bert", name) for name in ("adapt", "distill", "finetune", "glue", "pretrain", "prune")}
-TAKES_LONG |= {(kind, name) for kind in ("bert", "mybert") for name in ("compare", "convert onnx", "convert openvino")}
+TAKES_LONG = {("bert", name) for name in ("adapt", "distill", "finetune", "glue", "pretrain")}
+TAKES_LONG |= {
+    (kind, name) for kind in ("bert", "mybert") for name in ("bench", "compare", "convert onnx", "convert openvino")
+}
 
 
 @pytest.fixture(scope="module")
@@ -262,8 +264,6 @@ def test_an_output_that_is_there_is_not_replaced(command, folders, desk, capsys)
         "predict s3://b/x texts.tsv",
         "features --model MODEL --text s3://b/x --output out.jsonl",
         "glue --model MODEL --data_dir s3://b/x --output_dir out",
-        "prune s3://b/x texts.tsv",
-        "prune MODEL s3://b/x",
         "convert google s3://b/x --output_dir out",
         "convert bert s3://b/x --output_dir out",
         "convert bert MODEL --output_dir s3://b/x",
@@ -272,10 +272,11 @@ def test_an_output_that_is_there_is_not_replaced(command, folders, desk, capsys)
         "card s3://b/x",
         "push s3://b/x owner/name",
         "attention s3://b/x hello",
-        "attention MODEL hello --output s3://b/x.html",
+        "attention MODEL hello --output s3://b/x.png",
         "curves s3://b/x",
-        "bench --output s3://b/x",
-        "bench --sst2 s3://b/x",
+        "bench MODEL texts.tsv --output s3://b/x",
+        "bench MODEL s3://b/x",
+        "bench s3://b/x texts.tsv",
     ],
 )
 def test_an_address_is_called_one(command, folders, tmp_path, monkeypatch, capsys):
@@ -340,7 +341,7 @@ def plant(folder, mark):
 )
 def test_no_command_runs_what_a_model_folder_holds(kind, command, folders, desk, capsys):
     mark = desk / "mark"
-    of_tasks = ("compare", "distill", "evaluate", "finetune", "glue", "predict", "prune")
+    of_tasks = ("bench", "compare", "distill", "evaluate", "finetune", "glue", "predict")
     folder = folders["bert" if kind == "bert" else "mybert", command in of_tasks]
     model = shutil.copytree(folder, desk / "model")
     plant(model, mark)

@@ -115,4 +115,4 @@ def test_folder_of_sentence_transformers_1_is_fine_tuned_and_drawn(version_1, tm
     settings = {"max_steps": 1, "card_examples": False, "use_cpu": True}
     mybert.finetune(model=str(version_1), train_file=rows, output_dir=str(tmp_path / "tuned"), **settings)
     assert len(mybert.predict(tmp_path / "tuned", TEXTS)) == len(TEXTS)
-    draw_attention(AttentionArguments(str(version_1), ["the cat"], output=str(tmp_path / "page.html")))
+    draw_attention(AttentionArguments(str(version_1), ["the cat"], output=str(tmp_path / "map.png")))

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoTokenizer
 
 from mybert.conversion import (
+    export_google_checkpoint,
     from_transformers_bert,
     key_map,
     to_transformers_bert,
@@ -74,6 +75,15 @@ def test_left_to_right_models(tmp_path, save_model):
     with pytest.raises(ValueError, match="MyBERT then pools the last token"):
         to_transformers_bert(tmp_path / "pooled", tmp_path / "bert2")
     assert not (tmp_path / "bert2").exists()
+
+
+@pytest.mark.parametrize("convert", [to_transformers_bert, export_google_checkpoint])
+def test_conversions_reject_a_model_with_fewer_heads(tmp_path, save_model, convert):
+    """transformers' BERT and Google's have no `head_dim`."""
+    save_model(tmp_path / "model", "encoder", num_attention_heads=3, head_dim=8)
+    with pytest.raises(ValueError, match=r"head_dim is 8, with 3 heads of a width of \d+; only MyBERT"):
+        convert(tmp_path / "model", tmp_path / "written")
+    assert not (tmp_path / "written").exists()
 
 
 def test_the_tokenizer_goes_along(tmp_path, save_model):

@@ -4,7 +4,6 @@ import inspect
 import json
 import re
 import runpy
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 import mybert
 from mybert.cli import COMMANDS
 from mybert.command_line.option_table import is_as_transformers_has_it
-from mybert.files.options import Group, contradicting
+from mybert.files.options import Group, contradicting, options_of
 
 for needed in ("mkdocs", "material", "mkdocstrings", "nbconvert"):
     pytest.importorskip(needed, reason="the site needs the extra docs")
@@ -91,11 +90,11 @@ def test_the_reference_has_flags_and_recipes(entries):
     for name, command in COMMANDS.items():
         text, kind = texts[f"docs/reference/flags/#mybert-{name.replace(' ', '-')}"], command.load()[0]
         ruled_out = contradicting(
-            kind, {each.name: "given" for each in fields(kind) if getattr(each, "required", None)}
+            kind, {each.name: "given" for each in options_of(kind).values() if getattr(each, "required", None)}
         )
         own = {
             each.name
-            for each in fields(kind)
+            for each in options_of(kind).values()
             if each.init
             and each.metadata.get("help")
             and not is_as_transformers_has_it(each)

@@ -29,7 +29,7 @@ WORDS = {  # regular expression -> what to write, and why
 ELLIPSES = r"(that|those) of|what is different|the same as"  # in docs/*.md: repeat the noun
 BRITISH = r"\w*(initialis|normalis|recognis|neighbour|behaviour|colour|modell|labell)\w*|learnt"
 PAGES = ("*.md", "docs/**/*.md", "skills/**/*.md", "docs/*.yaml", "benchmarks/results/*.md", "*/recipes/*.yaml")
-PAGES += ("*/suites/*.yaml", "*.yml", "*.toml", "*.cff", "Makefile")
+PAGES += ("examples/*.md", "*/suites/*.yaml", "*.yml", "*.toml", "*.cff", "Makefile")
 CODE = re.compile(r"^ {4}[^\n]*|^```.*?^```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
@@ -52,6 +52,7 @@ def prose_of_notebook(path: Path) -> str:
 def modules() -> dict[str, str]:
     """Docstrings, messages, help texts and comments of the package."""
     paths = [*ROOT.glob("*.py"), *(path for init in ROOT.glob("*/__init__.py") for path in init.parent.rglob("*.py"))]
+    paths += ROOT.glob("examples/*.py")
     return {str(path.relative_to(ROOT)): prose_of_code(path.read_text(encoding="utf-8")) for path in sorted(paths)}
 
 

@@ -9,6 +9,7 @@ from transformers import EarlyStoppingCallback, TrainerCallback, TrainingArgumen
 
 from mybert.finetuning import FinetuningArguments
 from mybert.finetuning.tasks.steps import load_task_model
+from mybert.finetuning.training.plan import completed, plan_finetuning
 from mybert.finetuning.training.preparation import read_run
 from mybert.finetuning.training.trainer import TaskTrainer
 from mybert.pretraining import PretrainingTrainer
@@ -55,9 +56,11 @@ def make_trainer(kind, examples, load, model_dir, tmp_path):
             rows = [(f"the {noun} was {word}", word) for noun in ("cat", "dog", "tree") for word in ("happy", "sad")]
             data = {"train_file": rows, "validation_file": rows, "max_length": 16}
             arguments = FinetuningArguments(model=str(model_dir("MyBertForPreTraining")), **data, **settings)
-            task = arguments.resolve_task()
-            run = read_run(arguments, task)
-            trainer_of = partial(TaskTrainer, run, arguments)
+            plan = plan_finetuning(arguments)
+            task = plan.task
+            run = read_run(plan, task)
+            plan = completed(plan, run.task, len(run.train.examples), run.validation)
+            trainer_of = partial(TaskTrainer, run, plan, plan.training)
 
             def begin():
                 torch.manual_seed(0)

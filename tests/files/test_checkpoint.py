@@ -333,3 +333,9 @@ def test_links_are_followed_within_the_hub_s_cache_only(embedder, tmp_path):
     (snapshot / "1_Pooling" / "leak").symlink_to(tmp_path / "secret")
     with pytest.raises(ValueError, match="leads out of"):
         companion_files(snapshot)
+
+
+def test_check_folder_called_again_reads_nothing_again(tmp_path, tiny_model, monkeypatch):
+    checkpoint = Checkpoint(tiny_model(tmp_path / "model")).check_folder()
+    monkeypatch.setattr("mybert.files.checkpoint.read_json_object", lambda path: pytest.fail(f"{path} was read again"))
+    assert checkpoint.check_folder().check(ask_hub=False) is checkpoint

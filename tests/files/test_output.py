@@ -178,10 +178,10 @@ def test_output_is_checked_locked_and_written_as_a_whole(tmp_path, settings):
         file_in(temporary).write_text("half")
         raise ValueError("later")
     assert [path.name for path in tmp_path.rglob("*")] == (["place"] if settings and not is_new else [])
-    with reserved(place, **settings) as write:
+    with reserved(place, **settings) as output:
         with pytest.raises(BusyError), output_to(place, **settings):
             pass
-        with write() as temporary:
+        with output.written() as temporary:
             file_in(temporary).write_text("whole")
             assert not target.exists()
         assert target.read_text() == "whole"

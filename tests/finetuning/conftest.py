@@ -21,8 +21,10 @@ from mybert import (
     MyBertTokenizer,
     metrics,
 )
-from mybert.finetuning import TASKS, FinetuningArguments
+from mybert.finetuning import TASKS, FinetunePlan, FinetuneSettings, FinetuningArguments, plan_finetuning
 from mybert.finetuning.training import run as training_run
+from mybert.finetuning.training.plan import completed
+from mybert.finetuning.training.preparation import TaskRun, read_run
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
 HEADS = {
@@ -96,14 +98,26 @@ def changed(tmp_path: Path, change_config: Any) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def short_run(tmp_path: Path, pretrained: Path) -> Callable[..., FinetuningArguments]:
+def short_run(tmp_path: Path, pretrained: Path) -> Callable[..., FinetuneSettings]:
     """Makes the settings of a run of `pretrained` on the CPU, into the folder `out`, or another by name."""
 
-    def make(name: str = "out", **settings: Any) -> FinetuningArguments:
+    def make(name: str = "out", **settings: Any) -> FinetuneSettings:
         defaults = {"model": str(pretrained), "output_dir": str(tmp_path / name), "max_length": 16}
         return FinetuningArguments(**defaults | {"disable_tqdm": True, "use_cpu": True} | settings)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def look() -> Callable[[FinetuneSettings], tuple[FinetunePlan, TaskRun]]:
+    """Reads the data of a run, and completes its plan."""
+
+    def read(settings: FinetuneSettings) -> tuple[FinetunePlan, TaskRun]:
+        plan = plan_finetuning(settings)
+        run = read_run(plan, plan.task)
+        return completed(plan, run.task, len(run.train.examples), run.validation), run
+
+    return read
 
 
 @pytest.fixture(scope="session")

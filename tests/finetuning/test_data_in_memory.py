@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+from transformers import TrainingArguments
 
 import mybert
 from mybert.files.source import InMemoryData, frame_rows
@@ -94,7 +95,7 @@ def test_other_data_is_refused_and_the_same_goes_on(tmp_path, tune):
     assert finetune(other, overwrite=True).keys() >= {"accuracy"}
     checkpoint = next((tmp_path / "out").glob("checkpoint-*"))
     arguments = torch.load(checkpoint / "training_args.bin", weights_only=False)
-    assert arguments.train_file == "train_file"  # not the rows
+    assert type(arguments) is TrainingArguments  # which every script can load, and which has no rows
 
 
 def test_several_validation_sets_have_names(tmp_path, tune):
@@ -186,12 +187,10 @@ def test_mistakes_in_what_is_measured(from_file):
         mybert.finetune(FinetuningArguments(model="x", train_file="y", output_dir="z", use_cpu=True), task="cola")
 
 
-def test_settings_with_data_are_json_and_pickle_without_it(tmp_path, from_file):
+def test_settings_with_data_pickle_without_it(tmp_path, from_file):
     arguments = FinetuningArguments(
         model=str(from_file[1]), train_file=ROWS, validation_file=ROWS[:3], output_dir=str(tmp_path), use_cpu=True
     )
-    settings = json.loads(arguments.to_json_string())
-    assert (settings["train_file"], settings["validation_file"]) == ("train_file", ["validation_file"])
     assert pickle.loads(pickle.dumps(arguments)).train_file == "train_file"
     assert EvaluateArguments(model=str(from_file[1]), data=["a.tsv", "b.tsv"], use_cpu=True).data == ["a.tsv", "b.tsv"]
 

@@ -40,6 +40,7 @@ from mybert.finetuning.distillation_trainer import (
     relation_heads,
 )
 from mybert.finetuning.tasks.losses import ClassLoss, LabelLoss, NumberLoss, SpanLoss
+from mybert.finetuning.training.plan import completed
 
 NAN = float("nan")
 CLASSES = ("bad", "fair", "good")
@@ -280,9 +281,8 @@ def training_data(arguments):
 
 
 def prepared(run):
-    task = run.arguments.resolve_task()
-    found = run.read(task)
-    run.start(found, run.arguments, 0)
+    found = run.read(run.plan.task)
+    run.start(found, run.plan, "finetune", 0)
     return found
 
 
@@ -402,7 +402,7 @@ def test_layer_losses_are_those_made_by_hand(tokenizer, places, dtype, tolerance
     configs = [MyBertConfig(vocab_size=len(tokenizer), **SIZE | size) for size in sizes]
     teacher, student = (MyBertForSequenceClassification(config).eval().to(dtype) for config in configs)
     batch = dict(tokenizer([*TEXTS[3:5], "the cat"], padding=True, return_tensors="pt"))
-    layers = LayerLosses(teacher, 2.0, 3.0, relation_heads=4)
+    layers = LayerLosses(teacher, 2.0, 3.0)
     layers.check(student)
     layers.attach(student, seed=0)
     assert LAYER_LOSSES not in student(**batch)
@@ -416,7 +416,8 @@ def test_layer_losses_are_those_made_by_hand(tokenizer, places, dtype, tolerance
         learned = zip(maps, own, [right[place] for place in places], strict=True)
         states = sum(((map_(state) - wanted) ** 2).mean() for map_, state, wanted in learned) / len(places)
         both = ((teacher, right[-2]), (student, own[-2]))
-        relations = sum(relation_by_hand(both, name, 4) for name in ("query", "key", "value"))
+        heads = relation_heads(teacher, student)
+        relations = sum(relation_by_hand(both, name, heads) for name in ("query", "key", "value"))
         torch.testing.assert_close(expected, 2 * states + 3 * relations, atol=tolerance, rtol=tolerance)
     found.sum().backward()
     assert all(parameter.grad.abs().sum() > 0 for parameter in maps.parameters())
@@ -426,41 +427,18 @@ def test_layer_losses_are_those_made_by_hand(tokenizer, places, dtype, tolerance
     assert LAYER_LOSSES not in student(**batch, output_hidden_states=True)
 
 
-def test_attention_is_learned_head_by_head(folders, tokenizer):
-    torch.manual_seed(0)
-    teacher = MyBertForSequenceClassification.from_pretrained(folders["teacher"], attn_implementation="eager").eval()
-    small = MyBertConfig(vocab_size=len(tokenizer), **SIZE | {"hidden_size": 8, "num_hidden_layers": 1})
-    student = MyBertForSequenceClassification._from_config(small, attn_implementation="eager").eval()
-    batch = dict(tokenizer([*TEXTS[3:5], "the cat"], padding=True, return_tensors="pt"))
-    layers = LayerLosses(teacher, 0.0, 1.0, relations=["qk", "vv"])
-    layers.check(student)
-    layers.attach(student, seed=0)
-    found = student(**batch, output_hidden_states=True)[LAYER_LOSSES]
-    layers.detach()
-    for row, expected in enumerate(found):
-        single = {name: values[[row]][:, : batch["attention_mask"][row].sum()] for name, values in batch.items()}
-        said = [model(**single, output_attentions=True, output_hidden_states=True) for model in (student, teacher)]
-        q, p = (outputs.attentions[-1][0] for outputs in said)
-        wanted = (p * (p / q).log()).sum(-1).mean()
-        both = [(model, outputs.hidden_states[-2]) for model, outputs in zip((student, teacher), said, strict=True)]
-        wanted = wanted + relation_by_hand(both[::-1], "value", SIZE["num_attention_heads"])
-        torch.testing.assert_close(expected, wanted, atol=1e-5, rtol=1e-4)
-
-
 def test_relations_of_a_teacher_with_fewer_heads(tokenizer):
     """Five of six heads in a width of 36: queries have a width of 30, which is not divisible by four."""
     sizes = {"num_hidden_layers": 1, "intermediate_size": 8, "vocab_size": len(tokenizer)}
     teacher = MyBertModel(MyBertConfig(hidden_size=36, num_attention_heads=5, head_dim=6, **sizes)).eval()
     student = MyBertModel(MyBertConfig(hidden_size=36, num_attention_heads=6, **sizes)).eval()
-    assert relation_heads(None, teacher, student) == 3
+    assert relation_heads(teacher, student) == 3
     layers = LayerLosses(teacher, 0.0, 1.0)
     layers.check(student)
     layers.attach(student, seed=0)
     batch = tokenizer(TEXTS[:2], padding=True, return_tensors="pt")
     assert student(**batch, output_hidden_states=True)[LAYER_LOSSES].isfinite().all()
     layers.detach()
-    with pytest.raises(ValueError, match=r"relation_heads is 4; .* query widths of teacher and student, 30 and 36"):
-        LayerLosses(teacher, 0.0, 1.0, relation_heads=4).check(student)
 
 
 @pytest.mark.parametrize("layers", [{}, {"hidden_state_weight": 1.0, "relation_weight": 1.0}])
@@ -473,9 +451,10 @@ def test_accumulated_batches_give_the_gradient_of_one_large_batch(arguments, lay
         settings = arguments(str(size), max_steps=1, dropout=0.0, **batches, **plain, **data, **layers)
         run = Distillation(settings)
         read = run.begun(prepared(run))
-        model, _ = run.start(read, settings, 0)
+        plan = completed(run.plan, read.task, len(read.train.examples), read.validation)
+        model, _ = run.start(read, plan, "finetune", 0)
         before = {name: value.clone() for name, value in model.state_dict().items()}
-        run.trainer(read, settings, model=model).train()
+        run.trainer(read, plan, plan.training, model=model).train()
         found.append({name: value - before[name] for name, value in model.state_dict().items()})
     assert max(change.abs().max() for change in found[0].values()) > 1e-3
     for name, change in found[0].items():
@@ -602,13 +581,13 @@ def test_words_begin_as_the_principal_components_of_the_teachers(folders, words,
 @pytest.mark.parametrize("begins", [False, True])
 def test_a_new_student_may_begin_with_the_teachers_words(arguments, folders, begins):
     settings = arguments(teacher="bert", student="tiny", train_file=labeled(), teacher_embeddings=begins)
-    assert ("word embeddings began as" in settings.card_settings) == begins
     run = Distillation(settings)
+    assert ("word embeddings began as" in run.further) == begins
     found = prepared(run)
     run.begun(found)
     words = BertForSequenceClassification.from_pretrained(folders["bert"]).get_input_embeddings().weight
     for seed in (42, 43):
-        weights = run.start(found, settings, seed)[0].get_input_embeddings().weight
+        weights = run.start(found, run.plan, "finetune", seed)[0].get_input_embeddings().weight
         ratio = (torch.cdist(weights, weights) / torch.cdist(words, words))[~torch.eye(len(words), dtype=bool)]
         assert (ratio.std() / ratio.mean() < 1e-3) == begins
 
@@ -686,13 +665,6 @@ def refusals():
             "text_pair_column": "hypothesis",
         },
         "hard_label_weight is 1, so the teacher has no effect": base | {"hard_label_weight": 1},
-        "relation_heads is 3; expected a divisor of the query widths of teacher and student, 16 and 128": base
-        | {"relation_weight": 1.0, "relation_heads": 3},
-        "relations is .'qv'.; expected some of kk, qk, qq, vv": base | {"relations": ["qv"], "relation_weight": 1.0},
-        "relations has 'qk', attention itself, and teacher and student have 2 and 4 heads; expected": base
-        | {"student": "mini", "relations": ["qk", "vv"], "relation_weight": 1.0},
-        "relation_heads is 4; attention .qk in relations. uses the models' own": base
-        | {"relations": ["qk"], "relation_weight": 1.0, "relation_heads": 4},
         "hidden_state_weight is set with fsdp": base | {"hidden_state_weight": 1.0, "fsdp": True},
         "bilstm is True but a new student": base | {"bilstm": True},
         r"train_file is not set; .*\. Or give data_dir or dataset or unlabeled": {**base, "train_file": None},
@@ -715,6 +687,7 @@ def test_distill_with_impossible_settings_raises_before_a_run(arguments, tmp_pat
 
 def test_only_some_tasks_can_be_distilled(arguments):
     settings = arguments(teacher="teacher", student="tiny", train_file=labeled())
-    settings.task, settings.teacher_task = "fill_mask", ("fill_mask", replace(TASKS["fill_mask"], max_length=16))
+    fill_mask = replace(TASKS["fill_mask"], max_length=16)
+    vars(settings)["teacher_task"] = "fill_mask", fill_mask  # as if it were the teacher's
     with pytest.raises(ValueError, match="task is 'fill_mask'; distillation is for classification, regression"):
         Distillation(settings).check()

@@ -304,7 +304,7 @@ def test_predict_with_a_feature_tagger_loads_its_encoder_once(tagging, tmp_path,
     finetune(tagging(model=str(short), max_steps=1))
     loaded, load = [], features.load_model
     monkeypatch.setattr(features, "load_model", lambda *args: loaded.append(args) or load(*args))
-    monkeypatch.setattr(predictor, "ROWS_OF_A_PART", 2)
+    monkeypatch.setattr(predictor.Predictor, "rows_per_part", 2)
     rows = predict(tmp_path / "out", SENTENCES)
     assert [len(row["label"]) for row in rows] == list(map(len, SENTENCES)) and len(loaded) == 1
 

@@ -1,15 +1,18 @@
 """The default learning rate for a model's size, and the rate of the word embeddings."""
 
 import json
+import re
 from functools import partial
 
 import pytest
 from safetensors.torch import load_file
 
 from mybert import MyBertConfig
-from mybert.finetuning import DistillationArguments, finetune
-from mybert.finetuning.training import finetuning_arguments
+from mybert.finetuning import DistillationArguments, finetune, plan_finetuning
+from mybert.finetuning.distillation import plan_student
+from mybert.finetuning.training import plan as plan_module
 from mybert.finetuning.training.parameters import rate_for_size
+from mybert.finetuning.training.plan import completed
 
 ROWS = [("the cat was happy", "good"), ("the dog was sad", "bad")] * 8
 
@@ -37,27 +40,27 @@ def test_rate_for_size_follows_the_hidden_size(tmp_path, hidden_size, rate):
         ({"learning_rate": 1e-4}, 1e-4, ""),
     ],
 )
-def test_choose_learning_rate_explains_a_default(arguments, settings, rate, why):
-    found = arguments(**settings)
-    found.choose_learning_rate()
-    assert (found.learning_rate, found.why_learning_rate) == (rate, why)
+def test_completed_explains_a_default_rate(arguments, settings, rate, why):
+    plan = plan_finetuning(arguments(**settings))
+    plan = completed(plan, plan.task, 1, {})
+    assert (plan.value("learning_rate"), plan.reason("learning_rate")) == (rate, why)
+    assert plan.training.learning_rate == rate
 
 
-def test_choose_learning_rate_of_students(arguments, tmp_path):
+def test_completed_learning_rate_of_students(arguments, tmp_path):
     finetuned = tmp_path / "out"
     finetune(arguments())
     for student, rate in (("1x64", 5e-4), (str(finetuned), 1.2e-3)):
         settings = {"teacher": str(finetuned), "student": student, "train_file": ROWS, "use_cpu": True}
-        found = DistillationArguments(output_dir=str(tmp_path / "student"), **settings)
-        found.choose_learning_rate()
-        assert found.learning_rate == rate
+        plan = plan_student(DistillationArguments(output_dir=str(tmp_path / "student"), **settings))
+        assert completed(plan, plan.task, 1, {}).training.learning_rate == rate
 
 
 def test_finetune_states_the_default_learning_rate(arguments, tmp_path, caplog):
     caplog.set_level("INFO")
     finetune(arguments(logging_steps=1, warmup_steps=0))
     reason = "0.0012 (5e-05 x 768 / hidden size 32)"
-    assert f"Learning rate: {reason}." in caplog.text
+    assert re.search(r"learning_rate +0\.0012  \(5e-05 x 768 / hidden size 32\)", caplog.text)
     assert f"| learning rate | {reason} |" in (tmp_path / "out" / "README.md").read_text()
     assert json.loads((tmp_path / "out" / "run.json").read_text())["learning_rate"] == 1.2e-3
     logged = json.loads((tmp_path / "out" / "trainer_state.json").read_text())["log_history"]
@@ -79,7 +82,7 @@ def test_finetune_states_the_default_learning_rate(arguments, tmp_path, caplog):
     ],
 )
 def test_finetune_of_many_texts_moves_word_embeddings_faster(arguments, tmp_path, monkeypatch, settings, factor):
-    monkeypatch.setattr(finetuning_arguments, "_FACTOR_FROM", len(ROWS))
+    monkeypatch.setattr(plan_module, "_FACTOR_FROM", len(ROWS))
     finetune(arguments(**settings))
     assert json.loads((tmp_path / "out" / "run.json").read_text())["embedding_learning_rate"] == factor
     card = (tmp_path / "out" / "README.md").read_text()
@@ -87,11 +90,10 @@ def test_finetune_of_many_texts_moves_word_embeddings_faster(arguments, tmp_path
 
 
 @pytest.mark.parametrize(("hidden_size", "texts", "factor"), [(128, 50_000, 10), (128, 49_999, 1), (132, 50_000, 1)])
-def test_choose_embedding_learning_rate_follows_size_and_texts(arguments, tmp_path, hidden_size, texts, factor):
+def test_completed_embedding_rate_follows_size_and_texts(arguments, tmp_path, hidden_size, texts, factor):
     MyBertConfig(hidden_size=hidden_size, num_attention_heads=4).save_pretrained(tmp_path)
-    found = arguments(model=str(tmp_path))
-    found.choose_embedding_learning_rate(found.resolve_task(), texts)
-    assert found.embedding_learning_rate == factor
+    plan = plan_finetuning(arguments(model=str(tmp_path)))
+    assert completed(plan, plan.task, texts, {}).value("embedding_learning_rate") == factor
 
 
 def test_a_schedule_that_does_not_fit_the_default_rate_is_refused(arguments):

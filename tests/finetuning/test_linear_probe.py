@@ -13,13 +13,12 @@ import torch
 from safetensors.torch import load_file
 
 from mybert import MyBertForSequenceClassification, MyBertTokenizer
-from mybert.finetuning import TASKS, finetune, predict
+from mybert.finetuning import finetune, plan_finetuning, predict
 from mybert.finetuning.data import Labels
 from mybert.finetuning.tasks.steps import load_task_model
 from mybert.finetuning.training import run as training_run
 from mybert.finetuning.training import trainer
-from mybert.finetuning.training.preparation import read_run
-from mybert.finetuning.training.run import Training, better_approach
+from mybert.finetuning.training.trainings import Training, better_approach
 
 linear_model = pytest.importorskip("sklearn.linear_model")
 
@@ -103,9 +102,9 @@ def test_linear_probe_with_a_class_of_one_example_is_finite(probe):
     assert predict(folder, ["the cat sat"])[0]["label"] in "abc"
 
 
-def test_linear_probe_offset_of_a_class_without_an_example_is_below_all_others(short_run, rows, pretrained):
+def test_linear_probe_offset_of_a_class_without_an_example_is_below_all_others(short_run, look, rows, pretrained):
     """By the logarithm of the number of examples, so that it is as rare as less than one of them."""
-    run = read_run(short_run(train_file=rows), TASKS["classification"])
+    _, run = look(short_run(train_file=rows))
     labels = Labels((*run.labels.names, "never"))
     model, _ = load_task_model(run.task.with_classes(labels), str(pretrained), labels)
     run = replace(run, labels=labels)
@@ -158,7 +157,7 @@ def test_better_approach_follows_the_metric(short_run, rows, metric, better):
         for name, values in scores.items()
         for number, value in enumerate(values)
     ]
-    kept, table = better_approach(folds, arguments)
+    kept, table = better_approach(folds, plan_finetuning(arguments))
     assert kept == [fold for fold in folds if fold.approach == better]
     assert table["finetune"] == {metric: pytest.approx(0.8), "standard error": pytest.approx(0.1)}
 

@@ -1,7 +1,7 @@
 """Errors in data or settings are one sentence with exit status 2, and leave no files behind."""
 
+import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ from transformers import DistilBertModel, RobertaModel, Trainer, XLNetConfig
 
 from mybert.cli import main
 from mybert.files.loading import longest_sequence
+from mybert.files.settings import replaced
 from mybert.files.source import HubSplit
 from mybert.finetuning import (
     TASKS,
@@ -260,10 +261,11 @@ def test_the_best_checkpoint_of_a_data_set(tmp_path, short_run, splits, metrics)
         write_split(tmp_path / "mnli", split, rows, ["entailment", "neutral", "contradiction"])
     arguments = short_run(task="mnli", dataset=str(tmp_path / "mnli"), max_steps=1)
     assert finetune(arguments).keys() >= metrics
-    assert arguments.load_best_model_at_end == bool(metrics)
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["load_best_model_at_end"] == bool(metrics)
     if not metrics:
         with pytest.raises(ValueError, match="num_seeds is 2 without validation data"):
-            finetune(replace(arguments, num_seeds=2))
+            finetune(replaced(arguments, num_seeds=2))
 
 
 @pytest.mark.parametrize("how", [{"validation_split": 0.5}, {"folds": 2}])

@@ -51,7 +51,7 @@ def test_pooling_is_that_of_the_sentence_vectors_by_default(
     folder = sentence_encoder(mode)
     tune(tmp_path / "out", rows, model=folder, **settings)
     assert pooling_of(tmp_path / "out") == expected
-    assert (f"Pooling: mean, as the sentence-transformers files of {folder} say" in caplog.text) is (
+    assert (f"the mean of all tokens, as the sentence-transformers files of {folder} say" in caplog.text) is (
         not settings and expected == "mean"
     )
 

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import datetime
 import gzip
 import io
 import json
@@ -129,7 +130,7 @@ def test_predict_every_kind_of_output_has_the_columns_of_the_data(tmp_path, mode
 
 
 def test_predict_to_parquet_loses_no_column(tmp_path, models, monkeypatch, caplog):
-    monkeypatch.setattr(predictor, "ROWS_OF_A_PART", 2)
+    monkeypatch.setattr(predictor.Predictor, "rows_per_part", 2)
     given = [{"first": 1}, {"second": [1]}, {"first": 2.5, "second": []}, {"third": "x", "mixed": "a"}, {"mixed": 1}]
     given[0]["mixed"], given[2]["huge"] = {"b": True}, 2**80
     rows = [{"sentence": "a cat"} | row for row in given]
@@ -146,14 +147,14 @@ def test_predict_to_parquet_loses_no_column(tmp_path, models, monkeypatch, caplo
 
 
 def test_predict_interrupted_says_that_the_same_command_continues(tmp_path, models, monkeypatch, caplog):
-    monkeypatch.setattr(predictor, "ROWS_OF_A_PART", 1)
+    monkeypatch.setattr(predictor.Predictor, "rows_per_part", 1)
     (tmp_path / "t.txt").write_text("a cat\na dog\n")
     answers = prediction_run.Predictor.answers
 
-    def interrupted_after_the_first_part(predictor, rows):
+    def interrupted_after_the_first_part(predictor, rows, progress):
         if any(tmp_path.glob("*/predictions-*.jsonl")) or any(tmp_path.glob(".*/predictions-*.jsonl")):
             raise KeyboardInterrupt
-        return answers(predictor, rows)
+        return answers(predictor, rows, progress)
 
     call = {"model": models / "sst2", "data": str(tmp_path / "t.txt"), "output": tmp_path / "o.csv"}
     with monkeypatch.context() as patches, pytest.raises(KeyboardInterrupt):
@@ -166,7 +167,7 @@ def test_predict_interrupted_says_that_the_same_command_continues(tmp_path, mode
 
 @pytest.mark.parametrize(("row", "found"), [({"id": "a\tb"}, r"'a\\tb' as id"), ({"a\nb": 1}, "name of a column")])
 def test_predict_to_tsv_rejects_breaks_in_the_first_part(tmp_path, models, monkeypatch, row, found):
-    monkeypatch.setattr(predictor, "ROWS_OF_A_PART", 1)
+    monkeypatch.setattr(predictor.Predictor, "rows_per_part", 1)
     endless = ({"sentence": "a cat"} | values for values in chain([row], repeat({})))
     rows = type("Lazily", (), {"__iter__": lambda self: endless})()
     with pytest.raises(ValueError, match=found):
@@ -436,6 +437,79 @@ def test_predict_bert_folder_without_a_record(tmp_path, tiny_model, texts):
         same(mybert.predict(model, data), [(row["label"].removeprefix("LABEL_"), row["score"]) for row in answers])
 
 
+# Few rows are written directly, more in parts
+
+
+def test_predict_up_to_a_part_of_rows_writes_no_parts(tmp_path, models, texts, monkeypatch):
+    monkeypatch.setattr(prediction_run, "RunFolder", lambda *args, **settings: pytest.fail("in parts"))
+    monkeypatch.setattr(predictor.Predictor, "rows_per_part", 30)
+    (tmp_path / "t.csv").write_text("\n".join(["sentence", *texts]))
+    for data in (tmp_path / "t.csv", texts, iter(texts)):
+        assert mybert.predict(models / "sst2", data, output=tmp_path / "o.csv", overwrite=True)["rows"] == 30
+    with pytest.raises(pytest.fail.Exception, match="in parts"):
+        mybert.predict(models / "sst2", [*texts, "a cat"], output=tmp_path / "o.csv", overwrite=True)
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "csv", "tsv", "parquet", "xlsx"])
+def test_predict_directly_and_in_parts_write_the_same(tmp_path, models, texts, ending):
+    others = [
+        {"day": datetime.date(2026, 11, 27), "label": "mine", "note": [float("nan"), "x"], "n": np.float32(0.1)},
+        {"day": None, "n": 2**80, "note": (1, 2), "bytes": b"abc", 7: "seven"},
+        {"object": {"a": {"b": np.int64(3)}}, "n": float("inf"), "text": 'a "quoted", text'},
+        {},
+    ]
+    rows = [{"sentence": text} | others[place % 4] for place, text in enumerate(texts)]
+    one, other = (tmp_path / f"{name}.{ending}" for name in ("directly", "parts"))
+    mybert.predict(models / "sst2", rows, output=one, probabilities=True)
+    (tmp_path / f".{other.name}.partial").mkdir()  # as an earlier call leaves it
+    mybert.predict(models / "sst2", rows, output=other, probabilities=True)
+    assert one.read_bytes() == other.read_bytes() or (ending == "xlsx" and read_rows(one) == read_rows(other))
+    assert names(tmp_path) == [one.name, other.name]
+
+
+def test_predict_stream_is_read_once_and_one_row_beyond_a_part(tmp_path, models, texts, monkeypatch):
+    read = []
+    monkeypatch.setattr(predictor.Predictor, "rows_per_part", 4)
+    answers = predictor.Predictor.answers
+    at_first_answer = []
+
+    def answered(self, rows, progress=False):
+        at_first_answer.append(len(read))
+        return answers(self, rows, progress)
+
+    monkeypatch.setattr(predictor.Predictor, "answers", answered)
+    for count, expected in ((3, 3), (4, 4), (5, 5), (11, 5)):
+        read.clear()
+        at_first_answer.clear()
+        stream = (read.append(text) or text for text in texts[:count])
+        mybert.predict(models / "sst2", stream, output=tmp_path / "o.jsonl", overwrite=True)
+        assert read == texts[:count] and at_first_answer[0] == expected
+        assert [row["text"] for row in read_rows(tmp_path / "o.jsonl")] == texts[:count]
+    assert names(tmp_path) == ["o.jsonl"]
+
+
+@pytest.mark.parametrize("place", ["answers", "write_rows"])
+def test_predict_few_rows_killed_leaves_the_old_result_alone(tmp_path, models, texts, monkeypatch, place):
+    (tmp_path / "o.csv").write_text("an earlier one")
+
+    def killed(*args, **settings):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(predictor.Predictor if place == "answers" else prediction_run, place, killed)
+        mybert.predict(models / "sst2", texts, output=tmp_path / "o.csv", overwrite=True)
+    assert names(tmp_path) == ["o.csv"] and (tmp_path / "o.csv").read_text() == "an earlier one"
+
+
+def test_predict_few_rows_resume_a_call_that_had_more(tmp_path, models, texts, interrupted, killer):
+    data, output = interrupted
+    data.write_text("\n".join(["sentence", *texts[:4]]))
+    with pytest.raises(ValueError, match=r"other settings.*top_k was 1, is 2"):  # its parts are not deleted
+        mybert.predict(models / "sst2", data, output=output, top_k=2)
+    assert mybert.predict(models / "sst2", data, output=output)["rows"] == 4
+    assert killer.written == [] and names(tmp_path) == ["o.csv", "t.csv"]
+
+
 # Calls that are killed, and go on
 
 
@@ -453,7 +527,7 @@ class Killer:
             self.written.append(number)
             write(file, lines)
 
-        monkeypatch.setattr(predictor, "ROWS_OF_A_PART", 4)
+        monkeypatch.setattr(predictor.Predictor, "rows_per_part", 4)
         monkeypatch.setattr(prediction_run, "write_lines", write_or_die)
 
     def kill(self, at, *args, **settings):
@@ -690,7 +764,7 @@ def test_predictor_every_kind_of_batch_has_the_answers_of_predict(models, texts,
 def test_predictor_in_two_workers_answers_as_one_process(models, texts, killer, monkeypatch):
     """Each gets a pickled predictor with every batch, and loads the model once."""
     pandas = pytest.importorskip("pandas")
-    monkeypatch.setattr(predictor, "ROWS_OF_A_PART", 4)
+    monkeypatch.setattr(predictor.Predictor, "rows_per_part", 4)
     frame = pandas.DataFrame({"sentence": texts})
     whole = mybert.predict(models / "sst2", texts)
     sent = pickle.dumps(Predictor(models / "sst2"))

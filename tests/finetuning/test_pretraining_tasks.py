@@ -9,7 +9,7 @@ from transformers import pipeline
 
 import mybert
 from mybert import MyBertForMaskedLM, MyBertForNextSentencePrediction
-from mybert.finetuning import TASKS, EvaluateArguments, PruneArguments, evaluate_model, prune
+from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
 from mybert.finetuning.tasks.fill_mask import MaskedText
 from mybert.finetuning.tasks.steps import read_predictions, write_predictions
 
@@ -89,8 +89,6 @@ def test_evaluate_fill_mask_measures_masked_words(tmp_path, tune, models):
     assert evaluate_model(EvaluateArguments(task="fill_mask", predictions=file, data=data)) == found
     with pytest.raises(ValueError, match=r"fill_mask is only for predict and evaluate"):
         tune(tmp_path / "out", data, task="fill_mask", model=models / "masked")
-    with pytest.raises(ValueError, match="no labels to train a MyBertForMaskedLM with"):
-        prune(PruneArguments(model=str(models / "masked"), data=[data], keep_heads=[1]))
 
 
 @pytest.mark.parametrize(("name", "settings"), [("pairs", {}), ("both", {"task": "next_sentence"})])

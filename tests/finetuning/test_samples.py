@@ -3,13 +3,13 @@ import pytest
 import torch
 from sklearn.utils.class_weight import compute_class_weight
 
-from mybert.finetuning import TASKS, finetune
+from mybert.finetuning import TASKS, finetune, plan_finetuning
 from mybert.finetuning.data import DataRow, Labels, TaskData, joining_sign
 from mybert.finetuning.tasks.data_report import data_lines, data_warnings, unknown_share_warning
 from mybert.finetuning.tasks.losses import ClassLoss
 from mybert.finetuning.tasks.steps import is_empty
 from mybert.finetuning.tasks.texts import TextExample
-from mybert.finetuning.training.preparation import read_run, sample, split_off
+from mybert.finetuning.training.preparation import sample, split_off
 from mybert.finetuning.training.trainer import TaskLoss, balanced_weights
 
 ROWS = [
@@ -46,7 +46,7 @@ def test_a_share_is_held_out_by_class_and_seed():
         split_off(CLASSIFICATION, EXAMPLES, 0.001, seed=1)
 
 
-def test_equal_texts_stay_together_and_are_counted(arguments, caplog):
+def test_equal_texts_stay_together_and_are_counted(arguments, look, caplog):
     kept, held_out = split_off(CLASSIFICATION, [*EXAMPLES, *EXAMPLES[:10], *EXAMPLES[:5]], 0.2, seed=1)
     assert not {example.texts for example in kept} & {example.texts for example in held_out}
     assert len({example.texts for example in held_out}) == 8
@@ -54,7 +54,7 @@ def test_equal_texts_stay_together_and_are_counted(arguments, caplog):
     for settings in ({"validation_split": 0.2}, {"folds": 2}, {}):
         caplog.clear()
         run = arguments([*ROWS, *ROWS[:3], *ROWS[:1]], **settings)
-        read_run(run, run.resolve_task())
+        look(run)[1]
         said = "7 of 44 training examples have a text that occurs several times; equal texts are kept together"
         assert (said in caplog.text) == bool(settings)
 
@@ -65,10 +65,9 @@ def test_samples_keep_the_proportions():
     assert sample(CLASSIFICATION, EXAMPLES, 100, seed=3) == EXAMPLES
 
 
-def test_max_train_samples_does_not_change_the_held_out_part(arguments):
+def test_max_train_samples_does_not_change_the_held_out_part(arguments, look):
     runs = [
-        read_run(run, run.resolve_task())
-        for run in (arguments(validation_split=0.2, max_train_samples=count) for count in (None, 8, 20))
+        look(run)[1] for run in (arguments(validation_split=0.2, max_train_samples=count) for count in (None, 8, 20))
     ]
     assert [len(run.train.examples) for run in runs] == [32, 8, 20]
     assert len({tuple(run.validation[""].examples) for run in runs}) == 1
@@ -80,8 +79,8 @@ def test_validation_data_of_a_folder_is_not_mixed_with_a_held_out_part(short_run
     settings = {"task": "sst2", "data_dir": str(tmp_path)}
     with pytest.raises(ValueError, match=r"0\.5 and .* has validation data \(dev\.tsv\); use either data_dir, or"):
         short_run(**settings, validation_split=0.5)
-    assert short_run(**settings, folds=2).validation_file is None
-    assert short_run(**settings).validation_file == [str(tmp_path / "dev.tsv")]
+    assert plan_finetuning(short_run(**settings, folds=2)).files.validation_file is None
+    assert plan_finetuning(short_run(**settings)).files.validation_file == [str(tmp_path / "dev.tsv")]
 
 
 def test_balanced_weights_and_their_loss_are_the_reference():
@@ -111,14 +110,14 @@ def test_balanced_weights_and_their_loss_are_the_reference():
         assert loss({"logits": logits.detach()}, nothing, num_items_in_batch=none).isnan()
 
 
-def test_rows_without_text_or_label_are_left_out_where_asked(arguments, tmp_path, caplog):
+def test_rows_without_text_or_label_are_left_out_where_asked(arguments, look, tmp_path, caplog):
     rows = [*ROWS, ("", "good"), ("the cat", ""), ("  ", "bad")]
     with pytest.raises(ValueError, match=r"train_file, row 41: an empty text"):
         finetune(arguments(rows))
     assert not (tmp_path / "out").exists()
     settings = arguments(rows, skip_empty=True)
     with caplog.at_level("INFO", logger="mybert"):
-        run = read_run(settings, settings.resolve_task())
+        run = look(settings)[1]
     assert len(run.train.examples) == 40
     assert "3 of 43 rows have no text or no label and are left out" in caplog.text
     question = {"question": "who", "context": "the cat sat", "answers": "the cat"}
@@ -229,26 +228,26 @@ def test_texts_that_are_validated_on_and_learned_are_said():
     assert "3 of 3 validation examples are in the training data as well" in warning
 
 
-def test_labels_that_leave_no_mark_between_them_are_an_error(arguments):
+def test_labels_that_leave_no_mark_between_them_are_an_error(arguments, look):
     rows = [{"text": "a cat", "labels": ["a,b", "c;d|e"]}, {"text": "a dog", "labels": ["x"]}]
     settings = arguments(rows, task="multilabel")
     with pytest.raises(ValueError, match=r"train_file has labels with , ; \|: none of them could separate"):
-        read_run(settings, settings.resolve_task())
+        look(settings)[1]
 
 
 @pytest.mark.parametrize("mark", [",", ";", "|"])
-def test_the_mark_between_labels_is_found_and_remembered(arguments, mark):
+def test_the_mark_between_labels_is_found_and_remembered(arguments, look, mark):
     rows = [(text, mark.join(["animal", label]) if n % 2 else label) for n, (text, label) in enumerate(ROWS)]
     settings = arguments(rows, task="multilabel", label_column="label")
-    run = read_run(settings, settings.resolve_task())
+    run = look(settings)[1]
     assert set(run.labels.names) == {"animal", "good", "bad"}
     assert run.task.label_separator == mark
 
 
-def test_two_marks_between_labels_are_asked_for(arguments):
+def test_two_marks_between_labels_are_asked_for(arguments, look):
     rows = [(text, "a|b, c" if n else "a|d") for n, (text, _) in enumerate(ROWS)]
     settings = arguments(rows, task="multilabel", label_column="label")
     with pytest.raises(ValueError, match=r"has ',' and '\|' in 'label'; set label_separator"):
-        read_run(settings, settings.resolve_task())
-    settings.label_separator = "|"
-    assert set(read_run(settings, settings.resolve_task()).labels.names) == {"a", "b, c", "d"}
+        look(settings)[1]
+    settings = arguments(rows, task="multilabel", label_column="label", label_separator="|")
+    assert set(look(settings)[1].labels.names) == {"a", "b, c", "d"}

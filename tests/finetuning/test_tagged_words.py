@@ -91,7 +91,7 @@ def test_read_task_record_without_word_cut_has_usual_words():
 
 
 def test_case_02_ideographs_are_words_and_thai_is_warned_of(models, caplog, monkeypatch):
-    monkeypatch.setattr(predictor, "ROWS_OF_A_PART", 2)
+    monkeypatch.setattr(predictor.Predictor, "rows_per_part", 2)
     answers = mybert.predict(models / "ner", ["小明在北京", "สวัสดีครับ", "ไทยไทย"], use_cpu=True)
     assert answers[0]["words"] == list("小明在北京") and answers[1]["words"] == ["สวัสดีครับ"]
     assert caplog.text.count("Texts in Thai have no spaces between words") == 1
@@ -147,7 +147,7 @@ def test_case_05_a_model_is_trained_measured_and_used_on_rows_of_words(tmp_path,
     assert [row["label"] for row in found] == [tag for row in expected for tag in row["label"]]
     assert [row["score"] for row in found] == pytest.approx([score for row in expected for score in row["score"]])
     # Sentences are not cut where a part ends.
-    monkeypatch.setattr(predictor, "ROWS_OF_A_PART", 1)
+    monkeypatch.setattr(predictor.Predictor, "rows_per_part", 1)
     assert mybert.predict(tmp_path / "out", NUMBERED, use_cpu=True) == found
 
 

@@ -12,6 +12,7 @@ from transformers import BertModel, TrainerCallback
 from mybert import MyBertModel
 from mybert.finetuning import FinetuningArguments
 from mybert.finetuning.tasks.feature_tagging import feature_task
+from mybert.finetuning.training.plan import completed, plan_finetuning
 from mybert.finetuning.training.preparation import read_run, starting_model
 from mybert.finetuning.training.trainer import TaskTrainer
 
@@ -47,14 +48,16 @@ def trainer_of(folder, model, task, callback, gpus=0, **settings):
     shared |= {"train_file": str(folder / "data.json"), "output_dir": str(folder / "out")}
     shared |= {"max_length": 32, "use_cpu": True}
     arguments = FinetuningArguments(task=task, model=str(model), **shared | settings)
-    assert not arguments.n_gpu
-    arguments._n_gpu = gpus
-    task = arguments.resolve_task()
+    plan = plan_finetuning(arguments)
+    task = plan.task
     if arguments.approach == "features":
         task = feature_task(task, "concat_last_four", str(model), arguments.lstm_size, "cpu")
-    run = read_run(arguments, task)
-    network, _ = starting_model(run, arguments, seed=0)
-    return TaskTrainer(run, arguments, model=network, callbacks=[callback])
+    run = read_run(plan, task)
+    plan = completed(plan, run.task, len(run.train.examples), run.validation)
+    assert not plan.training.n_gpu
+    plan.training._n_gpu = gpus
+    network, _ = starting_model(run, plan, arguments.approach, seed=0)
+    return TaskTrainer(run, plan, plan.training, model=network, callbacks=[callback])
 
 
 def gradients(folder, model, task, batch_size, accumulation, **settings):

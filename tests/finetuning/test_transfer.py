@@ -16,11 +16,11 @@ from transformers import (
 )
 
 from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertModel
-from mybert.finetuning import finetune
+from mybert.finetuning import finetune, plan_finetuning
 from mybert.finetuning.heads import reinitialize_layers
 from mybert.finetuning.training import run as training_run
 from mybert.finetuning.training.parameters import Unfreezing, freeze_layers, layerwise_groups
-from mybert.finetuning.training.run import Training, summarize
+from mybert.finetuning.training.trainings import Training, summarize
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def summary(arguments, *measured, **settings):
         Training(f"seed {seed}", Path(str(seed)), seed, lambda: None, metrics=metrics)
         for seed, metrics in enumerate(measured, 42)
     ]
-    return summarize(trainings, arguments(num_seeds=len(measured), **settings))
+    return summarize(trainings, plan_finetuning(arguments(num_seeds=len(measured), **settings)))
 
 
 def test_a_metric_that_only_some_seeds_have(arguments):
@@ -304,6 +304,9 @@ def test_finetune_has_the_named_optimizer_with_rates_by_layer(arguments, monkeyp
 
     class Look(TrainerCallback):
         interrupted = stopped = False
+
+        def __init__(self, overwrites):
+            pass
 
         def on_step_end(self, args, state, control, optimizer, **kwargs):
             seen.append(optimizer)

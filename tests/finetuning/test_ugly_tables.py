@@ -129,6 +129,7 @@ def test_predict_to_a_spreadsheet_rejects_what_it_cannot_hold(tmp_path, models, 
 
 def test_predict_to_a_spreadsheet_rejects_more_rows_than_it_holds(tmp_path, models, monkeypatch):
     monkeypatch.setattr(prediction_run, "MAX_ROWS", 3)
+    monkeypatch.setattr(predictor.Predictor, "rows_per_part", 1)
     mybert.predict(models / "sst2", ["a cat"] * 2, output=tmp_path / "o.xlsx")
     with pytest.raises(ValueError, match=r"p.xlsx cannot hold more than 2 rows; expected an output that ends in .csv"):
         mybert.predict(models / "sst2", ["a cat"] * 3, output=tmp_path / "p.xlsx")
@@ -166,7 +167,7 @@ EMPTY += [
 
 
 def test_predict_skip_empty_keeps_rows_without_text(tmp_path, models, monkeypatch, capsys):
-    monkeypatch.setattr(predictor, "ROWS_OF_A_PART", 5)  # the last part has no text at all
+    monkeypatch.setattr(predictor.Predictor, "rows_per_part", 5)  # the last part has no text at all
     (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, EMPTY)))
     call = ["predict", str(models / "sst2"), str(tmp_path / "d.jsonl"), "--output", str(tmp_path / "o.csv")]
     assert main(call) == 2 and "row 1: an empty text; expected a text" in capsys.readouterr().err

@@ -187,7 +187,7 @@ PRETRAINS = [
     pretrain(
         "phases",
         f"{_PHASES} --phase2_positions repeated --phase2_gradient_accumulation_steps 1 --optim muon --batch_ramp 0.3 "
-        "--gradient_accumulation_steps 2 --mlm_probability 0.4 --mlm_probability_end 0.15 --causal_share 0.3",
+        "--gradient_accumulation_steps 2 --mlm_probability 0.4 --causal_share 0.3",
         12,
     ),
     pretrain("packed", "--pack --row_length 48 --embedding_init cooccurrence --warmup_steps 0.3 --dropout 0.2"),
@@ -290,7 +290,6 @@ FINETUNES = [
     distill(
         "unlabeled",
         f"@tuned/classification --student 1x64 {ROWS} --unlabeled @sentences.txt --relation_weight 1 "
-        "--relations vv --relation_heads 2 "
         "--hard_label_weight 0.2",
     ),
     distill(

@@ -292,7 +292,10 @@ def as_text(path: Path, content: bytes) -> str:
     if path.suffix in (".pt", ".pth", ".bin") and zipfile.is_zipfile(io.BytesIO(content)):
         import torch
 
-        return "".join(f"{line}\n" for line in values_of(torch.load(path, weights_only=False)))
+        try:
+            return "".join(f"{line}\n" for line in values_of(torch.load(path, weights_only=False)))
+        except (AttributeError, ModuleNotFoundError) as error:  # of a class that an earlier version had
+            return f"{error}\n"
     if zipfile.is_zipfile(io.BytesIO(content)):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             names = [name for name in archive.namelist() if name != "docProps/core.xml"]  # times of a spreadsheet

@@ -470,6 +470,16 @@ def test_publish_wrong_folders_are_errors(model_dir, change_config):
         publishable_files(model_dir, "owner/a name")
 
 
+@pytest.mark.parametrize("format", ["bert", "mybert"])
+def test_write_publishable_loads_the_tokenizer_once(format, model_dir, tmp_path, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(importlib.import_module("mybert.hub_card.publish"), "load_tokenizer", loaded.append)
+    write_publishable(model_dir, tmp_path / "published", REPO, format=format)
+    assert len(loaded) == 1
+    with pytest.raises(ValueError, match="Repo id"):
+        write_publishable(model_dir, tmp_path / "other", "owner/a name", format=format)
+
+
 @pytest.mark.parametrize("name", ["picture.png", "README.md", "config.json", "model.safetensors", "tokenizer.json"])
 def test_nothing_leaves_through_a_link(name, model_dir, tmp_path):
     if name.endswith(".png"):

@@ -1,14 +1,12 @@
-"""What `filter` removes from a corpus and what it keeps; with datasketch also near duplicates."""
+"""What `filter` removes from a corpus and what it keeps."""
 
-import gzip
-import importlib.util
 import json
 import logging
-import random
 from collections import Counter
 from itertools import pairwise
 
 import pytest
+from safetensors.numpy import load_file, save_file
 from tqdm import tqdm
 from transformers import HfArgumentParser
 
@@ -22,14 +20,13 @@ from mybert.pretraining import (
     build_token_store,
     filtering,
     inspect_corpus,
+    plan_pretraining,
     prepare_data,
     pretrain,
 )
 from mybert.pretraining.build_store import documents_of_lines, lines_of_documents
 from mybert.pretraining.filtering import TextCounts, count_scripts, script_names
 from mybert.pretraining.token_store import store_metadata
-
-needs_datasketch = pytest.mark.skipif(importlib.util.find_spec("datasketch") is None, reason="needs datasketch")
 
 ENGLISH = ["The cat sat on the mat.", "It was happy there."]
 RUSSIAN = ["Кошка сидела на коврике, и ей было хорошо.", "Она спала."]
@@ -39,16 +36,6 @@ def kept(documents, *reasons, **settings):
     """The kept documents, and the report."""
     corpus = CorpusFilter(reasons, FilterSettings(**settings))
     return list(filter(None, documents_of_lines(corpus.lines(lines_of_documents(documents))))), corpus.report
-
-
-def words(seed, count):
-    """A text of random words without repeated neighbors."""
-    generator = random.Random(seed)
-    return ["".join(generator.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(count)]
-
-
-def lines_of(text, length=10):
-    return [" ".join(text[start : start + length]) for start in range(0, len(text), length)]
 
 
 def test_lines_of_symbols_go_and_empty_documents_with_them():
@@ -139,55 +126,6 @@ def test_filter_duplicates_of_dropped_documents_are_kept():
     assert report.dropped["duplicates"].documents == 59
 
 
-@needs_datasketch
-def test_near_duplicates_go():
-    text = words(1, 400)
-    same_but_ten_words = [f"{word}x" if place % 40 == 7 else word for place, word in enumerate(text)]
-    half = text[:200] + words(2, 200)
-    documents = [lines_of(each) for each in (text, words(3, 400), same_but_ten_words, half, words(4, 400))]
-    found, report = kept(documents, "near_duplicates")
-    assert found == [documents[0], documents[1], documents[3], documents[4]]
-    (example,) = report.examples["near_duplicates"]
-    assert example.startswith("document 3 (0.") and f"like document 1, {' '.join(text)[:60]}" in example
-    # Case, punctuation and line breaks make no difference; the order of the parts almost none.
-    again = [[line.upper() + "!" for line in lines_of(text[200:] + text[:200], 7)]]
-    assert kept([documents[0], *again], "near_duplicates")[0] == documents[:1]
-    assert len(kept(documents, "near_duplicates", near_duplicate_similarity=1.0)[0]) == 5
-    assert len(kept(documents, "near_duplicates", near_duplicate_similarity=0.3)[0]) == 3
-
-
-@needs_datasketch
-def test_short_documents_and_boilerplate_are_no_near_duplicates():
-    stubs = [[f"{name} is a village in the district. In the year 2001 it had a population of"] for name in "ABC"]
-    stubs = [[f"{' '.join(stub)} {number}."] for number, stub in enumerate(stubs)]
-    letterhead = words(5, 150)
-    letters = [lines_of(letterhead[:75] + words(seed, 150) + letterhead[75:]) for seed in range(10, 60)]
-    assert kept(stubs + letters, "duplicates", "near_duplicates")[0] == stubs + letters
-
-
-@needs_datasketch
-def test_languages_without_spaces_are_compared_by_characters():
-    generator = random.Random(0)
-    text = "".join(chr(generator.randrange(0x4E00, 0x5E00)) for _ in range(300))
-    found, _ = kept([[text], [f"{text[:280]}终"], [text[:100]]], "near_duplicates")
-    assert found == [[text], [text[:100]]]
-
-
-@needs_datasketch
-def test_signatures_are_the_same_everywhere():
-    signature = filtering._Earlier(0.7).empty_signature.copy()
-    signature.update_batch([b"the cat sat on the", b"cat sat on the mat"])
-    assert signature.hashvalues[:4].tolist() == [978493553, 2368359290, 67307673, 2483886706]
-
-
-def test_bands_find_what_is_just_similar_enough():
-    for similarity in (0.3, 0.5, 0.7, 0.9, 1.0):
-        rows = filtering._rows_of_band(similarity)
-        assert rows == 1 or 1 - (1 - similarity**rows) ** (128 // rows) >= 0.99
-    assert filtering._rows_of_band(0.7) == 4
-    assert filtering._rows_of_band(1.0) == 128
-
-
 @pytest.fixture
 def clean(documents):
     """Documents no two of which are equal."""
@@ -258,6 +196,42 @@ def test_a_store_says_what_was_left_out(tmp_path, dirty, tokenizer):
         TokenStore(tmp_path / "shards")
 
 
+@pytest.fixture
+def earlier_store(tmp_path, dirty, tokenizer):
+    """Build a store, or a shard, with the metadata of one with these filters from the first builds."""
+
+    def build(*reasons, **settings):
+        path = tmp_path / "store"
+        build_token_store(dirty, tokenizer, path, filter=["duplicates"], show_progress=False, **settings)
+        file = min(path.iterdir()) if path.is_dir() else path
+        metadata = store_metadata(file)
+        filters = json.loads(metadata["filters"]) | {"filter": [*reasons], "near_duplicate_similarity": 0.7}
+        save_file(load_file(file), file, metadata | {"filters": json.dumps(filters, sort_keys=True)})
+        return path
+
+    return build
+
+
+def test_append_continues_stores_of_the_first_builds(earlier_store, dirty, tokenizer):
+    """They recorded a threshold of near duplicates with every filter."""
+    again = {"append": True, "filter": ["duplicates"], "show_progress": False}
+    path = earlier_store("duplicates")
+    before = TokenStore(path).summary.documents
+    assert build_token_store(dirty, tokenizer, path, **again).documents == 2 * before
+    path.unlink()
+    path = earlier_store("duplicates", "near_duplicates")
+    assert TokenStore(path).summary.documents == before
+    with pytest.raises(ValueError, match=r"other filters \(duplicates, near_duplicates, and their settings\)"):
+        build_token_store(dirty, tokenizer, path, **again)
+
+
+def test_shards_of_the_first_builds_fit_those_of_today(earlier_store, dirty, tokenizer):
+    path = earlier_store("duplicates", num_shards=2)
+    shard = {"filter": ["duplicates"], "num_shards": 2, "shard_index": 1}
+    build_token_store(dirty, tokenizer, path, show_progress=False, **shard)
+    assert TokenStore(path).summary.documents > 0
+
+
 def of_flags(*flags):
     return HfArgumentParser(DataArguments).parse_args_into_dataclasses(["--num_processes", "1", *map(str, flags)])[0]
 
@@ -307,14 +281,11 @@ def test_settings_that_do_not_fit(tmp_path, tokenizer, settings, message):
     assert not any(tmp_path.iterdir())
 
 
-def test_reasons_that_cannot_be_checked(tmp_path, tokenizer, monkeypatch):
+def test_reasons_that_cannot_be_checked(tmp_path, tokenizer):
     for reason, message in (("many_tokens", "tokenizer is not set"), ("duplicates", "filter lacks many_tokens")):
         settings = {} if reason == "many_tokens" else {"tokens_per_character": 1}
         with pytest.raises(ValueError, match=message):
             inspect_corpus([ENGLISH], filter=[reason], **settings)
-    monkeypatch.setattr(filtering, "can_find_near_duplicates", lambda: False)
-    with pytest.raises(ImportError, match=r"\[corpus\]"):
-        build_token_store([ENGLISH], tokenizer, tmp_path / "s", filter=["near_duplicates"])
     assert not any(tmp_path.iterdir())
 
 
@@ -331,27 +302,4 @@ def test_pretraining_leaves_out_the_same(tmp_path, clean, arguments):
     assert not any(count_scripts(piece)["Cyrillic"] for piece in vocabulary)
     with pytest.raises(ValueError, match="holds a run with other settings"):
         pretrain(arguments(**settings, filter=["duplicates"]))
-    assert "filter" not in arguments(**settings).result_settings()
-
-
-@pytest.mark.slow
-@needs_datasketch
-def test_planted_duplicates_of_real_text_are_found_and_nothing_else(data_dir):
-    """Among 3,243 news texts: exact copies, and copies with every tenth or every other line replaced."""
-    with gzip.open(data_dir / "corpus_en" / "news_abc.txt.gz", "rt", encoding="utf-8") as file:
-        news = list(documents_of_lines(line.strip() for line in file))
-    assert kept(news, "duplicates", "near_duplicates")[0] == news
-    long = [number for number, document in enumerate(news) if len(document) >= 10][:600]
-    others = iter([line for document in reversed(news) for line in document])
-
-    def with_others(document, every):
-        return [next(others) if place % every == every // 2 else line for place, line in enumerate(document)]
-
-    exact = [news[number] for number in long[:200]]
-    nine_tenths = [with_others(news[number], 10) for number in long[200:400]]
-    halves = [with_others(news[number], 2) for number in long[400:600]]
-    found, report = kept([*news, *exact, *nine_tenths, *halves], "duplicates", "near_duplicates")
-    assert report.dropped["duplicates"].documents == 200
-    assert report.dropped["near_duplicates"].documents >= 190
-    assert found[: len(news)] == news
-    assert [document for document in found[len(news) :] if document in halves] == halves
+    assert "filter" not in plan_pretraining(arguments(**settings)).result_settings()

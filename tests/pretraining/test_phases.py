@@ -11,9 +11,8 @@ import torch
 from transformers import TrainerControl, TrainerState
 
 from mybert import MyBertForPreTraining
-from mybert.pretraining import MaskingRates, PretrainingCollator, PretrainingTrainer, pretrain
+from mybert.pretraining import MaskingRates, PretrainingCollator, PretrainingTrainer, plan_pretraining, pretrain
 from mybert.pretraining import run as module
-from mybert.pretraining.masking import ChangingRate
 from mybert.runs import TICKS, StopOnInterrupt, TimeBudget, callbacks, linear_schedule
 
 SECONDS = 40
@@ -49,34 +48,9 @@ LONG = {"phase2_max_length": 256}
     ],
 )
 def test_phases_of_a_hundred_steps(arguments, settings, expected):
-    phases = arguments(max_steps=100, max_length=128, **settings).phases()
+    phases = plan_pretraining(arguments(max_steps=100, max_length=128, **settings)).phases
     names = ("objective", "max_length", "gradient_accumulation_steps", "last_step")
     assert [tuple(getattr(phase, name) for name in names) for phase in phases] == expected
-
-
-def test_the_rate_is_that_of_the_examples_step():
-    rate = ChangingRate(first=0.3, last=0.15, begin=10, end=110, batch_size=8, examples=83)
-    assert rate(0, 0) == rate(0, 79) == rate(1, 7) == 0.3  # steps 0, 9 and 10: an epoch has ten whole batches
-    assert rate(1, 8) == pytest.approx(0.2985)  # step 11
-    assert rate(6, 5) == pytest.approx(0.225)  # step 60
-    assert rate(11, 0) == rate(12, 0) == pytest.approx(0.15)
-    assert ChangingRate(0.1, 0.2, 0, 10, batch_size=8, examples=5)(3, 4) == pytest.approx(0.13)  # an epoch is a step
-    now = torch.tensor(5)
-    assert ChangingRate(0.1, 0.2, 0, 10, batch_size=8, examples=5, now=now)(0, 0) == pytest.approx(0.15)
-
-
-def test_masks_follow_the_rate(make_dataset, tokenizer):
-    data = make_dataset(max_length=24, seed=1)
-    fixed = PretrainingCollator(tokenizer, seed=3)
-    rate = ChangingRate(0.5, 0.15, begin=0, end=2, batch_size=len(data) // 2, examples=len(data))
-    changing = PretrainingCollator(tokenizer, seed=3, changing_rate=rate)
-    for epoch, share in ((0, 0.5), (1, 0.15), (5, 0.15)):
-        data.set_epoch(epoch)
-        examples = [data[index] for index in range(len(data) // 2)]
-        batch = changing(examples)
-        counts = (batch["labels"] != -100).sum(1).tolist()
-        assert counts == [max(1, round(len(example["input_ids"]) * share)) for example in examples]
-        assert torch.equal(batch["labels"], fixed(examples)["labels"]) == (share == 0.15)
 
 
 def test_a_share_of_the_tokens_is_learned_left_to_right(make_dataset, tokenizer):
@@ -122,18 +96,14 @@ def test_evaluation_is_in_both_directions_at_the_papers_rates(arguments, make_da
 
 
 @pytest.mark.parametrize("pack", [False, True])
-def test_a_causal_start_gives_an_ordinary_bert_and_is_logged(tmp_path, arguments, caplog, monkeypatch, pack):
-    """With a growing batch and a falling rate."""
-    rates = []
-    monkeypatch.setattr(ChangingRate, "__call__", lambda rate, *place: rates.append((rate, place)) or 0.2)
+def test_a_causal_start_gives_an_ordinary_bert_and_is_logged(tmp_path, arguments, caplog, pack):
+    """With a growing batch."""
     steps = {"max_steps": 6, "batch_ramp": 0.34, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 2}
-    changes = {"causal_share": 0.5, "mlm_probability": 0.4, "mlm_probability_end": 0.15, "optim": "muon"}
+    changes = {"causal_share": 0.5, "mlm_probability": 0.4, "optim": "muon"}
     with caplog.at_level("INFO", logger="mybert"):
         pretrain(arguments(**steps, **changes, pack=pack, row_length=48))
     assert "Phase 1 of 3: left to right, sequences of up to 24 tokens, batches of 2, up to step 2." in caplog.text
     assert "Phase 3 of 3: sequences of up to 24 tokens, batches of 4." in caplog.text
-    rate = rates[0][0]
-    assert (rate.first, rate.last, rate.begin, rate.end, rate.batch_size) == (0.4, 0.15, 3, 6, 4)
     model = MyBertForPreTraining.from_pretrained(tmp_path / "out")
     assert not model.config.is_decoder
     assert not any(module.is_causal for module in model.modules() if hasattr(module, "is_causal"))
@@ -142,7 +112,7 @@ def test_a_causal_start_gives_an_ordinary_bert_and_is_logged(tmp_path, arguments
     assert rows["optimizer"].startswith("Muon for the layers' matrices")
     assert rows["learning rate"] == "0.02 (Muon), 0.01 (AdamW)"
     assert (rows["batch size"], rows["steps"]) == ("2, then 4", "6")
-    assert rows["fraction of predicted tokens"] == "0.4, then 0.15"
+    assert rows["fraction of predicted tokens"] == "0.4"
     assert rows["left to right at first"] == "50 % of the steps"
 
 
@@ -161,9 +131,10 @@ def test_two_phases_are_one_run(tmp_path, arguments, long_text, history):
     sizes = {"phase2_per_device_train_batch_size": 2, "phase2_gradient_accumulation_steps": 3}
     settings = {"text": [long_text], "max_steps": 8, "phase2_max_length": 64, "phase2_steps": 0.25}
     run = arguments(**settings, **sizes, warmup_steps=0, dropout=0.0)
-    first, second = run.phases()
-    assert (first.max_length, first.last_step, run.batch_size(first)) == (24, 6, 8)
-    assert (second.max_length, second.last_step, run.batch_size(second)) == (64, None, 6)
+    plan = plan_pretraining(run)
+    first, second = plan.phases
+    assert (first.max_length, first.last_step, plan.batch_size(first)) == (24, 6, 8)
+    assert (second.max_length, second.last_step, plan.batch_size(second)) == (64, None, 6)
     pretrain(run)
     rates = [entry["learning_rate"] for entry in history() if "mlm_loss" in entry]
     assert rates == pytest.approx([1e-2 * (1 - step / 8) for step in range(8)])  # one schedule
@@ -179,7 +150,7 @@ def test_two_phases_are_one_run(tmp_path, arguments, long_text, history):
 def test_positions_of_longer_sequences(tmp_path, arguments, long_text, start):
     settings = {"max_steps": 8, "phase2_max_length": 64, "phase2_steps": 2, "save_total_limit": 9}
     run = arguments(text=[long_text], **settings, phase2_positions=start, causal_share=0.25)
-    assert [phase.repeats_positions for phase in run.phases()] == [False, start == "repeated", False]
+    assert [phase.repeats_positions for phase in plan_pretraining(run).phases] == [False, start == "repeated", False]
     pretrain(run)
     early, border, end = (positions(tmp_path / "out" / name) for name in ("checkpoint-2", "checkpoint-6", ""))
     repeated = 1 + torch.arange(512 - 24) % 23
@@ -267,7 +238,7 @@ def timed(arguments, tokenizer_folder, monkeypatch):
     seconds = itertools.count()
     # Not of the module `time`, whose clock files are moved by, too.
     monkeypatch.setattr(callbacks, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
-    changes = {"causal_share": 0.5, "mlm_probability": 0.4, "mlm_probability_end": 0.15, "warmup_steps": 0.25}
+    changes = {"causal_share": 0.5, "mlm_probability": 0.4, "warmup_steps": 0.25}
     own = {"max_steps": -1, "max_hours": SECONDS / 3600, "tokenizer": tokenizer_folder, "save_steps": 500}
     return arguments(**changes, **own, per_device_train_batch_size=2, learning_rate=1e-3)
 

@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, Trainer, pipeline
 
 import mybert
 from mybert import MyBertForPreTraining
-from mybert.pretraining import PretrainingArguments, build_store, pretrain, token_store
+from mybert.pretraining import build_store, pretrain, token_store
 from mybert.pretraining import run as module
 from mybert.pretraining.run import split_documents
 from mybert.runs import ResumableTrainer
@@ -184,7 +184,7 @@ def test_text_is_read_once_for_each_use(tmp_path, documents, arguments, tokenize
         return count
 
     monkeypatch.setattr(Path, "open", open_and_count)
-    monkeypatch.setattr(module, "_train", lambda run, arguments: {})  # which reads the token store alone
+    monkeypatch.setattr(module, "_train_phases", lambda run, plan: {})  # which reads the token store alone
     apart = name.endswith(".parquet")  # which is not read in order, by a library: the fingerprint takes a pass
     pretrain(arguments(text=path))
     # At the first row of a table, before anything runs: so small a file is read whole.
@@ -207,7 +207,7 @@ def test_everything_is_prepared_once(arguments, monkeypatch):
         function = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *args, **kw: calls.append(name) or function(*args, **kw))
 
-    counted(PretrainingArguments, "model_config")
+    counted(module, "model_config")
     counted(token_store, "tokenizer_fingerprint")
     counted(build_store, "tokenizer_fingerprint")
     counted(token_store, "_map")
@@ -293,6 +293,6 @@ def test_other_text_in_memory_is_refused(tmp_path, arguments, documents):
         pretrain(arguments(text=documents[::-1], max_steps=1))
 
 
-def test_settings_with_text_are_json(arguments, documents):
-    assert json.loads(arguments(text=documents).to_json_string())["text"] == ["text"]
+def test_text_in_memory_has_the_name_of_its_argument(arguments, documents):
+    assert list(map(str, arguments(text=documents).text)) == ["text"]
     assert arguments(text=["a", "b"]).text == ["a", "b"]

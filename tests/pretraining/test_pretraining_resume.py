@@ -21,7 +21,7 @@ FLAGS = (
     "--phase2_positions repeated "
     "--gradient_accumulation_steps 2 --batch_ramp 0.2 --per_device_train_batch_size 2 --max_steps 30 --save_steps 4 "
     "--save_total_limit 2 --logging_steps 2 --eval_strategy steps --eval_steps 7 --validation_split 0.2 "
-    "--learning_rate 1e-2 --warmup_steps 0.1 --causal_share 0.3 --mlm_probability 0.4 --mlm_probability_end 0.15 "
+    "--learning_rate 1e-2 --warmup_steps 0.1 --causal_share 0.3 --mlm_probability 0.4 "
     "--optim muon --use_cpu --quiet --num_processes 1"
 ).split()
 

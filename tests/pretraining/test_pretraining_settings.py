@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import TrainingArguments
 
 from mybert import (
     MyBertConfig,
@@ -15,7 +16,7 @@ from mybert import (
     MyBertForSequenceClassification,
     MyBertTokenizer,
 )
-from mybert.pretraining import PretrainingArguments, PretrainingTrainer, build_token_store, pretrain
+from mybert.pretraining import PretrainingTrainer, build_token_store, plan_pretraining, pretrain
 from mybert.pretraining import run as module
 from mybert.runs import MyBertAdamW
 
@@ -125,16 +126,18 @@ def test_lasting_workers_evaluate_on_the_same_examples(arguments, history):
     [(True, "cuda", 0.1, True), (True, "cuda", 0.0, False), (True, "cpu", 0.1, False), (False, "cuda", 0.1, False)],
 )
 def test_the_cost_of_attention_dropout_in_packed_rows_is_logged(caplog, pack, device, dropout, said):
-    given = SimpleNamespace(pack=pack, device=torch.device(device))
+    settings, training = SimpleNamespace(pack=pack), SimpleNamespace(device=torch.device(device))
+    plan = SimpleNamespace(settings=settings, training=training)
     with caplog.at_level(logging.INFO, logger="mybert"):
-        module._advise_no_dropout(given, MyBertConfig(attention_probs_dropout_prob=dropout))
+        module._advise_no_dropout(plan, MyBertConfig(attention_probs_dropout_prob=dropout))
     assert ("Attention has a dropout of 0.1" in caplog.text) is said
 
 
 @pytest.mark.parametrize(("metric", "greater"), [("eval_perplexity", False), ("loss", False), ("mlm_accuracy", True)])
 def test_the_best_model_is_the_one_of_less_perplexity(arguments, metric, greater):
-    assert arguments(metric_for_best_model=metric).greater_is_better is greater
-    assert arguments(metric_for_best_model=metric, greater_is_better=not greater).greater_is_better is not greater
+    for settings, expected in (({}, greater), ({"greater_is_better": not greater}, not greater)):
+        plan = plan_pretraining(arguments(metric_for_best_model=metric, **settings))
+        assert plan.training.greater_is_better is expected
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no pipes among its files")
@@ -146,7 +149,7 @@ def test_a_pipe_is_refused(tmp_path, arguments):
 
 
 def test_packed_rows_need_a_process_for_each_gpu(arguments, monkeypatch):
-    monkeypatch.setattr(PretrainingArguments, "n_gpu", 2)
+    monkeypatch.setattr(TrainingArguments, "n_gpu", 2)
     arguments()
     with pytest.raises(ValueError, match=r"pack is set and 2 GPUs share one process, .* torchrun or accelerate"):
         arguments(pack=True)

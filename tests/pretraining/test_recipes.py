@@ -6,14 +6,15 @@ import pytest
 import torch
 
 from mybert.command_line.flags import parse_flags
-from mybert.pretraining import MODEL_SIZES, PretrainingArguments, PretrainingTrainer, pretrain
+from mybert.pretraining import MODEL_SIZES, PretrainingTrainer, PretrainSettings, plan_pretraining, pretrain
+from mybert.pretraining.plan import model_config
 from mybert.runs import TICKS
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "pretraining" / "recipes").glob("*.yaml"))
 PRETRAINING = [path for path in RECIPES if not path.stem.startswith(("ablation", "glue"))]
 
 
-def load(path, *flags) -> PretrainingArguments:
+def load(path, *flags) -> PretrainSettings:
     flags = ["--config", str(path), "--text", "corpus", "--output_dir", "out", "--use_cpu", *flags]
     return parse_flags("pretrain", flags)
 
@@ -32,7 +33,8 @@ def test_the_grid_of_the_recipe_has_settings_of_fine_tuning(tmp_path):
     flags = f"m --config glue_grid --suite laptop --only sst2 --data_dir {tmp_path} --output_dir out"
     arguments = parse_flags("glue", flags.split())
     trials = [arguments.trial_of("sst2", chosen) for chosen in arguments.combinations()]
-    assert len({(t.learning_rate, t.embedding_learning_rate, t.dropout) for t in trials}) == 8
+    settings = [trial.settings for trial in trials]
+    assert len({(s.learning_rate, s.embedding_learning_rate, s.dropout) for s in settings}) == 8
     with pytest.raises(ValueError, match="glue_grid is a recipe of mybert glue; mybert finetune has no recipes"):
         parse_flags("finetune", ["--config", "glue_grid"])
 
@@ -40,8 +42,9 @@ def test_the_grid_of_the_recipe_has_settings_of_fine_tuning(tmp_path):
 @pytest.mark.parametrize("path", PRETRAINING, ids=lambda path: path.stem)
 def test_a_recipe_is_read_whole(path, tokenizer):
     arguments = load(path)
-    assert arguments.max_steps > 0
-    assert arguments.model_config(tokenizer).num_hidden_layers >= 2
+    plan = plan_pretraining(arguments)
+    assert plan.max_steps > 0
+    assert model_config(plan, len(tokenizer)).num_hidden_layers >= 2
     assert f"--config {path.stem} " in path.read_text()
     length = "max_steps" if arguments.max_hours is None else "max_hours"
     assert getattr(load(path, f"--{length}", "17"), length) == 17  # flags win
@@ -50,21 +53,23 @@ def test_a_recipe_is_read_whole(path, tokenizer):
 @pytest.mark.parametrize("size", MODEL_SIZES)
 def test_sizes_have_the_papers_values(size, tokenizer):
     arguments = load("base", "--model_size", size)
+    plan = plan_pretraining(arguments)
     assert arguments.model_size == size
-    first, second = arguments.phases()
+    first, second = plan.phases
     assert (first.max_length, first.last_step, second.max_length) == (128, 900_000, 512)
-    assert [arguments.batch_size(phase) for phase in (first, second)] == [256, 256]
+    assert [plan.batch_size(phase) for phase in (first, second)] == [256, 256]
     assert (arguments.max_steps, arguments.warmup_steps, arguments.learning_rate) == (1_000_000, 10_000, 1e-4)
     assert (arguments.optim, arguments.weight_decay, arguments.adam_epsilon) == ("google", 0.01, 1e-6)
     assert (arguments.adam_beta1, arguments.adam_beta2, arguments.max_grad_norm) == (0.9, 0.999, 1.0)
-    config = arguments.model_config(tokenizer)
+    config = model_config(plan, len(tokenizer))
     assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.1, 0.1)
     assert config.max_position_embeddings == 512
 
 
 def test_the_budget_recipe_sees_4096_sequences_a_step_on_eight_devices():
     arguments = load("budget_24h", "--bf16", "false")
-    rows = 8 * arguments.batch_size(arguments.phases()[0])
+    plan = plan_pretraining(arguments)
+    rows = 8 * plan.batch_size(plan.phases[0])
     assert rows * arguments.row_length // arguments.max_length == 4096
 
 
@@ -85,8 +90,9 @@ def test_the_rate_of_the_budget_recipe_ends_at_2_percent():
 
 def test_the_batches_of_an_hour_on_a_gpu_grow_from_512_to_2048_sequences():
     arguments = load("gpu_1_hour")
-    phases = arguments.phases()
-    sequences = [arguments.batch_size(phase) * arguments.row_length // arguments.max_length for phase in phases]
+    plan = plan_pretraining(arguments)
+    phases = plan.phases
+    sequences = [plan.batch_size(phase) * arguments.row_length // arguments.max_length for phase in phases]
     assert sequences == [512, 1024, 2048]
     assert [phase.last_step for phase in phases] == [TICKS * 75 // 1000, TICKS * 15 // 100, None]
     assert (arguments.optim, arguments.learning_rate, arguments.adam_beta2) == ("muon", 1e-3, 0.98)

@@ -405,3 +405,14 @@ def test_a_finished_run_outlives_every_mistake(tmp_path):
         with pytest.raises(ValueError, match=r"no tokenizer\.json"):
             begin(tmp_path, overwrite=overwrite, prepare=fail)
     assert names(tmp_path) == {"run.json", "model.safetensors"}
+
+
+def test_begin_continues_a_run_with_removed_settings_at_their_defaults(tmp_path):
+    """With other values, their computations are gone."""
+    run = tmp_path / "out"
+    begin(run, SETTINGS | {"relations": ["qq", "kk", "vv"], "relation_heads": None, "mlm_probability_end": None})
+    begin(run, SETTINGS)
+    for name, value in (("relations", ["vv"]), ("relation_heads", 2), ("mlm_probability_end", 0.15)):
+        begin(tmp_path / name, SETTINGS | {name: value})
+        with pytest.raises(ValueError, match=rf"other settings.*{name} was .*, is None"):
+            begin(tmp_path / name, SETTINGS)

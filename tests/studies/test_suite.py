@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mybert.finetuning import TASKS, FinetuningArguments
+from mybert.finetuning import TASKS, FinetuningArguments, plan_finetuning
 from mybert.studies import SuiteArguments, read_suite, run_suite, suite
 from mybert.studies.suite import main_score
 
@@ -63,7 +63,7 @@ def test_run_suite_failing_in_one_report_leaves_all_of_them(tmp_path, settings, 
     out.mkdir()
     for name in ("suite.json", "suite.md", "submission.zip"):
         (out / name).write_text("old")
-    monkeypatch.setattr(suite, "finetune", lambda arguments: {"accuracy": 0.5, "interrupted": False})
+    monkeypatch.setattr(suite, "run_finetuning", lambda plan: {"accuracy": 0.5, "interrupted": False})
 
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -88,8 +88,9 @@ def test_scores_are_of_one_whatever_the_tasks_own_unit(tmp_path, model, task, me
     data = {"train_file": str(file), "validation_file": str(file), "max_length": 64}
     arguments = FinetuningArguments(model=str(model), task=task, output_dir=str(tmp_path / "out"), **data)
     found = {"mean": {metric: 0.88 * full}, "deviation": {metric: 0.01 * full}}
-    assert main_score(found, arguments) == pytest.approx((0.88, 0.01))
-    assert main_score(found["mean"], arguments) == (pytest.approx(0.88), None)
+    plan = plan_finetuning(arguments)
+    assert main_score(found, plan) == pytest.approx((0.88, 0.01))
+    assert main_score(found["mean"], plan) == (pytest.approx(0.88), None)
 
 
 @pytest.mark.slow
@@ -163,7 +164,7 @@ def test_run_suite_with_a_grid_chooses_on_held_out_training_data_and_measures_on
 
 
 def test_run_suite_measures_the_last_step_without_a_grid(settings):
-    assert settings().finetuning_of("animals", {}).load_best_model_at_end is False
+    assert settings().finetuning_of("animals", {}).training.load_best_model_at_end is False
     with pytest.raises(ValueError, match="finetuning sets eval_strategy, which the suite decides"):
         run_suite(settings(finetuning={"eval_strategy": "epoch"}, only=["animals"]))
 
@@ -171,7 +172,8 @@ def test_run_suite_measures_the_last_step_without_a_grid(settings):
 def test_run_suite_with_train_sizes_measures_each_task_with_each_number(tmp_path, settings, monkeypatch):
     samples = []
 
-    def finetune(arguments):
+    def train(plan):
+        arguments = plan.settings
         samples.append((arguments.max_train_samples, arguments.validation_split, arguments.from_scratch))
         found = {
             "accuracy": arguments.max_train_samples / 10,
@@ -180,7 +182,7 @@ def test_run_suite_with_train_sizes_measures_each_task_with_each_number(tmp_path
         }
         return {"mean": found, "deviation": {"accuracy": 0.2}, **found, "interrupted": False}
 
-    monkeypatch.setattr(suite, "finetune", finetune)
+    monkeypatch.setattr(suite, "run_finetuning", train)
     sizes = {"only": ["animals"], "train_sizes": [2, 4], "num_seeds": 4, "compare_from_scratch": True}
     report = run_suite(settings(**sizes, grid={"learning_rate": [0.1, 0.2]}))
     trials = [(2, 0.1), (2, 0.1), (4, 0.1), (4, 0.1), (2, 0), (4, 0)]
@@ -205,12 +207,13 @@ def test_run_suite_with_train_sizes_measures_each_task_with_each_number(tmp_path
 def test_run_suite_with_a_grid_chooses_by_the_metric_for_the_best_model(
     tmp_path, settings, data, monkeypatch, metric, best
 ):
-    def finetune(arguments):
+    def train(plan):
+        arguments = plan.settings
         rate = arguments.learning_rate
         found = {"accuracy": rate, "macro_f1": 1 - rate, "loss": rate, "majority_accuracy": 0.5, "tied": 0.0}
         return found | {"interrupted": False}
 
-    monkeypatch.setattr(suite, "finetune", finetune)
+    monkeypatch.setattr(suite, "run_finetuning", train)
     chosen = {"finetuning": FINETUNING | {"metric_for_best_model": metric}, "grid": {"learning_rate": [0.2, 0.1]}}
     report = run_suite(settings(only=["animals"], **chosen))["tasks"]["animals"]
     assert report["chosen"] == {"learning_rate": best}
@@ -294,13 +297,13 @@ def test_only_the_names_of_a_suite_are_patterns(tmp_path, settings, data, name):
         (folder / copy).write_bytes((folder / "animals.tsv").read_bytes())
     (tmp_path / "mine.yaml").write_text(f"tasks: {{x: {{task: classification, train_file: '{name}', folds: 2}}}}")
     found = settings(data_dir=str(folder)).finetuning_of("x", {})
-    assert Path(str(found.train_file)).name == ("[x].tsv.gz" if "x" in name else "train.tsv")
+    assert Path(str(found.files.train_file)).name == ("[x].tsv.gz" if "x" in name else "train.tsv")
 
 
 def test_the_files_of_a_task_may_lie_in_the_data_folder_itself(tmp_path, settings, data):
     (tmp_path / "mine.yaml").write_text("tasks: {mnli: {data_dir: .}}")
     found = settings(data_dir=str(data / "pairs")).finetuning_of("mnli", {})
-    assert found.train_file == str(data / "pairs" / "train.tsv")
+    assert found.files.train_file == str(data / "pairs" / "train.tsv")
 
 
 def test_null_takes_back_what_an_earlier_map_says(tmp_path, settings):
@@ -308,15 +311,15 @@ def test_null_takes_back_what_an_earlier_map_says(tmp_path, settings):
     (tmp_path / "mine.yaml").write_text(f"tasks: {{animals: {own}}}")
     nulls = {"max_steps": None, "num_train_epochs": None}
     found = settings(finetuning=nulls).finetuning_of("animals", {})
-    assert (found.max_steps, found.num_train_epochs) == (-1, 3.0)
+    assert (found.training.max_steps, found.training.num_train_epochs) == (-1, 3.0)
 
 
 def test_texts_mean_what_they_would_on_the_command_line(tmp_path, settings, data):
     own = f"{{task: classification, train_file: {data}/animals.tsv, validation_split: 5e-1, layer_decay: 9e-1}}"
     (tmp_path / "mine.yaml").write_text(f"tasks: {{animals: {own}}}")
     found = settings().finetuning_of("animals", {})
-    assert (found.validation_split, found.layer_decay) == (0.5, 0.9)
-    assert found.train_file == f"{data}/animals.tsv"
+    assert (found.settings.validation_split, found.settings.layer_decay) == (0.5, 0.9)
+    assert found.files.train_file == f"{data}/animals.tsv"
 
 
 def test_the_suite_of_the_page_is_one(tmp_path):
@@ -350,4 +353,5 @@ def test_settings_of_the_short_runs(tmp_path):
         arguments = SuiteArguments(model="m", data_dir=str(tmp_path), output_dir="out", suite="short")
         for keep in (False,) if own.get("approach") == "features" else (False, True):
             found = arguments.finetuning_of(task, {"keep_model_type": keep})
-            assert (found.keep_model_type, found.eval_strategy, found.save_strategy) == (keep, "no", "no")
+            assert found.settings.keep_model_type == keep
+            assert (found.training.eval_strategy, found.training.save_strategy) == ("no", "no")

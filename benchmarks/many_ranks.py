@@ -1,7 +1,7 @@
 """The cost of training on many ranks: storage reads, data-loader work, and checkpoints.
 
-    python -m mybert.benchmarks.scripts.many_ranks store.safetensors --tokenizer my-tokenizer
-    python -m mybert.benchmarks.scripts.many_ranks store.safetensors --tokenizer my-tokenizer --ranks 8
+    python -m mybert.benchmarks.many_ranks store.safetensors --tokenizer my-tokenizer
+    python -m mybert.benchmarks.many_ranks store.safetensors --tokenizer my-tokenizer --ranks 8
 
 A rank's batches are those that accelerate assigns to it from `PretrainingDataset`, in the first group of an epoch.
 Bytes are those read from storage for the process (Linux, /proc/self/io), after dropping the file from the page cache;
@@ -23,13 +23,14 @@ from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import BatchSampler
 from transformers import TrainerCallback, TrainingArguments
 
-from ...modeling_mybert import MyBertConfig, MyBertForPreTraining
-from ...modeling_mybert.configuration_mybert import fields_of_size
-from ...pretraining import MODEL_SIZES, PretrainingCollator, PretrainingDataset, PretrainingTrainer, TokenStore
-from ...pretraining.token_store import store_files
-from ...runs.trainer import seal_checkpoint
-from ...tokenization import MyBertTokenizer
-from ..harness import count, flag, heading, memory, row, script, timed
+from ..modeling_mybert import MyBertConfig, MyBertForPreTraining
+from ..modeling_mybert.configuration_mybert import fields_of_size
+from ..pretraining import MODEL_SIZES, PretrainingCollator, PretrainingDataset, PretrainingTrainer, TokenStore
+from ..pretraining.token_store import store_files
+from ..runs.trainer import seal_checkpoint
+from ..studies.timing import heading, memory, row, timed
+from ..tokenization import MyBertTokenizer
+from .harness import count, flag, script
 
 
 def bytes_read() -> int:

@@ -1,16 +1,18 @@
-"""`mybert bench --model`: engines and types on a model of one's own."""
+"""`mybert bench`: engines and types on a model of one's own."""
 
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoConfig, DistilBertForSequenceClassification
 
 from mybert import MyBertForQuestionAnswering, MyBertForSequenceClassification
-from mybert.benchmarks import own_model
-from mybert.benchmarks.own_model import agreement
 from mybert.cli import main
 from mybert.files.processes import own_process
+from mybert.studies import engines
+from mybert.studies.engines import agreement
 
 TEXTS = ["the cat sat", "a dog ran under the tree", "it was very happy", "the cat slept on a mat today", "a dog"] * 4
 
@@ -20,8 +22,24 @@ def answers_of(folder):
 
 
 @pytest.fixture
+def in_this_process(monkeypatch):
+    """Run separate processes' work in this process; returns the names of what would have started."""
+    threads, started = torch.get_num_threads(), []
+
+    @contextmanager
+    def here(what, make, *arguments):
+        held = make(*arguments)
+        started.append(what)
+        yield lambda method, *arguments: getattr(held, method)(*arguments)
+
+    monkeypatch.setattr(engines, "own_process", here)
+    yield started
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
 def bench(tmp_path, capsys, in_this_process):
-    """Run `mybert bench --model`; the cells of each row by its name, and all that is displayed."""
+    """Run `mybert bench`; the cells of each row by its name, and all that is displayed."""
 
     def run(model, data, *flags):
         assert main(["bench", "--model", str(model), "--data", str(data), "--repeats", "1", *flags]) == 0
@@ -63,8 +81,8 @@ def test_own_model_without_openvino_is_measured_in_pytorch(bench, classifier, mo
     def not_installed(*_, **options):
         raise kind("OpenVINO is not installed; install it.")
 
-    monkeypatch.setattr(own_model, "export_openvino", not_installed)
-    monkeypatch.setattr(own_model, "bfloat16_features", lambda: ())
+    monkeypatch.setattr(engines, "export_openvino", not_installed)
+    monkeypatch.setattr(engines, "bfloat16_features", lambda: ())
     rows, shown = bench(*classifier, "--num_sentences", "10", "--threads", "1")
     pipeline = "transformers' pipeline, batches of 32"
     assert in_this_process == [pipeline, "PyTorch"]
@@ -77,8 +95,8 @@ def test_own_model_without_openvino_is_measured_in_pytorch(bench, classifier, mo
 
 
 def test_own_model_of_another_type_is_measured_beside_that_of_transformers(bench, tmp_path, tiny_model, monkeypatch):
-    monkeypatch.setattr(own_model, "bfloat16_features", lambda: ())
-    monkeypatch.setattr(own_model, "_converted", lambda *_: {})
+    monkeypatch.setattr(engines, "bfloat16_features", lambda: ())
+    monkeypatch.setattr(engines, "_converted", lambda *_: {})
     names = {"labels": ["bad", "good"], "initializer_range": 0.5, "hidden_dim": 32}
     model = tiny_model(tmp_path / "model", DistilBertForSequenceClassification, **names)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
@@ -92,16 +110,16 @@ def test_own_model_of_another_type_is_measured_beside_that_of_transformers(bench
 def test_answering_sides_in_a_process_of_a_command_read_mybert(classifier, monkeypatch):
     """`import mybert` registers nothing there, as in the command `mybert` itself."""
     monkeypatch.setattr(sys, "argv", ["mybert"])
-    with own_process("folder", own_model.AnsweringSides, answers_of, str(classifier[0])) as ask:
+    with own_process("folder", engines.AnsweringSides, answers_of, str(classifier[0])) as ask:
         assert ask("answers", "type") == ["mybert"]
 
 
 @pytest.mark.slow
 def test_own_model_in_openvino_gets_the_commands_of_the_fastest(bench, classifier, monkeypatch):
     pytest.importorskip("nncf", reason="needs the extra 'openvino'")
-    monkeypatch.setattr(own_model, "bfloat16_features", lambda: ())
-    monkeypatch.setattr(own_model, "_ENOUGH", 0)
-    monkeypatch.setattr(own_model.AnsweringSides, "seconds", lambda self, name: 1.0 + ("int8" not in name))
+    monkeypatch.setattr(engines, "bfloat16_features", lambda: ())
+    monkeypatch.setattr(engines, "_ENOUGH", 0)
+    monkeypatch.setattr(engines.AnsweringSides, "seconds", lambda self, name: 1.0 + ("int8" not in name))
     rows, shown = bench(*classifier)
     assert list(rows)[2:] == ["PyTorch", "OpenVINO", "OpenVINO int8"]
     assert rows["OpenVINO int8"][:2] == ["20.0", "2.00"] and rows["OpenVINO"][3] == "100.0%"
@@ -115,13 +133,13 @@ def test_own_model_in_openvino_gets_the_commands_of_the_fastest(bench, classifie
 @pytest.mark.slow
 def test_own_model_that_reads_pairs_is_calibrated_with_pairs(bench, tmp_path, tiny_model, monkeypatch):
     pytest.importorskip("nncf", reason="needs the extra 'openvino'")
-    calibrated, export = [], own_model.export_openvino
+    calibrated, export = [], engines.export_openvino
 
     def noted(*places, **options):
         calibrated.extend(Path(file).read_text() for file in options.get("data", ()))
         return export(*places, **options)
 
-    monkeypatch.setattr(own_model, "export_openvino", noted)
+    monkeypatch.setattr(engines, "export_openvino", noted)
     data = tmp_path / "questions.jsonl"
     data.write_text(
         "".join(f'{{"question": "who sat", "context": "{text} {row}"}}\n' for row, text in enumerate(TEXTS))
@@ -139,3 +157,44 @@ def test_own_model_on_a_single_row_is_one_sentence(classifier, tmp_path, capsys)
     assert (
         said == f"mybert bench: {tmp_path}/one.txt has 1 rows; expected at least 2, since one half calibrates int8.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--output", "nowhere/results.md"], "output is nowhere/results.md; expected a file in a folder"),
+        (["--output", "."], "name another place."),
+        (["--output", "texts.tsv", "--overwrite"], "texts.tsv is already read or written by this call; name another"),
+        (["--workloads", "query"], "unknown flag '--workloads'"),
+    ],
+)
+def test_bench_wrong_flags_are_errors(flags, sentence, classifier, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    assert main(["bench", "model", "texts.tsv", *flags]) == 2
+    shown = capsys.readouterr()
+    assert sentence in shown.err and "Machine:" not in shown.out
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["nowhere", "texts.tsv"], "There is no folder nowhere; expected a model folder."),
+        (["model"], "--data is not set"),
+        ([], "--model and --data are not set"),
+    ],
+)
+def test_bench_needs_a_model_and_texts(words, sentence, classifier, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_bench_writes_its_table(bench, classifier, tmp_path, monkeypatch):
+    monkeypatch.setattr(engines, "bfloat16_features", lambda: ())
+    monkeypatch.setattr(engines, "_converted", lambda *_: {})
+    _, shown = bench(*classifier, "--output", str(tmp_path / "table.md"))
+    table = (tmp_path / "table.md").read_text()
+    assert table.startswith("Machine: ") and "| PyTorch | " in table
+    assert all(line in shown for line in table.splitlines() if line.startswith("|"))

@@ -1,6 +1,6 @@
 """Speed and memory of reading, converting and writing checkpoints of BERT-base size.
 
-    python -m mybert.benchmarks.scripts.conversion_speed [--adam] [--repeats 5] [--folder DIR]
+    python -m mybert.benchmarks.conversion_speed [--adam] [--repeats 5] [--folder DIR]
 
 A checkpoint with random weights is written first (440 MB; 1.3 GB with --adam). If TensorFlow is installed, it reads
 the same file in the same process, and all tensors are compared. Times are medians with the file in the page cache;
@@ -18,27 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from ...conversion import (
+from ..conversion import (
     convert_google_checkpoint,
     export_google_checkpoint,
     key_map,
     read_tensor_bundle,
     write_tensor_bundle,
 )
-from ...files.output import write_json, write_lines
-from ...modeling_mybert import MyBertConfig, MyBertForPreTraining  # noqa: F401 - imported before the clock starts
-from ..harness import (
-    REPEATS,
-    check_agreement,
-    flag,
-    heading,
-    made_up_vocabulary,
-    memory,
-    row,
-    run_apart,
-    script,
-    take_turns,
-)
+from ..files.output import write_json, write_lines
+from ..modeling_mybert import MyBertConfig, MyBertForPreTraining  # noqa: F401 - imported before the clock starts
+from ..studies.timing import heading, memory, row
+from .harness import REPEATS, check_agreement, flag, made_up_vocabulary, run_apart, script, take_turns
 
 CONFIGURATION: dict[str, Any] = {
     "vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,

@@ -1,6 +1,6 @@
 """Pretraining time to a given quality: our recipe compared with transformers' example script for masked LM.
 
-    python -m mybert.benchmarks.scripts.time_to_quality corpus/*.txt.gz --validation_file heldout.txt.gz --minutes 60 \
+    python -m mybert.benchmarks.time_to_quality corpus/*.txt.gz --validation_file heldout.txt.gz --minutes 60 \
         --rates 5e-4 1e-3 2e-3 --ours pretraining/recipes/laptop_1_hour.yaml --shares 0.1 0.2 1 --output_dir quality
 
 The baseline follows transformers' example script for masked LM: the vocabulary of `tokenizers`' WordPiece trainer,
@@ -37,12 +37,14 @@ from transformers import (
     set_seed,
 )
 
-from ...files.checkpoint import read_json_object
-from ...files.documents import Corpus, DocumentSettings
-from ...files.output import write_json
-from ...metrics import masked_words, word_loss
-from ...pretraining import PretrainingArguments, pretrain, read_documents
-from ..harness import count, describe_setting, flag, heading, pretraining_settings, row, script
+from ..files.checkpoint import read_json_object
+from ..files.documents import Corpus, DocumentSettings
+from ..files.output import write_json
+from ..metrics import masked_words, word_loss
+from ..pretraining import PretrainingArguments, PretrainPlan, plan_pretraining, pretrain, read_documents
+from ..pretraining.plan import model_config
+from ..studies.timing import describe_setting, heading, row
+from .harness import count, flag, pretraining_settings, script
 
 TIMED_STEPS = 50
 
@@ -50,9 +52,9 @@ TIMED_STEPS = 50
 class TransformersWay:
     """Masked LM training as in transformers' example, with the sizes, length and batch of our recipe."""
 
-    def __init__(self, files: Sequence[str], settings: PretrainingArguments, folder: Path) -> None:
+    def __init__(self, files: Sequence[str], plan: PretrainPlan, folder: Path) -> None:
         self._folder = folder
-        self._settings = settings
+        self._plan, settings = plan, plan.settings
         vocabulary = folder / "vocab.txt"
         lines = list(Corpus(files, DocumentSettings()).lines())
         if not vocabulary.is_file():
@@ -74,7 +76,7 @@ class TransformersWay:
     def train(self, rate: float, steps: int, name: str) -> tuple[PreTrainedModel, float]:
         """Train for a number of steps; return the model and the training time in seconds."""
         set_seed(42)
-        config = self._settings.model_config(self.tokenizer)
+        config = model_config(self._plan, len(self.tokenizer))
         model = BertForMaskedLM(
             BertConfig(
                 vocab_size=len(self.tokenizer),
@@ -91,7 +93,7 @@ class TransformersWay:
             args=TrainingArguments(
                 output_dir=str(self._folder / name),
                 max_steps=steps,
-                per_device_train_batch_size=self._settings.per_device_train_batch_size,
+                per_device_train_batch_size=self._plan.training.per_device_train_batch_size,
                 learning_rate=rate,
                 warmup_steps=0.06,
                 weight_decay=0.01,
@@ -99,8 +101,8 @@ class TransformersWay:
                 logging_steps=max(1, steps // 20),
                 save_strategy="no",
                 report_to="none",
-                bf16=self._settings.bf16,
-                use_cpu=self._settings.use_cpu or not torch.accelerator.is_available(),
+                bf16=self._plan.training.bf16,
+                use_cpu=self._plan.training.use_cpu or not torch.accelerator.is_available(),
                 disable_tqdm=True,
             ),
             train_dataset=self._sequences,
@@ -140,7 +142,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             steps = read_json_object(folder / "trainer_state.json")["global_step"]
             done(name, **loss, steps=steps, minutes=60 * hours, perplexity_of_a_token=metrics["eval_perplexity"])
     settings = PretrainingArguments(**recipe | {"max_hours": seconds / 3600, "output_dir": str(output_dir)})
-    peer = TransformersWay(arguments.text, settings, output_dir / "transformers")
+    peer = TransformersWay(arguments.text, plan_pretraining(settings), output_dir / "transformers")
     names = {rate: f"transformers at {rate:g}, a tenth of the time" for rate in arguments.rates}
     for rate, name in names.items():
         if name not in results:

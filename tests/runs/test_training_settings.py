@@ -11,29 +11,35 @@ import transformers
 from transformers import TrainingArguments
 
 from mybert.finetuning import FinetuningArguments
-from mybert.pretraining import PretrainingArguments
-from mybert.runs import RunArguments, run_arguments, suggest_bfloat16
+from mybert.pretraining import PretrainingArguments, PretrainPlan, plan_pretraining
+from mybert.runs import suggest_bfloat16, training_settings
 
 # Read by `TrainingArguments` itself: devices, precision, processes and logging are set up there.
 _READ_BY_ITSELF = {"tf32", "use_cpu", "log_level", "log_level_replica", "log_on_each_node", "ddp_backend"}
 _READ_BY_ITSELF |= {"ddp_timeout", "per_device_eval_batch_size", "gradient_checkpointing"}
 _READ_BY_ITSELF |= {"gradient_checkpointing_kwargs"}
-UNSUPPORTED = RunArguments.unsupported_arguments
+UNSUPPORTED = training_settings.UNSUPPORTED
 # Settings for scripts: those of mybert reject them if they behave differently.
 _FOR_SCRIPTS = {"do_train", "do_eval", "do_predict"}
 
 
-def pretraining(**settings):
-    return PretrainingArguments(**{"text": ["x"], "output_dir": "out", "use_cpu": True} | settings)
+def planned(**settings) -> PretrainPlan:
+    return plan_pretraining(PretrainingArguments(**{"text": ["x"], "output_dir": "out", "use_cpu": True} | settings))
+
+
+def pretraining(**settings) -> TrainingArguments:
+    return planned(**settings).training
 
 
 @pytest.mark.parametrize(
     ("use_cpu", "cores", "processes", "workers"),
     [(True, 16, 1, 0), (False, 16, 1, 4), (False, 16, 8, 1), (False, 4, 2, 1), (False, 2, 2, 0), (False, 3, 1, 2)],
 )
-def test_run_arguments_with_a_gpu_load_batches_for_the_device_in_use(monkeypatch, use_cpu, cores, processes, workers):
+def test_training_settings_with_a_gpu_load_batches_for_the_device_in_use(
+    monkeypatch, use_cpu, cores, processes, workers
+):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(run_arguments, "usable_cores", lambda: cores)
+    monkeypatch.setattr(training_settings, "usable_cores", lambda: cores)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
     monkeypatch.setattr(TrainingArguments, "device", torch.device("cpu"))  # there is no GPU
     monkeypatch.setattr(TrainingArguments, "n_gpu", 1)
@@ -84,14 +90,14 @@ VALUES = {
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-def test_run_arguments_unsupported_is_an_error(tmp_path, name):
+def test_training_settings_unsupported_is_an_error(tmp_path, name):
     for make in (pretraining, lambda **settings: finetuning(tmp_path, **settings)):
         with pytest.raises(ValueError, match=rf"^{name} is .*; {re.escape(UNSUPPORTED[name])}") as error:
             make(**{name: VALUES[name]})
         assert "secret" not in str(error.value)
 
 
-def test_run_arguments_do_train_and_the_like_are_accepted(tmp_path):
+def test_training_settings_do_train_and_the_like_are_accepted(tmp_path):
     file = tmp_path / "dev.tsv"
     file.write_text("text\tlabel\na\t1\n")
     finetuning(
@@ -124,10 +130,10 @@ def test_bfloat16_on_a_machine_that_has_only_a_cpu(setting, monkeypatch):
     ],
 )
 def test_bfloat16_is_suggested_where_it_pays(features, settings, says, monkeypatch, caplog):
-    monkeypatch.setattr(run_arguments, "bfloat16_features", lambda: features)
-    run_arguments._log_once.cache_clear()
+    monkeypatch.setattr(training_settings, "bfloat16_features", lambda: features)
+    training_settings._log_once.cache_clear()
     arguments = pretraining(use_cpu=True, **settings)
-    with caplog.at_level("INFO", run_arguments.__name__):
+    with caplog.at_level("INFO", training_settings.__name__):
         suggest_bfloat16(arguments)
     assert (says in caplog.text) if says else not caplog.text
 
@@ -140,7 +146,7 @@ def test_suggest_bfloat16_on_a_gpu_names_the_flags(has_bfloat16, settings, says,
     monkeypatch.setattr(type(arguments), "device", torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bfloat16)
-    with caplog.at_level("INFO", run_arguments.__name__):
+    with caplog.at_level("INFO", training_settings.__name__):
         suggest_bfloat16(arguments)
     assert ("This GPU multiplies in bfloat16: with --bf16" in caplog.text) is says
 
@@ -181,14 +187,14 @@ def test_half_precision_on_a_cpu_is_none(caplog):
 )
 def test_the_precision_that_a_launcher_asks_for_is_on_record(launcher, settings, expected, monkeypatch):
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launcher)
-    arguments = pretraining(use_cpu=True, **settings)
-    assert (arguments.bf16, arguments.fp16) == expected
-    assert (arguments.result_settings()["bf16"], arguments.result_settings()["fp16"]) == expected
+    plan = planned(use_cpu=True, **settings)
+    assert (plan.training.bf16, plan.training.fp16) == expected
+    assert (plan.result_settings()["bf16"], plan.result_settings()["fp16"]) == expected
 
 
 @pytest.mark.parametrize("features", [(), ("AMX",)])
 def test_bfloat16_where_the_processor_multiplies_it(features, monkeypatch):
-    monkeypatch.setattr(run_arguments, "bfloat16_features", lambda: features)
+    monkeypatch.setattr(training_settings, "bfloat16_features", lambda: features)
     assert pretraining(use_cpu=True, bf16="auto").bf16 is bool(features)
     assert pretraining(use_cpu=True, bf16="auto", fp16=True).bf16 is False
     with pytest.raises(ValueError, match="bf16 is 'always'; expected one of True, False, auto"):
@@ -197,8 +203,8 @@ def test_bfloat16_where_the_processor_multiplies_it(features, monkeypatch):
 
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_bfloat16_where_the_gpu_multiplies_it(on_gpu, monkeypatch):
-    monkeypatch.setattr(run_arguments, "bfloat16_features", lambda: ("AMX",) if not on_gpu else ())
+    monkeypatch.setattr(training_settings, "bfloat16_features", lambda: ("AMX",) if not on_gpu else ())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **kwargs: on_gpu)
-    assert run_arguments._multiplies_bfloat16(uses_gpu=True) is on_gpu
-    assert run_arguments._multiplies_bfloat16(uses_gpu=False) is not on_gpu
+    assert training_settings._multiplies_bfloat16(uses_gpu=True) is on_gpu
+    assert training_settings._multiplies_bfloat16(uses_gpu=False) is not on_gpu

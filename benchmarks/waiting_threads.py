@@ -1,7 +1,7 @@
 """How OpenMP's threads should wait: seconds a call by setting, on an idle machine and next to busy processes.
 
-    python -m mybert.benchmarks.scripts.waiting_threads
-    python -m mybert.benchmarks.scripts.waiting_threads --busy 1 --sizes tiny --repeats 9
+    python -m mybert.benchmarks.waiting_threads
+    python -m mybert.benchmarks.waiting_threads --busy 1 --sizes tiny --repeats 9
 
 libgomp reads these variables when it is loaded, so that every setting has a process of its own; they take turns. The
 workloads are one query of 32 tokens, a full batch, and a training step (MLM + NSP) on that batch.
@@ -19,11 +19,12 @@ from unittest import mock
 
 import torch
 
-from ...files.machine import WAITING_VARIABLES, usable_cores
-from ...files.processes import own_process
-from ...runs import MyBertAdamW
-from ..harness import count, flag, in_turns, matched_models, random_batch, script, speed_table, timed
-from ..model_speed import TRAINING, TRAINING_LENGTH, training_batch, training_step
+from ..files.machine import WAITING_VARIABLES, usable_cores
+from ..files.processes import own_process
+from ..runs import MyBertAdamW
+from ..studies.timing import in_turns, timed
+from .harness import count, flag, matched_models, random_batch, script, speed_table
+from .model_speed import TRAINING, TRAINING_LENGTH, training_batch, training_step
 
 DEFAULT = "active, the default"
 SETTINGS: dict[str, dict[str, str]] = {

@@ -1,7 +1,7 @@
 """Encoders of transformers with `mybert.speed_up`, compared with stock ones, ONNX Runtime and OpenVINO.
 
-    python -m mybert.benchmarks.scripts.other_encoders
-    python -m mybert.benchmarks.scripts.other_encoders roberta modernbert --workloads sentences --compiled --training
+    python -m mybert.benchmarks.other_encoders
+    python -m mybert.benchmarks.other_encoders roberta modernbert --workloads sentences --compiled --training
 
 Random weights, the same for all, and the sizes of transformers' default configurations (BERT-base, but ELECTRA-small
 and the 22 layers of ModernBERT-base). Each runtime has a process of its own; they take turns. The float32 states at
@@ -22,13 +22,14 @@ import torch
 from transformers import AutoConfig, AutoModel
 from transformers.utils import logging
 
-from ...encoders import ENCODER_TYPES, speed_up
-from ...files.processes import no_warnings, own_process
-from ...modeling_mybert import MyBertConfig, MyBertModel
-from ...pipelines.openvino_model import import_openvino, openvino_core
-from ..harness import PEER, Batch, count, flag, in_turns, random_batch, script, speed_table
-from ..model_speed import INFERENCE, differences
-from ..runtimes import Encoder, RuntimeEncoders, encoder_of
+from ..encoders import ENCODER_TYPES, speed_up
+from ..files.processes import no_warnings, own_process
+from ..modeling_mybert import MyBertConfig, MyBertModel
+from ..pipelines.openvino_model import import_openvino, openvino_core
+from ..studies.timing import in_turns
+from .harness import PEER, Batch, count, flag, random_batch, script, speed_table
+from .model_speed import INFERENCE, differences
+from .runtimes import Encoder, RuntimeEncoders, encoder_of
 
 OWN = "mybert.speed_up"
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}

@@ -1,8 +1,8 @@
 """Speed, memory and latency of pretraining data, from text to batches.
 
-    python -m mybert.benchmarks.scripts.pretraining_data speed corpus --vocab vocab.txt [--google PYTHON]
-    python -m mybert.benchmarks.scripts.pretraining_data building corpus --vocab vocab.txt [--megabytes 1000]
-    python -m mybert.benchmarks.scripts.pretraining_data drawing --tokens 4e9
+    python -m mybert.benchmarks.pretraining_data speed corpus --vocab vocab.txt [--google PYTHON]
+    python -m mybert.benchmarks.pretraining_data building corpus --vocab vocab.txt [--megabytes 1000]
+    python -m mybert.benchmarks.pretraining_data drawing --tokens 4e9
 
 - `speed`: all on one core, in seconds of CPU time, which other load on the machine affects least, against the
   tokenizers library and Google's script. tokenizers only turns lines in memory into ids; everything else starts from
@@ -41,23 +41,11 @@ import numpy as np
 import psutil  # type: ignore[import-untyped]
 import torch
 
-from ...pretraining import PretrainingCollator, PretrainingDataset, TokenStore, build_token_store
-from ...pretraining.token_store import FORMAT, VERSION
-from ...tokenization import MyBertTokenizer
-from ..harness import (
-    REPEATS,
-    check_agreement,
-    flag,
-    heading,
-    memory,
-    read_lines,
-    row,
-    run_apart,
-    script,
-    take_turns,
-    text_files,
-    timed,
-)
+from ..pretraining import PretrainingCollator, PretrainingDataset, TokenStore, build_token_store
+from ..pretraining.token_store import FORMAT, VERSION
+from ..studies.timing import heading, memory, row, timed
+from ..tokenization import MyBertTokenizer
+from .harness import REPEATS, check_agreement, flag, read_lines, run_apart, script, take_turns, text_files
 
 GOOGLE = """
 import json, os, re, sys, time
@@ -76,7 +64,7 @@ print(json.dumps({"seconds": seconds, "instances": len(written), "peak": peak}))
 """
 
 
-def build(files: Sequence[str], vocab: str, store: Path, num_processes: int | None = None) -> float:
+def build_ours(files: Sequence[str], vocab: str, store: Path, num_processes: int | None = None) -> float:
     """Build a store and return the process's peak memory in MiB; for a fresh process."""
     build_token_store(files, MyBertTokenizer(vocab), store, num_processes=num_processes, show_progress=False)
     return memory("VmHWM")
@@ -142,7 +130,7 @@ def measure_speed(arguments: argparse.Namespace, files: list[str], folder: Path)
         note = f"{tokens / elapsed / 1e6:.2f} M tokens/s, {tokens / positions:.1%} full"
         rows.append((f"mybert, an epoch of masked pairs, {kind}", megabytes, elapsed, note))
     rows += [(name, megabytes, statistics.median(values), "") for name, values in times.items()]
-    peak = run_apart(build, files, arguments.vocab, path)
+    peak = run_apart(build_ours, files, arguments.vocab, path)
     print(heading("one core", "CPU seconds", "MB/s", ""))
     for name, size, elapsed, note in rows:
         print(row(name, f"{elapsed:.2f}", f"{size / elapsed:.2f}", note))
@@ -168,7 +156,7 @@ def measure_building(arguments: argparse.Namespace, files: list[str], folder: Pa
     for processes in (1, 2):
         start, peak = time.perf_counter(), 0.0
         work = [str(text)], arguments.vocab, folder / "store", processes
-        building = get_context("spawn").Process(target=build, args=work)
+        building = get_context("spawn").Process(target=build_ours, args=work)
         building.start()
         while building.is_alive():
             with suppress(OSError, psutil.Error):  # one of them has just ended

@@ -1,8 +1,8 @@
 """All GPU measurements in one Markdown file: training, inference, vocabulary layer, recipe.
 
     make gpu                                            the tests that need a GPU, then this
-    python -m mybert.benchmarks.scripts.gpu_report --output gpu_report.md
-    python -m mybert.benchmarks.scripts.gpu_report --sections training --sizes large --output large.md
+    python -m mybert.benchmarks.gpu_report --output gpu_report.md
+    python -m mybert.benchmarks.gpu_report --sections training --sizes large --output large.md
 
 Every row is written as soon as it is measured, so an interrupted run keeps its rows. Every timing includes a check
 that both sides compute the same; if they do not, the section ends there, and the exit status is 1.
@@ -29,31 +29,29 @@ import yaml
 from accelerate.utils import send_to_device
 from torch import nn
 
-from ...files.checkpoint import read_json_object
-from ...modeling_mybert import IGNORE_INDEX
-from ...modeling_mybert.configuration_mybert import fields_of_size
-from ...modeling_mybert.losses_mybert import linear_cross_entropy
-from ...pretraining import MODEL_SIZES, build_token_store, pretrain
-from ...tokenization import MyBertTokenizer
-from ..harness import (
+from ..files.checkpoint import read_json_object
+from ..modeling_mybert import IGNORE_INDEX
+from ..modeling_mybert.configuration_mybert import fields_of_size
+from ..modeling_mybert.losses_mybert import linear_cross_entropy
+from ..pretraining import MODEL_SIZES, build_token_store, pretrain
+from ..studies.timing import describe_setting, heading, row
+from ..tokenization import MyBertTokenizer
+from .harness import (
     NO_DROPOUT,
     PEER,
     Batch,
     check_agreement,
     count,
-    describe_setting,
     flag,
-    heading,
     matched_models,
     median_seconds,
     pretraining_settings,
     random_batch,
-    row,
     script,
     take_turns,
 )
-from ..model_speed import SENTENCES
-from ..runtimes import encoder_of, matched_encoders
+from .model_speed import SENTENCES
+from .runtimes import encoder_of, matched_encoders
 
 TITLES = {
     "training": "Training: MLM + NSP steps in bfloat16, AdamW",
@@ -67,7 +65,7 @@ WARM_UP = 3  # untimed calls before the timed ones
 # Relative, for the first loss and its gradient's norm in bfloat16; the same of the vocabulary layer; and the mean
 # difference of hidden states of size 1: bfloat16 has a precision of 0.004, and every layer rounds.
 TRAINING_TOLERANCE, VOCABULARY_TOLERANCE, STATES_TOLERANCE = 0.01, 0.02, 0.02
-RECIPE = Path(__file__).resolve().parents[2] / "pretraining" / "recipes" / "gpu_1_hour.yaml"
+RECIPE = Path(__file__).resolve().parents[1] / "pretraining" / "recipes" / "gpu_1_hour.yaml"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 STORE_TOKENS, SENTENCE, DOCUMENT = 4_000_000, 20, 10  # tokens; tokens of a sentence; sentences of a document
 Section = Iterator[str]  # the lines of a section of the report, each as soon as it is measured

@@ -1,9 +1,9 @@
 """Speed of vocabulary training and of bulk encoding, against the tokenizers library and transformers.
 
-    python -m mybert.benchmarks.scripts.tokenization_speed train corpus
-    python -m mybert.benchmarks.scripts.tokenization_speed encode corpus --vocab vocab.txt --megabytes 1
-    python -m mybert.benchmarks.scripts.tokenization_speed processes corpus --vocab vocab.txt
-    python -m mybert.benchmarks.scripts.tokenization_speed memory corpus
+    python -m mybert.benchmarks.tokenization_speed train corpus
+    python -m mybert.benchmarks.tokenization_speed encode corpus --vocab vocab.txt --megabytes 1
+    python -m mybert.benchmarks.tokenization_speed processes corpus --vocab vocab.txt
+    python -m mybert.benchmarks.tokenization_speed memory corpus
 
 Both sides process the same text in the same process, one after the other; `encode` checks that all ids are equal.
 """
@@ -28,24 +28,20 @@ import tokenizers
 import transformers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from ...files.text import open_text
-from ...tokenization import BulkEncoder, MyBertTokenizer, train_wordpiece
-from ..harness import (
+from ..files.text import open_text
+from ..studies.timing import heading, in_turns, ratio, row, timed
+from ..tokenization import BulkEncoder, MyBertTokenizer, train_wordpiece
+from .harness import (
     REPEATS,
     check_agreement,
     count,
     flag,
-    heading,
-    in_turns,
-    ratio,
     read_lines,
-    row,
     run_apart,
     script,
     speed_table,
     take_turns,
     text_files,
-    timed,
 )
 
 

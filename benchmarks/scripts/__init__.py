@@ -1,1 +1,0 @@
-"""Measurements by hand, each a script (`python -m mybert.benchmarks.scripts.NAME`): in the repository only."""

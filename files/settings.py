@@ -1,0 +1,91 @@
+"""Settings of a run: frozen parts of few options each; flags, settings files and keywords give all options flat.
+
+build(kind, {"max_length": 64, ...}) -> settings        settings.max_length is settings.sequences.max_length
+flat(settings) -> {"max_length": 64, ...}               build(kind, flat(settings)) == settings
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, TypeVar, get_type_hints
+
+from .options import FURTHER_OF, check_options, default_of, holders_of, in_lists, option, options_of, part_of
+
+K = TypeVar("K")
+
+
+class Decision(NamedTuple):
+    """The value that a plan chose for an option, and why."""
+
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Settings that consist of parts; an option of a part can be read by its name."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name not in (holders := holders_of(type(self))):
+            raise AttributeError(f"{type(self).__name__} has no setting {name!r}.")
+        part, declared, _ = holders[name]
+        value = getattr(self, part)
+        return value.get(name, default_of(declared)) if isinstance(value, Mapping) else getattr(value, name)
+
+    @classmethod
+    def read(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Values by option, as the parts hold them: data in memory has a name, for example."""
+        return in_lists(cls, given)
+
+    def check(self) -> None:
+        """Reject (ValueError) values that do not go together."""
+        check_options(self)
+
+
+def further(of: type) -> Any:
+    """Declare the field for options of another class, which are handed on as they are."""
+    more: dict[str, Any] = {FURTHER_OF: of}
+    return option(default_factory=dict, **more)
+
+
+def build(kind: type[K], given: Mapping[str, Any]) -> K:
+    """Make settings from values by option; of a class without parts, by its constructor.
+
+    Raises:
+        TypeError: If there is no such option.
+        ValueError: If a value is out of range, or values do not go together.
+    """
+    settings = assemble(kind, given)
+    if isinstance(settings, Parts):
+        settings.check()
+    return settings
+
+
+def assemble(kind: type[K], given: Mapping[str, Any]) -> K:
+    """Make settings from values by option, as `build`, without the check of what goes together."""
+    root: Any = kind
+    if not issubclass(kind, Parts):
+        return root(**given)
+    options, holders, hints = options_of(kind), holders_of(kind), get_type_hints(kind)
+    if unknown := [name for name in given if name not in options]:
+        near = difflib.get_close_matches(unknown[0], options, n=1)
+        raise TypeError(f"{unknown[0]!r} is no setting.{f' Did you mean {near[0]}?' if near else ''}")
+    given = root.read(dict(given))
+    values: dict[str, Any] = {name: value for name, value in given.items() if name not in holders}
+    for each in fields(root):
+        of_part = {name: value for name, value in given.items() if name in holders and holders[name][0] == each.name}
+        if FURTHER_OF in each.metadata:
+            values[each.name] = of_part
+        elif (part := part_of(hints[each.name])) is not None:
+            values[each.name] = part(**of_part)
+    return root(**values)
+
+
+def flat(settings: Any) -> dict[str, Any]:
+    """The value of each option by name."""
+    return {name: getattr(settings, name) for name in options_of(type(settings))}
+
+
+def replaced(settings: K, **changes: Any) -> K:
+    """The settings with other values of some options."""
+    return build(type(settings), flat(settings) | changes)

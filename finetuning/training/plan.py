@@ -1,0 +1,300 @@
+"""The plan of a fine-tuning: what the settings leave open is decided here, once, with the reason for each choice."""
+
+import copy
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainingArguments
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+
+from ...files.options import deciding, may_be_given, settings_of
+from ...files.settings import Decision, build
+from ...files.source import HubSplit, InMemoryData, Source, sources_of
+from ...runs import EvaluationTimes, decided_by_machine, is_sharded, started_on_cpus, training_arguments
+from ..features import classifies_mean
+from ..heads import NetworkChanges
+from ..tasks.registry import evaluation_names
+from ..tasks.task import Task
+from .finetune_settings import SPLITS, FinetuneSettings, TaskFiles, classifies_texts, found_files
+from .parameters import hidden_size_of, rate_for_size
+
+logger = logging.getLogger(__name__)
+
+_SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
+_LEARNING_RATE = 5e-5  # of BERT base
+# Of the word embeddings' rate: benchmarks/results/transfer_2core-amd-epyc_2026-11-26.md.
+_FACTOR, _FACTOR_UP_TO, _FACTOR_FROM = 10.0, 128, 50_000  # hidden size; texts
+_FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
+_NO_EVALUATION = {"eval_strategy": IntervalStrategy.NO, "eval_steps": None}
+_NOTHING_EVALUATED = "nothing is evaluated; give a validation_file, or hold out data with validation_split"
+
+
+@dataclass(frozen=True)
+class FinetunePlan:
+    """What is decided before a fine-tuning begins."""
+
+    settings: FinetuneSettings
+    task: Task  # with the given settings; its classes are those of the data
+    files: TaskFiles  # those given, and those found in a benchmark's folder
+    training: TrainingArguments  # of the whole run
+    decisions: Mapping[str, Decision]  # by option; of those that are given there is none
+
+    def value(self, name: str) -> Any:
+        """The value of an option: as decided, or as given."""
+        return self.decisions[name].value if name in self.decisions else getattr(self.settings, name)
+
+    def reason(self, name: str) -> str:
+        """Why an option has its value; "" if it is given, or as usual."""
+        return self.decisions[name].reason if name in self.decisions else ""
+
+    @property
+    def metric(self) -> str:
+        """The metric that selects the best model, as evaluations call it."""
+        return str(self.value("metric_for_best_model")).removeprefix("eval_")
+
+    def network(self, approach: str) -> NetworkChanges:
+        """How the network differs from the initial model, with an approach."""
+        return replace(self.settings.network, pooling=self.pooling(approach).value)
+
+    def pooling(self, approach: str) -> Decision:
+        """What a classifier of texts reads, with an approach; None for the model's own."""
+        settings = self.settings
+        is_open = settings.pooling is None and not settings.keep_model_type and not settings.from_scratch
+        is_probe = approach == "linear_probe"
+        if is_open and classifies_texts(self.task) and classifies_mean(settings.model, is_probe):
+            why = "for a linear probe" if is_probe else f"as the sentence-transformers files of {settings.model} say"
+            return Decision("mean", why)
+        return Decision(settings.pooling, "")
+
+    def arguments_of(self, seed: int, output_dir: Path, evaluates: bool) -> TrainingArguments:
+        """The arguments of transformers' `Trainer` for one of the run's trainings."""
+        arguments = copy.copy(self.training)
+        arguments.seed, arguments.output_dir = seed, str(output_dir)
+        if not evaluates:
+            arguments.eval_strategy = IntervalStrategy.NO
+        return arguments
+
+    def log_pooling(self, approach: str) -> None:
+        """Say what follows from classifying the mean, if that was decided here."""
+        if self.pooling(approach).value != self.settings.pooling:
+            logger.info(
+                "Classifies the mean of all tokens, %s (--pooling). Plain BERTs classify the first token, so convert "
+                "to-bert and to-google will reject the model; convert onnx, convert openvino and push keep the mean.",
+                self.pooling(approach).reason,
+            )
+
+    def result_settings(self, command: str = "finetune") -> dict[str, Any]:
+        """The settings that determine a run's result: an interrupted run is resumed only with the same."""
+        settings, training = self.settings, vars(self.training)
+        values = training | vars(self.files) | {name: decision.value for name, decision in self.decisions.items()}
+        values |= {"pooling": self.pooling(settings.approach).value, "learning_rate": self.value("learning_rate")}
+        record = {"command": command} | deciding(settings, values)
+        if training["load_best_model_at_end"] or training["lr_scheduler_type"] in _SCHEDULED_BY_EVALUATIONS:
+            record |= settings_of(EvaluationTimes, self.training)
+        for name in settings.data_settings:  # files are identified by digests
+            data = [source for source in sources_of(values[name], name) if isinstance(source, InMemoryData)]
+            record |= {str(source): source.recorded for source in data}
+        return record
+
+
+def FinetuningArguments(**given: Any) -> FinetuneSettings:  # noqa: N802  # a class in earlier versions
+    """The settings of `finetune`, from the options of the command as keywords; checked as by `finetune` itself.
+
+    In Python, `train_file`, `validation_file` and `test_file` may also be data in memory: a `pandas.DataFrame`, a
+    `datasets.Dataset` or an iterable, see `rows.rows_of`; for several validation sets, a dictionary by name.
+
+    Raises:
+        TypeError: If there is no such option.
+        ValueError: If a value is missing or out of range, or values do not go together.
+    """
+    settings = build(FinetuneSettings, given)
+    plan_finetuning(settings)
+    return settings
+
+
+def plan_finetuning(
+    settings: FinetuneSettings, task: Task | None = None, learning_rate: Decision | None = None
+) -> FinetunePlan:
+    """Decide what can be decided before the data is read; see `completed`.
+
+    Args:
+        settings: What the user said.
+        task: The task, if it is not the one that the settings name.
+        learning_rate: The default learning rate, if it is not that of the task.
+
+    Raises:
+        ValueError: If files are missing, settings have no effect on the run, or transformers rejects a value.
+    """
+    task = settings.resolve_task() if task is None else task
+    files = found_files(settings, task)
+    decisions: dict[str, Decision] = {}
+    defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults}
+    if settings.approach == "features":
+        defaults |= {"num_train_epochs": 20.0}
+    why = "for a tagger on features" if settings.approach == "features" else f"default of {settings.task}"
+    for name in _FALLBACKS:
+        if getattr(settings, name) is None:
+            decisions[name] = Decision(defaults[name], why)
+    decisions |= _evaluation(settings, bool(files.validation_file or settings.validation_split or settings.dataset))
+    if settings.metric_for_best_model is None:
+        names = [name for name in evaluation_names(task, files.validation_file or ()) if name]
+        decisions["metric_for_best_model"] = Decision("_".join([*names[:1], task.main_metric]), "the task's main one")
+    if learning_rate is not None and settings.learning_rate is None:
+        decisions["learning_rate"] = learning_rate
+    if started_on_cpus():
+        decisions["use_cpu"] = Decision(True, "several processes on a machine without an accelerator")
+    training = _arguments(settings, decisions)
+    plan = FinetunePlan(settings, task, files, training, decisions | decided_by_machine(settings, training))
+    if settings.has_adapter and is_sharded(plan.training):
+        adapter = "lora" if settings.lora else "peft_config"
+        raise ValueError(f"{adapter} is set with fsdp: an adapter is merged into whole weights; leave fsdp out.")
+    return plan
+
+
+def completed(plan: FinetunePlan, task: Task, num_examples: int, validation: Mapping[str, Any]) -> FinetunePlan:
+    """The plan, with what depends on the data and the model; the model must exist by now.
+
+    Args:
+        plan: The plan before the data is read.
+        task: The task of the data.
+        num_examples: Number of training examples.
+        validation: The validation data by name.
+    """
+    settings, decisions = plan.settings, dict(plan.decisions)
+    if settings.dataset and not settings.folds:  # whose splits are known only now
+        decisions |= _evaluation(settings, bool(validation))
+        if settings.metric_for_best_model is None:
+            names = [*filter(None, [next(iter(validation), "")]), task.main_metric]
+            decisions["metric_for_best_model"] = Decision("_".join(names), "the task's main one")
+    if settings.learning_rate is None and settings.approach != "linear_probe" and "learning_rate" not in decisions:
+        decisions["learning_rate"] = _learning_rate(settings, plan.task)
+    if settings.embedding_learning_rate is None:
+        decisions["embedding_learning_rate"] = _embedding_factor(settings, task, num_examples)
+    if (pooling := plan.pooling(settings.approach)).value != settings.pooling:
+        decisions["pooling"] = pooling
+    return replace(plan, task=task, training=_arguments(settings, decisions), decisions=decisions)
+
+
+def training_length(plan: FinetunePlan, sequences: int) -> dict[str, float]:
+    """Number of trainings, and of each the optimizer steps, the epochs and the sequences of a step."""
+    settings, training = plan.settings, plan.training
+    if settings.approach == "linear_probe":
+        return {"trainings": max(1, settings.folds + 1 if settings.folds else 1)}
+    batch = training.train_batch_size * training.world_size
+    steps = max(1, math.ceil(math.ceil(sequences / batch) / training.gradient_accumulation_steps))  # of an epoch
+    total = training.max_steps if training.max_steps > 0 else math.ceil(training.num_train_epochs * steps)
+    trainings = settings.folds + 1 if settings.folds else settings.num_seeds
+    if settings.approach == "auto":
+        trainings += settings.folds
+    return {
+        "trainings": trainings,
+        "steps": total,
+        "epochs": total / steps,
+        "batch size": batch * training.gradient_accumulation_steps,
+    }
+
+
+def sources(plan: FinetunePlan) -> dict[str, dict[str, Source]]:
+    """Data by split and name; a split's only data set has the name ""."""
+    settings, files, task = plan.settings, plan.files, plan.task
+    if not files.dataset:
+        return {
+            "train": {"": Source.of(files.train_file)} if files.train_file else {},
+            "validation": evaluation_names(task, files.validation_file or ()),
+            "test": evaluation_names(task, files.test_file or ()),
+        }
+    splits = HubSplit.all_of(files.dataset, files.dataset_config)
+    names = {"validation": ("val", "dev")}  # what names of splits begin with, if not with their kind
+    by_kind = {kind: [each for each in splits if each.split.startswith(names.get(kind, kind))] for kind in SPLITS}
+    if not by_kind["train"]:
+        raise ValueError(f"{files.dataset} has no split train; it has {', '.join(s.split for s in splits)}.")
+    validation = {} if settings.folds else evaluation_names(task, by_kind["validation"])
+    if validation and settings.validation_split:
+        raise ValueError(
+            f"validation_split is set, but {files.dataset} has validation data; leave out validation_split."
+        )
+    if not validation and not settings.folds and not settings.validation_split:
+        _evaluation(settings, False)  # checks what the settings ask for
+    return {
+        "train": {"": by_kind["train"][0]},
+        "validation": validation,
+        "test": evaluation_names(task, files.test_file or by_kind["test"]),
+    }
+
+
+def _arguments(settings: FinetuneSettings, decisions: Mapping[str, Decision]) -> TrainingArguments:
+    chosen = {
+        name: decision.value for name, decision in decisions.items() if name in TrainingArguments.__dataclass_fields__
+    }
+    return training_arguments(settings, **chosen)
+
+
+@cache  # once: settings are planned when they are made, and when they are carried out
+def _warn_once(line: str) -> None:
+    logger.warning("%s", line)
+
+
+def _evaluation(settings: FinetuneSettings, has_validation: bool) -> dict[str, Decision]:
+    """When to evaluate, and whether the best checkpoint is kept; settings without effect are an error."""
+    strategy, keeps_best = settings.eval_strategy, settings.load_best_model_at_end
+    decisions: dict[str, Decision] = {}
+    if settings.folds:
+        keeps_best = False
+        decisions["load_best_model_at_end"] = Decision(False, "no part of the data chooses a checkpoint")
+    elif not has_validation:
+        if settings.num_seeds > 1:
+            raise ValueError(
+                f"num_seeds is {settings.num_seeds} without validation data, which decides which run is best."
+            )
+        strategy = IntervalStrategy.NO
+        decisions |= {name: Decision(value, "no validation data") for name, value in _NO_EVALUATION.items()}
+    if keeps_best is None:
+        is_saved = settings.save_strategy in (strategy, "best")
+        keeps_best = is_saved and strategy != "no"
+        why = "evaluated and saved at the same steps" if keeps_best else "not evaluated and saved at the same steps"
+        decisions["load_best_model_at_end"] = Decision(keeps_best, why)
+        if not is_saved and "no" not in (strategy, settings.save_strategy):
+            evaluated = IntervalStrategy(strategy).value
+            _warn_once(
+                f"eval_strategy is {evaluated!r} and save_strategy {SaveStrategy(settings.save_strategy).value!r}: "
+                "the last model is kept, not the best; to keep the best one pass --save_strategy "
+                f"{evaluated}."
+            )
+    if settings.save_strategy == "best" and strategy == "no":
+        raise ValueError(
+            "save_strategy is 'best' but nothing is evaluated; give validation data or another save_strategy."
+        )
+    if keeps_best and strategy == "no":
+        raise ValueError(f"load_best_model_at_end is True, but {_NOTHING_EVALUATED}.")
+    if settings.early_stopping_patience is not None and not keeps_best:
+        why = (
+            _NOTHING_EVALUATED
+            if strategy == "no"
+            else f"checkpoints are saved by {settings.save_strategy!r} and evaluated by {strategy!r}, so the best is "
+            "not kept"
+        )
+        raise ValueError(f"early_stopping_patience is {settings.early_stopping_patience}, but {why}.")
+    return decisions
+
+
+def _learning_rate(settings: FinetuneSettings, task: Task) -> Decision:
+    if settings.approach == "features":
+        return Decision(1e-3, "for a tagger on features")
+    if settings.has_adapter:
+        return Decision(5e-4, "for adapters")
+    return Decision(*rate_for_size(task.defaults.get("learning_rate", _LEARNING_RATE), settings.model))
+
+
+def _embedding_factor(settings: FinetuneSettings, task: Task, num_examples: int) -> Decision:
+    """The factor on the word embeddings' learning rate; `task` is that of the data."""
+    is_of_texts = classifies_texts(task) and task.has_classes and task.text_pair_column is None
+    is_large = is_of_texts and num_examples >= _FACTOR_FROM
+    may_be_larger = is_large and may_be_given(settings, "embedding_learning_rate")
+    if may_be_larger and hidden_size_of(settings.model) <= _FACTOR_UP_TO:
+        return Decision(_FACTOR, f"{num_examples} texts, hidden size up to {_FACTOR_UP_TO}")
+    return Decision(1.0, "")

@@ -1,0 +1,480 @@
+"""Settings shared by all training commands: transformers' `TrainingArguments` without those that have no effect."""
+
+import copy
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar, get_type_hints
+
+import torch
+from accelerate.utils import DynamoBackend, FullyShardedDataParallelPlugin
+from transformers import Trainer, TrainingArguments, get_scheduler
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK, get_reporting_integration_callbacks
+from transformers.trainer_pt_utils import AcceleratorConfig
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
+from transformers.training_args import OptimizerNames
+
+from ..files.checkpoint import read_json_object
+from ..files.machine import bfloat16_features, usable_cores
+from ..files.options import (
+    ABOVE_0,
+    AT_LEAST_0,
+    AT_LEAST_1,
+    SHARE,
+    SHARE_BELOW_1,
+    Group,
+    Range,
+    check_number,
+    default_of,
+    option,
+)
+from ..files.settings import Decision, Parts, build, further
+from .optimizers import OPTIMIZERS
+
+logger = logging.getLogger(__name__)
+
+_PUBLISHED = "publish the finished folder with mybert push"
+_SEED = Range(f"a whole number from 0 to {2**32 - 1}", 0, 2**32 - 1)
+_NORM = Range("at least 0", 0)
+S = TypeVar("S")
+_CHOSEN_LATER = ("learning_rate", "num_train_epochs", "per_device_train_batch_size", "load_best_model_at_end")
+_MAX_WORKERS = 4  # one worker masks about a million tokens per second
+LOGGED_EVERY = 50  # steps between log entries
+_MAY_BE_FILES = ("accelerator_config", "fsdp_config", "deepspeed")
+_OF_MODULES = ("galore", "apollo")  # optimizers for some of the layers
+_OF_A_MODEL = (*_OF_MODULES, "lomo", "adalomo")  # their settings are read with the model
+
+
+def _fitting_workers() -> int:
+    """Number of data-loader workers with a GPU: up to 4."""
+    share = usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(0, min(_MAX_WORKERS, share - 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimization:
+    """How weights are changed by gradients."""
+
+    like, group, decides = TrainingArguments, Group.TRAINING, True
+    learning_rate: float = option(range=AT_LEAST_0)
+    warmup_steps: float = option(range=AT_LEAST_0)
+    lr_scheduler_type: SchedulerType | str = option("linear", "Learning-rate schedule after the warm-up.")
+    lr_scheduler_kwargs: dict[str, Any] | str | None = option(group=Group.FURTHER)
+    optim: str = option(
+        help="Optimizer: google (the paper's: Adam without bias correction), adamw (with it), muon (for the layers' "
+        "matrices, adamw for the rest), or one of transformers'.",
+    )
+    muon_learning_rate: float = option(
+        0.02,
+        "Peak learning rate of muon; --learning_rate is that of adamw for the other parameters.",
+        AT_LEAST_0,
+        needs="optim=muon",
+    )
+    weight_decay: float = option(0.01, "Weight decay; biases and LayerNorm are not decayed.", AT_LEAST_0)
+    adam_beta1: float = option(range=SHARE_BELOW_1, group=Group.FURTHER)
+    adam_beta2: float = option(range=SHARE_BELOW_1, group=Group.FURTHER)
+    adam_epsilon: float = option(1e-6, "Epsilon of Adam.", AT_LEAST_0)
+    max_grad_norm: float = option(1.0, "L2 norm to which gradients are clipped; 0 for none.", _NORM)
+    optim_args: str | None = option(group=Group.FURTHER)
+    optim_target_modules: None | str | list[str] = option(group=Group.FURTHER)  # noqa: RUF036  # as transformers'
+    label_smoothing_factor: float = option(range=SHARE, group=Group.FURTHER)
+    neftune_noise_alpha: float | None = option(range=AT_LEAST_0, group=Group.FURTHER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batches:
+    """How long a training takes, and what its steps read."""
+
+    like, group, decides = TrainingArguments, Group.TRAINING, True
+    max_steps: int = option(
+        -1,
+        "Optimizer steps, instead of --num_train_epochs; -1 to count epochs.",
+        replaces="num_train_epochs",
+    )
+    num_train_epochs: float = option()
+    per_device_train_batch_size: int = option(range=AT_LEAST_1, decides=False)
+    gradient_accumulation_steps: int = option(
+        1, "Batches per device that make up one optimizer step.", AT_LEAST_1, decides=False
+    )
+    seed: int = option(42, "Seed of every random choice.", _SEED)
+    data_seed: int | None = option(range=_SEED, group=Group.FURTHER)
+    average_tokens_across_devices: bool = option(group=Group.FURTHER)
+    dataloader_drop_last: bool = option(group=Group.FURTHER)
+    train_sampling_strategy: str = option(group=Group.FURTHER)
+    ignore_data_skip: bool = option(group=Group.FURTHER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """How a training is computed."""
+
+    like, group = TrainingArguments, Group.TRAINING
+    bf16: Literal[True, False, "auto"] = option(
+        False,
+        "Compute in bfloat16; auto: where the hardware has fast bfloat16.",
+        nargs="?",
+        const=True,
+        decides=True,
+        replaces="fp16",
+    )
+    fp16: bool = option(group=Group.FURTHER, decides=True)
+    tf32: bool | None = option(group=Group.FURTHER, decides=True)
+    activation_checkpointing: bool | None = option(
+        None, "Recompute activations in the backward pass: less memory, a fifth slower."
+    )
+    torch_compile: bool = option(False, "Compile the model (torch.compile).")
+    use_cpu: bool = option(False, "Use the CPU, even if there is an accelerator.")
+    dataloader_num_workers: int | None = option(
+        None,
+        "Processes that make batches; 0: the main one (default: 0 on a CPU, whose cores compute the model; with a GPU "
+        "up to 4 of its process's part of the cores).",
+        AT_LEAST_0,
+    )
+    dataloader_prefetch_factor: int | None = option(range=AT_LEAST_1, group=Group.FURTHER)
+    dataloader_pin_memory: bool | None = option(
+        None,
+        "Pin batches in memory, for faster transfer to a GPU (default: if there is one and it is used).",
+        group=Group.FURTHER,
+    )
+    do_train: bool = option(True, "Always on; mybert evaluate measures without training.", group=Group.FURTHER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationTimes:
+    """When to evaluate and save; where the best checkpoint is kept, a run's result depends on it."""
+
+    like, group = TrainingArguments, Group.RECORDS
+    eval_strategy: IntervalStrategy | str = option("no", "When to evaluate: no, steps, epoch.")
+    eval_steps: float | None = option(None, "Steps between evaluations; below 1, a fraction of all steps.")
+    eval_delay: float = option(
+        0,
+        "Epochs or steps, whichever eval_strategy counts, before the first evaluation.",
+        AT_LEAST_0,
+        group=Group.FURTHER,
+    )
+    save_strategy: SaveStrategy | str = option("steps", "When to save a checkpoint: no, steps, epoch, best.")
+    save_steps: float = option(500, "Steps between checkpoints; below 1, a fraction of all steps.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Records(EvaluationTimes):
+    """What to evaluate, save and log."""
+
+    group = Group.RECORDS
+    per_device_eval_batch_size: int = option(64, "Sequences per batch in evaluation.", AT_LEAST_1)
+    eval_accumulation_steps: int | None = option(range=AT_LEAST_1, group=Group.FURTHER)
+    bf16_full_eval: bool = option(group=Group.FURTHER, decides=True)
+    fp16_full_eval: bool = option(group=Group.FURTHER, decides=True)
+    metric_for_best_model: str | None = option(
+        None, "The metric that decides which model is best (default: the task's main one, or the loss).", decides=True
+    )
+    load_best_model_at_end: bool | None = option(
+        False, "Keep the best checkpoint by that metric, not the last.", decides=True
+    )
+    greater_is_better: bool | None = option(group=Group.FURTHER, decides=True)
+    save_total_limit: int | None = option()
+    save_only_model: bool = option(group=Group.FURTHER, decides=True)
+    logging_steps: float | None = option(
+        None, "Steps between log entries; below 1, a fraction of all (default: 50, or a 20th of a short run)."
+    )
+    report_to: None | str | list[str] = option()  # noqa: RUF036  # the order matters to HfArgumentParser
+    run_name: str | None = option(None, "Name of the run in those tools.")
+    disable_tqdm: bool | None = option(None, "Show no progress bars.")
+    card_examples: bool = option(
+        False, "Show texts of the data on the card, which a push makes public: examples, surest errors."
+    )
+
+
+# Settings of `TrainingArguments` that have no effect or break a run, and what to do instead.
+UNSUPPORTED = {
+    "resume_from_checkpoint": "a run resumes from its own last checkpoint without being told, and weights to "
+    "start from are given as model",
+    **dict.fromkeys(("push_to_hub", "hub_model_id", "hub_token", "hub_strategy"), _PUBLISHED),
+    **dict.fromkeys(("hub_always_push", "hub_revision"), _PUBLISHED),
+    "prediction_loss_only": "metrics are measured with the loss",
+    "batch_eval_metrics": "metrics are measured on all of the validation data",
+    "include_for_metrics": "metrics are measured on predictions and labels alone",
+    "eval_do_concat_batches": "predictions are those of all of the validation data",
+    "length_column_name": "lengths are those of the tokenized texts",
+    "label_names": "the task says what its labels are",
+    "remove_unused_columns": "batches hold what the model and the metrics read",
+    "enable_jit_checkpoint": "Ctrl-C and SIGTERM leave a checkpoint in any case",
+    "local_rank": "torchrun and accelerate launch tell each process its rank",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSettings(Parts):
+    """What a user says of a training, whatever is trained; the fields of `TrainingArguments` are among the options.
+
+    Parts of commands have other defaults. `training_arguments` makes what transformers' `Trainer` reads.
+    """
+
+    unsupported: ClassVar[Mapping[str, str]] = UNSUPPORTED
+    """Options of `TrainingArguments` that are errors, and what to do instead."""
+
+    output_dir: str = option(
+        "",
+        "Folder of the run: model, checkpoints, curves and card.",
+        group=Group.INPUT,
+        comes_last=True,
+        required=True,
+    )
+    overwrite: bool = option(False, "Replace an earlier run in the output folder.", group=Group.INPUT, comes_last=True)
+    dry_run: bool = option(
+        False,
+        "Only show what would be done, and why.",
+        group=Group.INPUT,
+        comes_last=True,
+    )
+    optimization: Optimization = field(default_factory=Optimization)
+    batches: Batches = field(default_factory=Batches)
+    machine: Machine = field(default_factory=Machine)
+    records: Records = field(default_factory=Records)
+    transformers: Mapping[str, Any] = further(TrainingArguments)
+
+    @property
+    def sampling_seed(self) -> int:
+        """The seed for sampling examples."""
+        return self.seed if self.data_seed is None else self.data_seed
+
+    @classmethod
+    def read(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Values by option, paths and JSON objects read."""
+        given = super().read(given)
+        place = {"output_dir": str(given["output_dir"])} if given.get("output_dir") else {}
+        objects = {name: _read_object(name, given[name]) for name in given if name in _objects()}
+        return given | place | objects
+
+    def check(self) -> None:
+        """Reject settings without effect, and values that transformers' `Trainer` would reject."""
+        if not self.do_train:
+            raise ValueError(
+                "do_train is False; mybert evaluate measures a model without training it, mybert predict labels data."
+            )
+        if self.max_steps < 1 and self.max_steps != -1:
+            raise ValueError(f"max_steps is {self.max_steps}; expected at least 1, or -1 to count epochs.")
+        if self.max_steps == -1:
+            check_number("num_train_epochs", self.num_train_epochs, ABOVE_0)
+        super().check()
+        self._reject_unsupported()
+        if self.fsdp_config and not self.fsdp:
+            raise ValueError("fsdp_config is set without fsdp, so it would have no effect; set fsdp, too.")
+
+    def _reject_unsupported(self) -> None:
+        options = TrainingArguments.__dataclass_fields__
+        for name, instead in self.unsupported.items():
+            if (value := getattr(self, name)) != default_of(options[name]):
+                shown = "set" if name == "hub_token" else repr(value)
+                raise ValueError(f"{name} is {shown}; {instead}.")
+        for name, default in (("eval_steps", None), ("save_steps", options["save_steps"].default)):
+            strategy = name.replace("steps", "strategy")
+            if getattr(self, name) != default and getattr(self, strategy) in ("epoch", IntervalStrategy.EPOCH):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)} and {strategy} is 'epoch'; pass --{strategy} steps with it."
+                )
+        if self.eval_steps is not None and self.eval_strategy in ("no", IntervalStrategy.NO):
+            logger.warning("eval_steps is %s and eval_strategy is 'no': nothing is evaluated.", self.eval_steps)
+
+
+def training_arguments(settings: TrainingSettings, **chosen: Any) -> TrainingArguments:
+    """The arguments of transformers' `Trainer` for a training, with values that a plan has chosen.
+
+    `optim` may be one of `OPTIMIZERS`, and `logging_steps` None, to fit the number of steps: for `ResumableTrainer`.
+
+    Raises:
+        ValueError: If transformers rejects a value, or a library would.
+        ImportError: If a package for `report_to` is missing.
+    """
+    options = TrainingArguments.__dataclass_fields__
+    values = {name: getattr(settings, name) for name in options if name not in settings.unsupported} | chosen
+    uses_gpu = torch.cuda.is_available() and not values["use_cpu"]
+    if values["dataloader_num_workers"] is None:
+        values["dataloader_num_workers"] = _fitting_workers() if uses_gpu else 0
+    if values["dataloader_pin_memory"] is None:
+        values["dataloader_pin_memory"] = uses_gpu
+    if values["bf16"] == "auto":
+        values["bf16"] = not values["fp16"] and _multiplies_bfloat16(uses_gpu)
+    if (values["bf16"] or values["bf16_full_eval"]) and not torch.accelerator.is_available():
+        values["use_cpu"] = True  # otherwise TrainingArguments would raise an error without an accelerator
+    if values["accelerator_config"] is None and values["dataloader_pin_memory"]:
+        values["accelerator_config"] = {"non_blocking": True}  # pinned batches are copied while the GPU computes
+    optim = getattr(values["optim"], "value", values["optim"])
+    if optim not in (*OPTIMIZERS, *(known.value for known in OptimizerNames)):
+        raise ValueError(f"optim is {optim!r}; expected one of {', '.join(OPTIMIZERS)}, or one of transformers'.")
+    # transformers accepts only numbers, and its own optimizers.
+    accepted: dict[str, Any] = {"logging_steps": values["logging_steps"] or LOGGED_EVERY}
+    if optim in OPTIMIZERS:
+        accepted["optim"] = TrainingArguments.optim
+    accepted |= {name: default_of(options[name]) for name in _CHOSEN_LATER if values[name] is None}
+    made: Any = TrainingArguments(**values | accepted)
+    made.optim, made.logging_steps = optim if optim in OPTIMIZERS else made.optim, values["logging_steps"]
+    # The precision of `accelerate launch` counts as a flag: a run records it, and resumes with it.
+    made.bf16, made.fp16 = made.mixed_precision == "bf16", made.mixed_precision == "fp16"
+    if made.fp16 and made.device.type == "cpu":
+        logger.warning("fp16 is set and has no effect on a CPU: this run computes in float32.")
+    if getattr(made.accelerator_config, "dispatch_batches", None):
+        raise ValueError(
+            "accelerator_config has dispatch_batches, by which one process makes the batches of all processes; "
+            "here each makes its own: leave it out."
+        )
+    check_libraries(made)
+    return made
+
+
+def decided_by_machine(settings: TrainingSettings, training: TrainingArguments) -> dict[str, Decision]:
+    """What the machine decided for options that leave it open."""
+    decisions = {}
+    if settings.bf16 == "auto":
+        why = "this machine multiplies in bfloat16" if training.bf16 else "this machine does not multiply in bfloat16"
+        decisions["bf16"] = Decision(training.bf16, why)
+    if settings.dataloader_num_workers is None and training.dataloader_num_workers:
+        why = "one core of this process is kept for the training"
+        decisions["dataloader_num_workers"] = Decision(training.dataloader_num_workers, why)
+    return decisions
+
+
+def settings_by_name(kind: type[S], settings: S | None, given: Mapping[str, Any]) -> S:
+    """The settings of a call that accepts them as one object or by name; a TypeError if both are given."""
+    if settings is None:
+        return build(kind, given)
+    if given:
+        raise TypeError(f"An object of settings and {', '.join(given)} are given; use either an object or keywords.")
+    return settings
+
+
+def suggest_bfloat16(arguments: TrainingArguments) -> None:
+    """Suggest `--bf16` if the CPU has instructions for it, or the GPU, and the run computes in float32."""
+    if arguments.bf16 or arguments.fp16 or not arguments.should_log:
+        return
+    if arguments.device.type == "cuda" and _multiplies_bfloat16(uses_gpu=True):
+        _log_once(
+            "This GPU multiplies in bfloat16: with --bf16 steps take less time, and with --dropout 0 in addition "
+            "padding is not computed."
+        )
+    elif arguments.device.type == "cpu" and (instructions := bfloat16_features()):
+        _log_once(
+            f"This processor multiplies in bfloat16 ({', '.join(instructions)}): with --bf16 steps would take about "
+            "two thirds of the time."
+        )
+
+
+@cache
+def _log_once(line: str) -> None:
+    """Log a line that is true of every run of the process."""
+    logger.info("%s", line)
+
+
+def _multiplies_bfloat16(uses_gpu: bool) -> bool:
+    if uses_gpu:
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(bfloat16_features())
+
+
+@cache
+def _objects() -> frozenset[str]:
+    """The options of `TrainingArguments` that are JSON objects."""
+    return frozenset(name for name, kind in get_type_hints(TrainingArguments).items() if "dict" in str(kind))
+
+
+def _read_object(name: str, value: Any) -> Any:
+    """Check an object that is given as one, as its text or as a file; texts and names of files stay what they are."""
+    parsed = _parse_object(name, value) if isinstance(value, str) else value
+    if name == "accelerator_config" and isinstance(parsed, Mapping):
+        known = [option.name for option in fields(AcceleratorConfig)]
+        if unknown := [key for key in parsed if key not in known]:
+            raise ValueError(f"{name} has {', '.join(unknown)}; expected some of {', '.join(known)}.")
+    return value
+
+
+def _parse_object(name: str, value: str) -> Any:
+    may_be_file = name in _MAY_BE_FILES
+    if may_be_file and Path(value).is_file():
+        return read_json_object(value)
+    if not value.startswith("{"):
+        raise ValueError(f"{name} is {value!r}; expected a JSON object{' or a file with one' if may_be_file else ''}.")
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"{name} is {value!r}, which is not JSON ({error}).") from error
+
+
+def check_libraries(arguments: TrainingArguments) -> None:
+    """Check what libraries would look at only when training begins; an ImportError if a package is missing."""
+    _check_optimizer(arguments)
+    settings: Any = arguments.lr_scheduler_kwargs or {}
+    if arguments.lr_scheduler_type == "linear" and settings:
+        raise ValueError(f"lr_scheduler_kwargs is {settings}; the linear schedule takes none.")
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=arguments.learning_rate)
+    name = SchedulerType(arguments.lr_scheduler_type).value
+    with _fits(f"lr_scheduler_type is {name!r} with lr_scheduler_kwargs {settings}, which do not fit"):
+        get_scheduler(name, optimizer, 1, 100, scheduler_specific_kwargs=settings)
+    if arguments.fsdp_plugin_args is not None:
+        with _fits("fsdp_config has a value that does not fit"):
+            FullyShardedDataParallelPlugin(**arguments.fsdp_plugin_args)
+    backend, mode = arguments.torch_compile_backend, arguments.torch_compile_mode
+    backends = [known.value.lower() for known in DynamoBackend]
+    if backend is not None and backend.lower() not in backends:
+        raise ValueError(f"torch_compile_backend is {backend!r}; expected one of {', '.join(backends)}.")
+    if mode is not None and mode not in (modes := torch._inductor.list_mode_options()):
+        raise ValueError(f"torch_compile_mode is {mode!r}; expected one of {', '.join(modes)}.")
+    for name in arguments.report_to or ():
+        if name not in INTEGRATION_TO_CALLBACK:
+            raise ValueError(f"report_to is {name!r}; expected none, all or {', '.join(INTEGRATION_TO_CALLBACK)}.")
+    for callback in get_reporting_integration_callbacks(arguments.report_to):
+        try:
+            callback()
+        except (ImportError, RuntimeError) as error:  # RuntimeError for most missing packages
+            raise ImportError(f"report_to is {', '.join(arguments.report_to)}: {error}") from error
+
+
+@contextmanager
+def _fits(otherwise: str) -> Iterator[None]:
+    """Report that a library rejects a setting, whichever error it raises."""
+    try:
+        yield
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{otherwise} ({type(error).__name__}: {error}).") from error
+
+
+def _check_optimizer(arguments: TrainingArguments) -> None:
+    given, name = arguments.optim_args, getattr(arguments.optim, "value", arguments.optim)
+    parts = given.split(",") if given else []
+    if any(part.count("=") != 1 for part in parts):
+        raise ValueError(f"optim_args is {given!r}; expected name=value, several separated by commas.")
+    if name.startswith(_OF_MODULES) and not arguments.optim_target_modules:
+        raise ValueError(f"optim is {name!r} without optim_target_modules; expected the layers that it is for.")
+    if arguments.optim_target_modules and not name.startswith(_OF_MODULES):
+        raise ValueError(
+            f"optim_target_modules is {arguments.optim_target_modules!r}, which only optimizers of type "
+            f"{' and '.join(_OF_MODULES)} read; leave it out."
+        )
+    if name.startswith(_OF_A_MODEL):
+        with suppress(ValueError):  # the model is not loaded yet
+            Trainer.get_optimizer_cls_and_kwargs(arguments)
+        return
+    is_own = name in OPTIMIZERS
+    if not is_own:
+        with _fits(f"optim is {name!r}{f' with optim_args {given!r}' if given else ''}, which does not fit"):
+            Trainer.get_optimizer_cls_and_kwargs(arguments)
+    keys = [part.partition("=")[0].strip() for part in parts]
+    if unread := [key for key in keys if is_own or not _reads(arguments, key)]:
+        raise ValueError(f"optim_args has {', '.join(unread)}, which the optimizer does not read; leave it out.")
+
+
+def _reads(arguments: TrainingArguments, key: str) -> bool:
+    """Whether an optimizer reads a setting of `optim_args`: its value changes the optimizer's arguments."""
+    made = []
+    for value in "01":
+        changed = copy.copy(arguments)
+        changed.optim_args = f"{key}={value}"
+        try:
+            made.append(Trainer.get_optimizer_cls_and_kwargs(changed))
+        except (AttributeError, ValueError):  # it is not a number
+            return True
+    return made[0] != made[1]
