@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 
 import yaml
 
+from ..files.choices import check_choices, superseded
 from ..files.errors import refuse_address
 from ..files.options import (
     TRUTH,
@@ -23,10 +24,12 @@ from ..files.options import (
     check_options,
     contradicting,
     default_of,
+    is_other,
     may_be_none,
     missing_options,
     not_set,
     option,
+    options_of,
 )
 from ..files.yaml_files import yaml_nodes, yaml_value
 from .command_table import ALIASES, COMMANDS
@@ -223,7 +226,7 @@ class CommandParser(ArgumentParser):
         settings, of_other = _read_settings(paths[0], self) if paths else ({}, {})
         if of_other:
             settings |= self.command.load()[0].of_training(of_other)
-        for name in contradicting(self.options_class, values):
+        for name in superseded(self.options_class, values, settings):
             settings.pop(name, None)
         values = settings | values
         missing = missing_options(self.options_class, values) if flags != words else ()
@@ -361,6 +364,10 @@ def check_flags(name: str, flags: list[str]) -> tuple[dict[str, Any], Any]:
         example = f" (as in: {parser.prog} {parser.command.example})." if len(missing) > 1 else "."
         raise ValueError(f"{not_set(missing, '--').removesuffix('.')}{example}")
     options = parser.options_class(**values)
+    declared = options_of(parser.options_class)
+    check_choices(
+        parser.options_class, {key: value for key, value in values.items() if is_other(value, declared[key])}
+    )
     with without_warnings():  # the class of the arguments checks them again
         check_options(options)
     return values, options

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from ..files.choices import choices_of
 from ..files.options import Group, Range, default_of, option, options_of, types_of
 from ..files.settings import build
 from .command_table import COMMANDS
@@ -34,7 +35,8 @@ def options_class(command: str) -> Any:
     else:
         records = _records(COMMANDS[command].load()[0])
     declared: list[Any] = [(name, _type_of(record), _option_of(record)) for name, record in records.items()]
-    return make_dataclass("Options", declared, kw_only=True)
+    namespace = {"choices": table()["choices"].get(command, {})}
+    return make_dataclass("Options", declared, namespace=namespace, kw_only=True)
 
 
 def arguments_of(arguments_class: Any, values: dict[str, Any]) -> Any:
@@ -153,14 +155,22 @@ def current_table() -> dict[str, Any]:
         }
         for command, records in by_command.items()
     }
-    return {"transformers": version("transformers"), "tasks": _task_columns(), "options": usual, "commands": own}
+    choices = {name: choices_of(command.load()[0]) for name, command in COMMANDS.items()}
+    return {
+        "transformers": version("transformers"),
+        "tasks": _task_columns(),
+        "options": usual,
+        "choices": {name: found for name, found in choices.items() if found},
+        "commands": own,
+    }
 
 
 def table_text() -> str:
     """The content of the file: an option in each line."""
     content = current_table()
     lines = [f'{{"transformers": {json.dumps(content["transformers"])},', ' "tasks": {']
-    lines += [_lines(content["tasks"]), ' "options": {', _lines(content["options"]), ' "commands": {']
+    lines += [_lines(content["tasks"]), ' "options": {', _lines(content["options"])]
+    lines += [' "choices": {', _lines(content["choices"]), ' "commands": {']
     commands = [
         f"  {json.dumps(name)}: {{\n{_lines(records, '   ', '}')}" for name, records in content["commands"].items()
     ]

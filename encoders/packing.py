@@ -19,7 +19,14 @@ from transformers.utils.import_utils import is_tracing
 
 from ..modeling_mybert.attention_mybert import supports_varlen
 from ..modeling_mybert.batch_mybert import Batch, pack_batch
-from ..modeling_mybert.hooks_mybert import has_foreign_hooks, hooks_of, is_changed, is_known_class, runs_known_forward
+from ..modeling_mybert.hooks_mybert import (
+    file_of_function,
+    has_foreign_hooks,
+    hooks_of,
+    is_changed,
+    is_known_class,
+    runs_known_forward,
+)
 from ..modeling_mybert.losses_mybert import IGNORE_INDEX
 from .attention import PACKED_ATTENTION
 
@@ -315,13 +322,7 @@ def _is_known_hook(hook: Any) -> bool:
 @functools.lru_cache(maxsize=1024)
 def _is_known(module_class: Any, forward: Any) -> bool:
     """Whether a class of modules and its `forward` are PyTorch's, PEFT's or those of an encoder that can be packed."""
-    while hasattr(forward, "__wrapped__") and _file_of(forward).startswith(_DECORATORS):
+    while hasattr(forward, "__wrapped__") and file_of_function(forward).startswith(_DECORATORS):
         forward = forward.__wrapped__
-    names = module_class.__module__, _file_of(forward)
+    names = module_class.__module__, file_of_function(forward)
     return all(name.startswith(_KNOWN_FILES) for name in names) or is_known_class(module_class, forward)
-
-
-def _file_of(function: Any) -> str:
-    """Name of the file that defines a function, also of one that `functools.wraps` has renamed."""
-    name: str = getattr(function, "__globals__", {}).get("__name__", "")
-    return name

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from types import NoneType
-from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 logger = logging.getLogger(__name__)
 
@@ -169,25 +169,35 @@ FURTHER_OF = "further_of"
 """Key of the metadata of a field that holds options of another class, as they are."""
 
 
-def part_of(hint: Any) -> type | None:
-    """The class of a part of settings, from the type of its field; None for the type of an option."""
-    return hint if is_dataclass(hint) and isinstance(hint, type) else None
+FLAG = "flag"
+"""Key of the metadata of a field that holds one of several parts: the option whose value is the part's name."""
+
+
+def parts_of(hint: Any) -> tuple[type, ...]:
+    """The class of a part of settings, or of each alternative, from the type of its field; none of an option."""
+    members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return tuple(member for member in members if isinstance(member, type) and is_dataclass(member))
 
 
 @functools.cache
 def _holders_of(kind: Any) -> dict[str, tuple[str, Field, Any]]:
     """For each option of a part of settings, the name of the field with the part, the option and its type."""
     holders: dict[str, tuple[str, Field, Any]] = {}
+    if not getattr(kind, "consists_of_parts", False):
+        return holders
     hints = get_type_hints(kind)
     options = {each.name: each for each in fields(kind)}
     for name, each in options.items():
         if (source := each.metadata.get(FURTHER_OF)) is not None:
             types = get_type_hints(source)
             holders |= {other.name: (name, other, types[other.name]) for other in fields(source) if other.init}
-    for name in options:
-        if (part := part_of(hints[name])) is not None:
+    for name, each in options.items():
+        for part in reversed(parts := parts_of(hints[name])):  # of alternatives with an option, the first declares it
             types = get_type_hints(part)
             holders |= {other.name: (name, other, types[other.name]) for other in fields(part)}
+        if (flag := each.metadata.get(FLAG)) is not None:
+            names = tuple(dict.fromkeys(part.name for part in parts))  # type: ignore[attr-defined]
+            holders[flag.name] = name, flag, Literal[names]
     return {name: holder for name, holder in holders.items() if name not in options}
 
 
@@ -309,8 +319,11 @@ def not_set(missing: Mapping[Field, Sequence[str]], prefix: str = "") -> str:
 
 
 def may_be_given(settings: Any, name: str) -> bool:
-    """Whether an option's own rules allow to give it with the others' values."""
-    return not any(_broken_rules(settings, options_of(type(settings))[name]))
+    """Whether settings have an option, and its own rules allow to give it with the others' values."""
+    has_it = not holders_of(type(settings)).get(name) or hasattr(
+        getattr(settings, holders_of(type(settings))[name][0]), name
+    )
+    return has_it and not any(_broken_rules(settings, options_of(type(settings))[name]))
 
 
 def _broken_rules(settings: Any, option: Any) -> Iterator[tuple[str, Option, str | None]]:
@@ -363,8 +376,13 @@ def _contradiction(settings: Any, option: Any, rule: str, other: Option, wanted:
 
 
 def is_given(settings: Any, option: Field) -> bool:
-    """Whether an option has another value than its default; nothing else than None, False or an empty list is none."""
-    value, default = getattr(settings, option.name), default_of(option)
+    """Whether an option has another value than its default."""
+    return is_other(getattr(settings, option.name), option)
+
+
+def is_other(value: Any, option: Field) -> bool:
+    """Whether a value is not an option's default; nothing else than None, False or an empty list is none."""
+    default = default_of(option)
     is_number = isinstance(value, (int, float)) and value is not False  # 0 is a layer
     return value != default and bool(is_number or value or default)
 

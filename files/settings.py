@@ -7,9 +7,21 @@ flat(settings) -> {"max_length": 64, ...}               build(kind, flat(setting
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
-from .options import FURTHER_OF, check_options, default_of, holders_of, in_lists, option, options_of, part_of
+from .choices import check_choices, choices_of
+from .options import (
+    FLAG,
+    FURTHER_OF,
+    check_options,
+    default_of,
+    holders_of,
+    in_lists,
+    is_other,
+    option,
+    options_of,
+    parts_of,
+)
 
 K = TypeVar("K")
 
@@ -25,12 +37,18 @@ class Decision(NamedTuple):
 class Parts:
     """Settings that consist of parts; an option of a part can be read by its name."""
 
+    consists_of_parts: ClassVar[bool] = True
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name not in (holders := holders_of(type(self))):
             raise AttributeError(f"{type(self).__name__} has no setting {name!r}.")
-        part, declared, _ = holders[name]
-        value = getattr(self, part)
-        return value.get(name, default_of(declared)) if isinstance(value, Mapping) else getattr(value, name)
+        field, declared, _ = holders[name]
+        part = getattr(self, field)
+        if isinstance(part, Mapping):
+            return part.get(name, default_of(declared))
+        if type(self).__dataclass_fields__[field].metadata.get(FLAG) is declared:
+            return part.name
+        return getattr(part, name, default_of(declared))  # of another alternative
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> dict[str, Any]:
@@ -71,13 +89,21 @@ def assemble(kind: type[K], given: Mapping[str, Any]) -> K:
         near = difflib.get_close_matches(unknown[0], options, n=1)
         raise TypeError(f"{unknown[0]!r} is no setting.{f' Did you mean {near[0]}?' if near else ''}")
     given = root.read(dict(given))
+    asked = {name: value for name, value in given.items() if is_other(value, options[name])}
+    check_choices(kind, asked)
+    choices = choices_of(kind)
     values: dict[str, Any] = {name: value for name, value in given.items() if name not in holders}
     for each in fields(root):
         of_part = {name: value for name, value in given.items() if name in holders and holders[name][0] == each.name}
         if FURTHER_OF in each.metadata:
             values[each.name] = of_part
-        elif (part := part_of(hints[each.name])) is not None:
-            values[each.name] = part(**of_part)
+        elif parts := parts_of(hints[each.name]):
+            part = parts[0]
+            if (choice := choices.get(each.name)) is not None:
+                named = of_part.pop(choice.flag, None) if choice.flag else None
+                part = parts[choice.alternatives.index(choice.of([name for name in asked if name in of_part], named))]
+            names = part.__dataclass_fields__  # type: ignore[attr-defined]
+            values[each.name] = part(**{name: value for name, value in of_part.items() if name in names})
     return root(**values)
 
 

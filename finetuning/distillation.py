@@ -13,8 +13,9 @@ from transformers import TrainingArguments
 
 from ..cards import Comparison, plain_text
 from ..files.checkpoint import Checkpoint, check_available
+from ..files.choices import choice
 from ..files.loading import load_tokenizer
-from ..files.options import ABOVE_0, AT_LEAST_0, SHARE, Group, deciding, option, options_of
+from ..files.options import ABOVE_0, AT_LEAST_0, SHARE, Group, deciding, option, options_of, settings_of
 from ..files.output import write_json
 from ..files.settings import Decision, assemble, build, flat
 from ..files.source import InMemoryData, Source, files_of
@@ -38,7 +39,13 @@ from .tasks.calibration import fitted_as
 from .tasks.registry import TASKS, TaskArguments, task_of_model
 from .tasks.steps import in_order_of, named
 from .tasks.task import Task
-from .training.finetune_settings import FinetuneSettings, FinetuningOptimization, TaskTrainingSettings
+from .training.finetune_settings import (
+    FineTune,
+    FinetuneSettings,
+    FinetuningOptimization,
+    HeadOnly,
+    TaskTrainingSettings,
+)
 from .training.plan import FinetunePlan, plan_finetuning
 from .training.preparation import StartingModel, TaskRun, joined, read_run, starting_model
 from .training.run import Finetuning
@@ -125,6 +132,7 @@ class DistillSettings(TaskTrainingSettings):
     data_settings: ClassVar[tuple[str, ...]] = (*TaskTrainingSettings.data_settings, "unlabeled")
     optimization: DistillationOptimization = field(default_factory=DistillationOptimization)
     reading: TeachersTask = field(default_factory=TeachersTask)
+    trained: FineTune | HeadOnly = choice(FineTune)
     from_teacher: TeacherSettings = field(default_factory=TeacherSettings)
 
     @property
@@ -178,7 +186,7 @@ class DistillSettings(TaskTrainingSettings):
         if self.is_new_student:
             fields_of_size(self.student, "student")  # checks it
             plain = NetworkChanges(dropout=self.dropout, from_scratch=self.from_scratch)
-            for name, value in vars(self.network).items():
+            for name, value in settings_of(NetworkChanges, self).items():
                 if value != getattr(plain, name):
                     raise ValueError(
                         f"{name} is {value!r} but a new student ({self.student}) is a plain MyBERT; leave it out."

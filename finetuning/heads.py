@@ -58,23 +58,11 @@ _QUERY_KEY_VALUE = (
 )
 
 
-# Rules of options: where only a tagger on frozen features is trained, or only a head, or little more than a head.
-ONLY_TAGGER = "approach=features"
-ENCODER_FROZEN = f"{ONLY_TAGGER} approach=linear_probe"
-ALL_BUT_HEAD_FROZEN = f"{ENCODER_FROZEN} lora peft_config"
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """How a network with a head differs from the model it starts from; by default not at all."""
 
-
-@dataclass
-class NetworkChanges:
-    """How the network differs from the model it starts from; by default not at all."""
-
-    group, decides, idle_with = Group.MODEL, True, ONLY_TAGGER
-    bilstm: bool = option(
-        False,
-        "Put a BiLSTM on top of the encoder (paper, section 5.1).",
-        idle_with=f"{ALL_BUT_HEAD_FROZEN} approach=auto",
-        excludes="keep_model_type",
-    )
+    group, decides = Group.MODEL, True
     pooling: Literal["cls", "mean"] | None = option(
         None,
         "What a classifier or regression of texts reads: the first token through the pooler, as plain BERTs, or the "
@@ -85,18 +73,19 @@ class NetworkChanges:
         None,
         "Dropout of hidden states and attention, in [0, 1] (default: the model's own, or 0.1 if new).",
         SHARE,
-        idle_with=ENCODER_FROZEN,
     )
     new_head: bool = option(False, "Start with a new head even if the model has been fine-tuned.")
-    from_scratch: bool = option(
-        False,
-        "Start from random weights (to measure what pretraining contributes).",
-        idle_with=f"{ALL_BUT_HEAD_FROZEN} approach=auto",
-        excludes="reinitialize_layers",
-    )
     keep_model_type: bool = option(
         False, "Train a bert checkpoint with transformers' own class, not with MyBERT.", excludes="pooling=mean"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkChanges(Network):
+    """All differences of a network from the model it starts from."""
+
+    bilstm: bool = False
+    from_scratch: bool = False
 
 
 def load_with_head(

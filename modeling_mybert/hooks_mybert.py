@@ -137,15 +137,15 @@ def has_foreign_hooks(*all_hooks: dict[int, Any]) -> bool:
 
 def _is_known_class(module_class: Any, forward: Any) -> bool:
     """Whether a class of modules and its `forward` are mybert's, PyTorch's or PEFT's and treat each token alike."""
-    while _file_of(forward) == _CHECKPOINTING:
+    while file_of_function(forward) == _CHECKPOINTING:
         forward = forward.__wrapped__
-    return module_class.__module__.startswith(_KNOWN_CLASSES) and _file_of(forward).startswith(_KNOWN_CLASSES)
+    return module_class.__module__.startswith(_KNOWN_CLASSES) and file_of_function(forward).startswith(_KNOWN_CLASSES)
 
 
 is_known_class: Callable[[Any, Any], bool] = functools.lru_cache(maxsize=1024)(_is_known_class)
 
 
-def _file_of(function: Any) -> str:
+def file_of_function(function: Any) -> str:
     """Name of the file that defines a function; `functools.wraps` changes its `__module__`, but not this."""
     return getattr(function, "__globals__", {}).get("__name__", "")
 
@@ -157,7 +157,7 @@ def runs_known_forward(module: nn.Module) -> bool:
         return True
     hook = inside.get("_hf_hook")
     return (
-        _file_of(getattr(inside["forward"], "func", None)) == "accelerate.hooks"
+        file_of_function(getattr(inside["forward"], "func", None)) == "accelerate.hooks"
         and getattr(inside["_old_forward"], "__func__", None) is own
         and all(type(part).__module__ == "accelerate.hooks" for part in getattr(hook, "hooks", (hook,)))
     )

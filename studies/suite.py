@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 from accelerate import PartialState
 
+from ..files.choices import superseded
 from ..files.errors import refuse_address
 from ..files.options import (
     AT_LEAST_1,
     Group,
     check_options,
-    contradicting,
     may_be_none,
     option,
     types_of,
@@ -84,7 +84,7 @@ def merged(kind: type[S], study: str, settings: Mapping[str, Mapping[str, Any]],
             raise ValueError(f"{name} has unknown settings: {', '.join(unknown)}.")
         if doubled := sorted(set(some) & set(own)):
             raise ValueError(f"{name} sets {', '.join(doubled)}, which {study} decides.")
-        for setting in contradicting(kind, some):
+        for setting in superseded(kind, some, chosen):
             chosen.pop(setting, None)
         for setting, value in some.items():
             if value is None and setting not in nullable:

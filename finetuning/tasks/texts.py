@@ -70,7 +70,7 @@ Predictions = Sequence[LabelPrediction]
 
 # The options of some targets only, with the reason why the others reject them.
 _TARGET_OPTIONS = {
-    "label_columns": "label_columns are for tasks with several labels or numbers per text; leave them out.",
+    "label_columns": "label_columns are for tasks of several labels or numbers; this one has a label_column.",
     "label_separator": "label_separator is for the task multilabel with a label_column.",
     "confidence_threshold": "confidence_threshold is for tasks with one class per text; leave it out.",
 }

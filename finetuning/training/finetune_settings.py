@@ -7,12 +7,13 @@ from typing import Any, ClassVar, Literal
 from transformers import AutoModelForSequenceClassification
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+from ...files.choices import choice
 from ...files.errors import refuse_address
 from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE_ABOVE_0, Group, Range, option
 from ...files.source import sources_of
 from ...runs import Batches, Optimization, Records, TrainingSettings
 from ..data import source_of
-from ..heads import ALL_BUT_HEAD_FROZEN, ONLY_TAGGER, NetworkChanges
+from ..heads import Network
 from ..tasks.registry import (
     SKIP_EMPTY_HELP,
     TASKS,
@@ -31,7 +32,6 @@ _PART = Range("a fraction in (0, 1), or 0 for none", 0, 1, (1,))
 _SEVERAL = Range("at least 2, or 0 for none", 0, excluded=(1,))
 _FROM_MINUS_1 = Range("at least 0, or -1 for none", -1)
 _EXPECTED_TEXTS = "expected a task that classifies texts: classification, multilabel, regression, or one of GLUE's"
-_ADAPTED = "where only adapters, pooler and head are trained"
 
 
 def classifies_texts(task: Task) -> bool:
@@ -67,35 +67,10 @@ class TaskFiles:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrozenFeatures:
-    """Approaches with a frozen encoder."""
+class Layers:
+    """How the layers are trained: which, when, and at which rate."""
 
-    group, decides = Group.FEATURES, True
-    approach: Literal["finetune", "linear_probe", "auto", "features"] = option(
-        "finetune",
-        "'finetune' trains the whole model, 'linear_probe' a linear head on frozen vectors of texts (for few labels), "
-        "'auto' the better of these two by cross-validation, 'features' a BiLSTM tagger on frozen features (paper, "
-        "section 5.3).",
-        idle_with="lora peft_config",
-        why="which uses a frozen encoder",
-    )
-    features: str = option(
-        "concat_last_four", "Features of the tagger; 'all' for every row of Table 7.", needs=ONLY_TAGGER
-    )
-    lstm_size: int = option(768, "Units of the tagger's LSTMs in each direction.", AT_LEAST_1, needs=ONLY_TAGGER)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainedParts:
-    """Which weights are trained, when, and at which rate."""
-
-    group, decides, idle_with = Group.PARTS, True, ALL_BUT_HEAD_FROZEN
-    freeze: Literal["encoder"] | None = option(
-        None,
-        "'encoder': train only pooler and head.",
-        excludes="freeze_layers train_head_first gradual_unfreezing reinitialize_layers layer_decay",
-        why="which trains only pooler and head",
-    )
+    group, decides = Group.PARTS, True
     freeze_layers: int = option(
         -1,
         "Freeze the embeddings and this many of the lowest layers; -1 freezes nothing.",
@@ -104,12 +79,6 @@ class TrainedParts:
     train_head_first: float = option(0.0, "Epochs at the start that train only pooler and head.", AT_LEAST_0)
     gradual_unfreezing: float = option(
         0.0, "Epochs between unfreezing one layer and the next, from the top down.", AT_LEAST_0
-    )
-    reinitialize_layers: int = option(
-        0,
-        "Top layers to start from random weights.",
-        AT_LEAST_0,
-        idle_with=f"{ALL_BUT_HEAD_FROZEN} approach=auto",
     )
     layer_decay: float = option(
         1.0,
@@ -123,27 +92,100 @@ class TrainedParts:
         "texts with 50,000 of them or more and a hidden size up to 128, else 1).",
         ABOVE_0,
         group=Group.TRAINING,
-        excludes="freeze freeze_layers",
+        excludes="freeze_layers",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartsOrAdapters(TrainedParts):
-    """Which weights are trained, or which adapters are added and trained."""
+class AnyNetwork:
+    """Changes of the whole network."""
 
+    group, decides = Group.MODEL, True
+    bilstm: bool = option(
+        False, "Put a BiLSTM on top of the encoder (paper, section 5.1).", excludes="keep_model_type"
+    )
+    from_scratch: bool = option(
+        False,
+        "Start from random weights (to measure what pretraining contributes).",
+        excludes="reinitialize_layers",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTune(AnyNetwork, Layers):
+    """Train the whole model, or its upper layers."""
+
+    name: ClassVar[str] = "finetune"
+    group, decides = Group.PARTS, True
+    reinitialize_layers: int = option(0, "Top layers to start from random weights.", AT_LEAST_0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frozen:
+    """A frozen encoder."""
+
+    why: ClassVar[str] = "which trains only pooler and head"
+    group, decides = Group.PARTS, True
+    freeze: Literal["encoder"] | None = option(None, "'encoder': train only pooler and head.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadOnly(AnyNetwork, Frozen):
+    """Train pooler and head."""
+
+    name: ClassVar[str] = "finetune"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """Train adapters next to frozen weights, and the head; they are merged at the end."""
+
+    name: ClassVar[str] = "finetune"
+    why: ClassVar[str] = "where only adapters, pooler and head are trained"
     group, decides = Group.PARTS, True
     lora: bool = option(
         False,
         "Train adapters of rank 8 on query and value, and the head; merged at the end (PEFT).",
         excludes="peft_config",
-        why=_ADAPTED,
     )
     peft_config: str | None = option(
-        None,
-        "JSON or YAML file with any other PEFT configuration, instead of --lora.",
-        why=_ADAPTED,
-        reads="file",
+        None, "JSON or YAML file with any other PEFT configuration, instead of --lora.", reads="file"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearProbe:
+    """Fit a linear head to frozen vectors of texts."""
+
+    name: ClassVar[str] = "linear_probe"
+    why: ClassVar[str] = "which uses a frozen encoder"
+    lacks: ClassVar[tuple[str, ...]] = ("dropout", "learning_rate", "num_seeds", "early_stopping_patience")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tagger:
+    """Train a BiLSTM tagger on frozen features (paper, section 5.3)."""
+
+    name: ClassVar[str] = "features"
+    why: ClassVar[str] = "which uses a frozen encoder"
+    lacks: ClassVar[tuple[str, ...]] = ("pooling", "dropout", "new_head", "keep_model_type")
+    group, decides = Group.FEATURES, True
+    features: str = option("concat_last_four", "Features of the tagger; 'all' for every row of Table 7.")
+    lstm_size: int = option(768, "Units of the tagger's LSTMs in each direction.", AT_LEAST_1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best(Layers):
+    """The better of fine-tuning and linear probe, by cross-validation."""
+
+    name: ClassVar[str] = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestOfHeads(Frozen):
+    """The better of a fine-tuned head and a linear probe, by cross-validation."""
+
+    name: ClassVar[str] = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +213,7 @@ class SampleSettings:
         "Stop after this many evaluations in which the main metric does not improve.",
         AT_LEAST_1,
         group=Group.RECORDS,
-        idle_with="folds approach=linear_probe",
+        idle_with="folds",
     )
 
 
@@ -209,7 +251,6 @@ class FinetuningOptimization(Optimization):
         None,
         "Peak learning rate (default: 5e-5 x 768 / hidden size, SWAG 2e-5 x the same, adapters 5e-4, tagger on "
         "features 1e-3).",
-        idle_with="approach=linear_probe",
     )
     # A third of pretraining's: the layers are trained already.
     muon_learning_rate: float = option(0.007)
@@ -232,7 +273,6 @@ class FinetuningBatches(Batches):
         1,
         "Number of runs, each with another seed; the best is kept.",
         AT_LEAST_1,
-        idle_with="approach=linear_probe",
     )
 
 
@@ -255,8 +295,7 @@ class TaskTrainingSettings(TaskChoice, TrainingSettings):
     optimization: FinetuningOptimization = field(default_factory=FinetuningOptimization)
     batches: FinetuningBatches = field(default_factory=FinetuningBatches)
     records: FinetuningRecords = field(default_factory=FinetuningRecords)
-    trained_parts: TrainedParts = field(default_factory=TrainedParts)
-    network: NetworkChanges = field(default_factory=NetworkChanges)
+    network: Network = field(default_factory=Network)
     files: TaskFiles = field(default_factory=TaskFiles)
     reading: TaskArguments = field(default_factory=TaskArguments)
     targets: TargetSettings = field(default_factory=TargetSettings)
@@ -294,8 +333,16 @@ class FinetuneSettings(TaskTrainingSettings):
         positional=1,
         reads="model",
     )
-    frozen_features: FrozenFeatures = field(default_factory=FrozenFeatures)
-    trained_parts: PartsOrAdapters = field(default_factory=PartsOrAdapters)
+    trained: FineTune | HeadOnly | Adapter | LinearProbe | Tagger | Best | BestOfHeads = choice(
+        FineTune,
+        "approach",
+        "finetune",
+        "'finetune' trains the whole model, 'linear_probe' a linear head on frozen vectors of texts (for few labels), "
+        "'auto' the better of these two by cross-validation, 'features' a BiLSTM tagger on frozen features (paper, "
+        "section 5.3).",
+        group=Group.FEATURES,
+        decides=True,
+    )
     samples: LabeledSamples = field(default_factory=LabeledSamples)
 
     @property

@@ -59,7 +59,8 @@ class FinetunePlan:
 
     def network(self, approach: str) -> NetworkChanges:
         """How the network differs from the initial model, with an approach."""
-        return replace(self.settings.network, pooling=self.pooling(approach).value)
+        changes = settings_of(NetworkChanges, self.settings) | {"pooling": self.pooling(approach).value}
+        return NetworkChanges(**changes)
 
     def pooling(self, approach: str) -> Decision:
         """What a classifier of texts reads, with an approach; None for the model's own."""

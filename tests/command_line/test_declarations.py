@@ -9,6 +9,7 @@ from transformers import HfArgumentParser, TrainingArguments
 
 from mybert import MyBertForSequenceClassification, cli
 from mybert.command_line.option_table import is_as_transformers_has_it
+from mybert.files.choices import choices_of
 from mybert.files.options import Group, contradicting, deciding, options_of, types_of
 from mybert.files.settings import assemble, flat
 from mybert.finetuning import DistillationArguments, FinetuningArguments
@@ -98,9 +99,20 @@ def value_of(name, each, hint):
     return next(value for value in candidates if value != each.default)
 
 
+def named_by(name, options):
+    """The names of the alternatives to which options belong, where it is not the usual one."""
+    names = {}
+    for each in choices_of(KINDS[name]).values():
+        owners = [part.name for part in each.alternatives if set(part.options) & set(options)]
+        if each.flag and owners and each.alternatives[0].name not in owners:
+            names[each.flag] = owners[0]
+    return names
+
+
 def made(name, folder, **settings):
     base = {key: folder if value == "TEACHER" else value for key, value in BASES.get(name, {}).items()}
     gone = contradicting(KINDS[name], settings)
+    settings = named_by(name, settings) | settings
     given = {key: value for key, value in base.items() if key not in gone} | settings
     return MAKERS.get(name, KINDS[name])(**given)
 
@@ -196,7 +208,7 @@ def test_records_hold_what_decides_the_result(name, teacher):
     for each, hint in options(name):
         decides = getattr(each, "decides", None) or False
         value = {} if each.name in BASES[name] else {each.name: value_of(name, each, hint)}
-        changed = assemble(KINDS[name], flat(unchanged) | value)
+        changed = assemble(KINDS[name], flat(unchanged) | named_by(name, [each.name]) | value)
         assert (each.name in usual) is (decides is True or (decides and getattr(changed, each.name) == each.default))
         assert (each.name in deciding(changed)) is bool(decides), each.name
         if decides:
@@ -300,7 +312,10 @@ OF_FINETUNING = [
     ({"train_file": None}, r"train_file is not set; expected: Training data \(.*\)\. Or give data_dir or dataset\."),
     ({"model": "", "train_file": None}, r"model and train_file \(or data_dir or dataset\) are not set\.$"),
     ({"num_seeds": 2}, "num_seeds is 2 without validation data"),
-    ({"label_columns": ["x", "y"]}, "label_columns are for the task multilabel; this one has a label_column"),
+    (
+        {"label_columns": ["x", "y"]},
+        "label_columns are for tasks of several labels or numbers; this one has a label_column",
+    ),
     ({"task": "multilabel", "label_columns": ["x", "x"]}, "label_columns names 'x' twice; expected different"),
     ({"n_best_size": 3}, "n_best_size is not a setting of the task classification"),
     ({"doc_stride": 3}, "doc_stride is set without window_pooling"),

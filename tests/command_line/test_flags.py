@@ -12,7 +12,7 @@ import pytest
 from mybert import cli
 from mybert.command_line.flags import CommandParser, name_positional, parse_flags
 from mybert.command_line.option_table import is_as_transformers_has_it
-from mybert.files.options import Group, options_of, part_of, types_of
+from mybert.files.options import Group, options_of, parts_of, types_of
 from mybert.files.settings import build
 
 # What a command reads, writes, replaces and draws: each says in its help what that is.
@@ -43,7 +43,8 @@ def own_fields(name):
     Derived fields, which users cannot set, are not included.
     """
     arguments_class, _ = cli.COMMANDS[name].load()
-    parts = filter(None, map(part_of, typing.get_type_hints(arguments_class).values()))
+    hints = typing.get_type_hints(arguments_class).values()
+    parts = [part for hint in hints for part in parts_of(hint)]
     classes = [kind for part in (arguments_class, *parts) for kind in part.__mro__]
     own = {field for kind in classes if kind.__module__.startswith("mybert.") for field in get_annotations(kind)}
     hints = types_of(arguments_class)
