@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 
 from ...files.source import Source
 from ..data import DataRow, label_name, listed, quoted, whole_number
@@ -72,11 +71,11 @@ def _cell(row: DataRow, column: str, separator: str | None) -> tuple[str, ...]:
     return tuple(filter(None, map(label_name, names)))
 
 
-def check_alike(path: Path, predicted: Collection[str], true: Collection[str]) -> None:
+def check_alike(source: str, predicted: Collection[str], true: Collection[str]) -> None:
     """Reject predictions by name for data with numbers, and the other way round, of which none would be right."""
     are_numbers = [all(whole_number(name) is not None for name in names) for names in (predicted, true)]
     if are_numbers[0] != are_numbers[1] and set(predicted).isdisjoint(true):
-        found = f"{path} has the labels {listed(sorted(predicted))}, and the data {listed(sorted(true))}"
+        found = f"{source} has the labels {listed(sorted(predicted))}, and the data {listed(sorted(true))}"
         raise ValueError(f"{found}; expected the same names in both.")
 
 

@@ -310,7 +310,10 @@ OF_FINETUNING = [
     ({"train_file": None}, r"train_file is not set; expected: Training data \(.*\)\. Or give data_dir or dataset\."),
     ({"model": "", "train_file": None}, r"model and train_file \(or data_dir or dataset\) are not set\.$"),
     ({"num_seeds": 2}, "num_seeds is 2 without validation data"),
-    ({"label_columns": ["x", "y"]}, "label_columns are for the task multilabel; this one has a label_column"),
+    (
+        {"label_columns": ["x", "y"]},
+        "label_columns are for tasks of several labels or numbers; this one has a label_column",
+    ),
     ({"task": "multilabel", "label_columns": ["x", "x"]}, "label_columns names 'x' twice; expected different"),
     ({"n_best_size": 3}, "n_best_size is not a setting of the task classification"),
     ({"doc_stride": 3}, "doc_stride is set without window_pooling"),
