@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any, NamedTuple, get_type_hints
 
 from .errors import SettingError, Wording, worded
-from .options import FLAG, contradicting, option, parts_of, said
+from .options import FLAG, contradicting, is_other, option, options_of, parts_of, said
 
 
 class Alternative(NamedTuple):
@@ -19,6 +19,7 @@ class Alternative(NamedTuple):
     options: tuple[str, ...]
     lacks: tuple[str, ...] = ()
     why: str = ""  # ends messages, such as "where the whole encoder is frozen"
+    asks: str = ""  # the option without which the others have no effect
 
 
 class Choice(NamedTuple):
@@ -74,6 +75,7 @@ def _choices_of(kind: Any) -> dict[str, Choice]:
                     tuple(item.name for item in fields(part)),
                     getattr(part, "lacks", ()),
                     getattr(part, "why", ""),
+                    getattr(part, "asks", ""),
                 )
                 for part in parts
             )
@@ -93,30 +95,36 @@ def check_choices(kind: Any, given: Mapping[str, Any]) -> None:
     for choice in choices_of(kind).values():
         own = [name for name in given if name in choice.options()]
         chosen = choice.of(own, given.get(choice.flag or ""))
+        if own and chosen.asks and chosen.asks not in given:
+            raise SettingError(_without(said(own[0], given[own[0]]), said(chosen.asks, True, "")))
         for name in given:
             if (name in own and name not in chosen.options) or name in chosen.lacks:
-                raise SettingError(_misplaced(kind, choice, chosen, name, given))
+                raise SettingError(_misplaced(choice, chosen, name, given))
 
 
-def _misplaced(kind: Any, choice: Choice, chosen: Alternative, name: str, given: Mapping[str, Any]) -> Wording:
+def _without(is_set: Wording, missing: Wording) -> Wording:
+    return worded("{} without {}, so it has no effect; give both or neither.", is_set, missing)
+
+
+def _misplaced(choice: Choice, chosen: Alternative, name: str, given: Mapping[str, Any]) -> Wording:
     """The message for an option that the chosen alternative does not have."""
     owners = {each.name for each in choice.alternatives if name in each.options}
-    usual, given_one = choice.alternatives[0].name, said(name, given[name])
+    usual, is_set = choice.alternatives[0].name, said(name, given[name])
     if choice.flag and owners and chosen.name not in owners and usual not in owners:
-        wanted = said(choice.flag, min(owners), "")
-        return worded("{} without {}, so it has no effect; give both or neither.", given_one, wanted)
+        return _without(is_set, said(choice.flag, min(owners), ""))
     asked = choice.flag if choice.flag and chosen.name != usual else None
     asked = asked or next(each for each in chosen.options if each in given)
     why = f", {chosen.why}" if chosen.why else ""
-    return worded("{} with {}{}; leave it out.", given_one, said(asked, given.get(asked, chosen.name), ""), why)
+    return worded("{} with {}{}; leave it out.", is_set, said(asked, given.get(asked, chosen.name), ""), why)
 
 
 def superseded(kind: Any, given: Mapping[str, Any], earlier: Mapping[str, Any]) -> set[str]:
     """The options of earlier values (of a settings file) that given ones replace, also by another alternative."""
     gone = contradicting(kind, given)
-    given = {name: value for name, value in given.items() if value not in (None, False, -1)}
+    options = options_of(kind)
+    asked = [name for name, value in given.items() if name in options and is_other(value, options[name])]
     for choice in choices_of(kind).values():
-        own = [name for name in given if name in choice.options()]
+        own = [name for name in asked if name in choice.options()]
         if not own and choice.flag not in given:
             continue
         before = choice.of([name for name in earlier if name in choice.options()], earlier.get(choice.flag or ""))

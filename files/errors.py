@@ -53,6 +53,14 @@ class Wording(str):
         vars(self).update({**(attributes or {}), "parts": parts})
         return self
 
+    def renamed(self, names: Mapping[str, str]) -> "Wording":
+        """The message with other names for some options."""
+        parts = (
+            each._replace(option=names.get(each.option, each.option)) if isinstance(each, _Name) else each
+            for each in self.parts
+        )
+        return Wording([*parts], vars(self))
+
     def for_flags(self, flags: Collection[str], suggestion: str = "") -> str:
         """The message of a command with these flags, with a suggestion before what it expects or at its end."""
         texts = [*_texts(self.parts, flags), suggestion]
@@ -111,7 +119,7 @@ def worded(template: str, *values: Any, **suggested: Any) -> Wording:
     return Wording(groups[0], attributes | suggested)
 
 
-def named(*options: str, joint: str = " and ") -> Wording:
+def option_names(*options: str, joint: str = " and ") -> Wording:
     """The names of several options, as a value of `worded`."""
     return worded(joint.join(["{:option}"] * len(options)), *options)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from .errors import SettingError, Wording, named, worded
+from .errors import SettingError, Wording, option_names, worded
 
 logger = logging.getLogger(__name__)
 
@@ -245,7 +245,7 @@ def check_options(settings: Any) -> None:
     a list of one.
     """
     kind = type(settings)
-    kinds, options = types_of(kind), options_of(kind)
+    options = options_of(kind)
     values = {name: getattr(settings, name) for name in options}
     for name, value in in_lists(kind, values).items():
         if value is not values[name]:
@@ -253,9 +253,27 @@ def check_options(settings: Any) -> None:
             setattr(settings, name, value)
     if missing := missing_options(kind, values):
         raise SettingError(not_set(missing))
+    check_ranges(kind, values)
     options_of_file: dict[str, list[str]] = {}
     for name, each in options.items():
-        value = values[name]
+        if getattr(each, "reads", None) in _DATA:  # of data in memory, nothing is compared
+            value = values[name]
+            for item in value if isinstance(value, (list, tuple)) else [value]:
+                if isinstance(item, (str, Path)) and str(item) not in ("", "-"):
+                    options_of_file.setdefault(os.path.realpath(item), []).append(name)
+    for each in options.values():
+        for rule, other, wanted in _broken_rules(settings, each) if is_given(settings, each) else ():
+            raise SettingError(_contradiction(settings, each, rule, other, wanted))
+    for file, names in options_of_file.items() if logger.isEnabledFor(logging.WARNING) else ():
+        if len(names) > 1:
+            _warn_of_repeated_file(file, " and ".join(dict.fromkeys(names)))
+
+
+def check_ranges(kind: Any, values: Mapping[str, Any]) -> None:
+    """Check values by option: numbers by their ranges, words by their types."""
+    kinds, options = types_of(kind), options_of(kind)
+    for name, value in values.items():
+        each = options[name]
         parts = (kinds[name], *get_args(kinds[name]))
         is_list = isinstance(value, list) and "list[" in str(kinds[name])
         for number in value if is_list else [value]:
@@ -267,16 +285,6 @@ def check_options(settings: Any) -> None:
         words = [word for item in items if get_origin(item) is Literal for word in get_args(item)]
         if words and not all(one in (*words, each.default) for one in (value if is_list else [value])):
             raise SettingError(name, value, "" if len(words) > 1 else str(words[0]), known=words)
-        if getattr(each, "reads", None) in _DATA:  # of data in memory, nothing is compared
-            for item in value if isinstance(value, (list, tuple)) else [value]:
-                if isinstance(item, (str, Path)) and str(item) not in ("", "-"):
-                    options_of_file.setdefault(os.path.realpath(item), []).append(name)
-    for each in options.values():
-        for rule, other, wanted in _broken_rules(settings, each) if is_given(settings, each) else ():
-            raise SettingError(_contradiction(settings, each, rule, other, wanted))
-    for file, names in options_of_file.items() if logger.isEnabledFor(logging.WARNING) else ():
-        if len(names) > 1:
-            _warn_of_repeated_file(file, " and ".join(dict.fromkeys(names)))
 
 
 @functools.cache  # once: a class and its bases each check an object, and a study many objects
@@ -308,14 +316,14 @@ def _is_empty(value: Any) -> bool:
 def not_set(missing: Mapping[Field, Sequence[str]], example: str = "") -> Wording:
     """The message for `missing_options`; several get an example."""
     names = [
-        worded("{:option} (or {})", each.name, named(*others, joint=" or "))
+        worded("{:option} (or {})", each.name, option_names(*others, joint=" or "))
         if others
         else worded("{:option}", each.name)
         for each, others in missing.items()
     ]
     if len(names) == 1:
         (each, others) = next(iter(missing.items()))
-        instead = worded(" Or give {}.", named(*others, joint=" or ")) if others else ""
+        instead = worded(" Or give {}.", option_names(*others, joint=" or ")) if others else ""
         return worded(
             "{:option} is not set; expected: {}.{}",
             each.name,
@@ -376,7 +384,7 @@ def _contradiction(settings: Any, option: Any, rule: str, other: Option, wanted:
         why = f", {other.why}" if other.why else ""
         return worded("{} with {}{}; leave it out.", is_set, said(other.name, values[other.name], ""), why)
     why = f", {second.why}" if second.why and not first.why else ""
-    names = named(first.name, second.name, joint=" or ")
+    names = option_names(first.name, second.name, joint=" or ")
     return worded("{} and {}{}; use either {}.", is_set, said(second.name, values[second.name]), why, names)
 
 

@@ -25,6 +25,7 @@ from ..files.text import PAIR_SEPARATOR
 from ..pipelines.openvino_model import EngineOptions, OpenVinoModel, runs_in_openvino
 from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
+from .data import TaskData
 from .features import (
     FEATURES,
     Features,
@@ -40,6 +41,7 @@ from .features import (
 )
 from .heads import check_max_length, heads_of
 from .prediction.predictor import PREDICTION_FILES, REPORT_FILES, load_finetuned_model, write_reports
+from .tasks.calibration import calibrator_of
 from .tasks.registry import (
     LENGTH,
     TASKS,
@@ -50,7 +52,7 @@ from .tasks.registry import (
     benchmark_files,
     evaluation_names,
 )
-from .tasks.task import TaskData, long_text_lines
+from .tasks.steps import long_text_lines, read_examples, read_predictions, write_predictions
 
 logger = logging.getLogger(__name__)
 
@@ -168,10 +170,10 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
     predictions: dict[str, Sequence[Any]]  # by the name of the data
     if arguments.predictions:
         source = Source.of(arguments.data[0])
-        examples = task.read(source, arguments.skip_empty)
+        examples = read_examples(task, source, arguments.skip_empty)
         data = {"": TaskData(examples, {}, source)}
-        predictions = {"": task.read_predictions(Path(arguments.predictions), examples)}
-        metrics = task.score(predictions[""], examples)
+        predictions = {"": read_predictions(task, Path(arguments.predictions), examples)}
+        metrics = task.measures(predictions[""], examples).scores()
     else:
         options = arguments.dtype, arguments.engine, arguments.threads
         found = load_finetuned_model(task, arguments.checkpoint, state.device, *options)
@@ -181,7 +183,7 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
                 logger.warning("%s: %s", part.source, line)
         metrics, predictions = found.measure(data, arguments.batch_size)
         for name, part in data.items():
-            calibration = task.calibration(predictions[name], part.examples)
+            calibration = calibrator_of(task).measure(predictions[name], part.examples)
             metrics |= {f"{name}_{key}" if name else key: value for key, value in calibration.items()}
     if state.is_main_process:
         folders = {Path(name).resolve() for name in (arguments.report_dir, arguments.predictions_dir) if name}
@@ -194,7 +196,8 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
             if arguments.predictions_dir:
                 folder = opened[Path(arguments.predictions_dir).resolve()]
                 for name, part in data.items():
-                    task.write_predictions(predictions[name], part.examples, folder, f"_{name}" if name else "")
+                    suffix = f"_{name}" if name else ""
+                    write_predictions(task, predictions[name], part.examples, folder, suffix)
             if writes:
                 write_json(open_output(arguments.output, overwrite=arguments.overwrite), metrics)
     return metrics

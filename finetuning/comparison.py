@@ -22,10 +22,9 @@ from ..metrics import mcnemar, paired_bootstrap
 from ..pipelines.openvino_model import EngineOptions, OpenVinoModel, runs_in_openvino
 from .data import listed, source_of
 from .prediction.predictor import FinetunedModel, load_finetuned_model
-from .tasks.classification import ClassificationTask
-from .tasks.multiple_choice import MultipleChoiceTask
 from .tasks.registry import MeasuredModelArguments
-from .tasks.task import Task, long_text_lines
+from .tasks.steps import long_text_lines, read_examples, read_predictions
+from .tasks.task import Columns, Task
 
 logger = logging.getLogger(__name__)
 
@@ -142,12 +141,12 @@ def _compared(arguments: CompareArguments) -> dict[str, Any]:
         )
         models = _load(arguments, state.device)
         tasks = _tasks(arguments, models)
-        if tasks[0].objective == "classes":
+        if tasks[0].loss.has_class_weights:
             import scipy.stats  # noqa: F401 - for McNemar's test: an error now, not at the end
-        examples: Sequence[Any] = tasks[0].read(source, arguments.skip_empty)
+        examples: Sequence[Any] = read_examples(tasks[0], source, arguments.skip_empty)
         data = [model and model.encode(examples, source) for model in models]
         encoded = [part.examples for part in data if part]
-        if len({tuple(map(tasks[0].classes_of, each)) for each in encoded}) > 1:
+        if len({tuple(example.classes for example in each) for each in encoded}) > 1:
             raise ValueError(
                 f"{source} has numbers as labels, which mean different classes for {' and '.join(arguments.models)}; "
                 "expected the classes' names."
@@ -156,7 +155,7 @@ def _compared(arguments: CompareArguments) -> dict[str, Any]:
         predictions: list[Sequence[Any]] = []
         for name, task, model, part in zip(arguments.models, tasks, models, data, strict=True):
             if model is None or part is None:
-                predictions.append(task.read_predictions(Path(name), examples))
+                predictions.append(read_predictions(task, Path(name), examples))
                 continue
             for line in long_text_lines(task, len(examples), part.cut, part.windowed):
                 logger.warning("%s: %s", name, line)
@@ -174,7 +173,7 @@ def _compared(arguments: CompareArguments) -> dict[str, Any]:
 def _load(arguments: CompareArguments, device: torch.device) -> list[FinetunedModel | None]:
     """The models, of which tasks and classes must be the same; None for a file of predictions."""
     tasks = [side.resolve_task() for side in arguments.sides]
-    kinds = [f"{task.pipeline} ({task.objective})" for task in tasks]
+    kinds = [f"{task.pipeline} ({task.loss.name})" for task in tasks]
     first, second = arguments.models
     if kinds[0] != kinds[1]:
         raise ValueError(
@@ -186,7 +185,7 @@ def _load(arguments: CompareArguments, device: torch.device) -> list[FinetunedMo
         else None
         for task, side in zip(tasks, arguments.sides, strict=True)
     ]
-    classes = [found.labels.names for found in models if found and found.task.has_classes]
+    classes = [found.labels.names for found in models if found and found.task.names_outputs]
     if len({frozenset(names) for names in classes}) > 1:
         raise ValueError(
             f"The classes of {first} ({listed(classes[0])}) and {second} ({listed(classes[1])}) differ; expected two "
@@ -201,7 +200,7 @@ def _tasks(arguments: CompareArguments, models: Sequence[FinetunedModel | None])
     labels = next((found.labels for found in models if found), None)
     for side, found in zip(arguments.sides, models, strict=True):
         task = found.task if found else side.resolve_task().with_classes(labels)
-        if labels and not found and isinstance(task, ClassificationTask) and task.objective == "classes":
+        if labels and not found and task.has_classes and task.has_one_class:
             task = replace(task, classes=labels.names)
         tasks.append(task)
     return tasks
@@ -212,12 +211,12 @@ def _report(
 ) -> tuple[dict[str, Any], list[list[str]]]:
     """The comparison of predictions, and the table of the rows in which they differ."""
     names, task = distinct_names(arguments.models), tasks[0]
-    a, b = (each.weighted_metrics(found, examples) for each, found in zip(tasks, predictions, strict=True))
-    true = [task.as_text(task.gold_prediction(example)) for example in examples]
-    told = [list(map(each.as_text, found)) for each, found in zip(tasks, predictions, strict=True)]
+    a, b = (each.measures(found, examples).resampled() for each, found in zip(tasks, predictions, strict=True))
+    true = [task.columns_of(task.gold_prediction(example), example).text for example in examples]
+    columns = [list(map(each.columns_of, found, examples)) for each, found in zip(tasks, predictions, strict=True)]
+    told = [[column.text for column in side] for side in columns]
     places = [place for place, (one, other) in enumerate(zip(*told, strict=True)) if one != other]
-    if task.objective == "value":  # the largest differences first
-        places.sort(key=lambda place: -abs(float(told[0][place]) - float(told[1][place])))
+    places.sort(key=lambda place: -_difference(columns[0][place], columns[1][place]))
     report: dict[str, Any] = {
         "names": dict(zip("ab", names, strict=True)),
         "rows": len(examples),
@@ -225,12 +224,17 @@ def _report(
         "resamples": arguments.num_resamples,
         "metrics": paired_bootstrap(a, b, len(examples), arguments.num_resamples),
     }
-    if isinstance(task, (ClassificationTask, MultipleChoiceTask)) and task.objective == "classes":
+    if task.has_one_class:
         report["mcnemar"] = mcnemar(*(np.array(side) == np.array(true) for side in told))
-    texts = list(map(task.texts_of, examples))
-    columns = ["text", *(f"text_{number}" for number in range(2, len(texts[0]) + 1))]
+    texts = [example.texts for example in examples]
+    names_of_texts = ["text", *(f"text_{number}" for number in range(2, len(texts[0]) + 1))]
     rows = [[str(place + 1), *texts[place], true[place], *(side[place] for side in told)] for place in places]
-    return report, [["row", *columns, "true", *names], *rows]
+    return report, [["row", *names_of_texts, "true", *names], *rows]
+
+
+def _difference(one: Columns, other: Columns) -> float:
+    """The largest difference of numbers; 0 for other predictions, whose order stays."""
+    return max((abs(value - other.numbers[name]) for name, value in one.numbers.items()), default=0.0)
 
 
 def _costs(

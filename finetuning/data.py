@@ -1,4 +1,4 @@
-"""Task data before any task reads it: rows, from files, the Hub or memory, with source and number; labels."""
+"""Task data: rows, from files, the Hub or memory, with source and number; labels; examples and what networks read."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
+from torch.utils.data import Dataset
 from transformers import PreTrainedConfig
 
 from ..files.conll import split_words
@@ -220,24 +221,45 @@ def rows_of(data: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
     source = Source.of(data)
     is_file = isinstance(source, FileSource)
     read = "a text, a list of words" if reader.reads_conll else "one text (the task reads no pairs)"
-    if reader.may_read_pairs:
+    if may_read_pairs(reader):
         read = "a pair of texts" if reader.text_pair_column else "a text or a pair of texts"
     convert = _line if is_file else _texts if new else _labeled
     as_row = None if is_file and not new else partial(convert, reader)  # plain text has no labels
     reading = Reading(
-        columns=reader.file_columns,
         encoding=reader.encoding,
-        skip_broken_rows=reader.skip_broken_rows,
-        literal_quotes=reader.is_published(source),
+        literal_quotes=_is_published(reader, source),
         conll=reader.reads_conll,
         names=(reader.text_column, reader.label_column),
-        class_names=None if new else not reader.has_class_numbers,
+        class_names=None if new else not has_class_numbers(reader),
         as_row=as_row,
+        **reader.reading,
         expected=f"{read if new else f'a tuple of {read} and its label'} or a dictionary",
     )
     name = str(source)
     for number, row in enumerate(source.rows(reading), start=source.first_row):
         yield DataRow(row, name, number)
+
+
+def text_columns(task: Any) -> list[str]:
+    """The columns of a task's texts: one, or two for pairs."""
+    return [task.text_column, *([task.text_pair_column] if task.text_pair_column else [])]
+
+
+def may_read_pairs(task: Any) -> bool:
+    """Whether a task reads pairs of texts, or reads them if the data has them: no model says which."""
+    by_data = not task.is_recorded and task.text_column == "text" and "text_pair_column" in task.options
+    return task.text_pair_column is not None or by_data
+
+
+def has_class_numbers(task: Any) -> bool:
+    """Whether classes are numbers in the data files; class names on the Hub are then not used."""
+    return bool(task.classes) and task.classes == Labels.numbered(len(task.classes)).names
+
+
+def _is_published(task: Any, source: Source) -> bool:
+    """Whether a file has the name of one of the benchmark's; quotes in those are part of the text."""
+    names = [f"{pattern}{ending}" for group in task.files.values() for pattern in group for ending in ("", ".gz")]
+    return isinstance(source, FileSource) and any(map(Path(source.path).match, names))
 
 
 _DECISIONS = ("accept", "reject", "ignore")  # of an annotator, in the column `answer` of Prodigy's files
@@ -259,7 +281,7 @@ def accepted_rows(rows: Sequence[DataRow], columns: Collection[str]) -> Sequence
 
 def _line(reader: Any, line: str) -> dict[str, Any]:
     """The columns of a line of text: a pair, separated as in `features`, if the task reads pairs."""
-    parts = line.rsplit(PAIR_SEPARATOR, 1) if reader.may_read_pairs else [line]
+    parts = line.rsplit(PAIR_SEPARATOR, 1) if may_read_pairs(reader) else [line]
     return dict(zip(("text", "text_pair"), parts, strict=False))
 
 
@@ -275,7 +297,7 @@ def _texts(reader: Any, item: Any) -> dict[str, Any] | None:
         )  # not a text and its label
         return {"text": list(item)} if are_words else None
     is_pair = len(item) == 2 and all(part is None or isinstance(part, str) for part in item)
-    return dict(zip(("text", "text_pair"), item, strict=True)) if is_pair and reader.may_read_pairs else None
+    return dict(zip(("text", "text_pair"), item, strict=True)) if is_pair and may_read_pairs(reader) else None
 
 
 def _labeled(reader: Any, item: Any) -> dict[str, Any] | None:
@@ -352,6 +374,11 @@ class Labels:
         names = [str(config.id2label[number]) for number in range(config.num_labels)]
         return cls(tuple(_WITHOUT_NAME.sub(r"\1", name) for name in names))
 
+    @classmethod
+    def numbered(cls, count: int) -> Labels:
+        """Unnamed classes, by their number."""
+        return cls(tuple(map(str, range(count))))
+
     @property
     def numbers_are_ids(self) -> bool:
         """Whether a number in data can only be a class's id: no name is a number, or contains one that is an id."""
@@ -380,6 +407,11 @@ class Labels:
             hint = " A number could be a name or an id here; give the names."
         template = "{} has the label {}; expected one of {}.{}"
         raise SettingError.worded(template, source, quoted(unknown[0]), known, hint)
+
+    def names_of(self, values: Iterable[str], source: Source | str) -> dict[str, str]:
+        """The name of each label, which may be given by its id, see `ids`."""
+        values = list(dict.fromkeys(values))
+        return {value: self.names[label] for value, label in zip(values, self.ids(values, source), strict=True)}
 
 
 def joining_sign(names: Iterable[str]) -> str:
@@ -435,3 +467,64 @@ def whole_number(value: Any) -> int | None:
     """The integer that a value is, in any form (24, 24.0, "24", "24.0"); None if it is none."""
     text = one_line_text(value)
     return int(text) if _INTEGER.fullmatch(text) else None
+
+
+# Examples
+
+WINDOW_WEIGHT = "window_weight"
+"""Extra key of labeled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskExample:
+    """An example of a task's data.
+
+    Each kind also has `texts` (a tuple), and `classes`, one for each of its labels; empty if there are no classes.
+    """
+
+    row: int = field(default=0, compare=False)  # its number in the data, from 1
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        """The numbers that are its label, by column; "" for the column of a single one."""
+        return {}
+
+
+E = TypeVar("E", bound=TaskExample)
+
+
+@dataclass(frozen=True)
+class TaskData(Dataset, Generic[E]):
+    """The model inputs of a data set, with its examples."""
+
+    examples: Sequence[E]
+    # Values for each sequence by model argument. Some tasks make several sequences of an example, and may give them
+    # weights (`WINDOW_WEIGHT`).
+    inputs: Mapping[str, Sequence[Any]]
+    source: Source
+    # How sequences and tokens belong to examples; its format depends on the kind of task.
+    layout: Any = None
+    cut: int = 0  # truncated examples
+    windowed: int = 0  # examples read in several windows
+    warnings: Collection[str] = ()  # about what was made of the examples
+
+    def __len__(self) -> int:
+        return len(next(iter(self.inputs.values())))
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {name: values[index] for name, values in self.inputs.items()}
+
+
+def sequences_of(ids: Sequence[Any]) -> list[Any]:
+    """The sequences in a value of `TaskData.inputs`: itself, or those of several choices."""
+    return list(ids) if len(ids) and isinstance(ids[0], (list, tuple)) else [ids]
+
+
+def rounded(value: float) -> float:
+    """Round a score for reports to six decimals, about the precision of float32."""
+    return round(float(value), 6)
+
+
+def seven_digits(value: float) -> float:
+    """A predicted number without the digits that float32 does not have, whatever its unit."""
+    return float(f"{value:.7g}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from transformers import TrainingArguments
 
 from ..cards import Comparison, plain_text
@@ -31,14 +32,13 @@ from .distillation_trainer import (
     LayerLosses,
     Teacher,
     init_embeddings_from_teacher,
-    outputs_of_rows,
+    teaching_of,
     with_soft_targets,
 )
 from .heads import NetworkChanges
-from .tasks.fill_mask import FillMaskTask
-from .tasks.multiple_choice import MultipleChoiceTask
-from .tasks.next_sentence import NextSentenceTask
+from .tasks.calibration import fitted_as
 from .tasks.registry import TASKS, TaskArguments, task_of_model
+from .tasks.steps import in_order_of, named
 from .tasks.task import Task
 from .training.finetune_settings import (
     FineTune,
@@ -158,7 +158,7 @@ class DistillSettings(TaskTrainingSettings):
     def _chosen_task(self) -> tuple[str, Task]:
         """The teacher's task, without what was fitted to its predictions (thresholds, temperature)."""
         name, task = self.teacher_task
-        return name, task.fitted_as(TASKS[name])
+        return name, fitted_as(task, TASKS[name])
 
     @property
     def teachers_name(self) -> str:
@@ -310,7 +310,7 @@ class Distillation(Finetuning):
     @property
     def further(self) -> dict[str, Any]:
         """The distillation settings on the card."""
-        settings, is_of_values = self.settings, self.plan.task.objective == "value"  # a value has no temperature
+        settings, has_temperature = self.settings, self.plan.task.loss.has_temperature
         is_labeled = bool(self.plan.files.train_file or self.plan.files.dataset)
         is_new = settings.is_new_student
         further = {
@@ -320,7 +320,7 @@ class Distillation(Finetuning):
             if settings.teacher_embeddings
             else None,
             "texts without labels": ", ".join(Source.of(data).described for data in settings.unlabeled or ()) or None,
-            "temperature of distillation": None if is_of_values else settings.distillation_temperature,
+            "temperature of distillation": settings.distillation_temperature if has_temperature else None,
             "weight of the data's labels": settings.hard_label_weight if is_labeled else None,
             "weight of hidden states": settings.hidden_state_weight or None,
             "weight of relations": settings.relation_weight or None,
@@ -353,7 +353,7 @@ class Distillation(Finetuning):
     def check(self) -> None:
         """Reject a student that does not exist, and tasks that cannot be distilled."""
         settings = self.settings
-        if isinstance(self.plan.task, (NextSentenceTask, FillMaskTask)):
+        if self.plan.task.teaching is None:
             raise SettingError.worded(
                 "{task} is {!r}; distillation is for classification, regression, tagging, multiple choice and "
                 "question answering.",
@@ -385,8 +385,8 @@ class Distillation(Finetuning):
         """The teacher's classes, in the student's order if it has the same; other classes in the data are an error."""
         known: Labels | None
         if self.settings.dry_run:  # the teacher's weights are not needed, nor downloaded
-            known = task.named(Labels.from_config(Checkpoint(self.settings.teacher).config))
-            known = known if task.has_classes else None
+            known = named(task, Labels.from_config(Checkpoint(self.settings.teacher).config))
+            known = known if task.names_outputs else None
         else:
             known = self.teacher.labels_of(task)
         if known is None:
@@ -398,18 +398,18 @@ class Distillation(Finetuning):
                 raise SettingError.worded(
                     "{} was fine-tuned with other labels than the data has: {}", self.settings.teacher, error.args[0]
                 ) from None
-        return known if self.settings.is_new_student else task.in_order_of(self.plan.settings.model, known)
+        return known if self.settings.is_new_student else in_order_of(task, self.plan.settings.model, known)
 
     def _check_same_tokens(self, run: TaskRun) -> None:
         """Reject a student with other tokens than the teacher if a loss compares them token by token."""
         settings, task = self.settings, run.task
         wanted = [name for name in ("hidden_state_weight", "relation_weight") if getattr(settings, name)]
-        if wanted and isinstance(task, MultipleChoiceTask):
+        if wanted and not teaching_of(task).has_hidden_states:
             raise SettingError.worded(
                 "{:option} is {}; there is no such loss for multiple choice.", wanted[0], getattr(settings, wanted[0])
             )
         compares = worded("{:option} compares", wanted[0]) if wanted else "the task's answers compares"
-        if not wanted and task.objective != "span":
+        if not wanted and not teaching_of(task).compares_tokens:
             return
         teacher = self.teacher.found.tokenizer
         same = run.tokenizer.get_vocab() == teacher.get_vocab()
@@ -443,10 +443,11 @@ class Distillation(Finetuning):
             taught.append(with_soft_targets(task, part, read, rows, columns))
         for name, data in run.validation.items():
             read = teacher.read(task, data)
-            outputs = outputs_of_rows(task, teacher.outputs(task, read, folder))
+            outputs = teaching_of(task).outputs(teacher.outputs(task, read, folder))
             # With the thresholds or temperature that were fitted to the teacher's predictions.
-            fitted = task.fitted_as(self.settings.teacher_task[1])
-            found = fitted.score(fitted.predict(outputs, read, teacher.found.labels), read.examples)
+            fitted = fitted_as(task, self.settings.teacher_task[1])
+            predictions = fitted.predict(outputs, read, teacher.found.labels)
+            found = fitted.measures(predictions, read.examples).scores()
             self.of_teacher |= {f"{name}_{metric}" if name else metric: value for metric, value in found.items()}
         self.parameters["teacher"] = teacher.found.model.num_parameters()
         worth = f", {metric} {self.of_teacher[metric]:.4g}" if (metric := self.plan.metric) in self.of_teacher else ""
@@ -457,9 +458,9 @@ class Distillation(Finetuning):
             del self.teacher  # no longer needed
         return replace(run, train=joined(taught))
 
-    def targets(self, run: TaskRun) -> Sequence[float]:
+    def targets(self, run: TaskRun) -> ArrayLike:
         """The teacher's numbers; a text may lack a label."""
-        return np.concatenate(run.train.inputs[SOFT_TARGETS]).tolist()
+        return np.stack(run.train.inputs[SOFT_TARGETS])
 
     def new_config(self, run: TaskRun) -> MyBertConfig | None:
         """The configuration of a new student; None for one that exists."""
@@ -496,7 +497,7 @@ class Distillation(Finetuning):
     def trainer(self, run: TaskRun, plan: FinetunePlan, args: TrainingArguments, **settings: Any) -> TaskTrainer:
         """The trainer of the student."""
         own = self.settings
-        loss = DistillationLoss(run.task.objective, own.distillation_temperature, own.hard_label_weight)
+        loss = DistillationLoss(run.task.loss, own.distillation_temperature, own.hard_label_weight)
         return DistillationTrainer(run, plan, args, loss, self._layer_losses(), **settings)
 
     def comparisons(self, metrics: Mapping[str, Any]) -> list[Comparison]:

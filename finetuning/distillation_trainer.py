@@ -26,7 +26,7 @@ from accelerate import PartialState
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from torch import nn
-from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
+from torch.nn.functional import kl_div
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.trainer_utils import TrainOutput
@@ -38,22 +38,18 @@ from ..files.output import written_beside
 from ..files.progress import progress_bar
 from ..files.text import new_digest
 from ..modeling_mybert.losses_mybert import full_precision
-from ..pipelines import pool_windows
-from .data import LABEL_ARGUMENTS, Labels
+from .data import LABEL_ARGUMENTS, WINDOW_WEIGHT, Labels, TaskData
 from .features import FeatureTaggerConfig
 from .heads import attention_projections, encoder_layers
 from .prediction.predictor import FinetunedModel, load_finetuned_model
-from .tasks.classification import ClassificationTask
-from .tasks.tagging import TaggingTask, word_with_piece
-from .tasks.task import WINDOW_WEIGHT, Objective, Task, TaskData, network_outputs
+from .tasks.losses import SOFT_TARGETS, ItemLoss, Teaching, tables_of
+from .tasks.steps import network_outputs
+from .tasks.task import Task
 from .training.plan import FinetunePlan
 from .training.preparation import TaskRun
 from .training.trainer import TaskLoss, TaskTrainer, weighted_sum
 
 logger = logging.getLogger(__name__)
-
-SOFT_TARGETS = "soft_targets"
-"""Extra key of training inputs: the teacher's logits (K,) or (tokens, K), NaN where missing."""
 
 TEACHER_OUTPUTS = "teacher_outputs"
 """Folder, in that of the run, with the teacher's outputs."""
@@ -79,7 +75,7 @@ class Teacher:
             raise ValueError(
                 f"{name} is a tagger on frozen features; expected a teacher whose encoder was fine-tuned."
             )
-        problem, wanted = getattr(config, "problem_type", None), getattr(task, "problem", None)
+        problem, wanted = getattr(config, "problem_type", None), task.config_fields(None).get("problem_type")
         if problem is not None and wanted is not None and problem != wanted:
             raise ValueError(f"{name} was fine-tuned for {problem}; expected a teacher for {wanted}, as the task is.")
         return cls(load_finetuned_model(task, checkpoint, device))
@@ -89,8 +85,8 @@ class Teacher:
         return task.encode(data.examples, self.labels_of(task), self.found.tokenizer, data.source)
 
     def labels_of(self, task: Task) -> Labels | None:
-        """Its classes, if the task has classes; other outputs' names in the configuration are ignored."""
-        return self.found.labels if task.has_classes else None
+        """The names of its outputs, if the data gives them; other names in the configuration are ignored."""
+        return self.found.labels if task.names_outputs else None
 
     @cached_property
     def _digest(self) -> bytes:
@@ -112,7 +108,7 @@ class Teacher:
         return digest.hexdigest()
 
     def outputs(self, task: Task, data: TaskData, folder: Path) -> list[np.ndarray]:
-        """The `rows_of_outputs` for data, read from the folder, or computed by all processes and stored there."""
+        """The `tables_of` outputs for data, read from the folder, or computed by all processes and stored there."""
         state, fingerprint = PartialState(), self.fingerprint(data)
         starts = range(0, len(data), SEQUENCES_OF_A_PART)
         files = [folder / f"{fingerprint}-{number:05d}.safetensors" for number in range(len(starts))]
@@ -133,9 +129,7 @@ class Teacher:
         end = start + SEQUENCES_OF_A_PART
         part = replace(data, inputs={name: values[start:end] for name, values in data.inputs.items()})
         outputs = network_outputs(task, part, self.found.model, self.found.tokenizer)
-        if task.objective == "value" and isinstance(self.found.task, ClassificationTask):
-            outputs = self.found.task.values(np.asarray(outputs))  # the student learns the numbers themselves
-        rows = rows_of_outputs(outputs, part)
+        rows = tables_of(teaching_of(task).learned(self.found.task, outputs), part)
         tensors = {"logits": np.concatenate(rows), "rows": np.array([len(row) for row in rows])}
         with written_beside(file) as path:
             save_file(tensors, path)
@@ -180,60 +174,20 @@ def init_embeddings_from_teacher(
     return len(both)
 
 
-def rows_of_outputs(outputs: Any, data: TaskData) -> list[np.ndarray]:
-    """A table for each sequence: (1, K), or (tokens, K) without padding; an answer's start and end are two columns."""
-    values = [np.stack(row, axis=-1) for row in zip(*outputs, strict=True)] if isinstance(outputs, tuple) else outputs
-    return [
-        row[None] if row.ndim == 1 else row[: len(ids)]
-        for row, ids in zip(values, data.inputs["input_ids"], strict=True)
-    ]
-
-
-def outputs_of_rows(task: Task, rows: Sequence[np.ndarray]) -> Any:
-    """The inverse of `rows_of_outputs`, for `Task.predict`."""
-    if task.objective == "span":
-        return tuple([row[:, column] for row in rows] for column in (0, 1))
-    return list(rows) if isinstance(task, TaggingTask) else [row[0] for row in rows]
+def teaching_of(task: Task) -> Teaching:
+    """How a student learns a task that can be distilled."""
+    assert task.teaching is not None
+    return task.teaching
 
 
 def with_soft_targets(
-    task: Task, data: TaskData, read: TaskData, rows: Sequence[np.ndarray], columns: Sequence[int] | None = None
+    task: Task, data: TaskData, read: TaskData, tables: Sequence[np.ndarray], columns: Sequence[int] | None = None
 ) -> TaskData:
     """Add the teacher's logits for the same examples, read as `read`, to a student's data."""
     # For each class of the student, its index in the teacher's.
     if columns is not None:
-        rows = [row[:, columns] for row in rows]
-    inputs = dict(data.inputs)
-    if isinstance(task, TaggingTask):
-        # A word has them at its first piece, even if the tokenizers differ.
-        inputs[SOFT_TARGETS] = _of_words(data, read, rows)
-    elif task.objective == "span":
-        # Student and teacher read the same tokens.
-        inputs[SOFT_TARGETS] = list(rows)
-    else:
-        logits = np.concatenate(rows)
-        owners = np.arange(len(data))
-        if isinstance(task, ClassificationTask) and task.window_pooling is not None:
-            logits = pool_windows(logits, read.layout, task.window_pooling).astype(np.float32)
-            owners = data.layout
-            inputs[WINDOW_WEIGHT] = (1 / np.bincount(owners))[owners].tolist()
-        inputs[SOFT_TARGETS] = [logits[owner] for owner in owners]
-    return replace(data, inputs=inputs)
-
-
-def _of_words(data: TaskData, read: TaskData, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The logits of each sequence's tokens, NaN except at the first piece of each word that is tagged in it."""
-    of_word: dict[tuple[int, int], np.ndarray] = {}
-    for row, layout in zip(rows, read.layout, strict=True):
-        for place in np.flatnonzero(layout[:, 0] >= 0):
-            of_word[tuple(layout[place].tolist())] = row[place]
-    found = []
-    for layout in data.layout:
-        targets = np.full((len(layout), rows[0].shape[1]), np.nan, dtype=np.float32)
-        for place in np.flatnonzero(layout[:, 0] >= 0):
-            targets[place] = of_word[word_with_piece(tuple(layout[place].tolist()), of_word)]
-        found.append(targets)
-    return found
+        tables = [table[:, columns] for table in tables]
+    return replace(data, inputs={**data.inputs, **teaching_of(task).targets(task, data, read, tables)})
 
 
 # What the student learns.
@@ -254,8 +208,8 @@ class DistillationLoss(TaskLoss):
     # without a label the teacher has all the weight. The temperature, above 0, divides both logits. Regression has
     # none: its loss is the squared error. A batch has the teacher's logits as `SOFT_TARGETS`, (B, K) or (B, L, K), NaN
     # where missing, unless it is evaluated.
-    def __init__(self, objective: Objective, temperature: float, hard_label_weight: float) -> None:
-        super().__init__(objective)
+    def __init__(self, items: ItemLoss, temperature: float, hard_label_weight: float) -> None:
+        super().__init__(items)
         self.temperature = temperature
         self.hard_label_weight = hard_label_weight
 
@@ -267,12 +221,12 @@ class DistillationLoss(TaskLoss):
         items, sequences, labeled, labeled_items = counts
         if SOFT_TARGETS not in batch:
             return super().__call__(outputs, batch, items)
-        logits, targets, shares = self.logits(outputs), batch[SOFT_TARGETS], batch.get(WINDOW_WEIGHT)
-        soft = self.soft(logits, targets)
+        logits, targets, shares = self.items.logits(outputs), batch[SOFT_TARGETS], batch.get(WINDOW_WEIGHT)
+        soft = self.items.distance(logits, targets, self.temperature)
         total = torch.zeros((), device=logits.device)
         if not batch.keys().isdisjoint(LABEL_ARGUMENTS):
-            has_label = self.labeled(batch)
-            hard = weighted_sum(self.of_labels(logits, batch), has_label, shares)
+            has_label = self.items.labeled(batch)
+            hard = weighted_sum(self.items.of_labels(logits, batch), has_label, shares)
             # Labels of more pieces than the teacher has logits for count no more than if they were of these.
             total = self.hard_label_weight * hard * labeled_items / labeled.where(labeled > 0, 1)
             soft = soft * (1 - self.hard_label_weight * has_label.float())
@@ -284,7 +238,7 @@ class DistillationLoss(TaskLoss):
     def count(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The weighted numbers of items, sequences, labels, and labels of items: the losses' divisors (4,)."""
         shares, counted = batch.get(WINDOW_WEIGHT), self.counted(batch)
-        labeled = torch.zeros_like(counted) if batch.keys().isdisjoint(LABEL_ARGUMENTS) else self.labeled(batch)
+        labeled = torch.zeros_like(counted) if batch.keys().isdisjoint(LABEL_ARGUMENTS) else self.items.labeled(batch)
         sequences = torch.ones(len(counted), dtype=torch.bool, device=counted.device)
         masks = (counted, sequences, labeled, labeled & counted)
         return torch.stack([weighted_sum(mask.float(), mask, shares) for mask in masks])
@@ -293,27 +247,7 @@ class DistillationLoss(TaskLoss):
         """Which items count: those with the teacher's logits, or in an evaluation with a label."""
         if SOFT_TARGETS not in batch:
             return super().counted(batch)
-        targets = batch[SOFT_TARGETS]
-        if self.objective == "span":
-            return torch.ones(len(targets), dtype=torch.bool, device=targets.device)
-        return ~targets.isnan().any(-1)
-
-    def soft(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The loss of each item against the teacher's logits, both (..., K), or (B, L, 2) for a span."""
-        is_there, targets = ~targets.isnan(), targets.nan_to_num().to(logits.dtype)
-        if self.objective == "value":
-            return (logits - targets).square().squeeze(-1)
-        logits, targets = logits / self.temperature, targets / self.temperature
-        if self.objective == "labels":
-            each = binary_cross_entropy_with_logits(logits, targets.sigmoid(), reduction="none").mean(-1)
-            return each * self.temperature**2
-        axis = -1
-        if self.objective == "span":  # softmax over tokens, excluding padding
-            axis, nothing = 1, torch.finfo(logits.dtype).min
-            logits, targets = logits.masked_fill(~is_there, nothing), targets.masked_fill(~is_there, nothing)
-        each = -(targets.softmax(axis) * logits.log_softmax(axis)).sum(axis)
-        each = each.mean(-1) if self.objective == "span" else each
-        return each * self.temperature**2
+        return self.items.taught(batch[SOFT_TARGETS])
 
 
 @dataclass(eq=False)

@@ -4,10 +4,12 @@ import copy
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import nn
 from torch.backends import mkldnn
 from torch.utils.hooks import RemovableHandle
@@ -360,12 +362,15 @@ def _pooler(model: PreTrainedModel) -> list[nn.Module]:
 # as it is trained; their configuration says so, and the loaders above fold it.
 
 
+_Scale = float | torch.Tensor  # of one number, or of several (K,)
+
+
 class _InUnit(torch.autograd.Function):
     """Standardized outputs in the data's unit, with the gradients of the loss of standardized numbers."""
 
     # Clipping, Adam's epsilon and the balance with other losses then do not depend on the unit.
     @staticmethod
-    def forward(ctx: Any, outputs: torch.Tensor, mean: float, deviation: float) -> torch.Tensor:
+    def forward(ctx: Any, outputs: torch.Tensor, mean: _Scale, deviation: _Scale) -> torch.Tensor:
         ctx.deviation = deviation
         return outputs * deviation + mean
 
@@ -375,22 +380,30 @@ class _InUnit(torch.autograd.Function):
         return gradients[0] / ctx.deviation, None, None
 
 
-def learn_standardized(model: PreTrainedModel, targets: Sequence[float], has_new_head: bool) -> RemovableHandle | None:
-    """Let the output layer learn standardized numbers; remove the returned hook before `fold_target_scale`."""
+def learn_standardized(model: PreTrainedModel, targets: ArrayLike, has_new_head: bool) -> RemovableHandle | None:
+    """Let the output layer learn standardized numbers; remove the returned hook before `fold_target_scale`.
+
+    `targets` are the numbers (n,), or (n, K) of several, each with a scale of its own; NaN where missing.
+    """
     layer = output_layer(model)
     if layer is None or layer.bias is None:
         return None
-    # Equal numbers have no deviation; neither has a rounding error one that could be learned.
     numbers = np.asarray(targets, dtype=np.float64)
-    mean, deviation = float(numbers.mean()), float(numbers.std())
-    if deviation <= 1e-6 * abs(mean):
-        deviation = 1.0
+    columns = numbers.reshape(len(numbers), -1).T
+    means, deviations = zip(*(_mean_and_deviation(column[~np.isnan(column)]) for column in columns), strict=True)
+    scale = [list(means), list(deviations)] if len(columns) > 1 else [means[0], deviations[0]]
+    scales = lru_cache(maxsize=1)(partial(_scales, scale))  # copied to a device once
+    mean, deviation = scales(layer.weight.device)
     if not has_new_head:  # it has the data's unit, and its outputs stay the same
         with torch.no_grad():
-            layer.weight.div_(deviation)
+            layer.weight.div_(_of_rows(deviation))
             layer.bias.sub_(mean).div_(deviation)
-    setattr(model.config, TARGET_SCALE, [mean, deviation])
-    return layer.register_forward_hook(lambda module, inputs, outputs: _InUnit.apply(outputs.float(), mean, deviation))
+    setattr(model.config, TARGET_SCALE, scale)
+
+    def in_unit(module: nn.Module, inputs: Any, outputs: torch.Tensor) -> torch.Tensor:
+        return _InUnit.apply(outputs.float(), *scales(outputs.device))
+
+    return layer.register_forward_hook(in_unit)
 
 
 def fold_target_scale(model: PreTrainedModel) -> None:
@@ -398,8 +411,27 @@ def fold_target_scale(model: PreTrainedModel) -> None:
     scale = getattr(model.config, TARGET_SCALE, None)
     if scale is None or (layer := output_layer(model)) is None:
         return
-    mean, deviation = scale
+    mean, deviation = _scales(scale, layer.weight.device)
     with torch.no_grad():
-        layer.weight.mul_(deviation)
+        layer.weight.mul_(_of_rows(deviation))
         layer.bias.mul_(deviation).add_(mean)
     delattr(model.config, TARGET_SCALE)
+
+
+def _mean_and_deviation(numbers: np.ndarray) -> tuple[float, float]:
+    """Equal numbers have no deviation; neither has a rounding error one that could be learned."""
+    if not len(numbers):
+        return 0.0, 1.0
+    mean, deviation = float(numbers.mean()), float(numbers.std())
+    return mean, 1.0 if deviation <= 1e-6 * abs(mean) else deviation
+
+
+def _scales(scale: Sequence[Any], device: torch.device) -> tuple[_Scale, _Scale]:
+    """Mean and deviation in a model's configuration: numbers, or of several outputs tensors (K,)."""
+    mean, deviation = (torch.tensor(each, device=device) if isinstance(each, list) else each for each in scale)
+    return mean, deviation
+
+
+def _of_rows(deviation: _Scale) -> _Scale:
+    """For the rows of a weight."""
+    return deviation[:, None] if isinstance(deviation, torch.Tensor) else deviation

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ..files.errors import SettingError, worded
+from ..files.errors import SettingError, Wording, worded
 from .batching import check_at_least_one
 from .windows import default_stride
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class QuestionError(ValueError):
     """A question with a context that cannot be read; `number` is its index."""
 
-    def __init__(self, number: int, message: str) -> None:
+    def __init__(self, number: int, message: Wording) -> None:
         super().__init__(message)
         self.number = number
 
@@ -280,23 +280,28 @@ def _cut_into_windows(
     """Split a tokenized pair; what precedes and follows the context is repeated in every window."""
     in_context = np.array(encoding.sequence_ids) == side
     if not in_context.any():
-        raise QuestionError(number, f"the context {context[:40]!r} holds no token that the tokenizer knows")
+        message = worded("the context {!r} holds no token that the tokenizer knows", context[:40])
+        raise QuestionError(number, message)
     first, last = (int(place) for place in np.flatnonzero(in_context)[[0, -1]])
     tokens, context_tokens = len(in_context), last + 1 - first
     space = max_seq_len - (tokens - context_tokens)
     if space < 1:
         raise QuestionError(
             number,
-            f"max_seq_len ({max_seq_len}) leaves no space for the context after a question and special tokens of "
-            f"{tokens - context_tokens} tokens; expected a larger one, or a smaller max_question_len",
+            worded(
+                "{max_seq_len} ({}) leaves no space for the context after a question and special tokens of {} tokens; "
+                "expected a larger one, or a smaller {max_question_len}",
+                max_seq_len,
+                tokens - context_tokens,
+            ),
         )
     stride = default_stride(space) if doc_stride is None else doc_stride
     if stride >= space and context_tokens > space:
         raise QuestionError(
             number,
             worded(
-                "{doc_stride} ({}) is not less than the space for the context in a window, {} tokens (max_seq_len {} "
-                "without the question and special tokens)",
+                "{doc_stride} ({}) is not less than the space for the context in a window, {} tokens ({max_seq_len} "
+                "{} without the question and special tokens)",
                 stride,
                 space,
                 max_seq_len,

@@ -28,7 +28,7 @@ from ..files.output import check_output_files, output_to, write_text
 from ..files.processes import no_warnings, own_process
 from ..files.progress import progress_bar, without_loading_bars
 from ..files.text import PAIR_SEPARATOR
-from ..finetuning.data import DataRow, rows_of
+from ..finetuning.data import DataRow, rows_of, text_columns
 from ..finetuning.prediction.predictor import Predictor
 from ..finetuning.tasks.task import Task
 from . import register
@@ -165,7 +165,7 @@ def compare_engines(
         )
     predictor.settle(rows[0])
     task = predictor.task
-    texts = [task.texts_of(example) for example in task.new_examples(rows)]
+    texts = [example.texts for example in task.examples(rows, labeled=False, new=True)]
     sides: dict[str, Callable[..., Any]] = {}  # the processes of the sides, by name
     with ExitStack() as stack:
         temporary = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -275,7 +275,7 @@ def _commands(best: str, model: str, data: Sequence[str], columns: Mapping[str, 
         folder = f"{model.rstrip('/')}-{_GRAPHS[engine]}"
         texts: list[str] = []
         if engine.endswith("int8"):
-            is_plain = len(task.text_columns) == 1 and not task.reads_conll
+            is_plain = len(text_columns(task)) == 1 and not task.reads_conll
             texts = ["--dtype", "int8", "--data", *(data if is_plain else ["texts.txt"])]
             texts += ["--text_column", task.text_column] if is_plain and task.text_column != "text" else []
         yield shlex.join(["mybert", "convert", "openvino", model, folder, *texts])

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from accelerate import PartialState
 
 from ..files.choices import superseded
-from ..files.errors import SettingError, named, refuse_address, worded
+from ..files.errors import SettingError, option_names, refuse_address, worded
 from ..files.options import (
     AT_LEAST_1,
     Group,
@@ -104,7 +104,7 @@ def merged(kind: type[S], study: str, settings: Mapping[str, Mapping[str, Any]],
 @contextmanager
 def prefix_errors(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
     """Begin messages about settings with the names of the maps that they are from."""
-    where = named(*(name for name, some in settings.items() if some), joint=" or ")
+    where = option_names(*(name for name, some in settings.items() if some), joint=" or ")
     try:
         yield
     except TypeError as error:  # a list, or a map, instead of a number

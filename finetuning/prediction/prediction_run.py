@@ -30,7 +30,7 @@ from ...files.text import LINE_BREAKS, SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX, S
 from ...runs import RunFolder, prepare_once
 from ..data import DataRow, new_name, rows_of
 from ..tasks.registry import TASK_OPTIONS, task_record
-from ..tasks.task import label_count_line, long_text_lines
+from ..tasks.steps import label_count_line, long_text_lines
 from .predictor import Predictor, PredictorSettings, with_answers
 
 logger = logging.getLogger(__name__)

@@ -25,13 +25,24 @@ from ...files.text import PAIR_SEPARATOR, SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX
 from ...metrics import ClassReport
 from ...pipelines.openvino_model import Engine, EngineOptions, OpenVinoModel, runs_in_openvino
 from ...visualization import confusion_picture
-from ..data import DataRow, Labels, check_columns, new_name
+from ..data import DataRow, Labels, TaskData, check_columns, may_read_pairs, new_name, text_columns
 from ..features import FeatureTaggerConfig
 from ..heads import for_inference
 from ..tasks.feature_tagging import feature_task
 from ..tasks.registry import TASK_OPTIONS, TASKS, AnswerSettings, FinetunedModelArguments, fitted_to_model
-from ..tasks.tagging import TaggingTask
-from ..tasks.task import Task, TaskData, network_outputs
+from ..tasks.steps import (
+    answers,
+    check_answers,
+    continues_example,
+    counted_labels,
+    has_text,
+    load_trained,
+    network_outputs,
+    read_examples,
+    write_errors,
+)
+from ..tasks.tagging import tag
+from ..tasks.task import Task
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +69,9 @@ class FinetunedModel(NamedTuple):
 
     def read(self, sources: Mapping[str, Source], skip_empty: bool = False) -> dict[str, TaskData]:
         """Labeled data by name, tokenized."""
-        return {name: self.encode(self.task.read(source, skip_empty), source) for name, source in sources.items()}
+        return {
+            name: self.encode(read_examples(self.task, source, skip_empty), source) for name, source in sources.items()
+        }
 
     def measure(
         self, data: Mapping[str, TaskData], batch_size: int | None = None
@@ -68,7 +81,7 @@ class FinetunedModel(NamedTuple):
         predictions: dict[str, Sequence[Any]] = {}
         for name, part in data.items():
             predictions[name] = self.predictions(part, batch_size, shared=True, progress=True)
-            scores = self.task.score(predictions[name], part.examples)
+            scores = self.task.measures(predictions[name], part.examples).scores()
             metrics |= {f"{name}_{key}" if name else key: value for key, value in scores.items()}
         return metrics, predictions
 
@@ -87,7 +100,7 @@ def load_finetuned_model(
     config = checkpoint.config
     if runs_in_openvino(checkpoint, engine, dtype, device):
         tokenizer = load_tokenizer(checkpoint)
-        model, labels = task.load_finetuned(checkpoint, partial(OpenVinoModel, dtype=dtype))
+        model, labels = load_trained(task, checkpoint, partial(OpenVinoModel, dtype=dtype))
         logger.info("OpenVINO computes the model, since %s has %s.", checkpoint.name, OPENVINO_FILE)
         return FinetunedModel(task.with_classes(labels, checkpoint), model, labels, tokenizer)
     if checkpoint.path.is_dir():
@@ -98,7 +111,7 @@ def load_finetuned_model(
         tokenizer = load_tokenizer(encoder)
     else:
         tokenizer = load_tokenizer(checkpoint)
-    model, labels = task.load_finetuned(checkpoint)
+    model, labels = load_trained(task, checkpoint)
     return FinetunedModel(
         task.with_classes(labels, checkpoint), for_inference(model, device, dtype), labels, tokenizer
     )
@@ -133,8 +146,7 @@ def tag_words(
     task = fitted_to_model(TASKS["tagging"], config)
     task = task if max_length is None else replace(task, max_length=max_length)
     finetuned = load_finetuned_model(task, checkpoint)
-    assert isinstance(finetuned.task, TaggingTask)
-    return finetuned.task.tag(sentences, finetuned.model, finetuned.labels, finetuned.tokenizer)
+    return tag(finetuned.task, sentences, finetuned.model, finetuned.labels, finetuned.tokenizer)  # type: ignore[arg-type]
 
 
 # Usual names of text columns; the first pair, or else the first single name, that the data has is used.
@@ -151,10 +163,10 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
     pair_name = task.text_pair_column
     knows_pair = "text_pair_column" in task.options and pair_name is not None
     if "text_column" in given or (task.text_column in row and (not knows_pair or str(pair_name) in row)):
-        if task.may_read_pairs and not knows_pair and "text_column" not in given and "text_pair" in row:
+        if may_read_pairs(task) and not knows_pair and "text_column" not in given and "text_pair" in row:
             return replace(task, text_pair_column="text_pair")
         return task
-    pairs = [pair for pair in _PAIRS if names.issuperset(pair)] if task.may_read_pairs else []
+    pairs = [pair for pair in _PAIRS if names.issuperset(pair)] if may_read_pairs(task) else []
     if "text_pair_column" in given:
         pairs = [pair for pair in pairs if pair[1] == pair_name]
     if pairs and "choice_columns" not in task.options:
@@ -173,8 +185,8 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
                 )
             singles = others
         if not singles or knows_pair:
-            if row.values.keys() == {"line", "text"} and task.may_read_pairs and "choice_columns" not in task.options:
-                expected = PAIR_SEPARATOR.join(task.text_columns)
+            if row.values.keys() == {"line", "text"} and may_read_pairs(task) and "choice_columns" not in task.options:
+                expected = PAIR_SEPARATOR.join(text_columns(task))
                 raise row.invalid(f"{row.values['text'][:40]!r}; expected {expected} in a line")
             raise row.lacks({name: option for name, option in task.columns(False).items() if name not in row})
         columns = {"text_column": singles[0]}
@@ -234,7 +246,7 @@ class Predictor:
             model = PredictorSettings(model=str(model), **settings)
         self.settings = model
         self.task = self.settings.resolve_task()
-        self.task.check_answers(self.settings.top_k, self.settings.probabilities)
+        check_answers(self.task, self.settings.top_k, self.settings.probabilities)
         self.cut = self.windowed = self.empty = 0
         self.labels = Counter[str]()
         self._warnings = set[str]()  # those that were logged
@@ -259,7 +271,7 @@ class Predictor:
         """The rows in parts of `rows_per_part`, or more where the rows of an example stay together."""
         part: list[DataRow] = []
         for row in rows:
-            if len(part) >= self.rows_per_part and not self.task.continues(row, part[-1]):
+            if len(part) >= self.rows_per_part and not continues_example(self.task, row, part[-1]):
                 yield part
                 part = []
             part.append(row)
@@ -278,14 +290,15 @@ class Predictor:
     def answers(self, rows: Sequence[DataRow], progress: bool = False) -> list[dict[str, Any]]:
         """Predictions for one or more rows, tokenized and sorted by length together; of skipped ones, all are None."""
         settings = self.settings
-        skipped = [settings.skip_empty and not self.task.has_text(row) for row in rows]
+        skipped = [settings.skip_empty and not has_text(self.task, row) for row in rows]
         if any(skipped):
             self.empty += sum(skipped)
             asked = list(compress(rows, (not skip for skip in skipped)))
-            answers = self.answers(asked, progress) if asked else []
-            nothing, remaining = dict.fromkeys(chain.from_iterable(answers)), iter(answers)
+            given = self.answers(asked, progress) if asked else []
+            nothing, remaining = dict.fromkeys(chain.from_iterable(given)), iter(given)
             return [dict(nothing) if skip else next(remaining) for skip in skipped]
-        examples = self.task.new_examples(rows)  # rows of the first call are checked before the model is loaded
+        # Rows of the first call are checked before the model is loaded.
+        examples = self.task.examples(rows, labeled=False, new=True)
         finetuned = self.load()
         data = finetuned.encode(examples, Source.of(rows[0].source))
         self.cut += data.cut
@@ -294,9 +307,9 @@ class Predictor:
             logger.warning("%s", warning)
         self._warnings.update(data.warnings)
         outputs = finetuned.outputs(data, settings.batch_size, progress=progress)
-        answers = self.task.answers(outputs, data, finetuned.labels, settings.top_k, settings.probabilities)
-        self.labels.update(chain.from_iterable(map(self.task.counted_labels, answers)))
-        return answers
+        given = answers(self.task, outputs, data, finetuned.labels, settings.top_k, settings.probabilities)
+        self.labels.update(chain.from_iterable(counted_labels(self.task, answer) for answer in given))
+        return given
 
     def __call__(self, batch: Any) -> Any:
         """Predict a batch, or the batches of an iterator.
@@ -353,8 +366,8 @@ def write_reports(
     task: Task, predictions: Sequence[Any], data: TaskData, folder: Path, suffix: str = ""
 ) -> ClassReport | None:
     """Write `errors.tsv`; with classes also a report, `class_report.json` and `.txt`, and `confusion_matrix.png`."""
-    task.write_errors(predictions, data, folder / f"errors{suffix}.tsv")
-    report = task.report_by_class(predictions, data.examples)
+    write_errors(task, predictions, data, folder / f"errors{suffix}.tsv")
+    report = task.measures(predictions, data.examples).report()
     if report is None:
         return None
     write_json(folder / f"class_report{suffix}.json", report.as_json())
@@ -368,5 +381,5 @@ def write_reports(
     return report
 
 
-# The files that `Task.write_predictions` writes.
+# The files that `PredictionFile.write` writes.
 PREDICTION_FILES = ("predictions*", "nbest_predictions*.json", "null_odds*.json")

@@ -24,9 +24,9 @@ from ...pipelines import (
     minimal_pair_columns,
     pseudo_log_likelihoods,
 )
-from ..data import TRUTH, DataRow, check_columns, label_name, rows_of
+from ..data import TRUTH, DataRow, check_columns, label_name, rounded, rows_of, text_columns
 from ..tasks.registry import LENGTH, TASKS, DataColumns, InferenceSettings, LabelColumn, fitted_to_model
-from ..tasks.task import Task, rounded
+from ..tasks.task import Task
 from .prediction_run import RowFiles, data_parts, json_rows_for, output_rows, write_rows
 from .predictor import load_finetuned_model, task_for_columns
 
@@ -147,7 +147,7 @@ def _scored(arguments: ScoreArguments) -> tuple[list[DataRow], list[dict[str, An
     if not rows:
         raise ValueError(f"{', '.join(str(Source.of(each)) for each in arguments.data)} holds no rows.")
     task = _with_columns(task, arguments, rows)
-    texts = [[row.text(name) for row in rows] for name in task.text_columns]
+    texts = [[row.text(name) for row in rows] for name in text_columns(task)]
     labels = _labels(task.label_column, rows, is_wanted=arguments.label_column is not None)
     if labels:
         import sklearn.metrics  # before the work, which takes time

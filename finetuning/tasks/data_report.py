@@ -10,11 +10,13 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from ...files.errors import SettingError
 from ...files.source import Source
 from ...metrics.reports import shortened
 from ...tokenization import unknown_warning
-from ..data import joining_sign, quoted
-from .task import Task, TaskData, long_text_lines, sequences_of
+from ..data import TaskData, joining_sign, quoted, sequences_of
+from .steps import long_text_lines
+from .task import Task
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +60,7 @@ def describe_data(
 
 def few_labels_line(task: Task, train: TaskData) -> str:
     """An offer of a linear probe for few labeled texts; "" for more."""
-    classes = {name for example in train.examples for name in task.classes_of(example)}
+    classes = {name for example in train.examples for name in example.classes}
     labels = len(train.examples) / max(1, len(classes))
     if not classes or labels >= _FEW_LABELS:
         return ""
@@ -73,9 +75,9 @@ def data_lines(task: Task, data: TaskData) -> list[str]:
     examples = data.examples
     sequences = "" if len(data) == len(examples) else f" in {len(data):,} sequences"
     lines = [f"Training data: {len(examples):,} examples{sequences}."]
-    counts = Counter(name for example in examples for name in task.classes_of(example))
+    counts = Counter(name for example in examples for name in example.classes)
     total = len(examples) if task.labels_rows else counts.total()
-    if task.objective == "labels":
+    if task.has_classes and task.labels_rows and not task.has_one_class:
         lines.append("Labels, in percent of the examples, each of which may have several:")
     width = min(max([len(name) for name in counts] + [5]), 40)
     listed = _MAX_CLASSES if counts and max(counts.values()) > 1 else _MIN_CLASSES
@@ -85,9 +87,9 @@ def data_lines(task: Task, data: TaskData) -> list[str]:
         lines.append(f"  and {len(counts) - listed:,} more of {len(counts):,} classes")
     lines += [*_value_lines(task, examples), *_grade_lines(task, counts)]
     if examples:
-        classes = list(dict.fromkeys(task.classes_of(examples[0])))
+        classes = list(dict.fromkeys(examples[0].classes))
         lines.append("The first example" + (f" ({shortened(', '.join(classes), 40)}):" if classes else ":"))
-        lines += [f"  {shortened(text, _COLUMNS - 2)}" for text in task.texts_of(examples[0])]
+        lines += [f"  {shortened(text, _COLUMNS - 2)}" for text in examples[0].texts]
     lengths = [max(map(len, sequences_of(row))) for row in data.inputs.get("input_ids", ())]
     if lengths:
         average = sum(lengths) / len(lengths)
@@ -98,11 +100,15 @@ def data_lines(task: Task, data: TaskData) -> list[str]:
 
 
 def _value_lines(task: Task, examples: Sequence[Any]) -> Iterable[str]:
-    """The range and spread of the numbers of regression."""
-    values = [example.label for example in examples if example.label is not None] if task.objective == "value" else []
-    if values:
+    """The range and spread of the numbers of each column."""
+    columns: dict[str, list[float]] = defaultdict(list)
+    for example in examples:
+        for name, value in example.numbers.items():
+            columns[name or task.label_column].append(value)
+    for name in filter(columns.get, task.columns(labeled=True)):
+        values = columns[name]
         yield (
-            f"Values in {task.label_column!r}: {min(values):g} to {max(values):g}, mean {fmean(values):.4g}, standard "
+            f"Values in {name!r}: {min(values):g} to {max(values):g}, mean {fmean(values):.4g}, standard "
             f"deviation {pstdev(values):.4g}."
         )
 
@@ -111,41 +117,45 @@ def _grade_lines(task: Task, counts: Iterable[str]) -> Iterable[str]:
     """An offer of regression for classes that may be grades, such as 1 to 5 stars."""
     names = set(counts)
     is_counted = len(names) in _GRADES and names == {str(number + 1) for number in range(len(names))}
-    if is_counted and _is_of_texts(task) and task.objective == "classes":
+    if is_counted and _is_of_texts(task) and task.has_one_class:
         yield f"Are the classes 1 to {len(names)} grades, such as stars? Then their order counts:"
         yield f"  --task regression --label_column {task.label_column}"
 
 
 def _is_of_texts(task: Task) -> bool:
     """Whether a task classifies texts of a user's own data."""
-    return "label_separator" in task.options and not getattr(task, "glue", None)
+    return "label_separator" in task.options and not task.glue
 
 
 def check_classes(task: Task, examples: Sequence[Any], source: Source) -> None:
     """Reject classes that are no labels: what programs write for a missing one, ids, texts, joined labels."""
-    way = "or pass --allow_unusual_labels"
-    for example in examples if task.has_classes and not getattr(task, "classes", ()) else ():
-        if missing := next((name for name in task.classes_of(example) if name in _MISSING), None):
-            raise ValueError(
-                f"{source}, row {example.row}: {missing!r} as {task.label_column}, which programs write for a missing "
-                f"value; leave it empty (--skip_empty leaves such rows out), {way} for a class of this name."
+    for example in examples if task.has_classes and not task.classes else ():
+        if missing := next((name for name in example.classes if name in _MISSING), None):
+            raise SettingError.worded(
+                "{}, row {}: {!r} as {}, which programs write for a missing value; leave it empty ({skip_empty=True} "
+                "leaves such rows out)[, or pass {allow_unusual_labels=True} for a class of this name].",
+                source,
+                example.row,
+                missing,
+                task.label_column,
             )
     if warning := _single_examples(task, examples, _TOO_MANY):
-        raise ValueError(f"{source}: {warning.removesuffix('.')}, {way} to learn them.")
+        template = "{}: {}[, or pass {allow_unusual_labels=True} to learn them]."
+        raise SettingError.worded(template, source, warning.removesuffix("."))
 
 
 def _single_examples(task: Task, examples: Sequence[Any], least: int) -> str:
     """A message about more than `least` classes most of which have one example; "" if there are no such ones."""
-    counts = Counter(name for example in examples for name in task.classes_of(example))
+    counts = Counter(name for example in examples for name in example.classes)
     single = sum(count == 1 for count in counts.values())
     if len(counts) <= least or single <= len(counts) / 2 or not task.labels_rows:
         return ""
-    if getattr(task, "label_columns", ()) or getattr(task, "classes", ()) or getattr(examples[0], "positions", None):
+    if getattr(task, "label_columns", ()) or task.classes or getattr(examples[0], "positions", None):
         return ""  # the classes are not found in the data
     column, is_of_texts = f"{task.label_column!r}", _is_of_texts(task)
     if is_of_texts and (sign := joining_sign(counts)):
         return _joined_labels(column, counts, sign)
-    is_number = is_of_texts and task.objective == "classes" and all(map(_NUMBER.fullmatch, counts))
+    is_number = is_of_texts and task.has_one_class and all(map(_NUMBER.fullmatch, counts))
     question = "a number? For numbers use --task regression; for" if is_number else "an id or a text? For"
     return (
         f"{len(counts):,} classes in {column}, {single:,} of them with one example, for {len(examples):,} examples: "
@@ -184,7 +194,7 @@ def unknown_share_warning(data: TaskData, tokenizer: PreTrainedTokenizerBase) ->
 
 
 def _class_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
-    found = [task.classes_of(example) for example in examples]
+    found = [example.classes for example in examples]
     counts = Counter(name for names in found for name in names)
     if not counts:
         return
@@ -211,22 +221,22 @@ def _class_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
 
 
 def _text_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
-    empty = sum(not all(text.strip() for text in task.texts_of(example)) for example in examples)
+    empty = sum(not all(text.strip() for text in example.texts) for example in examples)
     if empty:
         yield f"{empty:,} of {len(examples):,} training examples have an empty text."
     classes: dict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)
     for example in examples:
-        if task.classes_of(example):
-            classes[task.texts_of(example)].add(tuple(task.classes_of(example)))
+        if example.classes:
+            classes[example.texts].add(tuple(example.classes))
     if several := sum(len(found) > 1 for found in classes.values()):
         which = "One text appears" if several == 1 else f"{several:,} texts appear"
         yield f"{which} in the training data with different labels."
 
 
 def _leaks(task: Task, examples: Sequence[Any], validation: Iterable[TaskData]) -> Iterable[str]:
-    known = {task.texts_of(example) for example in examples}
+    known = {example.texts for example in examples}
     for data in validation:
-        if both := sum(task.texts_of(example) in known for example in data.examples):
+        if both := sum(example.texts in known for example in data.examples):
             yield (
                 f"{both:,} of {len(data.examples):,} validation examples are in the training data as well, so scores "
                 "on them will be better than on new texts."

@@ -15,18 +15,19 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from ...cards import Example, run_example
 from ...files.checkpoint import Checkpoint
+from ...files.errors import SettingError
 from ...files.loading import load_model
 from ...files.source import Source
 from ...modeling_mybert import IGNORE_INDEX
-from ..data import Labels
+from ..data import Labels, TaskData
 from ..features import FEATURES, TABLE_7, FeatureTagger, FeatureTaggerConfig, hidden_states, load_encoder
-from ..heads import NetworkChanges, check_max_length
-from .tagging import Examples, TaggedSentence, TaggingTask
-from .task import Task, TaskData
+from ..heads import check_max_length
+from .tagging import Examples, TaggedSentence, Words, tag
+from .task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeatureTask(TaggingTask):
+class FeatureTask(Words):
     """Tagging by a BiLSTM on frozen features."""
 
     encoder: str  # folder or Hub name
@@ -43,7 +44,7 @@ class FeatureTask(TaggingTask):
         return Checkpoint(self.encoder).config
 
     @cached_property
-    def _encoder(self) -> PreTrainedModel:
+    def _network(self) -> PreTrainedModel:
         """The encoder, kept for the data that this task reads."""
         return load_encoder(self.encoder, self.device)
 
@@ -61,7 +62,7 @@ class FeatureTask(TaggingTask):
         is_word = {number: places[:, 0] >= 0 for number, places in enumerate(data.layout) if places.max() >= 0}
         names = [name for name in data.inputs if name != "labels"]
         sequences = [{name: data.inputs[name][number] for name in names} for number in is_word]
-        found = hidden_states(self._encoder, tokenizer, sequences, self._states(self.stored))
+        found = hidden_states(self._network, tokenizer, sequences, self._states(self.stored))
         inputs: dict[str, Any] = {
             "features": [
                 states[words].astype(np.float16) for states, words in zip(found, is_word.values(), strict=True)
@@ -90,50 +91,47 @@ class FeatureTask(TaggingTask):
 
         return collate
 
-    def load_model(
-        self,
-        name: str,
-        labels: Labels | None,
-        changes: NetworkChanges | None = None,
-        config: PreTrainedConfig | None = None,
-    ) -> tuple[PreTrainedModel, list[str]]:
-        encoder = self._encoder_config
-        own = FeatureTaggerConfig(
-            encoder=self.encoder,
-            features=self.features,
-            num_states=len(self._states([self.features])),
-            state_size=encoder.hidden_size,
-            lstm_size=self.lstm_size,
-            pad_token_id=encoder.pad_token_id,  # otherwise Trainer copies it from the tokenizer, with a warning
-            **self.config_fields(labels),
-        )
-        tagger = FeatureTagger(own)
-        return tagger, [name for name, _ in tagger.named_parameters()]
 
-    def card_examples(
-        self, examples: Examples, model_dir: str | Path, model: Any, tokenizer: PreTrainedTokenizerBase
-    ) -> list[Example]:
-        """Tag sentences for the card; it has no pipeline."""
-        tagger: Any = load_model(Checkpoint(model_dir), FeatureTagger)[0] if model is None else model
-        tags = self.tag([example.words for example in examples], tagger, Labels.from_config(tagger.config), tokenizer)
-        return [
-            run_example(
-                f"Tagging (the data says: {' '.join(example.tags or ())})",
-                f"words = {list(example.words)!r}\n(tags,) = tag_words({str(model_dir)!r}, [words])\nprint(*tags)",
-                "from mybert.finetuning import tag_words\n\n",
-                tag_words=lambda folder, sentences, found=found: [found],
-            )
-            for example, found in zip(examples, tags, strict=True)
-        ]
+def new_tagger(task: Any, labels: Labels | None) -> tuple[PreTrainedModel, list[str]]:
+    """A tagger with random weights for a `FeatureTask`, and the names of all its parameters."""
+    encoder = task._encoder_config
+    config = FeatureTaggerConfig(
+        encoder=task.encoder,
+        features=task.features,
+        num_states=len(task._states([task.features])),
+        state_size=encoder.hidden_size,
+        lstm_size=task.lstm_size,
+        pad_token_id=encoder.pad_token_id,  # otherwise Trainer copies it from the tokenizer, with a warning
+        **task.config_fields(labels),
+    )
+    tagger = FeatureTagger(config)
+    return tagger, [name for name, _ in tagger.named_parameters()]
+
+
+def tagger_examples(
+    task: Any, examples: Examples, model_dir: str | Path, model: Any, tokenizer: PreTrainedTokenizerBase
+) -> list[Example]:
+    """Tag sentences for the card; a tagger on features has no pipeline."""
+    tagger: Any = load_model(Checkpoint(model_dir), FeatureTagger)[0] if model is None else model
+    tags = tag(task, [example.words for example in examples], tagger, Labels.from_config(tagger.config), tokenizer)
+    return [
+        run_example(
+            f"Tagging (the data says: {' '.join(example.tags or ())})",
+            f"words = {list(example.words)!r}\n(tags,) = tag_words({str(model_dir)!r}, [words])\nprint(*tags)",
+            "from mybert.finetuning import tag_words\n\n",
+            tag_words=lambda folder, sentences, found=found: [found],
+        )
+        for example, found in zip(examples, tags, strict=True)
+    ]
 
 
 def feature_task(task: Task, features: str, encoder: str, lstm_size: int, device: str) -> FeatureTask:
     """The task of the feature-based approach, with one of `FEATURES`, or the first row of table 7 and all stored."""
-    if not isinstance(task, TaggingTask):
+    if not isinstance(task, Words):
         raise ValueError("The approach 'features' is only for tagging words (ner, tagging).")
     names = TABLE_7 if features == "all" else (features,)
     if names[0] not in FEATURES:
-        raise ValueError(f"features is {features!r}; expected one of all, {', '.join(FEATURES)}.")
+        raise SettingError("features", features, f"one of all, {', '.join(FEATURES)}")
     inherited = {item.name: getattr(task, item.name) for item in fields(task)}
     shared = inherited | {"encoder": encoder, "stored": names, "lstm_size": lstm_size, "device": device}
     return FeatureTask(**shared, features=names[0])

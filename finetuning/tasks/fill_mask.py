@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from transformers import AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
+from typing_extensions import Self
 
-from ...files.checkpoint import Checkpoint
-from ...files.loading import load_tokenizer
+from ...cards import PipelineCall
 from ...files.source import Source
 from ...metrics import WeightedMetrics, accuracy, count_metrics
 from ...modeling_mybert import IGNORE_INDEX
-from ...pipelines import predict_labeled_only
-from ..data import DataRow, Labels
+from ..data import DataRow, Labels, TaskData, TaskExample, rounded
+from .losses import ClassLoss, ItemLoss
 from .tagging import add_sequence, tag_windows
-from .task import Objective, Task, TaskData, TaskExample, rounded
+from .task import Columns, Measures, PredictionFile, Task
 
 _MAX_LISTED = 100
 """Number of most probable tokens kept for each mask."""
@@ -31,6 +32,11 @@ class MaskedText(TaskExample):
     # The same as a model predicts it: an uncased one in lower case. None before tokenizing.
     tokens: tuple[str, ...] | None = None
     mask_token: str = "[MASK]"  # of the tokenizer
+    classes: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.text,)
 
 
 @dataclass(frozen=True)
@@ -46,11 +52,10 @@ class FilledMasks:
 
 
 @dataclass(frozen=True)
-class Vocabulary(Labels):
+class Vocabulary:
     """The tokens that fill masks, decoded when they are needed: a vocabulary may have 250,000."""
 
-    names: tuple[str, ...] = ()
-    tokenizer: Any = None
+    tokenizer: Any
     _texts: dict[int, tuple[str, str]] = field(default_factory=dict)
 
     def texts(self, ids: Iterable[int]) -> list[tuple[str, str]]:
@@ -70,37 +75,39 @@ Examples = Sequence[MaskedText]
 Predictions = Sequence[FilledMasks]
 
 
+class WordTable(PredictionFile):
+    """A table in which a right token is the data's own word, so that reading it needs no tokenizer."""
+
+    def text(self, columns: Columns, prediction: FilledMasks, example: MaskedText) -> str:
+        tokens = prediction.tokens
+        masks = zip(tokens, example.tokens or tokens, example.hidden or tokens, strict=True)
+        return " ".join(word if token == true else token for token, true, word in masks)
+
+
 @dataclass(frozen=True, kw_only=True)
-class FillMaskTask(Task[MaskedText, FilledMasks]):
+class Masks(Task[MaskedText, FilledMasks]):
     """The words at the masks of texts; a text of any length is read in windows, see `tag_windows`."""
 
     main_metric: str = "accuracy"
 
     auto_class: ClassVar[Any] = AutoModelForMaskedLM
     pipeline: ClassVar[str] = "fill-mask"
-    objective: ClassVar[Objective] = "classes"
-    most_listed: ClassVar[int | None] = _MAX_LISTED
+    loss: ClassVar[ItemLoss] = ClassLoss()
+    prediction_file: ClassVar[PredictionFile] = WordTable()
+    predicts_labeled_only: ClassVar[bool] = True
+    most_listed: ClassVar[int | str | None] = _MAX_LISTED
     has_probabilities: ClassVar[bool] = False
 
-    def example(self, row: DataRow, labeled: bool) -> MaskedText:
-        hidden = tuple(row.words(self.label_column)) if labeled else None
-        return MaskedText(row.text(self.text_column), hidden, row=row.number)
+    def examples(self, rows: Sequence[DataRow], labeled: bool, new: bool = False) -> list[MaskedText]:
+        column = self.label_column
+        return [
+            MaskedText(row.text(self.text_column), tuple(row.words(column)) if labeled else None, row=row.number)
+            for row in rows
+        ]
 
-    def texts_of(self, example: MaskedText) -> tuple[str, ...]:
-        return (example.text,)
-
-    def training_examples(self, examples: Examples, source: Source) -> Examples:
+    def trained_on(self, examples: Examples, source: Source) -> tuple[Self, Examples]:
         """Always an error: this task is not fine-tuned."""
         raise ValueError("fill_mask is only for predict and evaluate; mybert pretrain is what trains a model for it.")
-
-    def load_finetuned(
-        self, checkpoint: Checkpoint, load_graph: Callable[..., Any] | None = None
-    ) -> tuple[Any, Labels]:
-        """Load a model; its classes are the vocabulary's tokens."""
-        model, _ = super().load_finetuned(checkpoint, load_graph)
-        if isinstance(model, PreTrainedModel):  # and no graph
-            predict_labeled_only(model)
-        return model, Vocabulary(tokenizer=load_tokenizer(checkpoint))
 
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:
         """None: the vocabulary is in the tokenizer."""
@@ -111,7 +118,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
     ) -> TaskData[MaskedText]:
         """Tokenize texts; the word at a mask becomes the tokenizer's token for it, if it is a single token.
 
-        `layout` has the example of each sequence, and which of its masks are predicted from this sequence.
+        `layout` has the vocabulary, and of each sequence the example and which of its masks are predicted from it.
         """
         if tokenizer.mask_token_id is None:
             raise ValueError(
@@ -145,7 +152,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
                     sequences.append((number, range(before, before + own)))
             tokens = words and tuple(_as_token(word, tokenizer) for word in words)
             known.append(replace(example, tokens=tokens, mask_token=tokenizer.mask_token))
-        return TaskData(known, inputs, source, sequences, windowed=windowed)
+        return TaskData(known, inputs, source, (vocabulary_of(tokenizer), sequences), windowed=windowed)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """A collator whose labels mark the masks, so that logits are computed only there."""
@@ -175,12 +182,12 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
 
     def predict(self, outputs: Any, data: TaskData[MaskedText], labels: Labels | None) -> list[FilledMasks]:
         """The most probable tokens at every mask."""
-        assert isinstance(labels, Vocabulary)
+        vocabulary, sequences = data.layout
         found: list[list[tuple[tuple[str, float], ...]]] = [[] for _ in data.examples]
         first: list[list[tuple[str, str]]] = [[] for _ in data.examples]
-        for (example, own), scores, ids in zip(data.layout, *outputs, strict=True):
+        for (example, own), scores, ids in zip(sequences, *outputs, strict=True):
             for mask in own:
-                texts = labels.texts(map(int, ids[mask]))
+                texts = vocabulary.texts(map(int, ids[mask]))
                 found[example].append(tuple(zip((name for name, _ in texts), scores[mask].tolist(), strict=True)))
                 first[example].append(texts[0])
         return [
@@ -188,31 +195,40 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
             for example, best, texts in zip(data.examples, found, first, strict=True)
         ]
 
-    def answer(self, prediction: FilledMasks, example: MaskedText, top_k: int) -> tuple[dict[str, Any], list[Any]]:
-        """The best token for each mask with its score, and the text with these; the best ones for each mask."""
+    def columns_of(self, prediction: FilledMasks, example: MaskedText, top_k: int = 1) -> Columns:
+        """The best token for each mask; in the answer with its score, and the text with all of them."""
         best = [
             [{"label": name, "score": rounded(score)} for name, score in tokens[:top_k]] for tokens in prediction.best
         ]
-        found = {name: [tokens[0][name] for tokens in best] for name in ("label", "score")}
-        return {**found, "filled": prediction.filled}, best
+        answer: dict[str, Any] = {name: [tokens[0][name] for tokens in best] for name in ("label", "score")}
+        return Columns(" ".join(prediction.tokens), answer | {"filled": prediction.filled}, best)
 
-    def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
-        """Accuracy: the fraction of masks whose best token is right."""
-        pairs = [pair for example in _token_pairs(predictions, examples) for pair in example]
-        return {"accuracy": accuracy([found for found, _ in pairs], [wanted for _, wanted in pairs])}
-
-    def weighted_metrics(self, predictions: Predictions, examples: Examples) -> WeightedMetrics:
-        pairs = _token_pairs(predictions, examples)
-        right = [[sum(found == wanted for found, wanted in example)] for example in pairs]
-        counts = np.array([right, *2 * [[[len(example)] for example in pairs]]])
-        return lambda weights: {"accuracy": count_metrics(counts, weights)["accuracy"]}
+    def predictions_of(self, rows: Sequence[DataRow], examples: Examples) -> list[FilledMasks]:
+        predictions = []
+        for row, example in zip(rows, examples, strict=True):
+            words, count = row.words("prediction"), len(example.hidden or ())
+            if len(words) != count:
+                raise row.invalid(f"{len(words)} words; expected {count}, one for each mask")
+            predictions.append(FilledMasks(tuple(((word, 1.0),) for word in words)))
+        return predictions
 
     def gold_prediction(self, example: MaskedText) -> FilledMasks:
         return FilledMasks(tuple(((word, 1.0),) for word in example.tokens or example.hidden or ()))
 
-    def as_text(self, prediction: FilledMasks) -> str:
-        """The best token for each mask, separated by spaces."""
-        return " ".join(prediction.tokens)
+    def measures(self, predictions: Predictions, examples: Examples) -> Measures:
+        """Accuracy: the fraction of masks whose best token is right."""
+        pairs = _token_pairs(predictions, examples)
+
+        def scores() -> dict[str, float]:
+            predicted, true = ([pair[side] for example in pairs for pair in example] for side in (0, 1))
+            return {"accuracy": accuracy(predicted, true)}
+
+        def resampled() -> WeightedMetrics:
+            right = [[sum(token == true for token, true in example)] for example in pairs]
+            counts = np.array([right, *2 * [[[len(example)] for example in pairs]]])
+            return lambda weights: {"accuracy": count_metrics(counts, weights)["accuracy"]}
+
+        return Measures(scores, resampled)
 
     def errors(self, prediction: FilledMasks, example: MaskedText) -> Iterator[tuple[float, dict[str, Any]]]:
         """The masks whose best token is wrong, with its probability."""
@@ -221,20 +237,14 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
             if token != wanted:
                 yield probability, {"text": example.text, **sides, "probability": rounded(probability)}
 
-    def table(self, predictions: Predictions, examples: Examples) -> tuple[Sequence[str], list[list[str]]]:
-        """The best token for each mask, separated by spaces."""
-        # A token that is right is written as the data's own word, so that `read_predictions` needs no tokenizer.
-        rows = []
-        for found, example in zip(predictions, examples, strict=True):
-            known = zip(found.tokens, example.tokens or found.tokens, example.hidden or found.tokens, strict=True)
-            rows.append([" ".join(word if token == wanted else token for token, wanted, word in known)])
-        return (), rows
+    def pipeline_call(self, example: MaskedText) -> PipelineCall:
+        return PipelineCall("Filling masks", self.pipeline, f"print(run({example.text!r}))")
 
-    def read_prediction(self, row: DataRow, example: MaskedText) -> FilledMasks:
-        words = row.words("prediction")
-        if len(words) != len(example.hidden or ()):
-            raise row.invalid(f"{len(words)} words; expected {len(example.hidden or ())}, one for each mask")
-        return FilledMasks(tuple(((word, 1.0),) for word in words))
+
+@lru_cache(maxsize=1)
+def vocabulary_of(tokenizer: PreTrainedTokenizerBase) -> Vocabulary:
+    """The vocabulary of a tokenizer; that of the last one is kept, with the texts of its tokens."""
+    return Vocabulary(tokenizer)
 
 
 def _token_pairs(predictions: Predictions, examples: Examples) -> list[list[tuple[str, str]]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 
+from ...files.errors import worded
 from ...files.source import Source
 from ..data import DataRow, label_name, listed, quoted, whole_number
 
@@ -17,7 +17,9 @@ def one_label(row: DataRow, column: str) -> str:
     """The label in a column."""
     value = row.value(column)
     if isinstance(value, _COLLECTIONS):
-        raise row.invalid(f"{str(value)[:40]!r} as {column}; expected one label (several: --task multilabel)")
+        raise row.invalid(
+            worded("{!r} as {}; expected one label (several: {task='multilabel'})", str(value)[:40], column)
+        )
     row.refuse_written_list(column, "label")
     return label_name(value)
 
@@ -50,8 +52,12 @@ def labels_in_cells(
     for row, cell in zip(rows, cells, strict=True):
         if len(cell) > len(set(cell)) and _INDICATORS.keys() >= set(cell):
             raise row.invalid(
-                f"{str(row.value(column))[:40]!r} as {column}; expected names of labels, each once, or in all rows 0 "
-                "and 1 for each label (or a column for each, --label_columns)"
+                worded(
+                    "{!r} as {}; expected names of labels, each once, or in all rows 0 and 1 for each label (or a "
+                    "column for each, {label_columns})",
+                    str(row.value(column))[:40],
+                    column,
+                )
             )
     return list(map(frozenset, cells)), None
 
@@ -72,11 +78,11 @@ def _cell(row: DataRow, column: str, separator: str | None) -> tuple[str, ...]:
     return tuple(filter(None, map(label_name, names)))
 
 
-def check_alike(path: Path, predicted: Collection[str], true: Collection[str]) -> None:
+def check_alike(source: str, predicted: Collection[str], true: Collection[str]) -> None:
     """Reject predictions by name for data with numbers, and the other way round, of which none would be right."""
     are_numbers = [all(whole_number(name) is not None for name in names) for names in (predicted, true)]
     if are_numbers[0] != are_numbers[1] and set(predicted).isdisjoint(true):
-        found = f"{path} has the labels {listed(sorted(predicted))}, and the data {listed(sorted(true))}"
+        found = f"{source} has the labels {listed(sorted(predicted))}, and the data {listed(sorted(true))}"
         raise ValueError(f"{found}; expected the same names in both.")
 
 

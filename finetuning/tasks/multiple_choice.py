@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,8 +15,9 @@ from ...cards import PipelineCall
 from ...files.source import Source
 from ...metrics import accuracy
 from ...tokenization import encode_and_truncate
-from ..data import DataRow, Labels, label_name, quoted, whole_number
-from .task import Objective, Task, TaskData, TaskExample, rounded
+from ..data import DataRow, Labels, TaskData, TaskExample, label_name, quoted, rounded, whole_number
+from .losses import ChoiceTeaching, ClassLoss, ItemLoss, Teaching
+from .task import Columns, Measures, PredictionFile, Task, means_of_examples
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,15 @@ class ChoiceExample(TaskExample):
     text: str
     choices: tuple[str, ...]
     label: int | None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.text, *self.choices)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The index of the right choice, from 0, as text."""
+        return () if self.label is None else (str(self.label),)
 
 
 @dataclass(frozen=True)
@@ -40,7 +51,7 @@ Predictions = Sequence[ChoicePrediction]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
+class Choices(Task[ChoiceExample, ChoicePrediction]):
     """Choosing between texts; each is read after the same first text, as a pair."""
 
     # A single column contains lists of choices.
@@ -49,12 +60,14 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column", "choice_columns")
     auto_class: ClassVar[Any] = AutoModelForMultipleChoice
     pipeline: ClassVar[str] = "multiple-choice"
-    objective: ClassVar[Objective] = "classes"
-    table_ending: ClassVar[str] = ".csv"
+    loss: ClassVar[ItemLoss] = ClassLoss()
+    teaching: ClassVar[Teaching | None] = ChoiceTeaching()
+    prediction_file: ClassVar[PredictionFile] = PredictionFile(".csv", "probability{}")
+    has_one_class: ClassVar[bool] = True
 
-    def examples(self, rows: Sequence[DataRow], labeled: bool) -> list[ChoiceExample]:
-        """The examples of a file's rows; all have the same number of choices."""
-        examples = super().examples(rows, labeled)
+    def examples(self, rows: Sequence[DataRow], labeled: bool, new: bool = False) -> list[ChoiceExample]:
+        """The examples of rows; all have the same number of choices."""
+        examples = [self._example(row, labeled) for row in rows]
         for row, example in zip(rows, examples, strict=True):
             if len(example.choices) != len(examples[0].choices):
                 raise row.invalid(
@@ -62,11 +75,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
                 )
         return examples
 
-    def new_examples(self, rows: Sequence[DataRow]) -> list[ChoiceExample]:
-        """The examples in rows of new data; all have the same number of choices."""
-        return self.examples(rows, labeled=False)
-
-    def example(self, row: DataRow, labeled: bool) -> ChoiceExample:
+    def _example(self, row: DataRow, labeled: bool) -> ChoiceExample:
         if len(self.choice_columns) == 1:
             choices = row.value(self.choice_columns[0])
             is_list = isinstance(choices, (list, tuple))
@@ -82,13 +91,6 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         choices = [f"{beginning} {choice}".strip() for choice in choices]
         label = _choice(row, self.label_column, len(choices)) if labeled else None
         return ChoiceExample(row.text(self.text_column), tuple(choices), label, row=row.number)
-
-    def texts_of(self, example: ChoiceExample) -> tuple[str, ...]:
-        return (example.text, *example.choices)
-
-    def classes_of(self, example: ChoiceExample) -> tuple[str, ...]:
-        """The index of the right choice, from 0, as text."""
-        return () if example.label is None else (str(example.label),)
 
     def encode(
         self, examples: Examples, labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: Source
@@ -125,31 +127,30 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         probabilities = torch.from_numpy(np.asarray(outputs, dtype=np.float64)).softmax(-1)
         return [ChoicePrediction(int(row.argmax()), tuple(row.tolist())) for row in probabilities]
 
-    def answer(
-        self, prediction: ChoicePrediction, example: ChoiceExample, top_k: int
-    ) -> tuple[dict[str, Any], list[Any]]:
-        """Index (from 0), text and probability of the predicted choice."""
+    def columns_of(self, prediction: ChoicePrediction, example: ChoiceExample, top_k: int = 1) -> Columns:
+        """Index (from 0); in the answer with text and probability of the predicted choice."""
         scores = prediction.probabilities
         ranked = [
             {"label": place, "answer": example.choices[place], "score": rounded(scores[place])}
             for place in sorted(range(len(scores)), key=lambda place: -scores[place])
         ]
-        return dict(ranked[0]), ranked[:top_k]
+        table = {str(place): value for place, value in enumerate(scores)}
+        return Columns(str(prediction.choice), dict(ranked[0]) if ranked else {}, ranked[:top_k], probabilities=table)
 
-    def probabilities_of(self, prediction: ChoicePrediction) -> Mapping[str, float]:
-        return {str(place): value for place, value in enumerate(prediction.probabilities)}
-
-    def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
-        wanted: list[Any] = [example.label for example in examples]
-        return {"accuracy": accuracy([item.choice for item in predictions], wanted)}
+    def predictions_of(self, rows: Sequence[DataRow], examples: Examples) -> list[ChoicePrediction]:
+        return [
+            ChoicePrediction(_choice(row, "prediction", len(example.choices)))
+            for row, example in zip(rows, examples, strict=True)
+        ]
 
     def gold_prediction(self, example: ChoiceExample) -> ChoicePrediction:
         assert example.label is not None
         return ChoicePrediction(example.label)
 
-    def as_text(self, prediction: ChoicePrediction) -> str:
-        """The index of the choice, from 0."""
-        return str(prediction.choice)
+    def measures(self, predictions: Predictions, examples: Examples) -> Measures:
+        """Accuracy."""
+        sides = predictions, examples
+        return Measures(partial(_scores, *sides), partial(means_of_examples, _scores, *sides))
 
     def errors(self, prediction: ChoicePrediction, example: ChoiceExample) -> Iterator[tuple[float, dict[str, Any]]]:
         """The wrong choice, with its probability."""
@@ -158,17 +159,14 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
             sides = {"true": example.choices[example.label], "predicted": example.choices[prediction.choice]}
             yield sure, {"text": example.text, **sides, "probability": sure if prediction.probabilities else ""}
 
-    def table(self, predictions: Predictions, examples: Examples) -> tuple[Sequence[str], list[list[str]]]:
-        """The index of each predicted choice, from 0, and the probability of each choice."""
-        names = [f"probability{number}" for number in range(len(predictions[0].probabilities))]
-        return names, [[self.as_text(item), *(f"{value:.6f}" for value in item.probabilities)] for item in predictions]
-
-    def read_prediction(self, row: DataRow, example: ChoiceExample) -> ChoicePrediction:
-        return ChoicePrediction(_choice(row, "prediction", len(example.choices)))
-
     def pipeline_call(self, example: ChoiceExample) -> PipelineCall:
         code = f"answer = run(prompt={example.text!r}, choices={list(example.choices)!r})\nprint(answer)"
         return PipelineCall(f"Multiple choice (the data says: {example.label})", self.pipeline, code)
+
+
+def _scores(predictions: Predictions, examples: Examples) -> dict[str, float]:
+    true: list[Any] = [example.label for example in examples]
+    return {"accuracy": accuracy([prediction.choice for prediction in predictions], true)}
 
 
 def _choice(row: DataRow, column: str, count: int) -> int:

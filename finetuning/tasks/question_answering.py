@@ -7,22 +7,36 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
 from typing_extensions import Self
 
 from ...cards import PipelineCall
 from ...files.checkpoint import read_json_object
+from ...files.errors import SettingError
 from ...files.output import write_json
 from ...files.progress import progress_bar
 from ...files.source import Source
 from ...metrics import squad_metrics, squad_v2_metrics
 from ...pipelines import Answer, QuestionError, answer_positions, best_answers, make_windows
-from ..data import DataRow, Labels, is_written_list, label_name, one_line_text, whole_number
-from .task import Objective, Task, TaskData, TaskExample, rounded
+from ..data import (
+    DataRow,
+    Labels,
+    TaskData,
+    TaskExample,
+    is_written_list,
+    label_name,
+    one_line_text,
+    rounded,
+    whole_number,
+)
+from .calibration import Calibrator
+from .losses import ItemLoss, SpanLoss, SpanTeaching, Teaching
+from .task import Columns, Measures, PredictionFile, Task, means_of_examples
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +53,21 @@ class QuestionExample(TaskExample):
     # -1 if the text is not in the context. None if the answers are unknown.
     answers: tuple[tuple[int, str], ...] | None
     moved: bool = False  # whether an answer was not at its given position, but found elsewhere
+    classes: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (self.question, self.context)
+
+    @property
+    def accepted(self) -> list[str]:
+        """The texts of the accepted answers."""
+        return [text for _, text in self.answers or ()]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it has answers, none of which is in its text."""
+        return bool(self.answers) and all(start < 0 for start, _ in self.answers or ())
 
 
 @dataclass(frozen=True)
@@ -56,9 +85,90 @@ Examples = Sequence[QuestionExample]
 Predictions = Sequence[AnswerPrediction]
 
 
+@dataclass(frozen=True)
+class NullThreshold(Calibrator):
+    """The score of "no answer", minus that of the best span, above which it is predicted."""
+
+    null_score_threshold: float | None = None
+    unanswerable: bool = False
+
+    def fit(self, predictions: Predictions, examples: Examples) -> Self:
+        """With the threshold of the best F1, unless there is one."""
+        if self.null_score_threshold is not None or not self.unanswerable:
+            return self
+        odds = [prediction.null_odds for prediction in predictions if prediction.null_odds is not None]
+        # If it is best to answer nothing, the official script returns 0, whatever the odds.
+        nothing = math.nextafter(min(odds, default=0.0), -math.inf)
+        thresholds = (self.scores(predictions, examples)["best_f1_thresh"], nothing)
+        fits = [replace(self, null_score_threshold=threshold) for threshold in thresholds]
+        return max(fits, key=lambda fit: fit.scores(predictions, examples)["f1"])
+
+    def text(self, prediction: AnswerPrediction) -> str:
+        """The answer; empty for none."""
+        is_null = prediction.null_odds is not None and prediction.null_odds > self._threshold(prediction)
+        return "" if is_null else prediction.text or ""
+
+    def scores(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
+        """Exact match and F1 in percent, as in the official scripts; for 2.0 with the best thresholds."""
+        pairs = list(zip(examples, predictions, strict=True))
+        texts = {example.id: prediction.text for example, prediction in pairs if prediction.text is not None}
+        answers = {example.id: example.accepted for example in examples}
+        if not self.unanswerable:
+            return squad_metrics(texts, answers)
+        odds = {example.id: prediction.null_odds for example, prediction in pairs if prediction.null_odds is not None}
+        return squad_v2_metrics(texts, answers, odds or None, self._threshold(predictions[0]))
+
+    def scores_of_one(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
+        """The scores of one example that are means over the examples; 0 without a prediction."""
+        if predictions[0].text is None:
+            return {"exact_match": 0.0, "f1": 0.0}
+        scores = self.scores(predictions, examples)
+        return {name: value for name, value in scores.items() if "best_" not in name and not name.endswith("total")}
+
+    def _threshold(self, prediction: AnswerPrediction) -> float:
+        """The odds of no answer above which it is predicted, which final answers exceed only if the user set one."""
+        if self.null_score_threshold is not None:
+            return self.null_score_threshold
+        return math.inf if prediction.is_final else 0.0
+
+
+class AnswerFiles(PredictionFile):
+    """SQuAD's files: `predictions.json`, `nbest_predictions.json` and, if there may be no answer, `null_odds.json`."""
+
+    def write(self, task: Any, predictions: Predictions, examples: Examples, folder: Path, suffix: str = "") -> None:
+        pairs = list(zip(examples, predictions, strict=True))
+        answers = {example.id: task.columns_of(item, example).text for example, item in pairs}
+        write_json(folder / f"predictions{suffix}.json", answers)
+        fields = ("text", "probability", "start_logit", "end_logit")
+        nbest = {
+            example.id: [{name: getattr(answer, name) for name in fields} for answer in item.best]
+            for example, item in pairs
+        }
+        write_json(folder / f"nbest_predictions{suffix}.json", nbest)
+        if task.unanswerable:
+            write_json(folder / f"null_odds{suffix}.json", {example.id: item.null_odds for example, item in pairs})
+
+    def read(self, task: Any, path: Path, examples: Examples) -> list[AnswerPrediction]:
+        """Read SQuAD's `{id: text}`, final answers, with its `null_odds.json` if that is in the same folder."""
+        texts = _read_object(path, (str,), "a text")
+        odds_file = path.with_name(path.name.replace("predictions", "null_odds"))
+        has_odds = task.unanswerable and odds_file != path and odds_file.is_file()
+        odds = _read_object(odds_file, (int, float), "a number") if has_odds else {}
+        # As in the official scripts, a missing question counts as wrong in SQuAD 1.1 and is an error in 2.0.
+        for file, found in {path: texts, **({odds_file: odds} if has_odds else {})}.items():
+            missing = [example.id for example in examples if example.id not in found]
+            if missing and task.unanswerable:
+                raise ValueError(
+                    f"{file} lacks {len(missing)} of {len(examples)} questions, such as {missing[0]!r}; expected an "
+                    "entry for each."
+                )
+        answers = ({"text": texts.get(example.id), "null_odds": odds.get(example.id)} for example in examples)
+        return task.predictions_of([DataRow(row, str(path), number) for number, row in enumerate(answers)], examples)
+
+
 @dataclass(frozen=True, kw_only=True)
-class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
-    """Finding the answer to a question in a text; a long text is read in overlapping windows."""
+class Passages(Task[QuestionExample, AnswerPrediction]):
+    """Finding the answer to a question in a passage; a long one is read in overlapping windows."""
 
     text_column: str = "question"
     text_pair_column: str = "context"
@@ -82,30 +192,33 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         *("text_pair_column", "doc_stride", "max_question_length", "max_answer_length", "n_best_size"),
         *("max_context", "null_score_threshold"),
     )
+    needed_texts: ClassVar[Literal["first", "any", "all"]] = "all"
     fitted_fields: ClassVar[Mapping[str, Any]] = {"null_score_threshold": fmean}
     auto_class: ClassVar[Any] = AutoModelForQuestionAnswering
     pipeline: ClassVar[str] = "question-answering"
-    objective: ClassVar[Objective] = "span"
+    loss: ClassVar[ItemLoss] = SpanLoss()
+    teaching: ClassVar[Teaching | None] = SpanTeaching()
+    calibrator: ClassVar[type[Calibrator]] = NullThreshold
+    prediction_file: ClassVar[PredictionFile] = AnswerFiles()
     full_score: ClassVar[float] = 100.0  # as in the official scripts
     has_probabilities: ClassVar[bool] = False
+    most_listed: ClassVar[int | str | None] = "n_best_size"
 
-    def has_text(self, row: DataRow) -> bool:
-        """Whether a row has a question and a text."""
-        return row.has(self.text_column) and row.has(self.text_pair_column)
-
-    def has_label(self, row: DataRow) -> bool:
+    def has_label(self, row: DataRow, may_be_blank: bool = True) -> bool:
         """Whether a row has answers; an empty list is one if questions may have no answer."""
         answers = row.get(self.label_column)
         texts = answers.get("text") if isinstance(answers, Mapping) else answers
         return answers is not None and (self.unanswerable or bool(texts))
 
-    def examples(self, rows: Sequence[DataRow], labeled: bool) -> list[QuestionExample]:
-        """The examples of a file's rows; logs how many answers were not at their given position."""
-        examples = super().examples(rows, labeled)
+    def examples(self, rows: Sequence[DataRow], labeled: bool, new: bool = False) -> list[QuestionExample]:
+        """The examples of rows; logs how many answers were not at their given position."""
+        examples = [self._example(row, labeled) for row in rows]
+        if new:
+            return examples
         if len({example.id for example in examples}) < len(examples):
             raise ValueError(f"{rows[0].source} has questions with the same id; expected an id for each question.")
         moved = sum(example.moved for example in examples)
-        lost = [example for example in examples if _is_lost(example)]
+        lost = [example for example in examples if example.is_lost]
         if moved or lost:
             logger.warning(
                 "%s: %d of %d questions have an answer that is not at its answer_start; %d were found elsewhere in "
@@ -115,7 +228,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             )
         return examples
 
-    def example(self, row: DataRow, labeled: bool) -> QuestionExample:
+    def _example(self, row: DataRow, labeled: bool) -> QuestionExample:
         question, context = row.text(self.text_column), row.text(self.text_pair_column)
         name = one_line_text(row.value(self.id_column) if row.has(self.id_column) else row.number)
         if not labeled:
@@ -168,19 +281,16 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             result.append((position, text))
         return result
 
-    def texts_of(self, example: QuestionExample) -> tuple[str, ...]:
-        return (example.question, example.context)
-
     def group_of(self, example: QuestionExample) -> str:
         """The context: its questions stay together when data is split."""
         return example.context
 
-    def training_examples(self, examples: Examples, source: Source) -> Examples:
+    def trained_on(self, examples: Examples, source: Source) -> tuple[Self, Examples]:
         """The examples whose answer is in the context, and those without an answer."""
-        kept = [example for example in examples if not _is_lost(example)]
+        kept = [example for example in examples if not example.is_lost]
         if not kept:
             raise ValueError(f"{source} has no question with an answer that occurs in its text.")
-        return kept
+        return self, kept
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """A collator that lets MyBERT remove padding, where no answer can be."""
@@ -206,8 +316,8 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             try:
                 layout += make_windows(tokenizer, *texts, self.max_length, self.doc_stride, self.max_question_length)
             except QuestionError as error:
-                message = re.sub("|".join(_SETTINGS), lambda name: _SETTINGS[name.group()], str(error))
-                raise ValueError(f"{source}, row {chunk[error.number].row}: {message}.") from None
+                message = error.args[0].renamed(_SETTINGS)
+                raise SettingError.worded("{}, row {}: {}.", source, chunk[error.number].row, message) from None
         windows = [window for question in layout for window in question.windows]
         inputs: dict[str, Any] = {name: [window.inputs[name] for window in windows] for name in windows[0].inputs}
         if examples[0].answers is not None:
@@ -247,117 +357,54 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             predictions.append(AnswerPrediction(best.text, odds, tuple(answers)))
         return predictions
 
-    def check_answers(self, top_k: int, probabilities: bool) -> None:
-        """As for every task; more answers are listed with a larger `n_best_size`."""
-        super().check_answers(top_k, probabilities)
-        if top_k > self.n_best_size:
-            raise ValueError(f"top_k is {top_k}; expected at most n_best_size, {self.n_best_size}.")
-
-    def answer(
-        self, prediction: AnswerPrediction, example: QuestionExample, top_k: int
-    ) -> tuple[dict[str, Any], list[Any]]:
-        """The answer, its probability and its character range, end exclusive; "" for no answer."""
-        is_null = not self.as_text(prediction)
+    def columns_of(self, prediction: AnswerPrediction, example: QuestionExample, top_k: int = 1) -> Columns:
+        """The answer, "" for none; for users with its probability and its character range, end exclusive."""
+        text = self._threshold.text(prediction)
+        if not prediction.best:
+            return Columns(text)
         # The threshold decides whether "no answer" comes first; the others keep their order.
-        first = next((item for item in prediction.best if (not item.text) == is_null), prediction.best[0])
-        ordered = [first, *(item for item in prediction.best if item is not first)]
-        told = [
+        first = next((item for item in prediction.best if bool(item.text) == bool(text)), prediction.best[0])
+        ordered = [first, *(item for item in prediction.best if item is not first)][:top_k]
+        best = [
             {"answer": item.text, "score": rounded(item.probability), "start": item.start, "end": item.end}
             for item in ordered
         ]
-        return dict(told[0]), told[:top_k]
+        return Columns(text, dict(best[0]), best)
 
-    def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
-        """Exact match and F1 in percent, as in the official scripts; for 2.0 with the best thresholds."""
-        pairs = list(zip(examples, predictions, strict=True))
-        texts = {example.id: prediction.text for example, prediction in pairs if prediction.text is not None}
-        answers = {example.id: [text for _, text in example.answers or ()] for example in examples}
-        if not self.unanswerable:
-            return squad_metrics(texts, answers)
-        odds = {example.id: prediction.null_odds for example, prediction in pairs if prediction.null_odds is not None}
-        return squad_v2_metrics(texts, answers, odds or None, self._threshold(predictions[0]))
+    @property
+    def _threshold(self) -> NullThreshold:
+        return NullThreshold(self.null_score_threshold, self.unanswerable)
 
-    def score_of_one(self, prediction: AnswerPrediction, example: QuestionExample) -> dict[str, float]:
-        """Exact match and F1 in percent; 0 without a prediction."""
-        if prediction.text is None:
-            return {"exact_match": 0.0, "f1": 0.0}
-        found = self.score([prediction], [example])
-        return {name: value for name, value in found.items() if "best_" not in name and not name.endswith("total")}
+    def predictions_of(self, rows: Sequence[DataRow], examples: Examples) -> list[AnswerPrediction]:
+        # An empty text means "no answer", whatever the odds, unless `null_score_threshold` is set.
+        return [AnswerPrediction(row.get("text"), row.get("null_odds"), is_final=True) for row in rows]
 
     def gold_prediction(self, example: QuestionExample) -> AnswerPrediction:
-        texts = [text for _, text in example.answers or ()]
-        return AnswerPrediction(texts[0] if texts else "", 0.0 if self.unanswerable else None)
+        return AnswerPrediction("".join(example.accepted[:1]), 0.0 if self.unanswerable else None)
 
-    def as_text(self, prediction: AnswerPrediction) -> str:
-        """The answer; empty for none."""
-        is_null = prediction.null_odds is not None and prediction.null_odds > self._threshold(prediction)
-        return "" if is_null else prediction.text or ""
-
-    def _threshold(self, prediction: AnswerPrediction) -> float:
-        """The odds of no answer above which it is predicted, which final answers exceed only if the user set one."""
-        if self.null_score_threshold is not None:
-            return self.null_score_threshold
-        return math.inf if prediction.is_final else 0.0
-
-    def calibrated(self, predictions: Predictions, examples: Examples) -> Self:
-        """The task with the threshold of the best F1, unless the user set one."""
-        if self.null_score_threshold is not None or not self.unanswerable:
-            return self
-        odds = [prediction.null_odds for prediction in predictions if prediction.null_odds is not None]
-        # If it is best to answer nothing, the official script returns 0, whatever the odds.
-        nothing = math.nextafter(min(odds, default=0.0), -math.inf)
-        thresholds = (self.score(predictions, examples)["best_f1_thresh"], nothing)
-        tasks = [replace(self, null_score_threshold=threshold) for threshold in thresholds]
-        return max(tasks, key=lambda task: task.score(predictions, examples)["f1"])
+    def measures(self, predictions: Predictions, examples: Examples) -> Measures:
+        """Exact match and F1 in percent, as in the official scripts; for 2.0 with the best thresholds."""
+        sides = predictions, examples
+        means = partial(means_of_examples, self._threshold.scores_of_one, *sides)
+        return Measures(partial(self._threshold.scores, *sides), means)
 
     def errors(
         self, prediction: AnswerPrediction, example: QuestionExample
     ) -> Iterator[tuple[tuple[float, float], dict[str, Any]]]:
         """An answer whose F1 is below 100; the lower, the worse, and then the more probable."""
-        text, gold = self.as_text(prediction), [text for _, text in example.answers or ()]
+        text, gold = self._threshold.text(prediction), example.accepted
         score = squad_v2_metrics({"": text}, {"": gold})["f1"]
         if score < self.full_score:
             probability = next((answer.probability for answer in prediction.best if answer.text == text), 0.0)
-            told = {"gold": gold[0] if gold else "", "predicted": text, "f1": rounded(score)}
-            yield (-score, probability), {"id": example.id, "question": example.question, **told}
-
-    def write_predictions(self, predictions: Predictions, examples: Examples, folder: Path, suffix: str = "") -> None:
-        """Write `predictions.json`, `nbest_predictions.json` and, if there may be no answer, `null_odds.json`."""
-        pairs = list(zip(examples, predictions, strict=True))
-        write_json(folder / f"predictions{suffix}.json", {example.id: self.as_text(item) for example, item in pairs})
-        fields = ("text", "probability", "start_logit", "end_logit")
-        nbest = {
-            example.id: [{name: getattr(answer, name) for name in fields} for answer in item.best]
-            for example, item in pairs
-        }
-        write_json(folder / f"nbest_predictions{suffix}.json", nbest)
-        if self.unanswerable:
-            write_json(folder / f"null_odds{suffix}.json", {example.id: item.null_odds for example, item in pairs})
-
-    def read_predictions(self, path: Path, examples: Examples) -> list[AnswerPrediction]:
-        """Read SQuAD's `{id: text}`, final answers, with its `null_odds.json` if that is in the same folder."""
-        texts = _read_object(path, (str,), "a text")
-        odds_file = path.with_name(path.name.replace("predictions", "null_odds"))
-        has_odds = self.unanswerable and odds_file != path and odds_file.is_file()
-        odds = _read_object(odds_file, (int, float), "a number") if has_odds else {}
-        # As in the official scripts, a missing question counts as wrong in SQuAD 1.1 and is an error in 2.0.
-        for file, found in {path: texts, **({odds_file: odds} if has_odds else {})}.items():
-            missing = [example.id for example in examples if example.id not in found]
-            if missing and self.unanswerable:
-                raise ValueError(
-                    f"{file} lacks {len(missing)} of {len(examples)} questions, such as {missing[0]!r}; expected an "
-                    "entry for each."
-                )
-        # An empty text means "no answer", whatever the odds, unless `null_score_threshold` is set.
-        return [AnswerPrediction(texts.get(example.id), odds.get(example.id), is_final=True) for example in examples]
+            found = {"gold": gold[0] if gold else "", "predicted": text, "f1": rounded(score)}
+            yield (-score, probability), {"id": example.id, "question": example.question, **found}
 
     def pipeline_call(self, example: QuestionExample) -> PipelineCall:
         settings = f"max_seq_len={self.max_length}, max_question_len={self.max_question_length}"
         if self.unanswerable:
             settings += ", handle_impossible_answer=True"
         code = f"context = {example.context!r}\nprint(run(question={example.question!r}, context=context, {settings}))"
-        answers = [text for _, text in example.answers or ()]
-        title = f"Question answering (the data says: {answers[0] if answers else 'no answer'})"
+        title = f"Question answering (the data says: {example.accepted[0] if example.accepted else 'no answer'})"
         return PipelineCall(title, self.pipeline, code)
 
 
@@ -370,11 +417,6 @@ def _find(context: str, text: str, start: int) -> tuple[int, str]:
     matches = re.finditer(r"\s+".join(map(re.escape, text.split())), context)
     nearest = min(matches, key=lambda match: abs(match.start() - start), default=None)
     return (-1, text) if nearest is None else (nearest.start(), nearest.group())
-
-
-def _is_lost(example: QuestionExample) -> bool:
-    """Whether a question has answers, none of which is in its text."""
-    return bool(example.answers) and all(start < 0 for start, _ in example.answers or ())
 
 
 def _first_span(example: QuestionExample) -> tuple[int, int]:

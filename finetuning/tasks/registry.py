@@ -1,8 +1,4 @@
-"""Which task: the registry, the settings that all commands on task data share, the record in a model's `config.json`.
-
-A task of the registry is one entry, with the files, metrics and training settings of its benchmark, whose files are
-read as published.
-"""
+"""Which task: the settings that all commands on task data share, and the record in a model's `config.json`."""
 
 import os
 from collections.abc import Mapping
@@ -17,121 +13,18 @@ from accelerate import PartialState
 from transformers import PreTrainedConfig
 
 from ...files.checkpoint import TASK_RECORD, Checkpoint, check_available, head_name, read_json_object
+from ...files.errors import SettingError
 from ...files.loading import longest_sequence
 from ...files.options import AT_LEAST_0, AT_LEAST_1, SHARE, Group, Range, check_options, option
 from ...files.output import write_json
 from ...files.source import HubSplit, InMemoryData, Source
 from ...files.text import PAIR_SEPARATOR
-from ...metrics import HUB_LABELS
 from ...runs import started_on_cpus
+from ..data import Labels, text_columns
 from ..features import FeatureTaggerConfig
 from ..heads import heads_of
-from .classification import ClassificationTask
-from .fill_mask import FillMaskTask
-from .multiple_choice import MultipleChoiceTask
-from .next_sentence import NextSentenceTask
-from .question_answering import QuestionAnsweringTask
-from .tagging import TaggingTask
 from .task import Task
-
-_BINARY = ("0", "1")
-_ENTAILMENT = ("entailment", "not_entailment")
-_GLUE_FILES = {"train": ("train.tsv",), "validation": ("dev.tsv",), "test": ("test.tsv",)}
-
-
-def _glue(name: str, main_metric: str, text: str, pair: str | None = None, **fields: Any) -> ClassificationTask:
-    """A GLUE task (Wang et al., 2019); with the settings of the paper (section 4.1): batches of 32, three epochs."""
-    columns = {"text_column": text, "text_pair_column": pair}
-    return ClassificationTask(**{"glue": name, "main_metric": main_metric, "files": _GLUE_FILES, **columns, **fields})
-
-
-def _squad(version: str, epochs: float, **fields: Any) -> QuestionAnsweringTask:
-    """SQuAD (Rajpurkar et al., 2016, 2018); epochs of the paper (sections 4.2 and 4.3)."""
-    return QuestionAnsweringTask(
-        files={"train": (f"train-v{version}.json",), "validation": (f"dev-v{version}.json",)},
-        defaults={"num_train_epochs": epochs},
-        **fields,
-    )
-
-
-TASKS: dict[str, Task] = {
-    # For a user's own data.
-    "classification": ClassificationTask(main_metric="accuracy"),
-    "multilabel": ClassificationTask(
-        main_metric="micro_f1", label_column="labels", problem="multi_label_classification"
-    ),
-    "regression": ClassificationTask(main_metric="pearson", label_column="score", problem="regression"),
-    "multiple_choice": MultipleChoiceTask(main_metric="accuracy"),
-    "tagging": TaggingTask(main_metric="f1", text_column="tokens", label_column="tags", any_tags=True),
-    "question_answering": QuestionAnsweringTask(main_metric="f1"),
-    # Benchmarks.
-    "cola": _glue(
-        *("cola", "matthews_correlation", "sentence"),
-        file_columns=("source", "label", "author_mark", "sentence"),
-        classes=_BINARY,
-    ),
-    "sst2": _glue("sst2", "accuracy", "sentence", classes=_BINARY),
-    "mrpc": _glue(
-        *("mrpc", "f1", "#1 String", "#2 String"),
-        label_column="Quality",
-        classes=_BINARY,
-        hub={"text_column": "sentence1", "text_pair_column": "sentence2", "label_column": "label"},
-    ),
-    "stsb": _glue(
-        *("stsb", "pearson", "sentence1", "sentence2"),
-        label_column="score",
-        problem="regression",
-        hub={"label_column": "label", "unlabeled": -1.0},
-    ),
-    "qqp": _glue(
-        *("qqp", "f1", "question1", "question2"),
-        label_column="is_duplicate",
-        classes=_BINARY,
-        skip_broken_rows=True,
-        hub={"label_column": "label"},
-    ),
-    "mnli": _glue(
-        *("mnli", "accuracy", "sentence1", "sentence2"),
-        label_column="gold_label",
-        classes=HUB_LABELS["mnli"],
-        files={
-            "train": ("train.tsv",),
-            "validation": ("dev_matched.tsv", "dev_mismatched.tsv"),
-            "test": ("test_matched.tsv", "test_mismatched.tsv"),
-        },
-        evaluations=("matched", "mismatched"),
-        hub={"text_column": "premise", "text_pair_column": "hypothesis", "label_column": "label"},
-    ),
-    "qnli": _glue("qnli", "accuracy", "question", "sentence", classes=_ENTAILMENT),
-    "rte": _glue("rte", "accuracy", "sentence1", "sentence2", classes=_ENTAILMENT),
-    "wnli": _glue("wnli", "accuracy", "sentence1", "sentence2", classes=_BINARY),
-    "squad": _squad("1.1", 3.0, main_metric="f1"),
-    "squad_v2": _squad("2.0", 2.0, main_metric="best_f1", unanswerable=True),
-    # Zellers et al. (2018); the paper, section 4.4: batches of 16, three epochs, 2e-5.
-    "swag": MultipleChoiceTask(
-        main_metric="accuracy",
-        text_column="sent1",
-        text_pair_column="sent2",
-        choice_columns=("ending0", "ending1", "ending2", "ending3"),
-        files={"train": ("train.csv",), "validation": ("val.csv",), "test": ("test.csv",)},
-        defaults={"learning_rate": 2e-5, "per_device_train_batch_size": 16},
-    ),
-    # CoNLL-2003 (Tjong Kim Sang and De Meulder, 2003) and everything in its format.
-    "ner": TaggingTask(
-        main_metric="f1",
-        text_column="tokens",
-        label_column="tags",
-        files={
-            "train": ("eng.train", "train.txt", "train.conll", "*train.conll"),
-            "validation": ("eng.testa", "valid.txt", "dev.conll", "*dev.conll"),
-            "test": ("eng.testb", "test.txt", "test.conll", "*test.conll"),
-        },
-        hub={"label_column": "ner_tags"},
-    ),
-    # With the pretraining heads.
-    "next_sentence": NextSentenceTask(main_metric="accuracy"),
-    "fill_mask": FillMaskTask(),
-}
+from .task_table import TASKS
 
 
 def task_record(name: str, task: Task) -> dict[str, Any]:
@@ -170,18 +63,27 @@ def task_of_model(model: str, config: PreTrainedConfig, wanted: str | None = Non
         for name, task in TASKS.items()
         if not task.files  # not a benchmark
         and head_name(task.auto_class.__name__) in heads
-        and getattr(task, "problem", problem) == problem
+        and _fits(task, config, problem)
     ]
     has_both = heads >= {"MaskedLM", "NextSentencePrediction"}
     if not fitting or has_both:
         kinds = ", ".join(config.architectures or []) or "a plain encoder"
-        raise ValueError(
-            f"{model} is {kinds}, without a head for a task; expected a fine-tuned model (mybert finetune)"
-            + (", or evaluate and predict with --task fill_mask or next_sentence" if has_both else "")
+        template = (
+            "{} is {}, without a head for a task; expected a fine-tuned model (mybert finetune)"
+            + ", or evaluate and predict with {task='fill_mask'} or next_sentence" * has_both
             + ", or mybert features --pooling mean for vectors of texts."
         )
+        raise SettingError.worded(template, model, kinds)
     name, task = fitting[0], TASKS[fitting[0]]
     return name, replace(task, max_length=longest_sequence(config) or max(task.max_length, 512))
+
+
+def _fits(task: Task, config: PreTrainedConfig, problem: str) -> bool:
+    """Whether a model's kind of labels, and the number of its outputs, are those of a task."""
+    if getattr(task, "problem", problem) != problem:
+        return False
+    outputs = task.config_fields(Labels.from_config(config)).get("id2label", range(config.num_labels))
+    return len(outputs) == config.num_labels
 
 
 def read_task_record(model: str, record: Any) -> tuple[str, Task]:
@@ -268,7 +170,9 @@ class LabelSettings(LabelColumn):
 
     group = Group.READING
     decides = True
-    label_columns: list[str] | None = option(None, "Columns of 0 and 1, one per label (multilabel).")
+    label_columns: list[str] | None = option(
+        None, "Columns of 0 and 1, one per label (multilabel), or of numbers (scores)."
+    )
     label_separator: str | None = option(
         None, "Separator of the labels of a text, multilabel (default: whichever of , ; | occurs)."
     )
@@ -318,22 +222,27 @@ class TaskChoice:
         _, task = task_of_model(folder, Checkpoint(folder).config)
         if "choice_columns" in task.options:
             return "new.jsonl", f"an object with {', '.join(task.columns(labeled=False))}"
-        return "new.txt", PAIR_SEPARATOR.join(task.text_columns) if task.text_pair_column else None
+        return "new.txt", PAIR_SEPARATOR.join(text_columns(task)) if task.text_pair_column else None
 
     def _given_settings(self, name: str) -> dict[str, Any]:
         """The settings given for a task; a setting of other tasks, or a column named twice, is an error."""
         if name not in TASKS:
-            raise ValueError(
-                f"task is {name!r}; for labels of your own use classification. Expected one of {', '.join(TASKS)}."
+            raise SettingError.worded(
+                "{task} is {!r}; for labels of your own use classification. Expected one of {}.",
+                name,
+                ", ".join(TASKS),
+                known=[*TASKS],
+                unknown=[name],
             )
         task, given = TASKS[name], dict[str, Any]()
         for each in TASK_OPTIONS:
             if (value := getattr(self, each, None)) is None:
                 continue
             if each not in task.options:
-                raise ValueError(f"{each} is not a setting of the task {name}, which has {', '.join(task.options)}.")
+                template = "{:option} is not a setting of the task {}, which has {}."
+                raise SettingError.worded(template, each, name, ", ".join(task.options))
             if isinstance(value, list) and (twice := [name for name in value if value.count(name) > 1]):
-                raise ValueError(f"{each} names {twice[0]!r} twice; expected different columns.")
+                raise SettingError.worded("{:option} names {!r} twice; expected different columns.", each, twice[0])
             given[each] = tuple(value) if isinstance(value, list) else value
         return given
 

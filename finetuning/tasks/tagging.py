@@ -28,14 +28,17 @@ from ... import metrics
 from ...cards import PipelineCall
 from ...files.checkpoint import Checkpoint
 from ...files.conll import DOCUMENT_START, read_conll
+from ...files.errors import SettingError
 from ...files.output import write_lines
 from ...files.source import Source
 from ...modeling_mybert import IGNORE_INDEX
 from ...pipelines import WordCut, own_tokens, window_starts
 from ...pipelines.windows import default_stride
-from ..data import DataRow, Labels, label_name
-from .sentence_rows import continues_sentence, refuse_single_words, rows_by_sentence
-from .task import Objective, Task, TaskData, TaskExample, network_outputs, rounded
+from ..data import DataRow, Labels, TaskData, TaskExample, label_name, rounded
+from .losses import SOFT_TARGETS, ClassLoss, ItemLoss, Tables, Teaching
+from .sentence_rows import refuse_single_words, rows_by_sentence
+from .steps import network_outputs
+from .task import Columns, Measures, PredictionFile, Task
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,25 @@ class TaggedSentence(TaskExample):
     spans: tuple[tuple[int, int], ...] = ()  # of each word in the text: first character, and the one after its last
     has_rows_of_words: bool = False  # whether each word is in a row of its own
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return (" ".join(self.words),)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.tags or ()
+
 
 Examples = Sequence[TaggedSentence]
 Letters = Literal["first", "last", "none"] | None
+
+
+class PredictedTags(tuple[str, ...]):
+    """A tag for each word; `scores` has their probabilities, if they are known."""
+
+    scores: tuple[float, ...] = ()
+
+
 Predictions = Sequence[tuple[str, ...]]
 
 
@@ -195,8 +214,46 @@ _UNCUT = (
 )
 
 
+class WordTeaching(Teaching):
+    """A row for each token; a word has the teacher's logits at its first piece, even if the tokenizers differ."""
+
+    def outputs(self, tables: Tables) -> Any:
+        return list(tables)
+
+    def targets(self, task: Any, data: TaskData, read: TaskData, tables: Tables) -> dict[str, Any]:
+        of_word: dict[tuple[int, int], np.ndarray] = {}
+        for table, layout in zip(tables, read.layout, strict=True):
+            for place in np.flatnonzero(layout[:, 0] >= 0):
+                of_word[tuple(layout[place].tolist())] = table[place]
+        sequences = []
+        for layout in data.layout:
+            targets = np.full((len(layout), tables[0].shape[1]), np.nan, dtype=np.float32)
+            for place in np.flatnonzero(layout[:, 0] >= 0):
+                targets[place] = of_word[word_with_piece(tuple(layout[place].tolist()), of_word)]
+            sequences.append(targets)
+        return {SOFT_TARGETS: sequences}
+
+
+class ConllFile(PredictionFile):
+    """conlleval's format: word, true tag if known, predicted tag."""
+
+    def write(self, task: Any, predictions: Predictions, examples: Examples, folder: Path, suffix: str = "") -> None:
+        lines = []
+        for example, tags in zip(examples, predictions, strict=True):
+            columns = [_conll_words(example), *([example.tags] if example.tags else []), tags]
+            lines += ["\t".join(fields) for fields in zip(*columns, strict=True)] + [""]
+        write_lines(folder / f"predictions{suffix}.conll", lines[:-1])
+
+    def read(self, task: Any, path: Path, examples: Examples) -> list[Any]:
+        """Read CoNLL columns; the last one is the predicted tag."""
+        rows = [DataRow(row, str(path), number) for number, row in enumerate(read_conll(path, is_data=False), start=1)]
+        if len(rows) != len(examples):
+            raise ValueError(f"{path} has {len(rows)} sentences; expected {len(examples)}.")
+        return task.predictions_of(rows, examples)
+
+
 @dataclass(frozen=True, kw_only=True)
-class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
+class Words(Task[TaggedSentence, tuple[str, ...]]):
     """Tags of words."""
 
     # Labels of a word's pieces after the first: ignored ("ignore"), or inside the entity, I-, ("inside").
@@ -215,14 +272,17 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     learned_fields: ClassVar[tuple[str, ...]] = ("word_cut",)
     auto_class: ClassVar[Any] = AutoModelForTokenClassification
     pipeline: ClassVar[str] = "token-classification"
-    objective: ClassVar[Objective] = "classes"
+    loss: ClassVar[ItemLoss] = ClassLoss()
+    teaching: ClassVar[Teaching | None] = WordTeaching()
+    prediction_file: ClassVar[PredictionFile] = ConllFile()
     has_classes: ClassVar[bool] = True
+    names_outputs: ClassVar[bool] = True
     reads_conll: ClassVar[bool] = True
     labels_rows: ClassVar[bool] = False
-    most_listed: ClassVar[int | None] = 1
+    most_listed: ClassVar[int | str | None] = 1
     has_probabilities: ClassVar[bool] = False
 
-    def example(self, row: DataRow, labeled: bool) -> TaggedSentence:
+    def _example(self, row: DataRow, labeled: bool) -> TaggedSentence:
         words = tuple(row.words(self.text_column))
         document = row.get("document", 0)
         if not labeled:
@@ -234,14 +294,25 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             raise row.invalid("an empty tag; expected one tag per word")
         return TaggedSentence(words, tags, document, row=row.number)
 
-    def examples(self, rows: Sequence[DataRow], labeled: bool) -> list[TaggedSentence]:
-        """The sentences of a file's rows, or of rows of one word each by the column that numbers the sentences."""
+    def examples(self, rows: Sequence[DataRow], labeled: bool, new: bool = False) -> list[TaggedSentence]:
+        """The sentences of rows, or of rows of one word each by the column that numbers the sentences."""
         sentences = rows_by_sentence(rows, self.text_column)
-        if sentences is None:
-            if labeled:
-                refuse_single_words(rows, self.text_column, self.label_column)
-            return super().examples(rows, labeled)
-        return [self._joined([self.example(row, labeled) for row in sentence]) for sentence in sentences]
+        if sentences is not None:
+            return [self._joined([self._example(row, labeled) for row in sentence]) for sentence in sentences]
+        if labeled:
+            refuse_single_words(rows, self.text_column, self.label_column)
+        word_cut = WordCut.from_record(self.word_cut) if new else None
+        return [self._cut(row, word_cut) if word_cut else self._example(row, labeled) for row in rows]
+
+    def _cut(self, row: DataRow, word_cut: WordCut) -> TaggedSentence:
+        """A new sentence; a text is cut as the training data was, and is a document if no column says more."""
+        if not isinstance(row.value(self.text_column), str):
+            return self._example(row, labeled=False)
+        text = row.text(self.text_column)
+        spans = tuple(word_cut.spans(text))
+        words = tuple(text[slice(*span)] for span in spans)
+        document = row.get("document", (row.source, row.number))
+        return TaggedSentence(words, None, document, text, spans, row=row.number)
 
     def _joined(self, words: Sequence[TaggedSentence]) -> TaggedSentence:
         """The sentence of words that are each in a row of their own."""
@@ -249,19 +320,13 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         all_words = tuple(chain.from_iterable(word.words for word in words))
         return replace(words[0], words=all_words, tags=tags, has_rows_of_words=True)
 
-    def learned_from(self, examples: Examples) -> Self:
+    def trained_on(self, examples: Examples, source: Source) -> tuple[Self, Examples]:
         """The task, with `word_cut` as the words of training data were cut."""
-        return replace(self, word_cut=WordCut.learn([example.words for example in examples]).record)
+        return replace(self, word_cut=WordCut.learn([example.words for example in examples]).record), examples
 
     def with_classes(self, labels: Labels | None, checkpoint: Checkpoint | None = None) -> Self:
         """The task, with `letters` set from the classes."""
         return self if labels is None else replace(self, letters=metrics.entity_letters(labels.names) or "none")
-
-    def texts_of(self, example: TaggedSentence) -> tuple[str, ...]:
-        return (" ".join(example.words),)
-
-    def classes_of(self, example: TaggedSentence) -> tuple[str, ...]:
-        return example.tags or ()
 
     def group_of(self, example: TaggedSentence) -> Hashable:
         """The sentence, or its document where that is read as context."""
@@ -275,7 +340,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             try:
                 metrics.entity_spans(sorted(found))
             except ValueError as error:
-                raise ValueError(f"{source}: {error}; for other tags use --task tagging.") from None
+                raise SettingError.worded("{}: {}; for other tags use {task='tagging'}.", source, error) from None
         parts = [_parts(tag, letters) for tag in found]
         types = {kind for letter, kind in parts if letter in ("B", "I") and kind}
         if {letter for letter, kind in parts if kind in types} >= {"B", "I"}:
@@ -290,7 +355,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         assert labels is not None
         space = self.max_length - 2
         if space < 1:
-            raise ValueError(f"max_length is {self.max_length}; expected at least 3.")
+            raise SettingError("max_length", self.max_length, "at least 3")
         pieces = WordPieces(examples, tokenizer, uncut=self.word_cut is None)
         tag_ids = None if examples[0].tags is None else self._tag_ids(examples, pieces, labels, source)
         context = pieces.document if self.max_document_context else pieces.sentence
@@ -336,9 +401,11 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             # a bare B is one of an entity, too
             others = (tag for tag in labels.names if not (_parts(tag, letters)[1] or metrics.entity_letters([tag])))
             if other := next(others, None):
-                raise ValueError(
-                    f"continuation_labels is 'inside' and {source} has the tag {other[:40]!r}; expected tags of "
-                    "entities such as B-PER, or continuation_labels 'ignore'."
+                raise SettingError.worded(
+                    "{continuation_labels} is 'inside' and {} has the tag {!r}; expected tags of entities such as "
+                    "B-PER, or {continuation_labels} 'ignore'.",
+                    source,
+                    other[:40],
                 )
             index = {name: number for number, name in enumerate(labels.names)}
             tags = [_inside(name, letters) for name in labels.names]  # of pieces after the first
@@ -352,12 +419,6 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
     def predict(self, outputs: Any, data: TaskData[TaggedSentence], labels: Labels | None) -> list[tuple[str, ...]]:
         """The most probable tag at the first piece of every word."""
-        return [tuple(tag for tag, _ in sentence) for sentence in self._scored_tags(outputs, data, labels)]
-
-    def _scored_tags(
-        self, outputs: Any, data: TaskData[TaggedSentence], labels: Labels | None
-    ) -> list[list[tuple[str, float]]]:
-        """The most probable tag of every word, with its probability."""
         assert labels is not None
         found: dict[tuple[int, int], tuple[str, float]] = {}
         for logits, layout in zip(outputs, data.layout, strict=True):
@@ -365,99 +426,52 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             scores = torch.from_numpy(logits[places]).softmax(-1).amax(-1).tolist()
             best = zip(layout[places].tolist(), logits[places].argmax(-1), scores, strict=True)
             found |= {(sentence, word): (labels.names[tag], rounded(score)) for (sentence, word), tag, score in best}
-        return [
-            [found[word_with_piece((number, word), found)] for word, _ in enumerate(example.words)]
-            for number, example in enumerate(data.examples)
-        ]
+        predictions: list[tuple[str, ...]] = []
+        for number, example in enumerate(data.examples):
+            words = [found[word_with_piece((number, word), found)] for word, _ in enumerate(example.words)]
+            tags = PredictedTags(tag for tag, _ in words)
+            tags.scores = tuple(score for _, score in words)
+            predictions.append(tags)
+        return predictions
 
-    def tag(
-        self,
-        sentences: Sequence[Sequence[str]],
-        model: PreTrainedModel,
-        labels: Labels,
-        tokenizer: PreTrainedTokenizerBase,
-    ) -> list[tuple[str, ...]]:
-        """Tag the words of sentences with a model."""
-        examples = [TaggedSentence(tuple(words), None) for words in sentences]
-        data = self.encode(examples, labels, tokenizer, Source.of("sentences"))
-        return self.predict(network_outputs(self, data, model.eval(), tokenizer), data, labels)
-
-    def new_examples(self, rows: Sequence[DataRow]) -> list[TaggedSentence]:
-        """Words of rows; a text is cut as the training data was, and is a document if no column says more."""
-        if rows_by_sentence(rows, self.text_column) is not None:
-            return self.examples(rows, labeled=False)
-        examples = []
-        word_cut = WordCut.from_record(self.word_cut)
-        for row in rows:
-            if isinstance(row.value(self.text_column), str):
-                text = row.text(self.text_column)
-                spans = tuple(word_cut.spans(text))
-                words = tuple(text[slice(*span)] for span in spans)
-                document = row.get("document", (row.source, row.number))
-                examples.append(TaggedSentence(words, None, document, text, spans, row=row.number))
-            else:
-                examples.append(self.example(row, labeled=False))
-        return examples
-
-    def continues(self, row: DataRow, previous: DataRow) -> bool:
-        """Whether both rows are of one sentence, with a word in each row."""
-        return continues_sentence(row, previous, self.text_column)
-
-    def answers(
-        self, outputs: Any, data: Any, labels: Labels | None, top_k: int = 1, probabilities: bool = False
-    ) -> list[dict[str, Any]]:
-        """A tag for each word with its probability, the `words` of a text, and entities if tags are of entities.
+    def columns_of(self, prediction: tuple[str, ...], example: TaggedSentence, top_k: int = 1) -> Columns:
+        """A tag for each word; for users with probabilities, the `words` of a text, and entities if tags are of these.
 
         Rows of one word each have one tag each.
         """
-        assert labels is not None
-        letters = metrics.entity_letters(labels.names)
         # An entity has its `label`, `text`, `start` and `end` (characters of the text, or of the words joined by
         # spaces if there was no text), and `score`, the mean over its words.
-        answers: list[dict[str, Any]] = []
-        for example, found in zip(data.examples, self._scored_tags(outputs, data, labels), strict=True):
-            if example.has_rows_of_words:
-                answers += [{"label": tag, "score": score} for tag, score in found]
-                continue
-            tags, scores = [tag for tag, _ in found], [score for _, score in found]
-            answer: dict[str, Any] = {"words": list(example.words)} if example.text is not None else {}
-            answer |= {"label": tags, "score": scores}
-            answers.append(answer | ({"entities": _entities(example, tags, scores, letters)} if letters else {}))
-        return answers
+        tags, text = list(prediction), " ".join(prediction)
+        scores = list(getattr(prediction, "scores", ()))
+        if example.has_rows_of_words:
+            rows = [{"label": tag, "score": score} for tag, score in zip(tags, scores, strict=False)]
+            return Columns(text, row_answers=rows)
+        answer: dict[str, Any] = {"words": list(example.words)} if example.text is not None else {}
+        answer |= {"label": tags, "score": scores}
+        if scores and self.letters != "none":
+            answer |= {"entities": _entities(example, tags, scores, self.letters)}
+        return Columns(text, answer)
 
-    def counted_labels(self, answer: Mapping[str, Any]) -> Sequence[str]:
-        """The labels of the entities, or of the words if tags are not of entities."""
-        if "entities" in answer:
-            return [entity["label"] for entity in answer["entities"]]
-        return [answer["label"]] if isinstance(answer["label"], str) else answer["label"]
+    def predictions_of(self, rows: Sequence[DataRow], examples: Examples) -> list[tuple[str, ...]]:
+        for number, (row, example) in enumerate(zip(rows, examples, strict=True), start=1):
+            if "tags" not in row:
+                raise ValueError(f"{row.source} has only one column; expected words and tags.")
+            if row.value("tokens") != _conll_words(example):
+                raise ValueError(
+                    f"{row.source} has other words in sentence {number} than the data: "
+                    f"{' '.join(row.value('tokens')[:6])!r} in place of {' '.join(example.words[:6])!r}."
+                )
+        return [tuple(map(label_name, row.value("tags"))) for row in rows]
 
-    def score(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
+    def gold_prediction(self, example: TaggedSentence) -> tuple[str, ...]:
+        return example.tags or ()
+
+    def measures(self, predictions: Predictions, examples: Examples) -> Measures:
         """Precision, recall and F1 of entities, as in conlleval, and the accuracy of tags; for other tags macro F1."""
-        wanted = [example.tags or () for example in examples]
-        if (letters := self._letters(predictions, wanted)) == "none":
-            words = list(chain(*predictions)), list(chain(*wanted))
-            return {"accuracy": metrics.accuracy(*words), "f1": metrics.f1(*words, average="macro")}
-        found = metrics.entity_metrics(predictions, wanted, suffix=letters == "last")
-        overall = {name: found[f"overall_{name}"] for name in ("precision", "recall", "f1", "accuracy")}
-        return overall | {f"{name}_f1": scores["f1"] for name, scores in found.items() if isinstance(scores, dict)}
-
-    def weighted_metrics(self, predictions: Predictions, examples: Examples) -> metrics.WeightedMetrics:
-        wanted = [example.tags or () for example in examples]
-        _, words = _item_counts(lambda tags: zip(tags, count(), strict=False), predictions, wanted)
-        letters = self._letters(predictions, wanted)
-        counts_entities = letters != "none"
-        spans_of = partial(metrics.entity_spans, suffix=letters == "last")
-        types, items = _item_counts(spans_of, predictions, wanted) if counts_entities else ([], words)
-
-        def weighted(weights: np.ndarray) -> dict[str, np.ndarray]:
-            found = metrics.count_metrics(items, weights)
-            if not counts_entities:
-                return {"accuracy": found["accuracy"], "f1": found["macro_f1"]}
-            overall = {"precision": found["precision"], "recall": found["recall"], "f1": found["micro_f1"]}
-            overall |= {"accuracy": metrics.count_metrics(words, weights)["accuracy"]}
-            return overall | {f"{name}_f1": found["f1"][:, number] for number, name in enumerate(types)}
-
-        return weighted
+        true = [example.tags or () for example in examples]
+        letters = self._letters(predictions, true)
+        measures = _entity_measures if letters != "none" else _word_measures
+        return measures(predictions, true, letters == "last")
 
     def _letters(self, *sides: Iterable[Sequence[str]]) -> Literal["first", "last", "none"]:
         """Where the letters of entity tags are; if the classes are unknown, the given tags decide."""
@@ -466,56 +480,69 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         found = metrics.entity_letters({tag for side in sides for tags in side for tag in tags})
         return found or ("none" if self.any_tags else "first")
 
-    def report_by_class(self, predictions: Predictions, examples: Examples) -> metrics.ClassReport:
-        """Entities by type, with a confusion matrix of words; for other tags, a report on words."""
-        wanted = [example.tags or () for example in examples]
-        if (letters := self._letters(predictions, wanted)) != "none":
-            return metrics.entity_report(predictions, wanted, suffix=letters == "last")
-        words = list(chain(*predictions)), list(chain(*wanted))
-        return metrics.class_report(*words, sorted({*words[0], *words[1]}), "words")
-
-    def gold_prediction(self, example: TaggedSentence) -> tuple[str, ...]:
-        return example.tags or ()
-
-    def as_text(self, prediction: tuple[str, ...]) -> str:
-        """The tags, separated by spaces."""
-        return " ".join(prediction)
-
     def errors(self, prediction: tuple[str, ...], example: TaggedSentence) -> Iterator[tuple[int, dict[str, Any]]]:
         """Words with a wrong tag; all rank alike, since predictions are without probabilities."""
-        (sentence,) = self.texts_of(example)
+        (sentence,) = example.texts
         for word, wanted, tag in zip(example.words, example.tags or (), prediction, strict=True):
             if tag != wanted:
                 yield 0, {"sentence": sentence, "token": word, "true": wanted, "predicted": tag}
-
-    def write_predictions(self, predictions: Predictions, examples: Examples, folder: Path, suffix: str = "") -> None:
-        """Write `predictions.conll` in conlleval's format: word, true tag if known, predicted tag."""
-        lines = []
-        for example, tags in zip(examples, predictions, strict=True):
-            columns = [_conll_words(example), *([example.tags] if example.tags else []), tags]
-            lines += ["\t".join(fields) for fields in zip(*columns, strict=True)] + [""]
-        write_lines(folder / f"predictions{suffix}.conll", lines[:-1])
-
-    def read_predictions(self, path: Path, examples: Examples) -> list[tuple[str, ...]]:
-        """Read CoNLL columns; the last one is the predicted tag."""
-        rows = list(read_conll(path, is_data=False))
-        if len(rows) != len(examples):
-            raise ValueError(f"{path} has {len(rows)} sentences; expected {len(examples)}.")
-        for number, (row, example) in enumerate(zip(rows, examples, strict=True), start=1):
-            if "tags" not in row:
-                raise ValueError(f"{path} has only one column; expected words and tags.")
-            if row["tokens"] != _conll_words(example):
-                raise ValueError(
-                    f"{path} has other words in sentence {number} than the data: {' '.join(row['tokens'][:6])!r} in "
-                    f"place of {' '.join(example.words[:6])!r}."
-                )
-        return [tuple(map(label_name, row["tags"])) for row in rows]
 
     def pipeline_call(self, example: TaggedSentence) -> PipelineCall:
         code = f"for entity in run({' '.join(example.words)!r}):\n    print(entity['entity_group'], entity['word'])"
         wanted = " ".join(f"{word}/{tag}" for word, tag in zip(example.words, example.tags or (), strict=False))
         title = f"Tagging (the data says: {wanted})"
         return PipelineCall(title, self.pipeline, code, {"aggregation_strategy": "first"})
+
+
+def tag(
+    task: Words, sentences: Sequence[Sequence[str]], model: Any, labels: Labels, tokenizer: PreTrainedTokenizerBase
+) -> list[tuple[str, ...]]:
+    """Tag the words of sentences with a model."""
+    examples = [TaggedSentence(tuple(words), None) for words in sentences]
+    data = task.encode(examples, labels, tokenizer, Source.of("sentences"))
+    return task.predict(network_outputs(task, data, model.eval(), tokenizer), data, labels)
+
+
+def _entity_measures(predictions: Predictions, true: Predictions, suffix: bool) -> Measures:
+    """Of entities, by type, with the confusion matrix of words."""
+
+    def scores() -> dict[str, float]:
+        found = metrics.entity_metrics(predictions, true, suffix=suffix)
+        overall = {name: found[f"overall_{name}"] for name in ("precision", "recall", "f1", "accuracy")}
+        return overall | {f"{name}_f1": each["f1"] for name, each in found.items() if isinstance(each, dict)}
+
+    def resampled() -> metrics.WeightedMetrics:
+        _, words = _item_counts(lambda tags: zip(tags, count(), strict=False), predictions, true)
+        types, items = _item_counts(partial(metrics.entity_spans, suffix=suffix), predictions, true)
+
+        def weighted(weights: np.ndarray) -> dict[str, np.ndarray]:
+            found = metrics.count_metrics(items, weights)
+            overall = {"precision": found["precision"], "recall": found["recall"], "f1": found["micro_f1"]}
+            overall |= {"accuracy": metrics.count_metrics(words, weights)["accuracy"]}
+            return overall | {f"{name}_f1": found["f1"][:, number] for number, name in enumerate(types)}
+
+        return weighted
+
+    return Measures(scores, resampled, partial(metrics.entity_report, predictions, true, suffix=suffix))
+
+
+def _word_measures(predictions: Predictions, true: Predictions, suffix: bool) -> Measures:
+    """Of words, whose tags are any classes."""
+    words = list(chain(*predictions)), list(chain(*true))
+
+    def scores() -> dict[str, float]:
+        return {"accuracy": metrics.accuracy(*words), "f1": metrics.f1(*words, average="macro")}
+
+    def resampled() -> metrics.WeightedMetrics:
+        _, items = _item_counts(lambda tags: zip(tags, count(), strict=False), predictions, true)
+
+        def weighted(weights: np.ndarray) -> dict[str, np.ndarray]:
+            found = metrics.count_metrics(items, weights)
+            return {"accuracy": found["accuracy"], "f1": found["macro_f1"]}
+
+        return weighted
+
+    return Measures(scores, resampled, partial(metrics.class_report, *words, sorted({*words[0], *words[1]}), "words"))
 
 
 def _item_counts(
@@ -539,7 +566,7 @@ def _conll_words(example: TaggedSentence) -> list[str]:
 def _entities(
     example: TaggedSentence, tags: Sequence[str], scores: Sequence[float], letters: Letters
 ) -> list[dict[str, Any]]:
-    """The entities of a sentence, see `TaggingTask.answers`."""
+    """The entities of a sentence, see `Words.answers`."""
     text, spans = example.text, example.spans
     if text is None:
         text = " ".join(example.words)

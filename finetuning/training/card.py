@@ -10,14 +10,24 @@ import numpy as np
 from huggingface_hub import EvalResult
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ...cards import CardContent, Comparison, Example, TrainingDescription, plain_text, taken_from_hub, write_card
+from ...cards import (
+    CardContent,
+    Comparison,
+    Example,
+    TrainingDescription,
+    plain_text,
+    run_pipelines,
+    taken_from_hub,
+    write_card,
+)
 from ...files.checkpoint import read_json_object
 from ...files.machine import describe_environment
 from ...files.source import Source
 from ...files.tables import USUAL, read_table
 from ...metrics.reports import shortened
 from ...runs import OPTIMIZERS
-from ..tasks.task import PLACE_COLUMNS, Task
+from ..tasks.steps import PLACE_COLUMNS
+from ..tasks.task import Task
 from .plan import FinetunePlan
 from .preparation import TaskRun
 
@@ -29,13 +39,22 @@ _CALIBRATION_ERROR = "expected_calibration_error"
 _CONFUSED, _ERRORS, _LONGEST_CELL = 10, 10, 300  # pairs of classes and errors on it, and characters of a text there
 
 
-def task_examples(
-    task: Task, data: Sequence[Any], model_dir: Path, model: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase
-) -> list[Example]:
-    """Run the model on a few short examples for the card; see `Task.card_examples`."""
+def short_examples(data: Sequence[Any]) -> list[Any]:
+    """A few short examples for the card."""
     order = (data[place] for place in np.random.default_rng(0).permutation(len(data)))
-    short = (example for example in order if sum(map(len, task.texts_of(example))) <= _MAX_CHARACTERS)
-    return task.card_examples(list(islice(short, EXAMPLES)), model_dir, model, tokenizer)
+    short = (example for example in order if sum(map(len, example.texts)) <= _MAX_CHARACTERS)
+    return list(islice(short, EXAMPLES))
+
+
+def task_examples(
+    task: Task,
+    examples: Sequence[Any],
+    model_dir: Path,
+    model: PreTrainedModel | None,
+    tokenizer: PreTrainedTokenizerBase,
+) -> list[Example]:
+    """Run the task's pipeline on examples for the card, with the model in a folder, given if it is already loaded."""
+    return run_pipelines(list(map(task.pipeline_call, examples)), model_dir, model, tokenizer)
 
 
 def write_finetuning_card(
@@ -167,7 +186,7 @@ def _hyperparameters(plan: FinetunePlan, approach: str, task: Task, further: Map
     """The training settings on the card, without those at their defaults."""
     settings, pooling = plan.settings, plan.pooling(approach).value
     if approach == "linear_probe":
-        estimator = "ridge" if task.objective == "value" else "logistic"
+        estimator = "ridge" if task.loss.is_regression else "logistic"
         return {
             "approach": f"linear probe: {estimator} regression on frozen vectors, its C chosen by cross-validation",
             "longest sequence": task.max_length,

@@ -369,7 +369,7 @@ class FinetuneSettings(TaskTrainingSettings):
         """Reject values that do not go together, as far as they can be checked without looking at the data."""
         super().check()
         task = self.resolve_task()
-        is_of_classes = task.objective == "classes"
+        is_of_classes = task.loss.has_class_weights
         if self.class_weights and (self.approach == "features" or not (is_of_classes and task.has_classes)):
             raise SettingError(
                 "class_weights",

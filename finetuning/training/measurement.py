@@ -14,10 +14,12 @@ from transformers import TrainingArguments
 
 from ...files.output import write_json, written_beside
 from ...runs import draw_curves, log_or_print
-from ..data import LABEL_ARGUMENTS
+from ..data import LABEL_ARGUMENTS, TaskData
 from ..prediction.predictor import write_reports
+from ..tasks.calibration import calibrated, calibrator_of
 from ..tasks.registry import task_record, write_task_record
-from ..tasks.task import Task, TaskData
+from ..tasks.steps import write_predictions
+from ..tasks.task import Task
 from .card import CROSS_FITTED, UNCALIBRATED
 from .trainer import TaskTrainer
 
@@ -49,7 +51,7 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
                 )
             name, data = next(iter(parts.items()))
             # What the task fits to validation data (thresholds, temperature) is recorded in the model folder.
-            trainer.run = replace(run, task=run.task.calibrated(raw[name], data.examples))
+            trainer.run = replace(run, task=calibrated(run.task, raw[name], data.examples))
             if saves:
                 write_task_record(output_dir, task_record(trainer.plan.settings.task, trainer.run.task))
                 if trainer.plan.settings.folds:
@@ -76,7 +78,7 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
         if trainer.state.global_step:  # a linear probe has no steps
             draw_curves(trainer.state.log_history, output_dir)
         for name, data in (run.test or run.validation).items():
-            task.write_predictions(predictions[name], data.examples, output_dir, f"_{name}" if name else "")
+            write_predictions(task, predictions[name], data.examples, output_dir, f"_{name}" if name else "")
         write_json(output_dir / METRICS, metrics)  # the last file, which marks the training as finished
     trainer.accelerator.wait_for_everyone()
     return metrics
@@ -92,15 +94,16 @@ def log_and_write_reports(
 
 
 def _baselines(
-    task: Task, data: TaskData, raw: Sequence[Any], calibrated: Sequence[Any], name: str, is_fitted_to: bool = False
+    task: Task, data: TaskData, raw: Sequence[Any], fitted: Sequence[Any], name: str, is_fitted_to: bool = False
 ) -> dict[str, float]:
     """Scores of a constant answer, and calibration errors with and without (raw) fitted settings."""
     start = f"{name}_" if name else ""
-    found = {"": task.calibration(calibrated, data.examples)}
+    calibrator = calibrator_of(task)
+    found = {"": calibrator.measure(fitted, data.examples)}
     # The error on data that the settings were fitted to is also measured by cross-fitting.
     if is_fitted_to:
-        found[CROSS_FITTED] = task.calibration(raw, data.examples, fitted_to_them=True)
-    if is_fitted_to or calibrated is not raw:
-        found[UNCALIBRATED] = task.calibration(raw, data.examples)
-    found[""] = found[""] | task.constant_scores(data.examples)
+        found[CROSS_FITTED] = calibrator.measure(raw, data.examples, held_out=True)
+    if is_fitted_to or fitted is not raw:
+        found[UNCALIBRATED] = calibrator.measure(raw, data.examples)
+    found[""] = found[""] | task.measures(fitted, data.examples).baseline()
     return {f"{start}{how}{key}": value for how, metrics in found.items() for key, value in metrics.items()}

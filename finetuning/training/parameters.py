@@ -16,7 +16,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from transformers import PreTrainedModel, TrainerCallback
 
@@ -24,10 +23,11 @@ from ...files.checkpoint import Checkpoint
 from ...files.errors import SettingError, how_to_install
 from ...files.output import folder_written_beside
 from ...files.yaml_files import read_yaml
-from ...modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
+from ...modeling_mybert import MyBertPreTrainedModel
 from ...runs import parameter_groups
+from ..data import TaskData
 from ..heads import embeddings, encoder_layers, head_layers, output_layer
-from ..tasks.task import WINDOW_WEIGHT, Task, TaskData
+from ..tasks.task import Task
 
 if TYPE_CHECKING:
     from peft import PeftConfig
@@ -135,34 +135,15 @@ def layerwise_groups(
     return [divided[place] for place in sorted(divided)]
 
 
-def label_counts(data: TaskData, classes: int) -> np.ndarray:
-    """The number of labels of each class, one per sequence or per token; windows of a text count as one label."""
-    labels = np.concatenate([np.asarray(label).reshape(-1) for label in data.inputs["labels"]])
-    shares = np.asarray(data.inputs.get(WINDOW_WEIGHT, np.ones(len(labels))))
-    is_label = labels != IGNORE_INDEX
-    return np.bincount(labels[is_label], shares[is_label], minlength=classes)
-
-
 def set_head_bias(model: PreTrainedModel, task: Task, data: TaskData) -> None:
-    """Set the output layer's bias to the classes' log-frequencies, or to the log-odds of independent labels."""
-    # A task of a few rare labels otherwise spends its training on learning how rare they are.
-    layer, labels = output_layer(model), data.inputs.get("labels")
-    if layer is None or layer.bias is None or labels is None or not task.has_classes:
+    """Begin with a bias of the output layer by how frequent classes and labels are."""
+    layer = output_layer(model)
+    if layer is None or layer.bias is None or "labels" not in data.inputs or not task.has_classes:
         return
-    if task.objective == "labels":
-        shares = np.asarray(data.inputs.get(WINDOW_WEIGHT, np.ones(len(labels))))
-        rows = np.asarray(labels, dtype=np.float64)  # NaN without labels
-        there = ~np.isnan(rows)
-        counts = shares @ np.nan_to_num(rows)
-        # Each count is one larger, so that a label without examples has a finite bias.
-        bias = np.log(counts + 1) - np.log(shares @ there - counts + 1)
-    elif task.objective == "classes":
-        counts = label_counts(data, layer.out_features) + 1
-        bias = np.log(counts / counts.sum())
-    else:
-        return
-    with torch.no_grad():
-        layer.bias.copy_(torch.from_numpy(bias))
+    bias = task.loss.head_bias(data, layer.out_features)
+    if bias is not None:
+        with torch.no_grad():
+            layer.bias.copy_(torch.from_numpy(bias))
 
 
 def read_adapter_config(path: str | None) -> PeftConfig:

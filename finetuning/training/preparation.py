@@ -20,11 +20,13 @@ from ...files.errors import SettingError, how_to_install
 from ...files.loading import load_tokenizer, longest_sequence
 from ...files.source import Source
 from ...modeling_mybert import IGNORE_INDEX
-from ..data import LABEL_ARGUMENTS, Labels, accepted_rows, rows_of
+from ..data import LABEL_ARGUMENTS, WINDOW_WEIGHT, Labels, TaskData, accepted_rows, rows_of
 from ..heads import encoder_layers, has_new_head, reinitialize_layers
 from ..prediction.predictor import task_for_columns
 from ..tasks.data_report import check_classes
-from ..tasks.task import WINDOW_WEIGHT, Task, TaskData
+from ..tasks.feature_tagging import new_tagger
+from ..tasks.steps import in_order_of, load_task_model, read_task_rows
+from ..tasks.task import Task
 from .parameters import add_adapter, freeze_layers, read_adapter_config, set_head_bias
 from .plan import FinetunePlan, sources
 
@@ -79,14 +81,14 @@ def read_run(
     found: dict[tuple[str, str], Sequence[Any]] = {}
     everything: Sequence[Any] = ()
     for train in data["train"].values():
-        rows = task.rows(train, labeled=True, skip_empty=settings.skip_empty)
+        rows = read_task_rows(task, train, labeled=True, skip_empty=settings.skip_empty)
         task = task.infer_columns(rows)
-        found["train", ""] = everything = task.training_examples(task.examples(rows, labeled=True), train)
+        task, everything = task.trained_on(task.examples(rows, labeled=True), train)
+        found["train", ""] = everything
         if labels_for is None and not settings.allow_unusual_labels:
             check_classes(task, everything, train)
-        task = task.learned_from(everything)
     for name, source in data["validation"].items():
-        rows = task.rows(source, labeled=True, skip_empty=settings.skip_empty)
+        rows = read_task_rows(task, source, labeled=True, skip_empty=settings.skip_empty)
         found["validation", name] = task.examples(rows, labeled=True)
     if (settings.validation_split or settings.folds) and (line := equal_texts_line(task, everything)):
         logger.warning("%s: %s", data["train"][""], line)
@@ -96,7 +98,7 @@ def read_run(
     if settings.max_train_samples and everything:
         found["train", ""] = sample(task, found["train", ""], settings.max_train_samples, seed)
     for name, source in data["test"].items():
-        rows = task.rows(source, labeled=False)
+        rows = read_task_rows(task, source, labeled=False)
         is_labeled = any(map(task.has_label, rows))  # in all rows, or in none
         rows = list(accepted_rows(rows, task.columns(labeled=True))) if is_labeled else rows
         found["test", name] = task.examples(rows, is_labeled)
@@ -104,13 +106,13 @@ def read_run(
     if labels_for is not None:
         labels = labels_for(task, [(source_of[key], examples) for key, examples in found.items()])
     elif (labels := task.labels(everything, data["train"][""])) is not None:  # before held-out data is removed
-        labels = task.in_order_of(settings.model, labels)
+        labels = in_order_of(task, settings.model, labels)
     for source in unlabeled:
         source_of["unlabeled", str(source)] = source
         rows = list(rows_of(source, task, new=True))
         if not rows:
             raise ValueError(f"{source} holds no rows.")
-        found["unlabeled", str(source)] = task_for_columns(task, rows[0], ()).new_examples(rows)
+        found["unlabeled", str(source)] = task_for_columns(task, rows[0], ()).examples(rows, labeled=False, new=True)
     # The training data last: its labels are known, and an error in other data should show before long computations.
     encoded = {key: task.encode(found[key], labels, tokenizer, source_of[key]) for key in reversed(found)}
     parts_of: dict[str, dict[str, TaskData]] = {}
@@ -178,7 +180,7 @@ def check_metric(run: TaskRun, plan: FinetunePlan) -> None:
 def _scores_of_right(task: Task, examples: Sequence[Any], what: str) -> dict[str, float]:
     """The scores of all-correct predictions; `what` names the data in the message."""
     try:
-        return task.score([task.gold_prediction(example) for example in examples], examples)
+        return task.measures(list(map(task.gold_prediction, examples)), examples).scores()
     except ValueError as error:
         raise ValueError(f"{what} cannot be measured: {error}") from None
 
@@ -209,7 +211,10 @@ def starting_model(
     settings = plan.settings
     adapter = read_adapter_config(settings.peft_config) if settings.has_adapter else None
     set_seed(seed)
-    model, new = run.task.load_model(settings.model, run.labels, plan.network(approach), config)
+    if approach == "features":
+        model, new = new_tagger(run.task, run.labels)
+    else:
+        model, new = load_task_model(run.task, settings.model, run.labels, plan.network(approach), config)
     if has_new_head(model, new) and not settings.class_weights:  # under which all classes are equally frequent
         set_head_bias(model, run.task, run.train)
     fresh, frozen = settings.reinitialize_layers, settings.freeze_layers
@@ -236,7 +241,7 @@ def split_off(task: Task, examples: Sequence[E], share: float, seed: int) -> tup
     firsts = [examples[numbers[0]] for numbers in groups]
     what = "examples" if len(groups) == len(examples) else "different texts"
     count = max(round(share * len(groups)), min(1, round(share * len(examples))))  # few texts, each many times
-    drawn = _drawn(len(groups), count, _strata(task, firsts), seed, what)
+    drawn = _drawn(len(groups), count, _strata(firsts), seed, what)
     places = {number for group in drawn for number in groups[group]}
     kept = [example for number, example in enumerate(examples) if number not in places]
     return kept, [example for number, example in enumerate(examples) if number in places]
@@ -244,7 +249,7 @@ def split_off(task: Task, examples: Sequence[E], share: float, seed: int) -> tup
 
 def equal_texts_line(task: Task, examples: Sequence[Any]) -> str:
     """A message about texts that occur several times; "" if there are none."""
-    counts = Counter((task.group_of(example), task.texts_of(example)) for example in examples)
+    counts = Counter((task.group_of(example), example.texts) for example in examples)
     several = sum(count for count in counts.values() if count > 1)
     if not several:
         return ""
@@ -258,14 +263,14 @@ def sample(task: Task, examples: Sequence[E], count: int, seed: int) -> list[E]:
     """Draw a stratified sample of examples, in their order; all of them if there are no more."""
     if count >= len(examples):
         return list(examples)
-    return [examples[place] for place in _drawn(len(examples), count, _strata(task, examples), seed, "examples")]
+    return [examples[place] for place in _drawn(len(examples), count, _strata(examples), seed, "examples")]
 
 
 def fold_numbers(task: Task, examples: Sequence[E], folds: int, seed: int) -> list[int]:
     """The fold of each example, from 0; folds have equally many different texts, stratified as in `split_off`."""
     selection = _model_selection()
     groups = _groups(task, examples)
-    count, strata = len(groups), _strata(task, [examples[numbers[0]] for numbers in groups])
+    count, strata = len(groups), _strata([examples[numbers[0]] for numbers in groups])
     if count < folds:
         what = "examples or texts" if count == len(examples) else "different texts"
         raise SettingError.worded(
@@ -293,9 +298,9 @@ def _groups(task: Task, examples: Sequence[Any]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _strata(task: Task, examples: Sequence[Any]) -> list[str] | None:
+def _strata(examples: Sequence[Any]) -> list[str] | None:
     """The class of each example, if each has one."""
-    classes = [task.classes_of(example) for example in examples]
+    classes = [example.classes for example in examples]
     return [found[0] for found in classes] if all(len(found) == 1 for found in classes) else None
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from tokenizers.models import WordPiece
 from transformers import (
     EarlyStoppingCallback,
@@ -40,12 +41,13 @@ from ...runs import (
     suggest_bfloat16,
 )
 from ...tokenization import save_vocab
+from ..features import TABLE_7
 from ..heads import fold_target_scale, has_new_head, learn_standardized
 from ..tasks.data_report import describe_data, few_labels_line
-from ..tasks.feature_tagging import FeatureTask, feature_task
+from ..tasks.feature_tagging import feature_task, tagger_examples
 from ..tasks.registry import fitted_to_model, task_record
 from ..tasks.task import Task
-from .card import task_examples, trainings_table, write_finetuning_card
+from .card import short_examples, task_examples, trainings_table, write_finetuning_card
 from .finetune_settings import FinetuneSettings, TaskTrainingSettings, classifies_texts
 from .measurement import FOLD_OUTPUTS, METRICS, measure_run
 from .parameters import ADAPTER_FOLDER, Unfreezing, merge_adapter
@@ -166,7 +168,7 @@ class Finetuning:
         """The run with results of long computations, once its folder exists; called in every process."""
         return run
 
-    def targets(self, run: TaskRun) -> Sequence[float]:
+    def targets(self, run: TaskRun) -> ArrayLike:
         """The numbers that a regression learns."""
         return run.train.inputs["labels"]
 
@@ -237,12 +239,13 @@ class Finetuning:
             if ids is not None:
                 choices = ids if isinstance(ids[0], list) else [ids]
                 logger.info("As the model reads it:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
-            if not isinstance(run.task, FeatureTask) or len(run.task.stored) == 1:
+            if settings.approach != "features" or settings.features != "all":
                 return self._finetune(run, plan, Path(settings.output_dir), start)
             results: dict[str, dict[str, Any]] = {}
-            for name in run.task.stored:  # the rows of table 7
+            for name in TABLE_7:
                 logger.info("Features: %s.", name)
-                of_row = replace(run, task=replace(run.task, features=name))
+                row: Any = replace(run.task, features=name)  # type: ignore[call-arg]
+                of_row = replace(run, task=row)
                 result = self._finetune(of_row, plan, Path(settings.output_dir) / name, start)
                 if result["interrupted"]:
                     return {"interrupted": True}
@@ -325,8 +328,9 @@ class Finetuning:
             if trained or not (output_dir / "README.md").is_file():  # otherwise the user may have edited it
                 shown = next(iter(run.validation.values()), run.train).examples
                 loaded = {"model": kept.model, "tokenizer": run.tokenizer}
+                show = tagger_examples if settings.approach == "features" else task_examples
                 examples = (
-                    task_examples(run.task, shown, output_dir, **loaded)
+                    show(run.task, short_examples(shown), output_dir, **loaded)
                     if settings.card_examples
                     else head_examples(output_dir, **loaded)
                 )
@@ -353,7 +357,7 @@ class Finetuning:
         network: Any = model.get_base_model() if settings.has_adapter else model
         standardized = None
         is_probe = training.approach == "linear_probe"
-        if run.task.objective == "value" and not is_probe:
+        if run.task.loss.is_regression and not is_probe:
             standardized = learn_standardized(network, self.targets(run), has_new_head(network, new))
         checkpoint = None
         if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer a run cannot resume

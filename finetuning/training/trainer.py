@@ -5,6 +5,7 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,20 +13,20 @@ import numpy as np
 import torch
 from accelerate.utils import recursively_apply
 from torch import nn
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput, EvalPrediction
 
 from ...files.errors import how_to_install
 from ...modeling_mybert import IGNORE_INDEX, flat_indices, mean_of
-from ...modeling_mybert.losses_mybert import full_precision
 from ...runs import OPTIMIZERS, ResumableTrainer
-from ..data import LABEL_ARGUMENTS
+from ..data import LABEL_ARGUMENTS, WINDOW_WEIGHT, TaskData
 from ..heads import output_layer
-from ..tasks.task import WINDOW_WEIGHT, Objective, TaskData, network_outputs
+from ..tasks.calibration import calibrator_of
+from ..tasks.losses import ItemLoss, label_counts
+from ..tasks.steps import network_outputs
 from .finetune_settings import FinetuneSettings
-from .parameters import label_counts, layerwise_groups
+from .parameters import layerwise_groups
 from .plan import FinetunePlan
 from .preparation import TaskRun, fold_numbers
 
@@ -67,23 +68,17 @@ def balanced_weights(data: TaskData, classes: int) -> torch.Tensor:
 
 
 class TaskLoss:
-    """The loss of a batch against its labels, with weights of classes and of sequences."""
+    """The loss of a batch against its labels, weighted by sequence if the batch has `WINDOW_WEIGHT`."""
 
-    # An item is a text, a word, or the answer in a window. Its loss is weighted by its class, and by its sequence if
-    # the batch has `WINDOW_WEIGHT`.
-    def __init__(
-        self, objective: Objective, class_weights: torch.Tensor | None = None, label_smoothing: float = 0.0
-    ) -> None:
-        self.objective = objective
-        self.class_weights = class_weights
-        self.label_smoothing = label_smoothing
+    def __init__(self, items: ItemLoss) -> None:
+        self.items = items
 
     def __call__(
         self, outputs: Any, batch: Mapping[str, torch.Tensor], num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
         """The sum over items, divided by the `count` of the optimizer step, or, if that is None, of the batch."""
-        each = self.of_labels(self.logits(outputs), batch)
-        total = weighted_sum(each, self.labeled(batch), batch.get(WINDOW_WEIGHT))
+        each = self.items.of_labels(self.items.logits(outputs), batch)
+        total = weighted_sum(each, self.items.labeled(batch), batch.get(WINDOW_WEIGHT))
         return mean_of(total, self.count(batch) if num_items_in_batch is None else num_items_in_batch)
 
     def count(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -93,40 +88,7 @@ class TaskLoss:
 
     def counted(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Which items count: those with a label."""
-        return self.labeled(batch)
-
-    def logits(self, outputs: Any) -> torch.Tensor:
-        """The logits of each item (..., K); of spans (B, L, 2)."""
-        if self.objective == "span":
-            return full_precision(torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=-1))
-        return full_precision(outputs["logits"])
-
-    def of_labels(self, logits: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The loss of each item against its label; undefined for items without one."""
-        if self.objective == "span":
-            wanted = batch["start_positions"], batch["end_positions"]
-            return torch.stack([self._cross_entropy(logits[..., end], wanted[end]) for end in (0, 1)]).mean(0)
-        labels = batch["labels"]
-        if self.objective == "classes":
-            return self._cross_entropy(logits, labels)
-        labels = labels.nan_to_num().to(logits.dtype)
-        if self.objective == "value":
-            return (logits.squeeze(-1) - labels).square()
-        return binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(-1)
-
-    def labeled(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Which items have a label."""
-        labels = batch["start_positions" if self.objective == "span" else "labels"]
-        if self.objective == "labels":
-            return ~labels.isnan().any(-1)
-        return ~labels.isnan() if labels.is_floating_point() else labels != IGNORE_INDEX
-
-    def _cross_entropy(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Cross-entropy of each item (...), with logits (..., C)."""
-        weights = None if self.class_weights is None else self.class_weights.to(logits)
-        flat = logits.flatten(0, -2), labels.flatten(), weights
-        how: Any = {"reduction": "none", "ignore_index": IGNORE_INDEX, "label_smoothing": self.label_smoothing}
-        return cross_entropy(*flat, **how).view(labels.shape)
+        return self.items.labeled(batch)
 
 
 def weighted_sum(each: torch.Tensor, there: torch.Tensor, shares: torch.Tensor | None) -> torch.Tensor:
@@ -143,17 +105,19 @@ def _has_windows(run: TaskRun) -> bool:
 
 
 def _loss(run: TaskRun, plan: FinetunePlan) -> TaskLoss | None:
-    """The loss that replaces the model's own if classes have weights or texts are read in windows."""
-    objective, smoothing = run.task.objective, plan.settings.label_smoothing_factor
+    """The loss that replaces the model's own: with weights of classes or windows, or with labels that have holes."""
+    items: Any = run.task.loss
+    if plan.settings.label_smoothing_factor:
+        items = replace(items, label_smoothing=plan.settings.label_smoothing_factor)
     if not plan.settings.class_weights:
-        return TaskLoss(objective, None, smoothing) if _has_windows(run) else None
+        return TaskLoss(items) if items.is_never_the_models_own or _has_windows(run) else None
     assert run.labels is not None
     weights = balanced_weights(run.train, len(run.labels.names))
     rounded = ", ".join(
         f"{name} {weight:.3g}" for name, weight in zip(run.labels.names, weights.tolist(), strict=True)
     )
     logger.info("Weights of the classes: %s.", rounded if len(rounded) < 200 else f"{rounded[:197]}...")
-    return TaskLoss(objective, weights, smoothing)
+    return TaskLoss(replace(items, class_weights=weights))
 
 
 def _with_token_indices(collate: Callable[[list[Any]], dict[str, Any]], rows: list[Any]) -> dict[str, Any]:
@@ -299,10 +263,11 @@ class TaskTrainer(ResumableTrainer):
         is_validation = kwargs.get("metric_key_prefix", "eval").startswith("eval")
 
         def score(output: EvalPrediction) -> dict[str, float]:
-            predictions: Any = self.run.task.predict(output.predictions, data, self.run.labels)
+            task = self.run.task
+            predictions: Any = task.predict(output.predictions, data, self.run.labels)
             if is_validation:
-                predictions = self.run.task.cross_fitted(predictions, data.examples)
-            return self.run.task.score(predictions, data.examples)
+                predictions = calibrator_of(task).apply(predictions, data.examples)
+            return task.measures(predictions, data.examples).scores()
 
         self.compute_metrics = score
         return super().evaluation_loop(dataloader, *args, **kwargs)
@@ -334,9 +299,9 @@ def fit_linear_probe(model: PreTrainedModel, run: TaskRun, settings: FinetuneSet
     The strength of the regularization is that with the lowest loss in cross-validation, where equal texts are in one
     fold. Vectors are centered and scaled, which is folded into the layer.
     """
-    data, layer = run.train, output_layer(model)
+    data, layer, loss = run.train, output_layer(model), run.task.loss
     assert layer is not None
-    make = _estimators(run.task.objective == "value", settings.class_weights)
+    make = _estimators(loss.is_regression, settings.class_weights)
     hook = layer.register_forward_hook(lambda module, inputs, outputs: inputs[0])  # what it reads: (n, D)
     try:
         found: Any = network_outputs(run.task, data, model.eval(), run.tokenizer, shared=True, progress=True)
@@ -354,15 +319,15 @@ def fit_linear_probe(model: PreTrainedModel, run: TaskRun, settings: FinetuneSet
     offsets = layer.bias.numpy(force=True).astype(np.float64)  # of labels that all texts have, or none
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the number of steps
-        if run.task.objective == "labels":
-            for number, column in enumerate(targets.T):
-                if 0 < column.sum() < len(column):
-                    fitted = _best(make, vectors, column, weights, folds)
-                    slopes[number], offsets[number] = fitted.coef_[0], fitted.intercept_[0]
+        if loss.has_independent_outputs:
+            for number, column in enumerate(targets.reshape(len(targets), -1).T):
+                there = ~np.isnan(column)
+                if there.any() and (loss.is_regression or len(np.unique(column[there])) > 1):
+                    fitted = _best(make, vectors[there], column[there], weights[there], folds[there])
+                    slopes[number], offsets[number] = fitted.coef_.ravel(), np.ravel(fitted.intercept_)[0]
         else:
             fitted = _best(make, vectors, targets, weights, folds)
-            found, at = np.atleast_2d(fitted.coef_), np.atleast_1d(fitted.intercept_)
-            rows = getattr(fitted, "classes_", np.arange(1))
+            found, at, rows = fitted.coef_, fitted.intercept_, fitted.classes_
             if len(rows) == 2:  # one logit, of the second class against the first
                 found, at = (np.concatenate([-half, half]) / 2 for half in (found, at))
             offsets[:] = at.min() - np.log(len(targets))  # of classes without an example

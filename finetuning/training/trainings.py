@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,9 +17,11 @@ from transformers.trainer import TRAINER_STATE_NAME
 from ...files.checkpoint import TASK_RECORD, read_json_object, read_log_history
 from ...files.errors import SettingError
 from ...files.moves import discard, temporary_path
+from ..data import TaskData
 from ..prediction.predictor import PREDICTION_FILES, REPORT_FILES
+from ..tasks.calibration import calibrator_of, with_mean_fit
 from ..tasks.registry import read_task_record
-from ..tasks.task import Task, TaskData
+from ..tasks.steps import write_predictions
 from .finetune_settings import FinetuneSettings
 from .measurement import FOLD_OUTPUTS, METRICS, log_and_write_reports
 from .parameters import ADAPTER_FOLDER
@@ -131,27 +133,17 @@ def write_out_of_fold(run: TaskRun, plan: FinetunePlan, folders: Sequence[Path],
         outputs = tuple(arrays[str(place)] for place in range(len(arrays)))
         found = run.task.predict(outputs if len(outputs) > 1 else outputs[0], data, run.labels)
         # Thresholds are not fitted to the fold that they decide on, as for the metrics.
-        for place, prediction in zip(places, run.task.cross_fitted(found, data.examples), strict=True):
+        for place, prediction in zip(places, calibrator_of(run.task).apply(found, data.examples), strict=True):
             predictions[place] = prediction
     log_and_write_reports(plan.training, run.task, predictions, run.train, output_dir, _OUT_OF_FOLD)
-    run.task.write_predictions(predictions, run.train.examples, output_dir, _OUT_OF_FOLD)
+    write_predictions(run.task, predictions, run.train.examples, output_dir, _OUT_OF_FOLD)
 
 
 def on_all_examples(run: TaskRun, folders: Sequence[Path]) -> TaskRun:
     """The run with the mean of the settings fitted in each fold (thresholds, temperature)."""
     records = [read_json_object(folder / CONFIG).get(TASK_RECORD) for folder in folders]
-    tasks: list[Task] = [
-        read_task_record(str(folder), record)[1] for folder, record in zip(folders, records, strict=True)
-    ]
-    means: dict[str, Any] = {}
-    for name, mean in run.task.fitted_fields.items():
-        values = [getattr(task, name) for task in tasks]
-        if all(isinstance(value, Mapping) for value in values):
-            keys = dict.fromkeys(key for value in values for key in value)
-            means[name] = {key: mean(value[key] for value in values if key in value) for key in keys}
-        elif None not in values:
-            means[name] = mean(values)
-    return replace(run, task=replace(run.task, **means))
+    fits = [read_task_record(str(folder), record)[1] for folder, record in zip(folders, records, strict=True)]
+    return replace(run, task=with_mean_fit(run.task, fits))
 
 
 def summarize(trainings: Sequence[Training], plan: FinetunePlan) -> tuple[Training, dict[str, float], dict[str, Any]]:

@@ -8,7 +8,7 @@ from mybert.command_line.option_table import table
 
 ROOT = Path(__file__).resolve().parents[2]
 # Their functions have arguments of these names, and no options.
-WITHOUT_OPTIONS = ("modeling_mybert", "metrics", "conversion/tensorflow", "benchmarks", "finetuning/tasks")
+WITHOUT_OPTIONS = ("modeling_mybert", "metrics", "conversion/tensorflow", "benchmarks")
 
 
 def text_of(node: ast.expr) -> str:

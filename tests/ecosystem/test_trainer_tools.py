@@ -8,6 +8,7 @@ import torch
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainingArguments
 
 from mybert.finetuning import FinetuningArguments
+from mybert.finetuning.tasks.steps import load_task_model
 from mybert.finetuning.training.plan import completed, plan_finetuning
 from mybert.finetuning.training.preparation import read_run
 from mybert.finetuning.training.trainer import TaskTrainer
@@ -63,7 +64,7 @@ def make_trainer(kind, examples, load, model_dir, tmp_path):
 
             def begin():
                 torch.manual_seed(0)
-                return task.load_model(arguments.model, run.labels)[0]
+                return load_task_model(task, arguments.model, run.labels)[0]
 
         def model_init(trial=None):
             model = begin()

@@ -2,7 +2,7 @@ import pickle
 
 import pytest
 
-from mybert.files.errors import SettingError, named, worded
+from mybert.files.errors import SettingError, option_names, worded
 
 
 def test_setting_error_names_option_value_and_expectation():
@@ -48,7 +48,7 @@ def test_setting_error_is_the_same_from_another_process():
             "--steps is 'x', not other.",
         ),
         (
-            worded("{} are not set.", named("steps", "other", joint=" or ")),
+            worded("{} are not set.", option_names("steps", "other", joint=" or ")),
             "steps or other are not set.",
             "--steps or other are not set.",
         ),

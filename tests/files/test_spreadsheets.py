@@ -13,6 +13,7 @@ from mybert.files.source import FileSource, read_rows
 from mybert.files.spreadsheets import write_sheet
 from mybert.finetuning import TASKS
 from mybert.finetuning.data import rows_of
+from mybert.finetuning.tasks.steps import read_examples
 
 openpyxl = pytest.importorskip("openpyxl")
 
@@ -88,7 +89,7 @@ def test_rows_of_sheets_have_the_numbers_of_the_sheet(workbook):
     path = workbook(one=[["text", "label"], ["a", 1], ["", 0]])
     assert [row.number for row in rows_of(path, TASKS["classification"])] == [2, 3]
     with pytest.raises(ValueError, match=r"b.xlsx, row 3: an empty text"):
-        TASKS["classification"].read(path)
+        read_examples(TASKS["classification"], path)
     with pytest.raises(ValueError, match=r"b.xlsx has no 'txt', only 'text', 'label'"):
         next(FileSource(path).column("txt"))
 

@@ -12,6 +12,7 @@ from mybert.files.source import FileSource, read_rows
 from mybert.files.tables import CsvStyle, json_line, style_of, write_separated
 from mybert.finetuning import TASKS
 from mybert.finetuning.data import rows_of
+from mybert.finetuning.tasks import steps
 
 
 @pytest.mark.parametrize(
@@ -193,8 +194,8 @@ def test_only_colas_test_file_has_a_header(tmp_path):
     (tmp_path / "dev.tsv").write_text("gj04\t1\t\tThe cat sat.\ngj04\t0\t*\tCat the.\n")
     (tmp_path / "test.tsv").write_text("index\tsentence\n0\tThe cat sat.\n1\tCat the.\n")
     task = TASKS["cola"]
-    labeled = task.read(tmp_path / "dev.tsv")
-    unlabeled = task.examples(task.rows(tmp_path / "test.tsv", labeled=False), labeled=False)
+    labeled = steps.read_examples(task, tmp_path / "dev.tsv")
+    unlabeled = task.examples(steps.read_task_rows(task, tmp_path / "test.tsv", labeled=False), labeled=False)
     assert [example.label for example in labeled] == ["1", "0"]
     assert [example.label for example in unlabeled] == [None, None]
     assert [example.texts for example in labeled] == [example.texts for example in unlabeled]
@@ -246,7 +247,7 @@ def test_glue_files_are_read_as_published(data_dir):
     rows = {"cola": 1043, "sst2": 872, "mrpc": 408, "stsb": 1500, "qnli": 5463, "rte": 277, "wnli": 71}
     folders = {"cola": "CoLA", "sst2": "SST-2", "stsb": "STS-B"}
     for task, count in rows.items():
-        examples = TASKS[task].read(data_dir / "glue" / folders.get(task, task.upper()) / "dev.tsv")
+        examples = steps.read_examples(TASKS[task], data_dir / "glue" / folders.get(task, task.upper()) / "dev.tsv")
         assert len(examples) == count, task
         if task != "stsb":
             assert {example.label for example in examples} == set(TASKS[task].classes)

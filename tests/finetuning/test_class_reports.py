@@ -10,9 +10,10 @@ import mybert
 from mybert import metrics
 from mybert.cli import main
 from mybert.conversion import to_transformers_bert
-from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
+from mybert.finetuning import TASKS, EvaluateArguments, commands, evaluate_model
 from mybert.finetuning.prediction import predictor
-from mybert.finetuning.tasks.classification import LabelPrediction, TextExample
+from mybert.finetuning.tasks.calibration import calibrated, calibrator_of
+from mybert.finetuning.tasks.texts import LabelPrediction, TextExample
 
 ROWS = [(f"the {noun} sat", "animal" if noun in ("cat", "dog") else "thing") for noun in ("cat", "dog", "mat", "tree")]
 
@@ -79,7 +80,7 @@ def test_a_report_is_written_whole_or_not_at_all(run, data, tmp_path, monkeypatc
     with monkeypatch.context() as patches:  # another requested file cannot be written
         places = {name: str(tmp_path / "new" / name) for name in ("report_dir", "predictions_dir", "output")}
         wanted = EvaluateArguments(model=str(run), data=[str(data)], use_cpu=True, **places)
-        for writer, name in ((type(wanted.resolve_task()), "write_predictions"), (predictor, "write_json")):
+        for writer, name in ((commands, "write_predictions"), (predictor, "write_json")):
             patches.setattr(writer, name, lambda *args: full(tmp_path / "new" / "report_dir"))
             with pytest.raises(OSError, match=r"could not be written \(the disk is full"):
                 evaluate_model(wanted)
@@ -126,7 +127,7 @@ def test_adapted_keeps_a_temperature_only_if_it_helps_held_out_examples():
     ]
     for probability, is_kept in ((0.8, False), (0.99, True)):  # of class a; as frequent as it is, or too sure
         predictions = [LabelPrediction("a", {"a": probability, "b": 1 - probability})] * 200
-        assert (TASKS["classification"].calibrated(predictions, examples).temperature != 1) == is_kept
+        assert (calibrated(TASKS["classification"], predictions, examples).temperature != 1) == is_kept
 
 
 def test_calibration_of_what_a_temperature_is_fitted_to_is_by_the_other_examples():
@@ -134,8 +135,8 @@ def test_calibration_of_what_a_temperature_is_fitted_to_is_by_the_other_examples
     examples = [TextExample(("x",), "a" if right else "b") for right in generator.random(60) < 0.7]
     probabilities = generator.uniform(0.9, 0.999, 60)  # too sure
     predictions = [LabelPrediction("a", {"a": p, "b": 1 - p}) for p in probabilities.tolist()]
-    task, held_out = TASKS["classification"], {"fitted_to_them": True}
-    before, after = (task.calibration(predictions, examples, **how) for how in ({}, held_out))
+    task, held_out = TASKS["classification"], {"held_out": True}
+    before, after = (calibrator_of(task).measure(predictions, examples, **how) for how in ({}, held_out))
     table = np.stack([probabilities, 1 - probabilities], axis=1)
     references = np.array([example.label == "b" for example in examples], dtype=int)
     by_others = metrics.held_out_temperatures(table, references)

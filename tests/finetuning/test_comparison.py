@@ -15,11 +15,11 @@ import mybert
 from mybert.cli import main
 from mybert.files.checkpoint import distinct_names
 from mybert.finetuning import TASKS
-from mybert.finetuning.tasks.classification import LabelPrediction, TextExample
 from mybert.finetuning.tasks.fill_mask import FilledMasks, MaskedText
 from mybert.finetuning.tasks.multiple_choice import ChoiceExample, ChoicePrediction
 from mybert.finetuning.tasks.question_answering import AnswerPrediction, QuestionExample
 from mybert.finetuning.tasks.tagging import TaggedSentence
+from mybert.finetuning.tasks.texts import LabelPrediction, TextExample
 
 ROWS = 40
 NOT_RESAMPLED = re.compile(r"best_.*|.*total")
@@ -51,10 +51,10 @@ def examples_of(name, draw):
             tags = tuple(draw.choice(kinds, draw.integers(1, 6)))
             found = tuple(tag if draw.random() < 0.6 else str(draw.choice(kinds)) for tag in tags)
             yield TaggedSentence(tags, tags), found
-        elif task.objective == "value":
+        elif task.loss.is_regression:
             value = float(draw.integers(5))
             yield TextExample(("a",), value), LabelPrediction(value + round(draw.normal(), 1))
-        elif task.objective == "labels":
+        elif name == "multilabel":
             label = frozenset(draw.choice(words, 2)) if draw.random() < 0.9 else frozenset()
             yield TextExample(("a",), label), LabelPrediction(label if right else frozenset(draw.choice(words, 2)))
         else:
@@ -75,7 +75,7 @@ def test_weighted_metrics_are_the_scores_of_resampled_rows(name, caplog):
     examples, predictions = zip(*examples_of(name, draw), strict=True)
     one_row = ROWS * np.eye(ROWS)[0]
     weights = np.vstack([np.ones(ROWS), one_row, draw.multinomial(ROWS, np.full(ROWS, 1 / ROWS), 12)])
-    found = task.weighted_metrics(predictions, examples)(weights)
+    found = task.measures(predictions, examples).resampled()(weights)
     assert not caplog.records  # of questions without a prediction
     for number, row in enumerate(weights.astype(int)):
         places = np.repeat(np.arange(ROWS), row)
@@ -86,7 +86,7 @@ def test_weighted_metrics_are_the_scores_of_resampled_rows(name, caplog):
             chosen = [QuestionExample(str(copy), "", "", example.answers) for example, copy in copies]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            scores = task.score([predictions[place] for place in places], chosen)
+            scores = task.measures([predictions[place] for place in places], chosen).scores()
         expected = {key: value for key, value in scores.items() if not NOT_RESAMPLED.fullmatch(key)}
         values = {key: value[number] for key, value in found.items() if not np.isnan(value[number])}
         assert values == pytest.approx(expected), (name, number)

@@ -10,6 +10,7 @@ from transformers import TrainingArguments
 import mybert
 from mybert.files.source import InMemoryData, frame_rows
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model
+from mybert.finetuning.tasks.steps import read_task_rows
 
 ROWS = [
     {"text": f"the {noun} was {word} {end}", "label": "good" if word in ("happy", "fish") else "bad"}
@@ -126,7 +127,7 @@ def test_classes_of_a_data_set_have_its_names(tmp_path, tune):
     features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "tags": tags})
     columns = {"tokens": [["a", "cat"], ["fish"]], "tags": [[0, 1], None]}
     source = InMemoryData("train_file", datasets.Dataset.from_dict(columns, features=features))
-    assert [row.values["tags"] for row in TASKS["ner"].rows(source, labeled=True)] == [["O", "B-X"], None]
+    assert [row.values["tags"] for row in read_task_rows(TASKS["ner"], source, labeled=True)] == [["O", "B-X"], None]
 
 
 @pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1"), ("LABEL_bad", "LABEL_good")])
@@ -214,8 +215,8 @@ def test_values_of_frames_are_those_of_python():
         ("b", torch.tensor(0)),
         {"text": "c", "label": numpy.float32("nan")},
     ]
-    values = [row.values for row in TASKS["classification"].rows(InMemoryData("data", items), labeled=True)]
+    values = [row.values for row in read_task_rows(TASKS["classification"], InMemoryData("data", items), labeled=True)]
     expected = [{"text": "a", "label": True}, {"text": "b", "label": 0}, {"text": "c", "label": None}]
     assert repr(values) == repr(expected)
     row = {"question": "q", "context": "c"}
-    assert TASKS["squad"].rows(InMemoryData("data", [row]), labeled=False)[0].values == row
+    assert read_task_rows(TASKS["squad"], InMemoryData("data", [row]), labeled=False)[0].values == row

@@ -28,6 +28,7 @@ from mybert import (
 )
 from mybert.finetuning import TASKS, DistillationArguments, distill
 from mybert.finetuning import distillation_trainer as teacher_module
+from mybert.finetuning.data import WINDOW_WEIGHT
 from mybert.finetuning.distillation import Distillation
 from mybert.finetuning.distillation_trainer import (
     LAYER_LOSSES,
@@ -38,7 +39,7 @@ from mybert.finetuning.distillation_trainer import (
     init_embeddings_from_teacher,
     relation_heads,
 )
-from mybert.finetuning.tasks.task import WINDOW_WEIGHT
+from mybert.finetuning.tasks.losses import ClassLoss, LabelLoss, NumberLoss, SpanLoss
 from mybert.finetuning.training.plan import completed
 
 NAN = float("nan")
@@ -118,6 +119,7 @@ def hand_made(objective, logits, targets, labels, temperature, weight):
     return torch.stack(found)
 
 
+LOSSES = {"classes": ClassLoss(), "labels": LabelLoss(), "value": NumberLoss(), "span": SpanLoss()}
 CASES = {
     "classes": ([2, -100, 0, 1], torch.tensor([2, -100, 0, 1])),
     "labels": (
@@ -140,7 +142,7 @@ def test_the_loss_and_its_gradient_are_those_made_by_hand(objective, temperature
         if make == "hand":
             loss = hand_made(objective, logits, targets, expected, temperature, 0.3).mean()
         else:
-            loss = DistillationLoss(objective, temperature, 0.3)(
+            loss = DistillationLoss(LOSSES[objective], temperature, 0.3)(
                 {"logits": logits}, {"labels": labels, SOFT_TARGETS: targets}
             )
         loss.backward()
@@ -156,7 +158,7 @@ def test_words_without_soft_targets_and_windows_weigh_as_they_should():
     shares = torch.tensor([0.5, 1.0])
     logits.requires_grad_()
     batch = {"labels": labels, SOFT_TARGETS: targets, WINDOW_WEIGHT: shares}
-    loss_of = DistillationLoss("classes", 2.0, 0.25)
+    loss_of = DistillationLoss(ClassLoss(), 2.0, 0.25)
     loss = loss_of({"logits": logits}, batch)
     of_layers = torch.tensor([3.0, 7.0])  # a loss of each sequence, the first of which counts half
     with_layers = loss_of({"logits": logits, LAYER_LOSSES: of_layers}, batch)
@@ -180,7 +182,7 @@ def test_loss_of_a_batch_with_few_or_no_labels_is_made_by_hand(labels, weights):
     batch = {"labels": torch.tensor(labels), SOFT_TARGETS: targets}
     if weights:
         batch[WINDOW_WEIGHT] = torch.tensor(weights)
-    loss = DistillationLoss("classes", 2.0, 0.25)({"logits": logits}, batch)
+    loss = DistillationLoss(ClassLoss(), 2.0, 0.25)({"logits": logits}, batch)
     each = hand_made("classes", logits, targets, labels, 2.0, 0.25)
     torch.testing.assert_close(loss, each.mean() if not weights else (each * torch.tensor([1, 2])).sum() / 3)
 
@@ -191,7 +193,7 @@ def test_loss_with_labels_of_more_pieces_than_the_teacher_has_logits_for_is_two_
     logits, targets = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
     labels = torch.tensor([[1, 3, 0], [-100, 2, 2]])
     targets[0, 1:] = targets[1, 2] = NAN  # the teacher has logits at (0, 0), (1, 0) and (1, 1)
-    loss = DistillationLoss("classes", 2.0, 0.25)({"logits": logits}, {"labels": labels, SOFT_TARGETS: targets})
+    loss = DistillationLoss(ClassLoss(), 2.0, 0.25)({"logits": logits}, {"labels": labels, SOFT_TARGETS: targets})
     soft = [
         hand_made("classes", logits[row, [place]], targets[row, [place]], [-100], 2.0, 0.25)[0]
         for row, place in ((0, 0), (1, 0), (1, 1))
@@ -204,7 +206,7 @@ def test_loss_with_labels_of_more_pieces_than_the_teacher_has_logits_for_is_two_
 def test_loss_of_logits_in_float64_has_the_gradient_of_its_differences(objective):
     torch.manual_seed(0)
     width = 1 if objective == "value" else 3
-    loss_of = DistillationLoss(objective, 2.0, 0.3)
+    loss_of = DistillationLoss(LOSSES[objective], 2.0, 0.3)
     if objective == "span":
         names, targets = ("start_logits", "end_logits"), torch.randn(4, 3, 2)
         labels = {name: torch.tensor([0, 2, -100, 1]) for name in ("start_positions", "end_positions")}
@@ -226,7 +228,7 @@ def test_the_ends_of_answers_are_compared_over_the_tokens_that_there_are():
     targets = torch.randn(2, 5, 2)
     targets[1, 3:] = NAN  # padding
     labels = {"start_positions": torch.tensor([1, -100]), "end_positions": torch.tensor([3, -100])}
-    loss = DistillationLoss("span", 2.0, 0.4)(outputs, labels | {SOFT_TARGETS: targets})
+    loss = DistillationLoss(SpanLoss(), 2.0, 0.4)(outputs, labels | {SOFT_TARGETS: targets})
     expected = []
     for row, length in ((0, 5), (1, 3)):
         ends = []

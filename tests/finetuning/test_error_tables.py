@@ -8,12 +8,13 @@ import pytest
 import mybert
 from mybert.files.source import Source
 from mybert.finetuning import TASKS
-from mybert.finetuning.tasks.classification import LabelPrediction, TextExample
+from mybert.finetuning.data import TaskData
 from mybert.finetuning.tasks.fill_mask import FilledMasks, MaskedText
 from mybert.finetuning.tasks.multiple_choice import ChoiceExample, ChoicePrediction
 from mybert.finetuning.tasks.question_answering import AnswerPrediction, QuestionExample
+from mybert.finetuning.tasks.steps import write_errors
 from mybert.finetuning.tasks.tagging import TaggedSentence
-from mybert.finetuning.tasks.task import TaskData
+from mybert.finetuning.tasks.texts import LabelPrediction, TextExample
 from mybert.hub_card import publishable_files
 from mybert.pipelines import Answer
 
@@ -104,7 +105,7 @@ def test_write_errors_of_each_task_has_the_surest_first_with_their_rows(task, tm
     pairs, expected = CASES[task]
     examples = [replace(example, row=number) for number, (example, _) in enumerate(pairs, start=1)]
     predictions = [prediction for _, prediction in pairs]
-    TASKS[task].write_errors(predictions, TaskData(examples, {}, Source.of("dev.tsv")), tmp_path / "errors.tsv")
+    write_errors(TASKS[task], predictions, TaskData(examples, {}, Source.of("dev.tsv")), tmp_path / "errors.tsv")
     found = rows_of(tmp_path / "errors.tsv")
     several = {row: each if isinstance(each, list) else [each] for row, each in expected.items()}
     assert [tuple(row.values()) for row in found] == [
@@ -114,7 +115,7 @@ def test_write_errors_of_each_task_has_the_surest_first_with_their_rows(task, tm
 
 def test_write_errors_without_errors_writes_a_header(tmp_path):
     data = TaskData([TextExample(("x",), "a")], {}, Source.of("dev.tsv"))
-    TASKS["classification"].write_errors([LabelPrediction("a")], data, tmp_path / "errors.tsv")
+    write_errors(TASKS["classification"], [LabelPrediction("a")], data, tmp_path / "errors.tsv")
     assert (tmp_path / "errors.tsv").read_text() == "source\trow\n"
 
 

@@ -17,6 +17,7 @@ from mybert.files.checkpoint import TASK_RECORD
 from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
 from mybert.finetuning.data import Labels
 from mybert.finetuning.tasks.registry import task_of_model
+from mybert.finetuning.tasks.steps import load_task_model
 
 PAIRS = [("the cat sat", "a cat", "entailment"), ("a dog ate", "a tree", "not_entailment")] * 6
 
@@ -303,9 +304,9 @@ def test_starting_from_a_finetuned_model(tmp_path, finetuned, capsys):
 
 def test_a_head_of_another_kind_with_layers_of_the_same_name_is_left_out(finetuned):
     """A tagger's classifier has the same name as that of sentences, and may have the same size."""
-    _, new = TASKS["question_answering"].load_model(str(finetuned[0]), None)
+    _, new = load_task_model(TASKS["question_answering"], str(finetuned[0]), None)
     assert new == ["qa_outputs.bias", "qa_outputs.weight"]
-    model, new = TASKS["ner"].load_model(str(finetuned[0]), Labels(("B-A", "O")))
+    model, new = load_task_model(TASKS["ner"], str(finetuned[0]), Labels(("B-A", "O")))
     assert new == ["classifier.bias", "classifier.weight"]
     before = MyBertForSequenceClassification.from_pretrained(finetuned[0])
     assert not torch.equal(model.classifier.weight, before.classifier.weight)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mybert.finetuning import TASKS, finetune, predict
-from mybert.finetuning.tasks.classification import TextExample
 from mybert.finetuning.tasks.question_answering import QuestionExample
 from mybert.finetuning.tasks.tagging import TaggedSentence
+from mybert.finetuning.tasks.texts import TextExample
 from mybert.finetuning.training import run as training_run
 from mybert.finetuning.training.preparation import fold_numbers, split_off
 

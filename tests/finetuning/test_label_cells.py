@@ -12,8 +12,9 @@ from mybert import MyBertForSequenceClassification
 from mybert.cli import main
 from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
 from mybert.finetuning.data import DataRow, Labels, accepted_rows, is_written_list, label_name, whole_number
-from mybert.finetuning.tasks.classification import LabelPrediction
 from mybert.finetuning.tasks.data_report import check_classes
+from mybert.finetuning.tasks.steps import read_predictions
+from mybert.finetuning.tasks.texts import LabelPrediction
 
 TEXTS = ("a cat sat", "the dog slept", "fish ate bread")
 MULTILABEL = TASKS["multilabel"]
@@ -163,15 +164,15 @@ def test_labels_in_cells_of_names_and_ids_stay(values, expected):
 def test_read_predictions_of_0_and_1_for_each_label_need_data_of_the_same_form(tmp_path):
     (tmp_path / "p.jsonl").write_text("\n".join(json.dumps({"prediction": bits}) for bits in BITS))
     examples = MULTILABEL.examples(rows_of(BITS), labeled=True)
-    assert MULTILABEL.read_predictions(tmp_path / "p.jsonl", examples) == [
+    assert read_predictions(MULTILABEL, tmp_path / "p.jsonl", examples) == [
         LabelPrediction(label) for label in ({"0", "2"}, {"1"}, frozenset())
     ]
     named = MULTILABEL.examples(rows_of([["a"], ["b"], []]), labeled=True)
     with pytest.raises(ValueError, match=r"p.jsonl or the data has 0 and 1 for each label, the other names"):
-        MULTILABEL.read_predictions(tmp_path / "p.jsonl", named)
+        read_predictions(MULTILABEL, tmp_path / "p.jsonl", named)
     (tmp_path / "p.jsonl").write_text("\n".join(json.dumps({"prediction": name}) for name in "aba"))
     with pytest.raises(ValueError, match=r"p.jsonl or the data has 0 and 1 for each label, the other names"):
-        MULTILABEL.read_predictions(tmp_path / "p.jsonl", examples)
+        read_predictions(MULTILABEL, tmp_path / "p.jsonl", examples)
 
 
 # Case 07: written lists
@@ -369,7 +370,7 @@ def test_case_15_an_index_of_predictions_may_be_a_whole_float(tmp_path, index):
     (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)))
     task = TASKS["classification"]
     examples = task.examples(rows_of("ab", "label"), labeled=True)
-    assert [item.label for item in task.read_predictions(tmp_path / "p.jsonl", examples)] == ["a", "b"]
+    assert [item.label for item in read_predictions(task, tmp_path / "p.jsonl", examples)] == ["a", "b"]
 
 
 @pytest.mark.parametrize("label", [1, 1.0, "1", "1.0", True])

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from mybert import MyBertForSequenceClassification, MyBertTokenizer
 from mybert.finetuning import finetune, plan_finetuning, predict
 from mybert.finetuning.data import Labels
+from mybert.finetuning.tasks.steps import load_task_model
 from mybert.finetuning.training import run as training_run
 from mybert.finetuning.training import trainer
 from mybert.finetuning.training.trainings import Training, better_approach
@@ -105,7 +106,7 @@ def test_linear_probe_offset_of_a_class_without_an_example_is_below_all_others(s
     """By the logarithm of the number of examples, so that it is as rare as less than one of them."""
     _, run = look(short_run(train_file=rows))
     labels = Labels((*run.labels.names, "never"))
-    model, _ = run.task.with_classes(labels).load_model(str(pretrained), labels)
+    model, _ = load_task_model(run.task.with_classes(labels), str(pretrained), labels)
     run = replace(run, labels=labels)
     trainer.fit_linear_probe(model, run, short_run(train_file=rows))
     weight, bias = (value.detach().double().numpy() for value in (model.classifier.weight, model.classifier.bias))

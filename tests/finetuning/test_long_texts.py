@@ -15,11 +15,12 @@ import mybert
 from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertForTokenClassification, MyBertModel
 from mybert.files.source import read_rows
 from mybert.finetuning import TASKS, finetune
-from mybert.finetuning.data import Labels
-from mybert.finetuning.tasks.classification import TextExample
+from mybert.finetuning.data import WINDOW_WEIGHT, Labels
+from mybert.finetuning.tasks.losses import ClassLoss, LabelLoss, NumberLoss
 from mybert.finetuning.tasks.registry import task_record
+from mybert.finetuning.tasks.steps import network_outputs
 from mybert.finetuning.tasks.tagging import TaggedSentence
-from mybert.finetuning.tasks.task import WINDOW_WEIGHT, network_outputs
+from mybert.finetuning.tasks.texts import TextExample
 from mybert.finetuning.training.trainer import TaskLoss, balanced_weights
 from mybert.pipelines import WindowedTextClassificationPipeline, WindowedTokenClassificationPipeline
 
@@ -145,7 +146,7 @@ def test_a_text_weighs_one_however_many_windows_it_has(tokenizer):
     logits, labels = torch.randn(len(data), 2), torch.tensor(data.inputs["labels"])
     shares = torch.tensor(data.inputs["window_weight"])
     wanted = (cross_entropy(logits, labels, reduction="none") * shares).sum() / len(TEXTS)
-    loss = TaskLoss("classes")
+    loss = TaskLoss(ClassLoss())
     assert torch.allclose(loss({"logits": logits}, {"labels": labels, WINDOW_WEIGHT: shares}), wanted)
     parts = [slice(0, 7), slice(7, None)]
     batches = [{"labels": labels[part], WINDOW_WEIGHT: shares[part]} for part in parts]
@@ -153,11 +154,11 @@ def test_a_text_weighs_one_however_many_windows_it_has(tokenizer):
     assert torch.allclose(total, wanted)
     several, values = torch.randn(4, 3), torch.rand(4, 3)
     some = torch.tensor([0.5, 0.5, 1.0, 1.0])
-    found = TaskLoss("labels")({"logits": several}, {"labels": values, WINDOW_WEIGHT: some})
+    found = TaskLoss(LabelLoss())({"logits": several}, {"labels": values, WINDOW_WEIGHT: some})
     each = torch.nn.functional.binary_cross_entropy_with_logits(several, values, reduction="none").mean(-1)
     assert torch.allclose(found, (each * some).sum() / 3)
     batch = {"labels": values[:, 0], WINDOW_WEIGHT: some}
-    found = TaskLoss("value")({"logits": several[:, :1]}, batch)
+    found = TaskLoss(NumberLoss())({"logits": several[:, :1]}, batch)
     assert torch.allclose(found, ((several[:, 0] - values[:, 0]).square() * some).sum() / 3)
 
 

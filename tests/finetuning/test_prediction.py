@@ -28,7 +28,7 @@ from mybert.finetuning import TASKS, Predictor
 from mybert.finetuning.data import DataRow
 from mybert.finetuning.prediction import prediction_run, predictor
 from mybert.finetuning.prediction.predictor import PredictorSettings, task_for_columns
-from mybert.finetuning.tasks.task import label_count_line
+from mybert.finetuning.tasks.steps import label_count_line, read_examples
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +258,7 @@ def test_predict_quotes_of_published_files_are_text_and_of_others_those_of_csv(t
         (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
         mybert.predict(models / "sst2", tmp_path / name, output=tmp_path / "o.jsonl", overwrite=True)
         assert read_rows(tmp_path / "o.jsonl")[0]["sentence"] == text
-        assert TASKS["sst2"].read(tmp_path / name)[0].texts == (text,)
+        assert read_examples(TASKS["sst2"], tmp_path / name)[0].texts == (text,)
 
 
 def test_predict_table_of_one_column_without_its_name_is_an_error(tmp_path, capsys, models):

@@ -11,6 +11,7 @@ import mybert
 from mybert import MyBertForMaskedLM, MyBertForNextSentencePrediction
 from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
 from mybert.finetuning.tasks.fill_mask import MaskedText
+from mybert.finetuning.tasks.steps import read_predictions, write_predictions
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
 TEXTS = ["the [MASK] sat on the mat", "A happy [MASK] ate [MASK] today .", "it was [MASK]"]
@@ -57,8 +58,8 @@ def test_masks_are_filled_by_a_model_of_few_positions(tmp_path, tiny_model):
 def test_predictions_that_are_quotes_are_read_as_written(tmp_path):
     task = TASKS["fill_mask"]
     examples = [MaskedText("the [MASK] sat", hidden=(word,)) for word in ['"', "cat", '"a']]
-    task.write_predictions([task.gold_prediction(example) for example in examples], examples, tmp_path)
-    found = task.read_predictions(tmp_path / "predictions.tsv", examples)
+    write_predictions(task, [task.gold_prediction(example) for example in examples], examples, tmp_path)
+    found = read_predictions(task, tmp_path / "predictions.tsv", examples)
     assert [row.tokens for row in found] == [example.hidden for example in examples]
 
 

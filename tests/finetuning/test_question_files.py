@@ -9,6 +9,7 @@ from mybert.cli import main
 from mybert.files.source import Source
 from mybert.finetuning import TASKS
 from mybert.finetuning.data import DataRow
+from mybert.finetuning.tasks.steps import read_examples, read_task_rows
 
 CONTEXT = "Ada lives in  London.\nShe was born in Warsaw, and Warsaw is old."
 QUESTION = {"question": "Where?", "answers": [{"text": "London", "answer_start": 14}]}
@@ -37,7 +38,7 @@ def test_case_16_questions_are_read_in_every_form(tmp_path, name, in_memory):
     data = FORMS[name]
     (tmp_path / name).write_text(json.dumps(data))
     rows = data if isinstance(data, list) else data.get("data", [data])
-    found = TASK.read(Source.of(rows if in_memory else tmp_path / name))
+    found = read_examples(TASK, Source.of(rows if in_memory else tmp_path / name))
     assert [example.answers for example in found] == [((14, "London"),)] * 2
     assert [example.id for example in found] == (["1", "2"] if name == "cdqa.json" else ["a", "b"])
 
@@ -62,16 +63,16 @@ def test_case_16_a_file_for_another_task_names_its_columns(tmp_path, name):
     rows = {"version": "1", "data": [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]}
     (tmp_path / name).write_text(json.dumps(rows) if name == "t.json" else "text,label\na,x\nb,y\n")
     source = Source.of(tmp_path / name)
-    assert [example.label for example in TASKS["classification"].read(source)] == ["x", "y"]
+    assert [example.label for example in read_examples(TASKS["classification"], source)] == ["x", "y"]
     with pytest.raises(
         ValueError, match=r"has no columns 'question', 'answers' and 'context'; its columns are 'text'"
     ):
-        TASK.read(source)
+        read_examples(TASK, source)
 
 
 def test_case_16_columns_called_as_squads_keys_stay_columns(tmp_path):
     rows = [{"text": "a", "label": "x", "paragraphs": ["b"], "qas": "c"}, {"text": "b", "label": "y", "qas": []}]
-    read = TASKS["classification"].rows(Source.of(rows), labeled=True)
+    read = read_task_rows(TASKS["classification"], Source.of(rows), labeled=True)
     assert [row.values for row in read] == rows
 
 

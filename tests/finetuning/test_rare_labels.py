@@ -11,8 +11,9 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from mybert import metrics
 from mybert.finetuning import finetune
 from mybert.finetuning.data import Labels
-from mybert.finetuning.tasks.classification import LabelPrediction, TextExample
+from mybert.finetuning.tasks.calibration import calibrated, calibrator_of
 from mybert.finetuning.tasks.registry import TASKS
+from mybert.finetuning.tasks.texts import LabelPrediction, TextExample
 from mybert.finetuning.training.trainer import LossBreaksTies
 
 NOUNS = ("cat", "dog", "tree", "mat", "fish")
@@ -124,14 +125,14 @@ def test_labels_of_validation_data_are_by_thresholds_fitted_to_the_other_texts()
     examples = [TextExample(("x",), frozenset({"a"} if number % 4 == 0 else ())) for number in range(40)]
     tables = [{"a": 0.3 if example.label else 0.1} for example in examples]
     raw = [LabelPrediction(frozenset(), table) for table in tables]
-    assert task.score(raw, examples)["micro_f1"] == 0.0
-    assert task.score(task.cross_fitted(raw, examples), examples)["micro_f1"] == 1.0
-    fitted = task.calibrated(raw, examples)
+    assert task.measures(raw, examples).scores()["micro_f1"] == 0.0
+    assert task.measures(calibrator_of(task).apply(raw, examples), examples).scores()["micro_f1"] == 1.0
+    fitted = calibrated(task, raw, examples)
     logits = np.array([[np.log(table["a"] / (1 - table["a"]))] for table in tables])
     data = type("Data", (), {"examples": examples})
     predictions = fitted.predict(logits, data, Labels(("a", "b")[:1]))
-    assert task.score(predictions, examples)["micro_f1"] == 1.0
-    assert fitted.cross_fitted(predictions, examples) is predictions
+    assert task.measures(predictions, examples).scores()["micro_f1"] == 1.0
+    assert calibrator_of(fitted).apply(predictions, examples) is predictions
 
 
 def test_finetune_learns_rare_labels(arguments, tmp_path, caplog):

@@ -4,10 +4,11 @@ import torch
 from sklearn.utils.class_weight import compute_class_weight
 
 from mybert.finetuning import TASKS, finetune, plan_finetuning
-from mybert.finetuning.data import DataRow, Labels, joining_sign
-from mybert.finetuning.tasks.classification import TextExample
+from mybert.finetuning.data import DataRow, Labels, TaskData, joining_sign
 from mybert.finetuning.tasks.data_report import data_lines, data_warnings, unknown_share_warning
-from mybert.finetuning.tasks.task import TaskData
+from mybert.finetuning.tasks.losses import ClassLoss
+from mybert.finetuning.tasks.steps import is_empty
+from mybert.finetuning.tasks.texts import TextExample
 from mybert.finetuning.training.preparation import sample, split_off
 from mybert.finetuning.training.trainer import TaskLoss, balanced_weights
 
@@ -90,7 +91,7 @@ def test_balanced_weights_and_their_loss_are_the_reference():
     tags = balanced_weights(TaskData([], {"labels": [[-100, 0, 0, -100], [0, 1]]}, ""), 3)
     assert tags.tolist() == pytest.approx([4 / 2 / 3, 2.0, 1.0])
     logits, targets = torch.randn(2, 4, 3, requires_grad=True), torch.tensor([[0, 1, -100, 2], [-100, 0, 0, 1]])
-    loss = TaskLoss("classes", weights)
+    loss = TaskLoss(ClassLoss(weights))
     kept = targets.reshape(-1) >= 0
     single = torch.nn.functional.cross_entropy(
         logits.reshape(-1, 3)[kept], targets.reshape(-1)[kept], reduction="none"
@@ -102,7 +103,7 @@ def test_balanced_weights_and_their_loss_are_the_reference():
     smooth = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), targets.flatten(), weights, reduction="sum", label_smoothing=0.1
     )
-    assert torch.allclose(TaskLoss("classes", weights, 0.1)({"logits": logits}, {"labels": targets}), smooth / 6)
+    assert torch.allclose(TaskLoss(ClassLoss(weights, 0.1))({"logits": logits}, {"labels": targets}), smooth / 6)
     nothing = {"labels": torch.full_like(targets, -100)}  # within a very long word
     for none in (None, 0):
         assert loss({"logits": logits}, nothing, num_items_in_batch=none) == 0
@@ -132,8 +133,8 @@ def test_rows_without_text_or_label_are_left_out_where_asked(arguments, look, tm
     ):
         without = [{name: whole[name] for name in whole if name != left_out} for left_out in whole]
         rows_without = [DataRow(row, "data", 1) for row in (*without, *(whole | what for what in lacking))]
-        assert all(map(task.is_empty, rows_without))
-        assert not task.is_empty(DataRow(whole, "data", 1))
+        assert all(is_empty(task, row) for row in rows_without)
+        assert not is_empty(task, DataRow(whole, "data", 1))
 
 
 def test_data_is_described_in_80_columns():

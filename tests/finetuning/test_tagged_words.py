@@ -13,6 +13,7 @@ from mybert.finetuning import TASKS, Predictor
 from mybert.finetuning.data import Labels
 from mybert.finetuning.prediction import predictor
 from mybert.finetuning.tasks.registry import read_task_record, task_record
+from mybert.finetuning.tasks.steps import read_examples, read_task_rows
 from mybert.finetuning.tasks.tagging import TaggedSentence
 from mybert.pipelines import WindowedTokenClassificationPipeline, WordCut
 
@@ -83,8 +84,8 @@ def test_read_task_record_without_word_cut_has_usual_words():
     """As those of earlier versions."""
     record = {name: value for name, value in task_record("ner", TASKS["ner"]).items() if name != "word_cut"}
     _, task = read_task_record("model", record)
-    (row,) = TASKS["ner"].rows(Source.of([{"tokens": "Obama's", "tags": "O"}]), labeled=False)
-    assert task.new_examples([row])[0].words == ("Obama", "'s")
+    (row,) = read_task_rows(TASKS["ner"], Source.of([{"tokens": "Obama's", "tags": "O"}]), labeled=False)
+    assert task.examples([row], labeled=False, new=True)[0].words == ("Obama", "'s")
     with pytest.raises(ValueError, match=r"has .* as word_cut; expected .*Mapping"):
         read_task_record("model", record | {"word_cut": {"before": 3}})
 
@@ -128,7 +129,7 @@ def test_case_05_rows_of_words_become_sentences(tmp_path, kind):
         data = tmp_path / kind
         data.write_text(kaggle("," if kind == "t.csv" else "\t"))
     task = replace(TASKS["ner"], text_column="Word", label_column="Tag")
-    examples = task.read(Source.of(data))
+    examples = read_examples(task, Source.of(data))
     assert [example.words for example in examples] == [("Bob", "visited", "Paris"), ("Ada", "ran")]
     assert [example.tags for example in examples] == [("B-per", "O", "B-geo"), ("B-per", "O")]
     assert [example.row for example in examples] == [1, 4]
@@ -160,14 +161,14 @@ def test_case_05_a_model_is_trained_measured_and_used_on_rows_of_words(tmp_path,
 def test_case_05_rows_of_words_without_sentences_are_an_error(rows):
     task = replace(TASKS["tagging"], text_column="words", label_column="labels")
     with pytest.raises(ValueError, match=r"data has one word in every row, and no column that .* named sentence_id"):
-        task.read(Source.of(rows))
+        read_examples(task, Source.of(rows))
 
 
 def test_rows_of_whole_sentences_with_their_number_stay_sentences():
     rows = [{"sentence_id": 0, "tokens": "a cat", "tags": "O O"}, {"sentence_id": 0, "tokens": "it", "tags": "O"}]
-    assert len(TASKS["ner"].read(Source.of(rows))) == 2
+    assert len(read_examples(TASKS["ner"], Source.of(rows))) == 2
     lists = [{"tokens": ["a"], "tags": ["O"]}] * 2  # words in lists may be sentences of one word
-    assert len(TASKS["ner"].read(Source.of(lists))) == 2
+    assert len(read_examples(TASKS["ner"], Source.of(lists))) == 2
 
 
 SUFFIX = [TaggedSentence(("a", "cat", "sat", "a"), ("PER-B", "PER-I", "O", "LOC-B"))]
@@ -180,11 +181,11 @@ def test_case_14_letters_that_come_last_are_of_entities(name, tokenizer):
     assert labels.names == ("LOC-B", "LOC-I", "O", "PER-B", "PER-I")
     task = task.with_classes(labels)
     predictions = [("PER-B", "PER-I", "O", "O")]
-    scores = task.score(predictions, SUFFIX)
+    scores = task.measures(predictions, SUFFIX).scores()
     assert (scores["precision"], scores["recall"], scores["PER_f1"], scores["LOC_f1"]) == (1, 0.5, 1, 0)
-    report = task.report_by_class(predictions, SUFFIX)
+    report = task.measures(predictions, SUFFIX).report()
     assert report.counted == "entities" and report.confusion["LOC", "O"] == 1
-    resampled = task.weighted_metrics(predictions, SUFFIX)(np.ones((1, 1)))
+    resampled = task.measures(predictions, SUFFIX).resampled()(np.ones((1, 1)))
     assert resampled["recall"] == scores["recall"]
     inside = replace(task, continuation_labels="inside")
     data = inside.encode([TaggedSentence(("cats",), ("PER-B",))], labels, tokenizer, "x")
@@ -197,7 +198,7 @@ def test_case_14_letters_that_come_last_are_of_entities(name, tokenizer):
 def test_tags_of_every_scheme_are_of_entities(tags):
     sentences = [TaggedSentence(tuple("abcde"), tuple(tags.split()))]
     task = TASKS["tagging"].with_classes(TASKS["ner"].labels(sentences, "x"))
-    report = task.report_by_class([sentences[0].tags], sentences)
+    report = task.measures([sentences[0].tags], sentences).report()
     assert report.counted == "entities" and report.averages["micro"]["f1"] == 1
     assert report.classes["_" if tags[1] == " " else "X"]["support"] == 2
 
@@ -218,7 +219,7 @@ def test_words_in_memory_with_no_break_space_are_words(models):
 
 
 def test_words_of_a_text_with_no_break_space_keep_it():
-    (example,) = TASKS["ner"].read(Source.of([{"tokens": "10\u00a0000 euros", "tags": "B-NUM O"}]))
+    (example,) = read_examples(TASKS["ner"], Source.of([{"tokens": "10\u00a0000 euros", "tags": "B-NUM O"}]))
     assert example.words == ("10\u00a0000", "euros")
 
 

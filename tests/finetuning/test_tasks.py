@@ -15,12 +15,13 @@ from transformers import BertConfig, PreTrainedTokenizerFast
 
 from mybert import MyBertForQuestionAnswering
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
-from mybert.finetuning.data import DataRow, Labels
-from mybert.finetuning.tasks.classification import LabelPrediction, TextExample
+from mybert.finetuning.data import DataRow, Labels, TaskData
+from mybert.finetuning.tasks.calibration import calibrated
 from mybert.finetuning.tasks.multiple_choice import ChoicePrediction
 from mybert.finetuning.tasks.question_answering import AnswerPrediction, QuestionExample
+from mybert.finetuning.tasks.steps import is_empty, read_examples, read_predictions, write_predictions
 from mybert.finetuning.tasks.tagging import TaggedSentence, TagWindow, WordPieces, tag_windows
-from mybert.finetuning.tasks.task import TaskData
+from mybert.finetuning.tasks.texts import LabelPrediction, TextExample
 
 
 def write_json(path, content):
@@ -124,21 +125,21 @@ def test_examples_missing_values(missing):
     """Like an empty cell of a CSV file, a null in other tables."""
     pairs = replace(TASKS["classification"], text_pair_column="text_pair")
     rows = rows_of({"text": "a", "text_pair": missing, "label": "x"})
-    assert not pairs.is_empty(rows[0]) and pairs.examples(rows, True)[0].texts == ("a", "")
+    assert not is_empty(pairs, rows[0]) and pairs.examples(rows, True)[0].texts == ("a", "")
     several = replace(TASKS["multilabel"], label_columns=("x", "y"))
     (row,) = rows_of({"text": "a", "x": 1, "y": missing})
-    assert several.is_empty(row) and not several.has_label(row)
+    assert is_empty(several, row) and not several.has_label(row)
     with pytest.raises(ValueError, match="row 1: an empty value as y; expected 0 or 1"):
         several.examples([row], True)
-    assert TASKS["classification"].is_empty(rows_of({"text": "a", "label": missing})[0])
+    assert is_empty(TASKS["classification"], rows_of({"text": "a", "label": missing})[0])
 
 
 def test_predicted_numbers_keep_seven_digits_in_every_unit():
     task, (example,) = TASKS["regression"], examples_of("regression", {"text": "a", "score": 1.5e-8})
     for value, shown in ((1.23456789e-8, 1.234568e-08), (-12.3456789, -12.34568), (123456789.0, 123456800.0)):
         prediction = LabelPrediction(value)
-        assert task.answer(prediction, example, 1)[0] == {"score": shown}
-        assert task.table([prediction], [example])[1] == [[str(shown)]]
+        assert task.columns_of(prediction, example).answer == {"score": shown}
+        assert task.columns_of(prediction, example).text == str(shown)
         ((size, error),) = task.errors(prediction, example)
         assert (size, error["true"]) == (pytest.approx(abs(value - 1.5e-8), rel=1e-6), 1.5e-8)
 
@@ -174,24 +175,24 @@ def test_write_predictions_is_read_as_it_was_written(tmp_path, task, rows, predi
     elif task.pipeline == "token-classification":
         predictions = [example.tags for example in examples]
     else:
-        table = dict.fromkeys((name for example in examples for name in task.classes_of(example)), 0.5)
+        table = dict.fromkeys((name for example in examples for name in example.classes), 0.5)
         predictions = [LabelPrediction(example.label, table) for example in examples]
-    task.write_predictions(predictions, examples, tmp_path)
+    write_predictions(task, predictions, examples, tmp_path)
     (file,) = tmp_path.iterdir()
-    read = task.read_predictions(file, examples)
+    read = read_predictions(task, file, examples)
     assert [getattr(item, "label", item) for item in read] == [getattr(item, "label", item) for item in predictions]
 
 
 def test_write_predictions_in_columns(tmp_path):
     examples = examples_of("classification", *({"text": "a", "label": name} for name in ODD_NAMES))
     table = dict.fromkeys(ODD_NAMES, 0.25)
-    TASKS["classification"].write_predictions([LabelPrediction("x", table)] * 4, examples, tmp_path)
+    write_predictions(TASKS["classification"], [LabelPrediction("x", table)] * 4, examples, tmp_path)
     columns = (tmp_path / "predictions.tsv").read_text().splitlines()[0].split("\t")
     expected = ["index", "prediction", "predicted_predicted_index", "predicted_prediction", "predicted_index", "x"]
     assert columns == expected
     examples = examples_of("tagging", *({"tokens": words, "tags": ["X"] * 2} for words in (["a", ""], ["_", "\n"])))
     assert [example.words for example in examples] == [("a", ""), ("_", " ")]
-    TASKS["tagging"].write_predictions([example.tags for example in examples], examples, tmp_path)
+    write_predictions(TASKS["tagging"], [example.tags for example in examples], examples, tmp_path)
     assert (tmp_path / "predictions.conll").read_text().split("\n") == [
         "a\tX\tX",
         "_\tX\tX",
@@ -217,45 +218,49 @@ def test_read_predictions_by_index(tmp_path, task, rows, name, lines, metrics):
     examples, file = examples_of(task, *rows), tmp_path / name
     header = "index,prediction" if name.endswith("csv") else "index\tprediction"
     file.write_text(f"{header}\n{lines}\n")
-    assert TASKS[task].score(TASKS[task].read_predictions(file, examples), examples) == metrics
+    assert TASKS[task].measures(read_predictions(TASKS[task], file, examples), examples).scores() == metrics
     count = len(rows)
     for index, found in ((count, f"'{count}' as index; expected 0 to {count - 1}"), (0, "'0' as index a second time")):
         mark = "," if name.endswith("csv") else "\t"
         numbers = [*range(count - 1), index]
         file.write_text("\n".join([header, *(f"{number}{mark}0" for number in numbers)]))
         with pytest.raises(ValueError, match=found):
-            TASKS[task].read_predictions(file, examples)
+            read_predictions(TASKS[task], file, examples)
 
 
 def test_choices_are_written_with_probabilities(tmp_path):
     task = TASKS["multiple_choice"]
     examples = examples_of(task, *({"text": "a", "choices": ["b", "c"], "label": label} for label in (0, 1)))
     predictions = [ChoicePrediction(1, (0.25, 0.75)), ChoicePrediction(1, (0.4, 0.6))]
-    task.write_predictions(predictions, examples, tmp_path)
+    write_predictions(task, predictions, examples, tmp_path)
     assert (tmp_path / "predictions.csv").read_text().splitlines()[1] == "0,1,0.250000,0.750000"
-    read = task.read_predictions(tmp_path / "predictions.csv", examples)
-    assert task.score(read, examples) == {"accuracy": 0.5}
+    read = read_predictions(task, tmp_path / "predictions.csv", examples)
+    assert task.measures(read, examples).scores() == {"accuracy": 0.5}
 
 
 # Classification
 
 
+def baseline(task, examples):
+    return task.measures([task.gold_prediction(example) for example in examples], examples).baseline()
+
+
 def test_the_most_frequent_answer_is_scored_as_any_other():
     labels = ["1"] * 5 + ["0"] * 3
     examples = [TextExample(("the cat",), label) for label in labels]
-    assert TASKS["sst2"].constant_scores(examples) == {"majority_accuracy": 5 / 8}
-    paraphrases = TASKS["mrpc"].constant_scores(examples)
+    assert baseline(TASKS["sst2"], examples) == {"majority_accuracy": 5 / 8}
+    paraphrases = baseline(TASKS["mrpc"], examples)
     assert paraphrases == {"majority_f1": pytest.approx(2 * 5 / (5 + 8))}  # precision 5/8, recall 1
-    assert TASKS["cola"].constant_scores(examples) == {"majority_matthews_correlation": 0}
+    assert baseline(TASKS["cola"], examples) == {"majority_matthews_correlation": 0}
     tie = [TextExample(("the cat",), label) for label in "ba"]
-    assert TASKS["classification"].constant_scores(tie) == {"majority_accuracy": 0.5}
-    assert TASKS["ner"].constant_scores([]) == TASKS["stsb"].constant_scores([]) == {}
+    assert baseline(TASKS["classification"], tie) == {"majority_accuracy": 0.5}
+    assert baseline(TASKS["ner"], []) == baseline(TASKS["stsb"], []) == {}
 
 
 def test_constant_scores_of_numbers_are_the_errors_of_their_mean():
     examples = [TextExample(("a", "b"), value) for value in (1.0, 2.0, 6.0)]
     expected = {"mean_value_mae": 2.0, "mean_value_rmse": pytest.approx(np.sqrt(14 / 3))}
-    assert TASKS["stsb"].constant_scores(examples) == expected
+    assert baseline(TASKS["stsb"], examples) == expected
 
 
 @pytest.mark.parametrize(
@@ -278,7 +283,7 @@ def test_labels_are_numbers_or_names(tokenizer, train, dev, ids):
     data = task.encode(examples, labels, tokenizer, "dev")
     assert list(data.inputs["labels"]) == ids
     predictions = task.predict(logits_of(labels, ids), data, labels)
-    assert task.score(predictions, data.examples)["accuracy"] == 1.0
+    assert task.measures(predictions, data.examples).scores()["accuracy"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -305,9 +310,9 @@ def test_several_labels(tokenizer, rows, options, tmp_path):
     assert data.inputs["labels"] == [[1.0, 1.0], [0.0, 0.0]]
     predictions = task.predict(np.array([[3.0, -3.0], [-3.0, -3.0]]), data, labels)
     assert [item.label for item in predictions] == [{"animal"}, set()]
-    scores = task.score(predictions, examples)
+    scores = task.measures(predictions, examples).scores()
     assert scores == {"accuracy": 0.5, "micro_f1": pytest.approx(2 / 3), "macro_f1": 0.5}
-    task.write_predictions(predictions, examples, tmp_path)
+    write_predictions(task, predictions, examples, tmp_path)
     assert (tmp_path / "predictions.tsv").read_text().splitlines()[0] == "index\tprediction\tanimal\tsmall"
     if not options:
         numbered = examples_of(task, {"text": "a cat", "labels": [1, 0]}, {"text": "a tree", "labels": ["1"]})
@@ -319,7 +324,7 @@ def test_several_labels(tokenizer, rows, options, tmp_path):
 def test_several_labels_where_none_holds():
     task = TASKS["multilabel"]
     examples = examples_of(task, *[{"text": "a", "labels": []}, {"text": "b", "labels": None}])
-    assert task.score(list(map(task.gold_prediction, examples)), examples) == {
+    assert task.measures(list(map(task.gold_prediction, examples)), examples).scores() == {
         "accuracy": 1.0,
         "micro_f1": 0.0,
         "macro_f1": 0.0,
@@ -341,7 +346,7 @@ def test_messages_do_not_repeat_pages():
 def test_read_qqp_leaves_out_the_broken_rows_of_its_file(tmp_path, caplog):
     lines = ["id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "1\t2\t3\ta cat ?\ta dog ?\t0", "2\t4\t5\ta"]
     (tmp_path / "train.tsv").write_text("\n".join(lines))
-    (example,) = TASKS["qqp"].read(tmp_path / "train.tsv")
+    (example,) = read_examples(TASKS["qqp"], tmp_path / "train.tsv")
     assert example.texts == ("a cat ?", "a dog ?") and "1 broken rows" in caplog.text
 
 
@@ -437,9 +442,9 @@ def test_every_word_is_tagged_once_at_every_length(tokenizer, max_length, contex
     padded = [row + [-100] * (longest - len(row)) for row in data.inputs["labels"]]
     predictions = task.predict(logits_of(TAGS, padded), data, TAGS)
     assert predictions == [sentence.tags for sentence in SENTENCES]
-    assert task.score(predictions, SENTENCES)["f1"] == 1.0
-    task.write_predictions(predictions, SENTENCES, tmp_path)
-    assert task.read_predictions(tmp_path / "predictions.conll", SENTENCES) == predictions
+    assert task.measures(predictions, SENTENCES).scores()["f1"] == 1.0
+    write_predictions(task, predictions, SENTENCES, tmp_path)
+    assert read_predictions(task, tmp_path / "predictions.conll", SENTENCES) == predictions
 
 
 def test_windows_of_tags():
@@ -477,9 +482,12 @@ def test_labels_of_entities_have_both_tags_of_a_type(task, tags, names):
 def test_tags_that_are_not_of_entities():
     sentences = [TaggedSentence(("a", "cat"), ("DET", "NOUN")), TaggedSentence(("sat",), ("VERB",))]
     task = TASKS["tagging"]
-    assert task.score([("DET", "NOUN"), ("NOUN",)], sentences) == {"accuracy": 2 / 3, "f1": pytest.approx(5 / 9)}
+    assert task.measures([("DET", "NOUN"), ("NOUN",)], sentences).scores() == {
+        "accuracy": 2 / 3,
+        "f1": pytest.approx(5 / 9),
+    }
     predictions = [sentence.tags for sentence in SENTENCES]
-    assert task.score(predictions, SENTENCES) == TASKS["ner"].score(predictions, SENTENCES)
+    assert task.measures(predictions, SENTENCES).scores() == TASKS["ner"].measures(predictions, SENTENCES).scores()
     with pytest.raises(ValueError, match=r"x: tag 'DET' is not of the form .*; for other tags use --task tagging"):
         TASKS["ner"].labels(sentences, "x")
 
@@ -489,32 +497,35 @@ def test_the_classes_tell_whether_tags_are_of_entities_not_each_file():
     words = [TaggedSentence(("a", "b", "c"), ("B-X", "E-X", "S-X"))]
     predictions = [("B-X", "E-X", "S-X")]
     task = TASKS["tagging"]
-    assert "precision" in task.score(predictions, words)
+    assert "precision" in task.measures(predictions, words).scores()
     task = task.with_classes(Labels(("B-X", "E-X", "P-X", "S-X")))
-    assert task.score(predictions, words) == {"accuracy": 1.0, "f1": 1.0}
-    assert task.report_by_class(predictions, words).counted == "words"
+    assert task.measures(predictions, words).scores() == {"accuracy": 1.0, "f1": 1.0}
+    assert task.measures(predictions, words).report().counted == "words"
     labels = Labels(("B-X", "I-X", "O"))
-    assert "precision" in TASKS["tagging"].with_classes(labels).score([("O", "O", "O")], words)
-    assert "precision" in TASKS["ner"].with_classes(None).score(predictions, words)
+    assert "precision" in TASKS["tagging"].with_classes(labels).measures([("O", "O", "O")], words).scores()
+    assert "precision" in TASKS["ner"].with_classes(None).measures(predictions, words).scores()
 
 
 def test_a_text_is_no_context_of_another(tokenizer):
     """What is predicted for a text depends on no other, unless a column says that they are of one document."""
     task = replace(TASKS["ner"], max_document_context=True)
     rows = [{"tokens": "a cat sat"}, {"tokens": "dogs ate"}]
-    alone = [task.encode(task.new_examples([row]), TAGS, tokenizer, "x")[0]["input_ids"] for row in rows_of(*rows)]
-    data = task.encode(task.new_examples(rows_of(*rows)), TAGS, tokenizer, "x")
+    alone = [
+        task.encode(task.examples([row], labeled=False, new=True), TAGS, tokenizer, "x")[0]["input_ids"]
+        for row in rows_of(*rows)
+    ]
+    data = task.encode(task.examples(rows_of(*rows), labeled=False, new=True), TAGS, tokenizer, "x")
     assert list(data.inputs["input_ids"]) == alone
-    together = task.new_examples(rows_of(*[{"document": 3} | row for row in rows]))
+    together = task.examples(rows_of(*[{"document": 3} | row for row in rows]), labeled=False, new=True)
     assert len(task.encode(together, TAGS, tokenizer, "x")[0]["input_ids"]) == len(alone[0]) + len(alone[1]) - 2
 
 
 def test_tags_from_tables(tmp_path):
     rows = [{"tokens": ["a", "cat"], "tags": ["O", "B-A"]}, {"tokens": ["sat"], "tags": ["O"]}]
     expected = [TaggedSentence(("a", "cat"), ("O", "B-A")), TaggedSentence(("sat",), ("O",))]
-    assert TASKS["tagging"].read(write_json(tmp_path / "t.jsonl", rows)) == expected
+    assert read_examples(TASKS["tagging"], write_json(tmp_path / "t.jsonl", rows)) == expected
     (tmp_path / "t.csv").write_text("tokens,tags\na cat,O B-A\nsat,O\n")
-    assert TASKS["tagging"].read(tmp_path / "t.csv") == expected
+    assert read_examples(TASKS["tagging"], tmp_path / "t.csv") == expected
     assert examples_of("tagging", {"tokens": "[ laughs ] [1]", "tags": "X X X X"})[0].words == (
         "[",
         "laughs",
@@ -523,7 +534,7 @@ def test_tags_from_tables(tmp_path):
     )
     (tmp_path / "t.csv").write_text("tokens,tags\na cat,O\n")
     with pytest.raises(ValueError, match=r"t.csv, row 1: 2 words and 1 tags"):
-        TASKS["tagging"].read(tmp_path / "t.csv")
+        read_examples(TASKS["tagging"], tmp_path / "t.csv")
 
 
 # Question answering
@@ -541,19 +552,19 @@ def squad(tmp_path, answers, question="What?", **fields):
 def test_answers_that_are_not_where_they_should_be(tmp_path, caplog):
     answers = [[{"text": "the mat", "answer_start": n}] for n in (15, 2)] + [[{"text": "a horse", "answer_start": 0}]]
     with caplog.at_level(logging.WARNING):
-        examples = TASKS["squad"].read(squad(tmp_path, answers))
+        examples = read_examples(TASKS["squad"], squad(tmp_path, answers))
     assert [example.answers[0][0] for example in examples] == [15, 15, -1]
     assert "2 of 3 questions have an answer that is not at its answer_start; 1 were found elsewhere" in caplog.text
     assert "1 are not in it at all and are left out of training (such as '2')" in caplog.text
-    assert [example.id for example in TASKS["squad"].training_examples(examples, "x")] == ["0", "1"]
+    assert [example.id for example in TASKS["squad"].trained_on(examples, "x")[1]] == ["0", "1"]
     with pytest.raises(ValueError, match="x has no question with an answer that occurs in its text"):
-        TASKS["squad"].training_examples(examples[2:], "x")
+        TASKS["squad"].trained_on(examples[2:], "x")
 
 
 def test_answer_that_is_not_at_its_place_is_the_nearest_occurrence(tmp_path):
     places = [0, 3, 20, 27, 50]  # of "the" in CONTEXT, or next to one
     answers = [[{"text": "The", "answer_start": start}] for start in places]
-    examples = TASKS["squad"].read(squad(tmp_path, answers))
+    examples = read_examples(TASKS["squad"], squad(tmp_path, answers))
     assert [example.answers[0][0] for example in examples] == [0, 0, 24, 24, 24]
 
 
@@ -586,7 +597,7 @@ def test_a_tokens_number_is_its_place_in_the_batch(tmp_path, tokenizer, name):
     task = replace(TASKS[name], max_length=14)
     data = {
         "ner": lambda: task.encode(SENTENCES, TAGS, at_left, "x"),
-        "squad": lambda: task.encode(task.read(squad(tmp_path, [[FISH]])), None, at_left, "x"),
+        "squad": lambda: task.encode(read_examples(task, squad(tmp_path, [[FISH]])), None, at_left, "x"),
     }[name]()
     rows = [data[number] for number in range(len(data))]
     assert len({len(row["input_ids"]) for row in rows}) > 1
@@ -603,7 +614,7 @@ def test_a_tokens_number_is_its_place_in_the_batch(tmp_path, tokenizer, name):
 def test_windows_teach_and_give_back_the_answer(tmp_path, tokenizer, name):
     answers = [[FISH]] + ([[]] if name == "squad_v2" else [])
     task = replace(TASKS[name], max_length=14, doc_stride=3)
-    examples = task.read(squad(tmp_path, answers))
+    examples = read_examples(task, squad(tmp_path, answers))
     data = task.encode(examples, None, tokenizer, "x")
     assert len(data) > len(examples)
     starts, ends = np.array(data.inputs["start_positions"]), np.array(data.inputs["end_positions"])
@@ -614,24 +625,24 @@ def test_windows_teach_and_give_back_the_answer(tmp_path, tokenizer, name):
     outputs = tuple(np.eye(length)[places] * np.where(places > 0, 9.0, 1.0)[:, None] for places in (starts, ends))
     predictions = task.predict(outputs, data, None)
     assert predictions[0].text == "fish"
-    scores = task.score(predictions, examples)
+    scores = task.measures(predictions, examples).scores()
     if name == "squad":
         assert scores == {"exact_match": 100.0, "f1": 100.0}
         assert predictions[0].null_odds is None
     else:
         assert predictions[0].null_odds < 0 < predictions[1].null_odds
         assert scores["exact"] == scores["best_f1"] == 100.0
-    task.write_predictions(predictions, examples, tmp_path)
+    write_predictions(task, predictions, examples, tmp_path)
     texts = json.loads((tmp_path / "predictions.json").read_text())
     assert texts == {"0": "fish"} | ({"1": ""} if name == "squad_v2" else {})
     assert json.loads((tmp_path / "nbest_predictions.json").read_text())["0"][0]["text"] == "fish"
-    assert task.score(task.read_predictions(tmp_path / "predictions.json", examples), examples) == scores
+    assert task.measures(read_predictions(task, tmp_path / "predictions.json", examples), examples).scores() == scores
 
 
 def test_answers_by_googles_rule(tmp_path, tokenizer):
     """An answer at the border of a window counts only in a window where it is in the middle."""
     task = replace(TASKS["squad"], max_length=14, doc_stride=6, n_best_size=1)
-    examples = task.read(squad(tmp_path, [[FISH]]))
+    examples = read_examples(task, squad(tmp_path, [[FISH]]))
     data = task.encode(examples, None, tokenizer, "x")
     windows = data.layout[0].windows
     outputs = [np.zeros((len(data), 14)), np.zeros((len(data), 14))]
@@ -670,16 +681,17 @@ def test_the_threshold_of_the_best_f1_is_used_unless_one_is_set():
     task = TASKS["squad_v2"]
     examples = [QuestionExample(name, "q", "a cat", ((0, "a"),) if name == "0" else ()) for name in "01"]
     predictions = [AnswerPrediction("a", 1.5), AnswerPrediction("a", 2.5)]
-    assert task.calibrated(predictions, examples).null_score_threshold == 1.5
+    assert calibrated(task, predictions, examples).null_score_threshold == 1.5
     task = replace(task, null_score_threshold=0.5)
-    assert task.calibrated(predictions, examples).null_score_threshold == 0.5
-    assert TASKS["squad"].calibrated(predictions, examples) is TASKS["squad"]
+    assert calibrated(task, predictions, examples).null_score_threshold == 0.5
+    assert calibrated(TASKS["squad"], predictions, examples) is TASKS["squad"]
     # If it is best to answer nothing, the official script returns 0, which keeps answers if all odds are below it.
     examples = [QuestionExample(str(number), "?", "a b", ()) for number in range(3)]
     predictions = [AnswerPrediction("b", odds) for odds in (-3.0, -1.0, -2.0)]
-    scores = TASKS["squad_v2"].score(predictions, examples)
+    scores = TASKS["squad_v2"].measures(predictions, examples).scores()
     assert (scores["f1"], scores["best_f1"], scores["best_f1_thresh"]) == (0.0, 100.0, 0.0)
-    assert TASKS["squad_v2"].calibrated(predictions, examples).score(predictions, examples)["f1"] == 100.0
+    fitted = calibrated(TASKS["squad_v2"], predictions, examples)
+    assert fitted.measures(predictions, examples).scores()["f1"] == 100.0
 
 
 def test_the_thresholds_of_labels_are_fitted_to_their_predictions():
@@ -687,7 +699,7 @@ def test_the_thresholds_of_labels_are_fitted_to_their_predictions():
     wanted = [{"a"}, {"a"}, set(), {"b"}]
     scores = [{"a": 0.3, "b": 0.1}, {"a": 0.25, "b": 0.6}, {"a": 0.05, "b": 0.2}, {"a": 0.15, "b": 0.9}]
     examples = [TextExample(("x",), frozenset(names)) for names in wanted]
-    task = task.calibrated([LabelPrediction(frozenset(), {**row, "never": 0.4}) for row in scores], examples)
+    task = calibrated(task, [LabelPrediction(frozenset(), {**row, "never": 0.4}) for row in scores], examples)
     # The best F1 is above 0.2 for a, 0.75 for b and 0.225 for all labels, which counts as 10 examples.
     assert task.thresholds == pytest.approx({"a": 2.65 / 12, "b": 3.0 / 11, "never": 0.225})
     task = replace(task, thresholds={"a": 0.2, "b": 0.75})
@@ -709,19 +721,22 @@ def test_labels_as_pipelines_call_classes_without_names():
 
 def test_predictions_count_as_they_stand(tmp_path):
     """As in the official script without odds; the odds are only used to find the best threshold."""
-    examples = TASKS["squad_v2"].read(squad(tmp_path, [[FISH], []]))
+    examples = read_examples(TASKS["squad_v2"], squad(tmp_path, [[FISH], []]))
     path = write_json(tmp_path / "predictions.json", {"0": "fish", "1": "", "more": "cat"})
     write_json(tmp_path / "null_odds.json", {"0": 2.5, "1": 3})
     task = TASKS["squad_v2"]
-    scores = task.score(task.read_predictions(path, examples), examples)
+    scores = task.measures(read_predictions(task, path, examples), examples).scores()
     assert (scores["exact"], scores["f1"], scores["best_exact"]) == (100.0, 100.0, 100.0)
     task = replace(task, null_score_threshold=1.0)  # the official script's --na-prob-thresh
-    assert task.score(task.read_predictions(path, examples), examples)["exact"] == 50.0
+    assert task.measures(read_predictions(task, path, examples), examples).scores()["exact"] == 50.0
     # A missing prediction is wrong in SQuAD 1.1.
     task = TASKS["squad"]
-    examples = task.read(squad(tmp_path, [[FISH], [{"text": "The", "answer_start": 0}]]))
+    examples = read_examples(task, squad(tmp_path, [[FISH], [{"text": "The", "answer_start": 0}]]))
     write_json(path, {"0": "fish"})
-    assert task.score(task.read_predictions(path, examples), examples) == {"exact_match": 50.0, "f1": 50.0}
+    assert task.measures(read_predictions(task, path, examples), examples).scores() == {
+        "exact_match": 50.0,
+        "f1": 50.0,
+    }
 
 
 @pytest.mark.parametrize(
@@ -736,9 +751,9 @@ def test_predictions_count_as_they_stand(tmp_path):
     ],
 )
 def test_broken_predictions(tmp_path, texts, odds, message):
-    examples = TASKS["squad_v2"].read(squad(tmp_path, [[]]))
+    examples = read_examples(TASKS["squad_v2"], squad(tmp_path, [[]]))
     path = write_json(tmp_path / "predictions.json", texts)
     if odds:
         write_json(tmp_path / "null_odds.json", odds)
     with pytest.raises(ValueError, match=message):
-        TASKS["squad_v2"].read_predictions(path, examples)
+        read_predictions(TASKS["squad_v2"], path, examples)
