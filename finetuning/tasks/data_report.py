@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ...files.errors import SettingError
+from ...files.errors import SettingError, Wording, worded
 from ...files.source import Source
 from ...metrics.reports import shortened
 from ...tokenization import unknown_warning
@@ -26,6 +26,7 @@ _NUMBER = re.compile(r"-?\d+([.,]\d+)?")
 _FEW_LABELS = 200  # texts a class, below which a linear probe may be better
 _ONE_CLASS = 0.95  # fraction of one class above which a warning is logged
 _DOUBTFUL, _TOO_MANY = 20, 50  # classes, of which most have one example: a warning above the first, else an error
+_FLAGS = ("task", "label_column", "label_separator")  # named in warnings
 # What programs write in place of a missing value; NA and none are also names.
 _MISSING = frozenset(("nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", "NaT", "#N/A"))
 _GRADES = range(3, 11)  # numbers of classes, from 1, that may be grades
@@ -141,35 +142,38 @@ def check_classes(task: Task, examples: Sequence[Any], source: Source) -> None:
             )
     if warning := _single_examples(task, examples, _TOO_MANY):
         template = "{}: {}[, or pass {allow_unusual_labels=True} to learn them]."
-        raise SettingError.worded(template, source, warning.removesuffix("."))
+        raise SettingError.worded(template, source, warning)
 
 
-def _single_examples(task: Task, examples: Sequence[Any], least: int) -> str:
+def _single_examples(task: Task, examples: Sequence[Any], least: int) -> Wording:
     """A message about more than `least` classes most of which have one example; "" if there are no such ones."""
     counts = Counter(name for example in examples for name in example.classes)
     single = sum(count == 1 for count in counts.values())
     if len(counts) <= least or single <= len(counts) / 2 or not task.labels_rows:
-        return ""
+        return worded("")
     if getattr(task, "label_columns", ()) or task.classes or getattr(examples[0], "positions", None):
-        return ""  # the classes are not found in the data
+        return worded("")  # the classes are not found in the data
     column, is_of_texts = f"{task.label_column!r}", _is_of_texts(task)
     if is_of_texts and (sign := joining_sign(counts)):
         return _joined_labels(column, counts, sign)
     is_number = is_of_texts and task.has_one_class and all(map(_NUMBER.fullmatch, counts))
-    question = "a number? For numbers use --task regression; for" if is_number else "an id or a text? For"
-    return (
-        f"{len(counts):,} classes in {column}, {single:,} of them with one example, for {len(examples):,} examples: "
-        f"is this {question} labels choose another column with --label_column."
+    question = "a number? For numbers use {task='regression'}; for" if is_number else "an id or a text? For"
+    template = (
+        "{:,} classes in {}, {:,} of them with one example, for {:,} examples: is this "
+        + question
+        + " labels choose another column with {label_column}"
     )
+    return worded(template, len(counts), column, single, len(examples))
 
 
-def _joined_labels(column: str, counts: Iterable[str], sign: str) -> str:
+def _joined_labels(column: str, counts: Iterable[str], sign: str) -> Wording:
     names = list(counts)
     joined = [name for name in names if sign in name]
-    return (
-        f"{len(joined):,} of {len(names):,} classes in {column} look like several labels joined by {sign!r}, as "
-        f"{quoted(joined[0])}; if they are, use --task multilabel --label_separator '{sign}'."
+    template = (
+        "{:,} of {:,} classes in {} look like several labels joined by {!r}, as {}; if they are, use "
+        "{task='multilabel'} with {label_separator} {!r}"
     )
+    return worded(template, len(joined), len(names), column, sign, quoted(joined[0]), sign)
 
 
 def data_warnings(task: Task, train: TaskData, validation: dict[str, TaskData]) -> list[str]:
@@ -201,9 +205,9 @@ def _class_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
     single = sum(count == 1 for count in counts.values())
     column = f"{task.label_column!r}"
     if _is_of_texts(task) and (sign := joining_sign(counts)):
-        yield _joined_labels(column, counts, sign)
+        yield f"{_joined_labels(column, counts, sign).for_flags(_FLAGS)}."
     elif warning := _single_examples(task, examples, _DOUBTFUL):
-        yield warning
+        yield f"{warning.for_flags(_FLAGS)}."
     elif single:
         yield f"{single} of {len(counts)} classes in {column} have a single example, too few to learn and evaluate."
     name, count = counts.most_common(1)[0]

@@ -1,8 +1,10 @@
 """Errors about options have a type, so that no pattern has to look for options in messages."""
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
+from string import Formatter
 
 from mybert.command_line.option_table import table
 
@@ -39,3 +41,21 @@ def test_command_line_has_patterns_for_messages_of_argparse_only():
             if uses:
                 functions[path.stem].append(getattr(part, "name", "a constant"))
     assert functions == {"console": ["a constant", "shell_lines"], "flags": ["_in_words"]}
+
+
+def test_worded_has_a_value_for_each_of_its_places(trees):
+    """Only an error that occurs would show it."""
+    for path, tree in trees.items():
+        for call in ast.walk(tree):
+            is_wording = isinstance(call, ast.Call) and re.fullmatch(r"(\w+\.)?worded", ast.unparse(call.func))
+            if is_wording and all(isinstance(each, ast.Constant) for each in call.args[:1]):
+                template, *values = call.args
+                fields = [field for _, field, _, _ in Formatter().parse(template.value) if field is not None]
+                places = sum(field == "" or field.endswith("=") for field in fields)
+                assert places == len(values) or any(isinstance(each, ast.Starred) for each in values), (
+                    path,
+                    call.lineno,
+                )
+                options = [field.partition("=")[0] for field in fields if field]
+                known = {*table()["options"], "max_seq_len", "max_question_len"}  # of a pipeline
+                assert known.issuperset(options), (path, call.lineno, options)

@@ -42,7 +42,7 @@ def test_a_place_in_use_and_what_is_there_are_left_alone(model_dir, tmp_path, na
     assert contents(tmp_path) == {}
     convert(model_dir, tmp_path, verify=False)
     before = contents(tmp_path)
-    with pytest.raises(ValueError, match="pass --overwrite"):
+    with pytest.raises(ValueError, match="pass overwrite=True"):
         convert(model_dir, tmp_path, verify=False)
     assert contents(tmp_path) == before
     convert(model_dir, tmp_path, verify=False, overwrite=True)

@@ -640,7 +640,7 @@ def refusals():
     rows, texts = labeled(), unlabeled()
     base = {"teacher": "teacher", "student": "tiny", "train_file": rows}
     return {
-        "student is 2x100; expected at least 1 layer, and a width": base | {"student": "2x100"},
+        "student is '2x100'; expected at least 1 layer, and a width": base | {"student": "2x100"},
         "teacher is not set": base | {"teacher": ""},
         "student is not set": base | {"student": ""},
         "without a head for a task": base | {"teacher": "plain"},

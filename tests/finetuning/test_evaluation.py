@@ -91,7 +91,7 @@ def test_evaluate_never_replaces_silently(tmp_path, rte, finetuned):
     (tmp_path / "p" / "notes.txt").write_text("mine")
     for name in ("metrics.json", "p/predictions.tsv"):
         (tmp_path / name).write_text("mine")
-        with pytest.raises(ValueError, match=rf"{Path(name).name} exists.*--overwrite"):
+        with pytest.raises(ValueError, match=rf"{Path(name).name} exists.*pass overwrite=True"):
             evaluate_model(arguments(tmp_path, rte, **settings))
         assert (tmp_path / name).read_text() == "mine"
         evaluate_model(arguments(tmp_path, rte, **settings, overwrite=True))

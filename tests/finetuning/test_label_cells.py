@@ -134,7 +134,7 @@ def test_case_06_another_number_of_positions_than_labels_is_an_error(models):
     [
         (
             [[1, 0, 1], [0, 1], [0, 0, 0]],
-            "row 1: .* each once, or in all rows 0 and 1 for each label .*--label_columns",
+            "row 1: .* each once, or in all rows 0 and 1 for each label .* label_columns",
         ),
         ([["joy"], [0, 0, 1], ["fear"]], "row 2: .* each once, or in all rows 0 and 1 for each label"),
         ([[0.3, 0.7], [0.2, 0.8]], r"row 1: '\[0.3, 0.7\]' as labels; expected names of labels, or 0 and 1 for each"),
@@ -187,7 +187,7 @@ LISTS += ['[{"labels": ["joy"]}]', "[['joy']]", "[27]", "Index(['joy'], dtype='o
 def test_case_07_written_lists_are_no_labels(text):
     with pytest.raises(ValueError, match=WRITTEN):
         labels_of([text, "joy", "fear"])
-    with pytest.raises(ValueError, match=r"row 1: .* as label; expected one label \(several: --task multilabel"):
+    with pytest.raises(ValueError, match=r"row 1: .* as label; expected one label \(several: task='multilabel'"):
         labels_of([text, "joy", "fear"], TASKS["classification"])
     row = DataRow({"tokens": ["a", "cat"], "tags": text}, "x", 1)
     with pytest.raises(ValueError, match=r"row 1: .* as tags; expected a list"):
@@ -395,7 +395,7 @@ def examples_of(names, task="classification"):
             [f"id{n}" for n in range(60)],
             "x: 60 classes in 'label', 60 of them with one example, for 60 examples: is th",
         ),
-        ([f"{n}.5" for n in range(60)], "is this a number? For numbers use --task regression"),
+        ([f"{n}.5" for n in range(60)], "is this a number? For numbers use task='regression'"),
         ([f"id{n}" for n in range(60)] + ["x"] * 100, "61 classes in 'label', 60 of them with one example"),
         (["good", "None"] * 40, "x, row 2: 'None' as label, which programs write for a missing value; leave it empty"),
         (["good", "bad", "nan"], "x, row 3: 'nan' as label"),
@@ -404,7 +404,7 @@ def examples_of(names, task="classification"):
 def test_check_classes_rejects_what_is_no_label_and_says_how_to_insist(names, message):
     with pytest.raises(ValueError) as caught:
         check_classes(*examples_of(names), "x")
-    assert message in str(caught.value) and "or pass --allow_unusual_labels" in str(caught.value)
+    assert message in str(caught.value) and "or pass allow_unusual_labels=True" in str(caught.value)
 
 
 def test_check_classes_rejects_joined_labels_of_a_multilabel_task():

@@ -577,7 +577,7 @@ def test_predict_call_killed_behind_its_output_leaves_nothing_for_good(tmp_path,
             mybert.predict(models / "sst2", data, output=output)
     written = output.read_bytes()
     assert len(names(tmp_path)) == 3
-    with pytest.raises(ValueError, match=r"o.csv exists.*--overwrite"):
+    with pytest.raises(ValueError, match=r"o.csv exists.*pass overwrite=True"):
         mybert.predict(models / "sst2", data, output=output)
     assert names(tmp_path) == ["o.csv", "t.csv"] and output.read_bytes() == written
 
@@ -651,7 +651,7 @@ def test_predict_columns_have_one_name_in_all_rows(tmp_path, models, texts, kill
 def test_predict_overwrite_starts_over_and_resumes_without_the_flag(tmp_path, models, texts, interrupted, killer):
     data, output = interrupted
     output.write_text("an earlier one")
-    with pytest.raises(ValueError, match=r"o.csv exists.*--overwrite"):
+    with pytest.raises(ValueError, match=r"o.csv exists.*pass overwrite=True"):
         mybert.predict(models / "sst2", data, output=output)
     killer.kill(2, models / "sst2", data, output=output, overwrite=True)
     assert (killer.written, output.read_text()) == ([0, 1], "an earlier one")

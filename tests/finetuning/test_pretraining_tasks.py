@@ -119,7 +119,7 @@ def test_the_head_of_next_sentence_prediction_is_trained_on(tmp_path, tune, mode
     [
         ("masked", ["a [MASK]", "a cat"], {}, r"data, row 2: a text without \[MASK\]"),
         ("masked", ["a [MASK]"], {"top_k": 101}, r"top_k is 101; .* at most 100"),
-        ("both", ["a cat"], {}, r"is MyBertForPreTraining, .* --task fill_mask or next_sentence"),
+        ("both", ["a cat"], {}, r"is MyBertForPreTraining, .* task='fill_mask' or next_sentence"),
         ("pairs", ["a [MASK]"], {"task": "fill_mask"}, r"has no head for this task"),
         ("pairs", ["a cat"], {}, r"no column 'text_pair'; its columns are 'text'; .* text_pair_column="),
     ],

@@ -191,7 +191,7 @@ def test_data_warnings_of_suspicious_data_name_the_problem(examples, message):
 
 def test_labels_that_look_joined_are_asked_about():
     labels = Labels(("a;b", "b;c"))
-    with pytest.raises(ValueError, match=r"the label 'a;c'; .* joined by ';' \(--task multilabel\)\?"):
+    with pytest.raises(ValueError, match=r"the label 'a;c'; .* joined by ';' \(task='multilabel'\)\?"):
         labels.ids(["a;c"], "dev.csv")
     with pytest.raises(ValueError, match=r"expected one of 'a;b', 'b;c'\.$"):
         labels.ids(["d"], "dev.csv")

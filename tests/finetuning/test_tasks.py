@@ -488,7 +488,7 @@ def test_tags_that_are_not_of_entities():
     }
     predictions = [sentence.tags for sentence in SENTENCES]
     assert task.measures(predictions, SENTENCES).scores() == TASKS["ner"].measures(predictions, SENTENCES).scores()
-    with pytest.raises(ValueError, match=r"x: tag 'DET' is not of the form .*; for other tags use --task tagging"):
+    with pytest.raises(ValueError, match=r"x: tag 'DET' is not of the form .*; for other tags use task='tagging'"):
         TASKS["ner"].labels(sentences, "x")
 
 
