@@ -151,9 +151,14 @@ class SettingError(ValueError):
         return cls(worded(template, *values, **suggested))
 
     @property
+    def options(self) -> tuple[str, ...]:
+        """The options that the message names."""
+        return tuple(part.option for part in self.args[0].parts if isinstance(part, _Name))
+
+    @property
     def option(self) -> str:
-        """The first option that the message names."""
-        return next((part.option for part in self.args[0].parts if isinstance(part, _Name)), "")
+        """The first of them."""
+        return next(iter(self.options), "")
 
     @property
     def value(self) -> Any:

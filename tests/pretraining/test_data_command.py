@@ -121,7 +121,7 @@ def test_one_document_is_a_store_but_no_pair(tmp_path, arguments, caplog):
 
 def test_outputs_that_are_there_stay(tmp_path, arguments):
     (tmp_path / "e").write_text("mine")
-    with pytest.raises(ValueError, match="e exists; name another place or pass --overwrite"):
+    with pytest.raises(ValueError, match="e exists; name another place or pass overwrite=True"):
         prepare_data(arguments("--export", str(tmp_path / "e")))
     (tmp_path / "store").write_text("mine too")
     with pytest.raises(ValueError, match="store is not a token store"):

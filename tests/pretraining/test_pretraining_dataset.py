@@ -5,6 +5,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from mybert import MyBertTokenizer
+from mybert.files.errors import SettingError
 from mybert.pretraining import PretrainingDataset, TokenStore, build_token_store
 from mybert.pretraining import dataset as module
 from mybert.pretraining.dataset import ExamplePlan, pack_rows, truncate_pair
@@ -390,14 +391,19 @@ def test_truncation_is_googles_loop():
     [
         ({"documents": np.array([4])}, r"1 document\(s\)"),
         ({"documents": np.array([], dtype=int), "objective": "mlm"}, "holds no documents"),
-        ({"max_length": 4}, "max_length is 4"),
         ({"max_length": 3, "objective": "ltr"}, "max_length is 3; .* needs at least 4"),
-        ({"short_probability": -1}, "short_probability is -1"),
     ],
 )
-def test_dataset_wrong_settings_are_errors(store, settings, message):
+def test_dataset_wrong_documents_or_lengths_are_errors(store, settings, message):
     with pytest.raises(ValueError, match=message):
         make(store, **settings)
+
+
+@pytest.mark.parametrize(("option", "value"), [("max_length", 4), ("short_probability", -1)])
+def test_dataset_options_out_of_range_are_errors(store, option, value):
+    with pytest.raises(SettingError) as error:
+        make(store, **{option: value})
+    assert (error.value.option, error.value.value) == (option, value)
 
 
 def test_limits(store):

@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from mybert import MyBertTokenizer
+from mybert.files.errors import SettingError
 from mybert.files.output import BusyError
 from mybert.pretraining import (
     StoreShards,
@@ -311,9 +312,9 @@ def test_shards_of_files_hold_the_text_in_its_order_and_read_no_other(tmp_path, 
 @pytest.mark.parametrize(
     ("files", "settings", "message"),
     [
-        (2, {}, "shard_by is files and there are 2 of them"),
-        (0, {}, "shard_by is files and the documents are in memory"),
-        (3, {"filter": ["duplicates"]}, "shard_by is files and filter has duplicates"),
+        (2, {}, "files and there are 2 of them"),
+        (0, {}, "files and the documents are in memory"),
+        (3, {"filter": ["duplicates"]}, "files and filter has duplicates"),
         (3, {"filter": ["other_scripts"]}, r"filter has other_scripts, .*, or scripts\."),
     ],
 )
@@ -322,8 +323,9 @@ def test_shards_that_files_do_not_give(tmp_path, documents, tokenizer, files, se
     for path in paths:
         path.write_text("the cat\n")
     settings = {"num_shards": 3, "shard_by": "files", "show_progress": False} | settings
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(SettingError, match=message) as error:
         build_token_store(paths or documents, tokenizer, tmp_path / "s", **settings)
+    assert error.value.option == "shard_by"
     if not paths:
         frame = pytest.importorskip("pandas").DataFrame({"text": ["the cat"] * 9})
         with pytest.raises(ValueError, match=message):
@@ -350,13 +352,15 @@ def test_shards_come_from_batches_of_their_numbers(tmp_path, text_file, tokenize
     }
     names = StoreShards.schema.replace(" long", "").split(", ")
     assert names == list(first) == list(others)
-    with pytest.raises(ValueError, match="shard_index is 3"):
+    with pytest.raises(SettingError) as error:
         shards({"id": [3]})
+    assert (error.value.option, error.value.value) == ("shard_index", 3)
     with pytest.raises(ValueError, match=r"no column 'id', .* 'a'"):
         shards({"a": [3]})
-    for settings, message in (({"num_shards": 0}, "num_shards is 0"), ({"num_shards": 3, "append": True}, "append")):
-        with pytest.raises(ValueError, match=message):
+    for settings, option in (({"num_shards": 0}, "num_shards"), ({"num_shards": 3, "append": True}, "append")):
+        with pytest.raises(SettingError) as error:
             StoreShards(text_file, tokenizer, tmp_path / "c", **settings)
+        assert error.value.option == option
 
 
 def test_shards_are_one_store(tmp_path, documents, tokenizer):

@@ -11,6 +11,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from mybert import MyBertModel
 from mybert.cli import main
+from mybert.files.errors import SettingError
 from mybert.visualization import AttentionMap, attention_map, attention_rollout
 from mybert.visualization.commands import AttentionArguments, CurvesArguments, draw_attention, draw_run
 
@@ -156,17 +157,18 @@ def test_rollout_keeps_all_that_comes_in(seed, layers, heads, tokens):
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"layer": 2}, "layer is 2; the model's 2 layers are counted from 0 to 1"),
-        ({"layer": -1}, "layer is -1"),
-        ({"head": 3}, "head is 3; the 3 heads of a layer are counted from 0 to 2"),
-        ({"head": -1}, "head is -1"),
-        ({"head": 1, "view": "rollout"}, "head is 1, but a rollout is the mean over all heads"),
-        ({"view": "gradient"}, "view is 'gradient'; expected attention or rollout"),
+        ({"layer": 2}, "the model's 2 layers are counted from 0 to 1"),
+        ({"layer": -1}, ""),
+        ({"head": 3}, "the 3 heads of a layer are counted from 0 to 2"),
+        ({"head": -1}, ""),
+        ({"head": 1, "view": "rollout"}, "a rollout is the mean over all heads"),
+        ({"view": "gradient"}, "expected attention or rollout"),
     ],
 )
 def test_a_choice_that_does_not_exist(choice, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(SettingError, match=message) as error:
         example_map().save(tmp_path / "picture.png", **choice)
+    assert (error.value.option, error.value.value) == next(iter(choice.items()))
     assert not list(tmp_path.iterdir())
 
 
