@@ -18,7 +18,7 @@ from shlex import quote
 from string import Formatter
 from typing import Any, TextIO
 
-from ..files.errors import Wording, user_message
+from ..files.errors import Wording, message_of, user_message
 from ..files.options import Group, default_of, options_of
 from .command_table import Closing
 
@@ -142,8 +142,7 @@ def drop_output() -> None:
 
 def sentence_for_command(error: Exception, arguments_class: Any) -> str:
     """The message for a user error in the words of a command, see `user_message`; it may suggest words."""
-    wording = error.args[0] if error.args else None
-    if not isinstance(wording, Wording):
+    if not isinstance(wording := message_of(error), Wording):
         return user_message(error)
     flags = {each.name for each in fields(arguments_class) if each.init} if arguments_class else set()
     suggestions = [did_you_mean(word, wording.known, wording.alike) for word in wording.unknown]

@@ -140,6 +140,7 @@ class SettingError(ValueError):
     ) -> None:
         if not isinstance(option, Wording):
             known = [*map(str, known)]
+            assert expected or known, option
             expected = expected or f"{'one' if verb == 'is' else 'some'} of {', '.join(known)}"
             template, unknown = f"{{:option}} {verb} {{!r}}; expected {{}}.", [value] if isinstance(value, str) else []
             option = worded(template, option, value, expected, known=known, unknown=unknown)
@@ -164,6 +165,11 @@ class SettingError(ValueError):
     def value(self) -> Any:
         """The first value in the message: usually that of the option."""
         return self.args[0].value
+
+
+def message_of(error: Exception) -> str:
+    """The message of an error; a `Wording`, if it names options."""
+    return error.args[0] if error.args and isinstance(error.args[0], Wording) else str(error)
 
 
 def user_message(error: Exception, text: str | None = None) -> str:

@@ -14,7 +14,7 @@ from transformers import TrainingArguments
 from ..cards import Comparison, plain_text
 from ..files.checkpoint import Checkpoint, check_available
 from ..files.choices import choice
-from ..files.errors import SettingError, worded
+from ..files.errors import SettingError, message_of, worded
 from ..files.loading import load_tokenizer
 from ..files.options import ABOVE_0, AT_LEAST_0, SHARE, Group, deciding, option, options_of, settings_of
 from ..files.output import write_json
@@ -364,7 +364,7 @@ class Distillation(Finetuning):
         try:
             check_available(settings.student, "student")
         except OSError as error:
-            raise OSError(worded("{} A new student has a size: {}.", error.args[0], SIZE_NAMES)) from error
+            raise OSError(worded("{} A new student has a size: {}.", message_of(error), SIZE_NAMES)) from error
         student = Checkpoint(settings.student).check("student", needs_weights=not settings.from_scratch)
         student.refuse_quantized_weights()
 
@@ -396,7 +396,9 @@ class Distillation(Finetuning):
                 task.with_names(examples, known, source)
             except ValueError as error:
                 raise SettingError.worded(
-                    "{} was fine-tuned with other labels than the data has: {}", self.settings.teacher, error.args[0]
+                    "{} was fine-tuned with other labels than the data has: {}",
+                    self.settings.teacher,
+                    message_of(error),
                 ) from None
         return known if self.settings.is_new_student else in_order_of(task, self.plan.settings.model, known)
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from accelerate import PartialState
 
 from ..files.choices import superseded
-from ..files.errors import SettingError, option_names, refuse_address, worded
+from ..files.errors import SettingError, message_of, option_names, refuse_address, worded
 from ..files.options import (
     AT_LEAST_1,
     Group,
@@ -444,7 +444,8 @@ def _check_plan(arguments: SuiteArguments) -> None:
     if not complete:
         raise errors[0]
     # also says which tasks can be measured
-    raise type(errors[0])(f"{errors[0]} Nothing is missing for {', '.join(complete)}.") from errors[0]
+    message = worded("{} Nothing is missing for {}.", message_of(errors[0]), ", ".join(complete))
+    raise type(errors[0])(message) from errors[0]
 
 
 def _report(outcomes: Mapping[str, TaskOutcome]) -> tuple[dict[str, Any], float]:

@@ -78,7 +78,7 @@ def test_a_whole_life_on_the_users_own_text(tmp_path):
         passage in learned.replace("\n", " ") for passage in held_out - {row.split("\t")[0] for row in train}
     )
     again = {"pretraining_steps": 2, "finetuning_epochs": 1}
-    with pytest.raises(ValueError, match="or pass --overwrite"):
+    with pytest.raises(ValueError, match="or pass overwrite=True"):
         demo(arguments(tmp_path, write_sources(tmp_path), **again))
     (out / "classifier" / "thesis.tex").write_text("years of work")
     with pytest.raises(ValueError, match=r"holds files that no run wrote \(classifier/thesis.tex\)"):
@@ -173,7 +173,7 @@ def test_demo_after_an_interruption_continues_with_the_same_settings_only(tmp_pa
     monkeypatch.setattr(run_demo, "pretrain", interrupt)
     text = write_sources(tmp_path)
     assert demo(arguments(tmp_path, text)) == demo(arguments(tmp_path, text)) == {"interrupted": True}
-    with pytest.raises(ValueError, match=r"exists and holds other things.*or pass --overwrite"):
+    with pytest.raises(ValueError, match=r"exists and holds other things.*or pass overwrite=True"):
         demo(arguments(tmp_path, text, seed=1))
     demo(arguments(tmp_path, text, overwrite=True))
     assert found == [False, True, False]

@@ -2,7 +2,7 @@ import pickle
 
 import pytest
 
-from mybert.files.errors import SettingError, option_names, worded
+from mybert.files.errors import SettingError, message_of, option_names, worded
 
 
 def test_setting_error_names_option_value_and_expectation():
@@ -18,6 +18,11 @@ def test_setting_error_of_known_words_lists_them():
     assert str(error) == "task is 'sst'; expected one of cola, sst2."
     assert (error.args[0].known, error.args[0].unknown) == (["cola", "sst2"], ["sst"])
     assert str(SettingError("clean", "x", known=["html"], verb="has")) == "clean has 'x'; expected some of html."
+
+
+def test_message_of_is_a_wording_if_there_is_one():
+    assert message_of(OSError(wording := worded("{pack} is set."))) is wording
+    assert message_of(FileNotFoundError(2, "No such file", "x")) == "[Errno 2] No such file: 'x'"
 
 
 def test_setting_error_is_the_same_from_another_process():

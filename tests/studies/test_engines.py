@@ -162,7 +162,7 @@ def test_own_model_on_a_single_row_is_one_sentence(classifier, tmp_path, capsys)
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--output", "nowhere/results.md"], "output is nowhere/results.md; expected a file in a folder"),
+        (["--output", "nowhere/results.md"], "--output is 'nowhere/results.md'; expected a file in a folder"),
         (["--output", "."], "name another place."),
         (["--output", "texts.tsv", "--overwrite"], "texts.tsv is already read or written by this call; name another"),
         (["--workloads", "query"], "unknown flag '--workloads'"),

@@ -237,7 +237,7 @@ def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
         run_suite(settings(only=["split"], grid={"dropout": [0.1]}))
     (data / "animals.tsv").rename(data / "beasts.tsv")
     for change, message in (
-        ({}, r"data has no none.tsv or a\*.tsv, the train_file of animals; .*--only. Nothing is missing for same"),
+        ({}, r"data has no none.tsv or a\*.tsv, the train_file of animals; .* with only. Nothing is missing for same"),
         ({"data_dir": str(data / "none")}, "none', which is not a folder"),
         ({"only": ["same"], "finetuning": {"learning_rates": 1}}, "finetuning has unknown settings: learning_rates"),
         ({"only": ["same"], "grid": {"num_seeds": [1, 2]}}, "grid sets num_seeds, which the suite decides"),

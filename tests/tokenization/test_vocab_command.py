@@ -54,7 +54,7 @@ def test_full_folder_is_refused(text_file, tmp_path, capsys):
     out.mkdir()
     call = ["--text", text_file, "--output_dir", out, "--vocab_size", 60, "--vocab_layout", "compact", "--quiet"]
     train_vocabulary(parse(*call))
-    with pytest.raises(ValueError, match=r"exists and holds other things .* or pass --overwrite"):
+    with pytest.raises(ValueError, match=r"exists and holds other things .* or pass overwrite=True"):
         train_vocabulary(parse(*call))
     train_vocabulary(parse(*call, "--overwrite", "--no_do_lower_case"))
     assert not MyBertTokenizer.from_pretrained(out).do_lower_case
@@ -96,7 +96,7 @@ def test_a_table_is_read_by_its_column(tmp_path):
         train_vocabulary(parse("--text", tmp_path / f"a.{end}", *flags, tmp_path / end)) for end in ("txt", "csv")
     )
     assert plain.get_vocab() == table.get_vocab()
-    with pytest.raises(ValueError, match=r"a.csv has no 'text', only 'id', 'body'; rename it, or pass --text_column"):
+    with pytest.raises(ValueError, match=r"a.csv has no 'text', only 'id', 'body'; rename it, or pass text_column"):
         train_vocabulary(parse("--text", tmp_path / "a.csv", "--output_dir", tmp_path / "none", "--quiet"))
     assert not (tmp_path / "none").exists()
 
@@ -157,7 +157,7 @@ def test_a_report_takes_the_place_of_nothing_else(text_file, tmp_path):
     out, notes, text = tmp_path / "out", tmp_path / "notes.json", text_file.read_text()
     notes.write_text("mine")
     call = ["--text", text_file.parent / "*.txt", "--output_dir", out, "--vocab_size", 60, "--vocab_layout", "compact"]
-    with pytest.raises(ValueError, match=r"notes\.json exists; name another place or pass --overwrite"):
+    with pytest.raises(ValueError, match=r"notes\.json exists; name another place or pass overwrite=True"):
         train_vocabulary(parse(*call, "--quiet", "--report", notes))
     for taken in (text_file, out / "vocab.txt"):
         with pytest.raises(ValueError, match=rf"{taken.name} is already read or written"):
