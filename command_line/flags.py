@@ -22,7 +22,6 @@ from ..files.options import (
     Group,
     Settings,
     check_options,
-    contradicting,
     default_of,
     is_other,
     may_be_none,
@@ -293,7 +292,7 @@ class CommandParser(ArgumentParser):
             and (default_of(known[flag.dest]) is MISSING or known[flag.dest].required is True)
             for flag in self.flags
         }
-        ruled_out = contradicting(self.options_class, {name: True for name, needed in is_required.items() if needed})
+        ruled_out = superseded(self.options_class, {name: True for name, needed in is_required.items() if needed}, {})
         groups: dict[Group, list[tuple[Any, Action]]] = {group: [] for group in Group}
         for action in map(copy.copy, self.flags):
             each = known.get(action.dest)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple, get_type_hints
 
-from .options import FLAG, contradicting, option, parts_of
+from .options import FLAG, contradicting, is_other, option, options_of, parts_of
 
 
 class Alternative(NamedTuple):
@@ -18,6 +18,7 @@ class Alternative(NamedTuple):
     options: tuple[str, ...]
     lacks: tuple[str, ...] = ()
     why: str = ""  # ends messages, such as "where the whole encoder is frozen"
+    asks: str = ""  # the option without which the others have no effect
 
 
 class Choice(NamedTuple):
@@ -73,6 +74,7 @@ def _choices_of(kind: Any) -> dict[str, Choice]:
                     tuple(item.name for item in fields(part)),
                     getattr(part, "lacks", ()),
                     getattr(part, "why", ""),
+                    getattr(part, "asks", ""),
                 )
                 for part in parts
             )
@@ -92,34 +94,41 @@ def check_choices(kind: Any, given: Mapping[str, Any]) -> None:
     for choice in choices_of(kind).values():
         own = [name for name in given if name in choice.options()]
         chosen = choice.of(own, given.get(choice.flag or ""))
+        if own and chosen.asks and chosen.asks not in given:
+            raise ValueError(_without(given, own[0], chosen.asks))
         for name in given:
             if (name in own and name not in chosen.options) or name in chosen.lacks:
-                raise ValueError(_misplaced(kind, choice, chosen, name, given))
+                raise ValueError(_misplaced(choice, chosen, name, given))
 
 
-def _misplaced(kind: Any, choice: Choice, chosen: Alternative, name: str, given: Mapping[str, Any]) -> str:
+def _said(given: Mapping[str, Any], name: str) -> str:
+    return f"{name} is {'set' if given[name] is True else repr(given[name])}"
+
+
+def _without(given: Mapping[str, Any], name: str, what: str) -> str:
+    return f"{_said(given, name)} without {what}, so it has no effect; give both or neither."
+
+
+def _misplaced(choice: Choice, chosen: Alternative, name: str, given: Mapping[str, Any]) -> str:
     """The message for an option that the chosen alternative does not have."""
-
-    def said(name: str) -> str:
-        return f"{name} is {'set' if given[name] is True else repr(given[name])}"
-
     owners = {each.name for each in choice.alternatives if name in each.options}
     usual = choice.alternatives[0].name
     if choice.flag and owners and chosen.name not in owners and usual not in owners:
-        return f"{said(name)} without {choice.flag} {min(owners)!r}, so it has no effect; give both or neither."
+        return _without(given, name, f"{choice.flag} {min(owners)!r}")
     asked = choice.flag if choice.flag and chosen.name != usual else None
     asked = asked or next(each for each in chosen.options if each in given)
     value = given.get(asked, chosen.name)
     what = asked if value is True else f"{asked} {value!r}"
-    return f"{said(name)} with {what}{f', {chosen.why}' if chosen.why else ''}; leave it out."
+    return f"{_said(given, name)} with {what}{f', {chosen.why}' if chosen.why else ''}; leave it out."
 
 
 def superseded(kind: Any, given: Mapping[str, Any], earlier: Mapping[str, Any]) -> set[str]:
     """The options of earlier values (of a settings file) that given ones replace, also by another alternative."""
     gone = contradicting(kind, given)
-    given = {name: value for name, value in given.items() if value not in (None, False, -1)}
+    options = options_of(kind)
+    asked = [name for name, value in given.items() if name in options and is_other(value, options[name])]
     for choice in choices_of(kind).values():
-        own = [name for name in given if name in choice.options()]
+        own = [name for name in asked if name in choice.options()]
         if not own and choice.flag not in given:
             continue
         before = choice.of([name for name in earlier if name in choice.options()], earlier.get(choice.flag or ""))

@@ -243,7 +243,7 @@ def check_options(settings: Any) -> None:
     a list of one.
     """
     kind = type(settings)
-    kinds, options = types_of(kind), options_of(kind)
+    options = options_of(kind)
     values = {name: getattr(settings, name) for name in options}
     for name, value in in_lists(kind, values).items():
         if value is not values[name]:
@@ -251,9 +251,27 @@ def check_options(settings: Any) -> None:
             setattr(settings, name, value)
     if missing := missing_options(kind, values):
         raise ValueError(not_set(missing))
+    check_ranges(kind, values)
     options_of_file: dict[str, list[str]] = {}
     for name, each in options.items():
-        value = values[name]
+        if getattr(each, "reads", None) in _DATA:  # of data in memory, nothing is compared
+            value = values[name]
+            for item in value if isinstance(value, (list, tuple)) else [value]:
+                if isinstance(item, (str, Path)) and str(item) not in ("", "-"):
+                    options_of_file.setdefault(os.path.realpath(item), []).append(name)
+    for each in options.values():
+        for rule, other, wanted in _broken_rules(settings, each) if is_given(settings, each) else ():
+            raise ValueError(_contradiction(settings, each, rule, other, wanted))
+    for file, names in options_of_file.items() if logger.isEnabledFor(logging.WARNING) else ():
+        if len(names) > 1:
+            _warn_of_repeated_file(file, " and ".join(dict.fromkeys(names)))
+
+
+def check_ranges(kind: Any, values: Mapping[str, Any]) -> None:
+    """Check values by option: numbers by their ranges, words by their types."""
+    kinds, options = types_of(kind), options_of(kind)
+    for name, value in values.items():
+        each = options[name]
         parts = (kinds[name], *get_args(kinds[name]))
         is_list = isinstance(value, list) and "list[" in str(kinds[name])
         for number in value if is_list else [value]:
@@ -266,16 +284,6 @@ def check_options(settings: Any) -> None:
         if words and not all(one in (*words, each.default) for one in (value if is_list else [value])):
             expected = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}"
             raise ValueError(f"{name} is {value!r}; expected {expected}.")
-        if getattr(each, "reads", None) in _DATA:  # of data in memory, nothing is compared
-            for item in value if isinstance(value, (list, tuple)) else [value]:
-                if isinstance(item, (str, Path)) and str(item) not in ("", "-"):
-                    options_of_file.setdefault(os.path.realpath(item), []).append(name)
-    for each in options.values():
-        for rule, other, wanted in _broken_rules(settings, each) if is_given(settings, each) else ():
-            raise ValueError(_contradiction(settings, each, rule, other, wanted))
-    for file, names in options_of_file.items() if logger.isEnabledFor(logging.WARNING) else ():
-        if len(names) > 1:
-            _warn_of_repeated_file(file, " and ".join(dict.fromkeys(names)))
 
 
 @functools.cache  # once: a class and its bases each check an object, and a study many objects

@@ -14,6 +14,7 @@ from .options import (
     FLAG,
     FURTHER_OF,
     check_options,
+    check_ranges,
     default_of,
     holders_of,
     in_lists,
@@ -90,6 +91,7 @@ def assemble(kind: type[K], given: Mapping[str, Any]) -> K:
         raise TypeError(f"{unknown[0]!r} is no setting.{f' Did you mean {near[0]}?' if near else ''}")
     given = root.read(dict(given))
     asked = {name: value for name, value in given.items() if is_other(value, options[name])}
+    check_ranges(kind, given)
     check_choices(kind, asked)
     choices = choices_of(kind)
     values: dict[str, Any] = {name: value for name, value in given.items() if name not in holders}

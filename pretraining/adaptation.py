@@ -10,14 +10,15 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from ..files.checkpoint import Checkpoint, read_json_object
+from ..files.choices import choice
 from ..files.loading import load_model
 from ..files.options import Group, option
 from ..files.output import write_json
 from ..files.settings import build
 from ..metrics import MaskedWords, fitting_words, masked_words, word_loss
-from ..tokenization import MyBertTokenizer
+from ..tokenization import MyBertTokenizer, VocabularyBasics
 from .plan import plan_pretraining
-from .pretrain_settings import PretrainingOptimization, PretrainSettings
+from .pretrain_settings import FromModel, GivenTokenizer, NewModel, PretrainingOptimization, PretrainSettings
 from .run import STORE, run_pretraining, split_documents
 from .settings import ExampleSettings, NewPiecesSettings, Objective
 from .token_store import TokenStore
@@ -47,21 +48,33 @@ class AdaptExamples(ExampleSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OtherTokenizer(GivenTokenizer):
+    """Another tokenizer than the model's own."""
+
+    group, decides = Group.INPUT, True
+    tokenizer: str | None = option(
+        None, "Folder or vocab.txt of another tokenizer, with --new_pieces 0 (default: the model's own)."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptedModel(FromModel):
+    """The model to adapt."""
+
+    group, decides = Group.INPUT, True
+    model: str | None = option(None, "Model to adapt, folder or Hub name.", required=True, positional=1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class AdaptSettings(PretrainSettings):
     """What a user says of an adaptation: new pieces, and all of `PretrainSettings`, for an already trained model."""
 
     command: ClassVar[str] = "adapt"
     optimization: AdaptOptimization = field(default_factory=AdaptOptimization)
     examples: AdaptExamples = field(default_factory=AdaptExamples)
+    vocabulary: VocabularyBasics | OtherTokenizer = choice(VocabularyBasics)
+    start: NewModel | AdaptedModel = choice(NewModel)
     domain_pieces: NewPiecesSettings = field(default_factory=NewPiecesSettings)
-    model: str | None = option(
-        None, "Model to adapt, folder or Hub name.", group=Group.INPUT, required=True, positional=1
-    )
-    tokenizer: str | None = option(
-        None,
-        "Folder or vocab.txt of another tokenizer, with --new_pieces 0 (default: the model's own).",
-        group=Group.INPUT,
-    )
 
     @property
     def new_pieces_settings(self) -> NewPiecesSettings | None:

@@ -1,11 +1,12 @@
 """The settings of `mybert pretrain`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+from ..files.choices import choice
 from ..files.options import ABOVE_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, Group, option, settings_of
 from ..files.source import sources_of
 from ..modeling_mybert import MODEL_SIZES
@@ -14,12 +15,64 @@ from ..runs import Batches, Machine, Optimization, Records, TrainingSettings
 from ..tokenization import VocabularyBasics, VocabularySettings
 from .settings import CorpusSettings, ExampleSettings, MaskingRates, NewPiecesSettings
 
+_NEW_VOCABULARY = tuple(each.name for each in fields(VocabularyBasics))
+
 
 @dataclass(frozen=True, kw_only=True)
-class NewModel:
+class FromText:
+    """Text, which is tokenized."""
+
+    group = Group.INPUT
+    text: list[str] = option(
+        [],
+        "Text to train on: files, folders, patterns or data sets of the Hub (hf:owner/name). Plain text has one "
+        "sentence per line and a blank line between documents, or wrapped lines; CSV, TSV, JSON lines and Parquet "
+        "are read too.",
+        positional=2,
+        required="token_store",
+        reads="text",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromStore:
+    """Text that is tokenized already."""
+
+    why: ClassVar[str] = "whose text was chosen when it was made"
+    lacks: ClassVar[tuple[str, ...]] = ("filter", *_NEW_VOCABULARY)
+    group = Group.INPUT
+    token_store: str | None = option(
+        None, "Token store (a file, or a folder of shards) instead of --text.", reads="file"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenTokenizer:
+    """A tokenizer that exists."""
+
+    group, decides = Group.INPUT, True
+    tokenizer: str | None = option(
+        None, "Folder or vocab.txt of a tokenizer; without it one is trained on the text.", reads="model"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnyModel:
+    """What may be changed of a new model and of one that exists."""
+
+    group, decides = Group.MODEL, True
+    dropout: float | None = option(
+        None,
+        "Dropout of hidden states and attention, in [0, 1] (default: the model's own, or 0.1 if new).",
+        SHARE,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewModel(AnyModel):
     """The size of a new model, and the embeddings it begins with."""
 
-    group, decides, idle_with = Group.MODEL, True, "model"
+    group, decides = Group.MODEL, True
     model_size: str = option(
         "base",
         "Size, layers x hidden size: "
@@ -29,14 +82,22 @@ class NewModel:
     num_hidden_layers: int | None = option(None, "Layers, if not those of model_size.")
     hidden_size: int | None = option(None, "Hidden size, if not that of model_size.")
     num_attention_heads: int | None = option(None, "Attention heads, if not those of model_size.")
-    dropout: float | None = option(
-        None,
-        "Dropout of hidden states and attention, in [0, 1] (default: the model's own, or 0.1 if new).",
-        SHARE,
-        idle_with="",
-    )
     embedding_init: Literal["random", "cooccurrence"] = option(
         "random", "Initial word embeddings; cooccurrence: from counts of neighboring words in the text."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromModel(AnyModel):
+    """A model that exists."""
+
+    why: ClassVar[str] = "which has its own"
+    lacks: ClassVar[tuple[str, ...]] = (*_NEW_VOCABULARY, "phase2_positions")
+    group, decides = Group.INPUT, True
+    model: str | None = option(
+        None,
+        "Model folder to start from, with its tokenizer; without it the model is a new one.",
+        reads="model",
     )
 
 
@@ -61,29 +122,38 @@ class PhaseSettings:
         SHARE_BELOW_1,
         group=Group.TRAINING,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnePhase:
+    """Sequences of one maximum length."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecondPhase:
+    """A second phase with longer sequences, as in the paper."""
+
+    asks: ClassVar[str] = "phase2_max_length"
+    group = Group.OBJECTIVE
     phase2_max_length: int | None = option(
         None, "Longest sequence of a second phase (paper: 128, then 512); without it there is one phase."
     )
     phase2_steps: float = option(
         0.1,
         "Steps of the second phase, out of --max_steps; below 1, a fraction (paper: 0.1).",
-        needs="phase2_max_length",
     )
     phase2_positions: Literal["new", "repeated"] = option(
         "new",
         "Initial embeddings of positions that only phase 2 uses: new, or repeated from phase 1.",
         decides="if_not_default",
-        needs="phase2_max_length",
-        idle_with="model",
     )
     phase2_per_device_train_batch_size: int | None = option(
         None,
         "Sequences per batch and device in the second phase, if different.",
         AT_LEAST_1,
-        needs="phase2_max_length",
     )
     phase2_gradient_accumulation_steps: int | None = option(
-        None, "Batches per step in the second phase, if different.", AT_LEAST_1, needs="phase2_max_length"
+        None, "Batches per step in the second phase, if different.", AT_LEAST_1
     )
 
 
@@ -158,45 +228,14 @@ class PretrainSettings(TrainingSettings):
     batches: PretrainingBatches = field(default_factory=PretrainingBatches)
     machine: PretrainingMachine = field(default_factory=PretrainingMachine)
     records: PretrainingRecords = field(default_factory=PretrainingRecords)
-    vocabulary: VocabularyBasics = field(default_factory=VocabularyBasics)
+    source: FromText | FromStore = choice(FromText)
+    vocabulary: VocabularyBasics | GivenTokenizer = choice(VocabularyBasics)
     corpus: CorpusSettings = field(default_factory=CorpusSettings)
     examples: ExampleSettings = field(default_factory=ExampleSettings)
     masking: MaskingRates = field(default_factory=MaskingRates)
-    new_model: NewModel = field(default_factory=NewModel)
+    start: NewModel | FromModel = choice(NewModel)
     phase_settings: PhaseSettings = field(default_factory=PhaseSettings)
-    text: list[str] = option(
-        [],
-        "Text to train on: files, folders, patterns or data sets of the Hub (hf:owner/name). Plain text has one "
-        "sentence per line and a blank line between documents, or wrapped lines; CSV, TSV, JSON lines and Parquet "
-        "are read too.",
-        group=Group.INPUT,
-        positional=2,
-        required="token_store",
-        reads="text",
-    )
-    token_store: str | None = option(
-        None,
-        "Token store (a file, or a folder of shards) instead of --text.",
-        group=Group.INPUT,
-        excludes="text",
-        why="whose text was chosen when it was made",
-        reads="file",
-    )
-    tokenizer: str | None = option(
-        None,
-        "Folder or vocab.txt of a tokenizer; without it one is trained on the text.",
-        group=Group.INPUT,
-        decides=True,
-        reads="model",
-    )
-    model: str | None = option(
-        None,
-        "Model folder to start from, with its tokenizer; without it the model is a new one.",
-        group=Group.INPUT,
-        decides=True,
-        why="which has its own",
-        reads="model",
-    )
+    second_phase: OnePhase | SecondPhase = choice(OnePhase)
     validation_split: float = option(
         0.01,
         "Fraction of the documents held out for validation, in [0, 1); 0 for none.",

@@ -17,6 +17,7 @@ from ..cards import head_examples
 from ..files.checkpoint import Checkpoint, check_available, read_log_history
 from ..files.documents import Corpus
 from ..files.loading import load_model, load_tokenizer
+from ..files.options import settings_of
 from ..files.output import files_written_beside, written_beside
 from ..files.processes import only_errors
 from ..files.progress import without_loading_bars
@@ -38,7 +39,7 @@ from ..runs import (
     state_of_run,
     suggest_bfloat16,
 )
-from ..tokenization import MyBertTokenizer, train_wordpiece
+from ..tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
 from .build_store import build_token_store
 from .card import fill_mask_examples, write_pretraining_card
 from .dataset import PretrainingDataset
@@ -182,7 +183,7 @@ def _tokenizer(plan: PretrainPlan, corpus: Corpus | None, place: Path) -> MyBert
         old = MyBertTokenizer.from_pretrained(Checkpoint(str(named)).name)
         tokenizer = learn_new_pieces(old, text, wanted, **work).tokenizer
     else:
-        tokenizer = train_wordpiece(texts=text, **work, **vars(settings.vocabulary))
+        tokenizer = train_wordpiece(texts=text, **work, **settings_of(VocabularyBasics, settings))
     with files_written_beside(place) as folder:
         tokenizer.save_pretrained(folder)
     return tokenizer

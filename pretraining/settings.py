@@ -53,7 +53,6 @@ class CorpusSettings(DocumentSettings):
         f"What to leave out of the text, some of {', '.join(REASONS)}: see `mybert data --dry_run`.",
         decides="if_not_default",
         needs="text",
-        idle_with="token_store",
     )
 
     def __post_init__(self) -> None:

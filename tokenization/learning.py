@@ -43,7 +43,7 @@ UP_TO_HALF = Range("a fraction from 0 to 0.5", 0, 0.5)
 class VocabularyBasics:
     """The basic settings of a new vocabulary."""
 
-    group, decides, idle_with = Group.VOCABULARY, True, "model tokenizer token_store"
+    group, decides = Group.VOCABULARY, True
     vocab_size: int = option(30522, "Pieces of a new vocabulary, reserved ones included.")
     vocab_layout: Layout = option(
         "google",

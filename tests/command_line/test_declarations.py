@@ -11,7 +11,6 @@ from mybert import MyBertForSequenceClassification, cli
 from mybert.command_line.option_table import is_as_transformers_has_it
 from mybert.files.choices import choices_of
 from mybert.files.options import Group, contradicting, deciding, options_of, types_of
-from mybert.files.settings import assemble, flat
 from mybert.finetuning import DistillationArguments, FinetuningArguments
 from mybert.pretraining import AdaptArguments, PretrainingArguments
 from mybert.runs import training_settings
@@ -207,12 +206,11 @@ def test_records_hold_what_decides_the_result(name, teacher):
     usual = deciding(unchanged)
     for each, hint in options(name):
         decides = getattr(each, "decides", None) or False
-        value = {} if each.name in BASES[name] else {each.name: value_of(name, each, hint)}
-        changed = assemble(KINDS[name], flat(unchanged) | named_by(name, [each.name]) | value)
-        assert (each.name in usual) is (decides is True or (decides and getattr(changed, each.name) == each.default))
-        assert (each.name in deciding(changed)) is bool(decides), each.name
-        if decides:
-            assert deciding(changed)[each.name] == getattr(changed, each.name), each.name
+        value = getattr(unchanged, each.name) if each.name in BASES[name] else value_of(name, each, hint)
+        changed = deciding(unchanged, {each.name: value})
+        assert (each.name in usual) is (decides is True or (decides and value == each.default)), each.name
+        assert (each.name in changed) is bool(decides), each.name
+        assert not decides or changed[each.name] == value, each.name
 
 
 def test_rules_name_options():
