@@ -196,7 +196,7 @@ class Passages(Task[QuestionExample, AnswerPrediction]):
     auto_class: ClassVar[Any] = AutoModelForQuestionAnswering
     pipeline: ClassVar[str] = "question-answering"
     loss: ClassVar[ItemLoss] = SpanLoss()
-    teaching: ClassVar[Teaching | None] = SpanTeaching()
+    teaching: ClassVar[Teaching | None] = SpanTeaching(compares_tokens=True)
     calibrator: ClassVar[type[Calibrator]] = NullThreshold
     prediction_file: ClassVar[PredictionFile] = AnswerFiles()
     full_score: ClassVar[float] = 100.0  # as in the official scripts
@@ -358,7 +358,7 @@ class Passages(Task[QuestionExample, AnswerPrediction]):
 
     def columns_of(self, prediction: AnswerPrediction, example: QuestionExample, top_k: int = 1) -> Columns:
         """The answer, "" for none; for users with its probability and its character range, end exclusive."""
-        text = self._threshold.text(prediction)
+        text = _threshold(self).text(prediction)
         if not prediction.best:
             return Columns(text)
         # The threshold decides whether "no answer" comes first; the others keep their order.
@@ -370,10 +370,6 @@ class Passages(Task[QuestionExample, AnswerPrediction]):
         ]
         return Columns(text, dict(best[0]), best)
 
-    @property
-    def _threshold(self) -> NullThreshold:
-        return NullThreshold(self.null_score_threshold, self.unanswerable)
-
     def predictions_of(self, rows: Sequence[DataRow], examples: Examples) -> list[AnswerPrediction]:
         # An empty text means "no answer", whatever the odds, unless `null_score_threshold` is set.
         return [AnswerPrediction(row.get("text"), row.get("null_odds"), is_final=True) for row in rows]
@@ -384,14 +380,14 @@ class Passages(Task[QuestionExample, AnswerPrediction]):
     def measures(self, predictions: Predictions, examples: Examples) -> Measures:
         """Exact match and F1 in percent, as in the official scripts; for 2.0 with the best thresholds."""
         sides = predictions, examples
-        means = partial(means_of_examples, self._threshold.scores_of_one, *sides)
-        return Measures(partial(self._threshold.scores, *sides), means)
+        means = partial(means_of_examples, _threshold(self).scores_of_one, *sides)
+        return Measures(partial(_threshold(self).scores, *sides), means)
 
     def errors(
         self, prediction: AnswerPrediction, example: QuestionExample
     ) -> Iterator[tuple[tuple[float, float], dict[str, Any]]]:
         """An answer whose F1 is below 100; the lower, the worse, and then the more probable."""
-        text, gold = self._threshold.text(prediction), example.accepted
+        text, gold = _threshold(self).text(prediction), example.accepted
         score = squad_v2_metrics({"": text}, {"": gold})["f1"]
         if score < self.full_score:
             probability = next((answer.probability for answer in prediction.best if answer.text == text), 0.0)
@@ -405,6 +401,10 @@ class Passages(Task[QuestionExample, AnswerPrediction]):
         code = f"context = {example.context!r}\nprint(run(question={example.question!r}, context=context, {settings}))"
         title = f"Question answering (the data says: {example.accepted[0] if example.accepted else 'no answer'})"
         return PipelineCall(title, self.pipeline, code)
+
+
+def _threshold(task: Passages) -> NullThreshold:
+    return NullThreshold(task.null_score_threshold, task.unanswerable)
 
 
 def _find(context: str, text: str, start: int) -> tuple[int, str]:
