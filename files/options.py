@@ -334,14 +334,6 @@ def not_set(missing: Mapping[Field, Sequence[str]], example: str = "") -> Wordin
     return worded(template, *names, example and f" (as in: {example})")
 
 
-def may_be_given(settings: Any, name: str) -> bool:
-    """Whether settings have an option, and its own rules allow to give it with the others' values."""
-    has_it = not holders_of(type(settings)).get(name) or hasattr(
-        getattr(settings, holders_of(type(settings))[name][0]), name
-    )
-    return has_it and not any(_broken_rules(settings, options_of(type(settings))[name]))
-
-
 def _broken_rules(settings: Any, option: Any) -> Iterator[tuple[str, Option, str | None]]:
     """The rules that an option breaks if it is given, with the other option and the value in question."""
     for rule in ("idle_with", "excludes", "needs"):

@@ -16,7 +16,7 @@ from ..files.checkpoint import Checkpoint, check_available
 from ..files.choices import choice
 from ..files.errors import SettingError, message_of, worded
 from ..files.loading import load_tokenizer
-from ..files.options import ABOVE_0, AT_LEAST_0, SHARE, Group, deciding, option, options_of, settings_of
+from ..files.options import ABOVE_0, AT_LEAST_0, SHARE, Group, deciding, option, options_of, said, settings_of
 from ..files.output import write_json
 from ..files.settings import Decision, assemble, build, flat
 from ..files.source import InMemoryData, Source, files_of
@@ -200,11 +200,7 @@ class DistillSettings(TaskTrainingSettings):
                         self.student,
                     )
         elif self.tokenizer or self.teacher_embeddings:
-            what = (
-                worded("{tokenizer} is {!r}", self.tokenizer)
-                if self.tokenizer
-                else worded("{teacher_embeddings} is set")
-            )
+            what = said("tokenizer", self.tokenizer) if self.tokenizer else said("teacher_embeddings", True)
             raise SettingError.worded(
                 "{} and {} has its own; it is for a new student, one of {}.", what, self.student, SIZE_NAMES
             )
@@ -395,11 +391,8 @@ class Distillation(Finetuning):
             try:
                 task.with_names(examples, known, source)
             except ValueError as error:
-                raise SettingError.worded(
-                    "{} was fine-tuned with other labels than the data has: {}",
-                    self.settings.teacher,
-                    message_of(error),
-                ) from None
+                template = "{} was fine-tuned with other labels than the data has: {}"
+                raise ValueError(worded(template, self.settings.teacher, message_of(error))) from None
         return known if self.settings.is_new_student else in_order_of(task, self.plan.settings.model, known)
 
     def _check_same_tokens(self, run: TaskRun) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ..files.errors import SettingError, Wording, worded
+from ..files.errors import SettingError, worded
 from .batching import check_at_least_one
 from .windows import default_stride
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class QuestionError(ValueError):
     """A question with a context that cannot be read; `number` is its index."""
 
-    def __init__(self, number: int, message: Wording) -> None:
+    def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
         self.number = number
 

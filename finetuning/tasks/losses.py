@@ -177,11 +177,12 @@ def label_counts(data: TaskData, classes: int) -> np.ndarray:
     return np.bincount(labels[is_label], weights[is_label], minlength=classes)
 
 
+@dataclass(frozen=True)
 class Teaching:
     """How a student learns from a teacher's outputs: one row of logits for each sequence."""
 
-    compares_tokens: ClassVar[bool] = False  # whether student and teacher must read the same tokens
-    has_hidden_states: ClassVar[bool] = True  # whether a student can learn hidden states, too
+    compares_tokens: bool = False  # whether student and teacher must read the same tokens
+    has_hidden_states: bool = True  # whether a student can learn hidden states, too
 
     def learned(self, task: Any, outputs: Any) -> Any:
         """What a student learns of the network's outputs."""
@@ -196,16 +197,8 @@ class Teaching:
         return {SOFT_TARGETS: list(np.concatenate(tables))}
 
 
-class ChoiceTeaching(Teaching):
-    """One row of logits for each question, whose choices are sequences of their own."""
-
-    has_hidden_states: ClassVar[bool] = False
-
-
 class SpanTeaching(Teaching):
     """A row for each token, with the logits of start and end."""
-
-    compares_tokens: ClassVar[bool] = True
 
     def outputs(self, tables: Tables) -> Any:
         return tuple([table[:, column] for table in tables] for column in (0, 1))

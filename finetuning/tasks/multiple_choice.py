@@ -16,7 +16,7 @@ from ...files.source import Source
 from ...metrics import accuracy
 from ...tokenization import encode_and_truncate
 from ..data import DataRow, Labels, TaskData, TaskExample, label_name, quoted, rounded, whole_number
-from .losses import ChoiceTeaching, ClassLoss, ItemLoss, Teaching
+from .losses import ClassLoss, ItemLoss, Teaching
 from .task import Columns, Measures, PredictionFile, Task, means_of_examples
 
 
@@ -61,7 +61,7 @@ class Choices(Task[ChoiceExample, ChoicePrediction]):
     auto_class: ClassVar[Any] = AutoModelForMultipleChoice
     pipeline: ClassVar[str] = "multiple-choice"
     loss: ClassVar[ItemLoss] = ClassLoss()
-    teaching: ClassVar[Teaching | None] = ChoiceTeaching()
+    teaching: ClassVar[Teaching | None] = Teaching(has_hidden_states=False)  # choices are sequences of their own
     prediction_file: ClassVar[PredictionFile] = PredictionFile(".csv", "probability{}")
     has_one_class: ClassVar[bool] = True
 

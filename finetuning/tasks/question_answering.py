@@ -17,7 +17,7 @@ from typing_extensions import Self
 
 from ...cards import PipelineCall
 from ...files.checkpoint import read_json_object
-from ...files.errors import SettingError
+from ...files.errors import Wording, message_of, worded
 from ...files.output import write_json
 from ...files.progress import progress_bar
 from ...files.source import Source
@@ -197,7 +197,7 @@ class Passages(Task[QuestionExample, AnswerPrediction]):
     auto_class: ClassVar[Any] = AutoModelForQuestionAnswering
     pipeline: ClassVar[str] = "question-answering"
     loss: ClassVar[ItemLoss] = SpanLoss()
-    teaching: ClassVar[Teaching | None] = SpanTeaching()
+    teaching: ClassVar[Teaching | None] = SpanTeaching(compares_tokens=True)
     calibrator: ClassVar[type[Calibrator]] = NullThreshold
     prediction_file: ClassVar[PredictionFile] = AnswerFiles()
     full_score: ClassVar[float] = 100.0  # as in the official scripts
@@ -316,8 +316,10 @@ class Passages(Task[QuestionExample, AnswerPrediction]):
             try:
                 layout += make_windows(tokenizer, *texts, self.max_length, self.doc_stride, self.max_question_length)
             except QuestionError as error:
-                message = error.args[0].renamed(_SETTINGS)
-                raise SettingError.worded("{}, row {}: {}.", source, chunk[error.number].row, message) from None
+                message = message_of(error)
+                assert isinstance(message, Wording)
+                where = source, chunk[error.number].row
+                raise ValueError(worded("{}, row {}: {}.", *where, message.renamed(_SETTINGS))) from None
         windows = [window for question in layout for window in question.windows]
         inputs: dict[str, Any] = {name: [window.inputs[name] for window in windows] for name in windows[0].inputs}
         if examples[0].answers is not None:
@@ -359,7 +361,7 @@ class Passages(Task[QuestionExample, AnswerPrediction]):
 
     def columns_of(self, prediction: AnswerPrediction, example: QuestionExample, top_k: int = 1) -> Columns:
         """The answer, "" for none; for users with its probability and its character range, end exclusive."""
-        text = self._threshold.text(prediction)
+        text = _threshold(self).text(prediction)
         if not prediction.best:
             return Columns(text)
         # The threshold decides whether "no answer" comes first; the others keep their order.
@@ -371,10 +373,6 @@ class Passages(Task[QuestionExample, AnswerPrediction]):
         ]
         return Columns(text, dict(best[0]), best)
 
-    @property
-    def _threshold(self) -> NullThreshold:
-        return NullThreshold(self.null_score_threshold, self.unanswerable)
-
     def predictions_of(self, rows: Sequence[DataRow], examples: Examples) -> list[AnswerPrediction]:
         # An empty text means "no answer", whatever the odds, unless `null_score_threshold` is set.
         return [AnswerPrediction(row.get("text"), row.get("null_odds"), is_final=True) for row in rows]
@@ -385,14 +383,14 @@ class Passages(Task[QuestionExample, AnswerPrediction]):
     def measures(self, predictions: Predictions, examples: Examples) -> Measures:
         """Exact match and F1 in percent, as in the official scripts; for 2.0 with the best thresholds."""
         sides = predictions, examples
-        means = partial(means_of_examples, self._threshold.scores_of_one, *sides)
-        return Measures(partial(self._threshold.scores, *sides), means)
+        means = partial(means_of_examples, _threshold(self).scores_of_one, *sides)
+        return Measures(partial(_threshold(self).scores, *sides), means)
 
     def errors(
         self, prediction: AnswerPrediction, example: QuestionExample
     ) -> Iterator[tuple[tuple[float, float], dict[str, Any]]]:
         """An answer whose F1 is below 100; the lower, the worse, and then the more probable."""
-        text, gold = self._threshold.text(prediction), example.accepted
+        text, gold = _threshold(self).text(prediction), example.accepted
         score = squad_v2_metrics({"": text}, {"": gold})["f1"]
         if score < self.full_score:
             probability = next((answer.probability for answer in prediction.best if answer.text == text), 0.0)
@@ -406,6 +404,10 @@ class Passages(Task[QuestionExample, AnswerPrediction]):
         code = f"context = {example.context!r}\nprint(run(question={example.question!r}, context=context, {settings}))"
         title = f"Question answering (the data says: {example.accepted[0] if example.accepted else 'no answer'})"
         return PipelineCall(title, self.pipeline, code)
+
+
+def _threshold(task: Passages) -> NullThreshold:
+    return NullThreshold(task.null_score_threshold, task.unanswerable)
 
 
 def _find(context: str, text: str, start: int) -> tuple[int, str]:

@@ -13,7 +13,7 @@ from accelerate import PartialState
 from transformers import PreTrainedConfig
 
 from ...files.checkpoint import TASK_RECORD, Checkpoint, check_available, head_name, read_json_object
-from ...files.errors import SettingError
+from ...files.errors import SettingError, worded
 from ...files.loading import longest_sequence
 from ...files.options import AT_LEAST_0, AT_LEAST_1, SHARE, Group, Range, check_options, option
 from ...files.output import write_json
@@ -73,7 +73,7 @@ def task_of_model(model: str, config: PreTrainedConfig, wanted: str | None = Non
             + ", or evaluate and predict with {task='fill_mask'} or next_sentence" * has_both
             + ", or mybert features --pooling mean for vectors of texts."
         )
-        raise SettingError.worded(template, model, kinds)
+        raise ValueError(worded(template, model, kinds))
     name, task = fitting[0], TASKS[fitting[0]]
     return name, replace(task, max_length=longest_sequence(config) or max(task.max_length, 512))
 

@@ -5,7 +5,6 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ...files.errors import SettingError, worded
-from ...files.options import deciding, may_be_given, settings_of
+from ...files.options import deciding, settings_of
 from ...files.settings import Decision, build
 from ...files.source import HubSplit, InMemoryData, Source, sources_of
 from ...runs import EvaluationTimes, decided_by_machine, is_sharded, started_on_cpus, training_arguments
@@ -21,7 +20,7 @@ from ..features import classifies_mean
 from ..heads import NetworkChanges
 from ..tasks.registry import evaluation_names
 from ..tasks.task import Task
-from .finetune_settings import SPLITS, FinetuneSettings, TaskFiles, classifies_texts, found_files
+from .finetune_settings import SPLITS, FinetuneSettings, Layers, TaskFiles, classifies_texts, found_files
 from .parameters import hidden_size_of, rate_for_size
 
 logger = logging.getLogger(__name__)
@@ -170,11 +169,10 @@ def completed(plan: FinetunePlan, task: Task, num_examples: int, validation: Map
         validation: The validation data by name.
     """
     settings, decisions = plan.settings, dict(plan.decisions)
-    if settings.dataset and not settings.folds:  # whose splits are known only now
-        decisions |= _evaluation(settings, bool(validation))
-        if settings.metric_for_best_model is None:
-            names = [*filter(None, [next(iter(validation), "")]), task.main_metric]
-            decisions["metric_for_best_model"] = Decision("_".join(names), "the task's main one")
+    decisions |= _evaluation(settings, bool(validation), warns=True)
+    if settings.dataset and not settings.folds and settings.metric_for_best_model is None:  # its splits are known now
+        names = [*filter(None, [next(iter(validation), "")]), task.main_metric]
+        decisions["metric_for_best_model"] = Decision("_".join(names), "the task's main one")
     if settings.learning_rate is None and settings.approach != "linear_probe" and "learning_rate" not in decisions:
         decisions["learning_rate"] = _learning_rate(settings, plan.task)
     if settings.embedding_learning_rate is None:
@@ -238,12 +236,7 @@ def _arguments(settings: FinetuneSettings, decisions: Mapping[str, Decision]) ->
     return training_arguments(settings, **chosen)
 
 
-@cache  # once: settings are planned when they are made, and when they are carried out
-def _warn_once(line: str) -> None:
-    logger.warning("%s", line)
-
-
-def _evaluation(settings: FinetuneSettings, has_validation: bool) -> dict[str, Decision]:
+def _evaluation(settings: FinetuneSettings, has_validation: bool, warns: bool = False) -> dict[str, Decision]:
     """When to evaluate, and whether the best checkpoint is kept; settings without effect are an error."""
     strategy, keeps_best = settings.eval_strategy, settings.load_best_model_at_end
     decisions: dict[str, Decision] = {}
@@ -262,12 +255,12 @@ def _evaluation(settings: FinetuneSettings, has_validation: bool) -> dict[str, D
         keeps_best = is_saved and strategy != "no"
         why = "evaluated and saved at the same steps" if keeps_best else "not evaluated and saved at the same steps"
         decisions["load_best_model_at_end"] = Decision(keeps_best, why)
-        if not is_saved and "no" not in (strategy, settings.save_strategy):
+        if warns and not is_saved and "no" not in (strategy, settings.save_strategy):
             evaluated = IntervalStrategy(strategy).value
-            _warn_once(
-                f"eval_strategy is {evaluated!r} and save_strategy {SaveStrategy(settings.save_strategy).value!r}: "
-                "the last model is kept, not the best; to keep the best one pass --save_strategy "
-                f"{evaluated}."
+            logger.warning(
+                "eval_strategy is %r and save_strategy %r: the last model is kept, not the best; to keep the best "
+                "one pass --save_strategy %s.",
+                *(evaluated, SaveStrategy(settings.save_strategy).value, evaluated),
             )
     if settings.save_strategy == "best" and strategy == "no":
         raise SettingError.worded(
@@ -298,7 +291,7 @@ def _embedding_factor(settings: FinetuneSettings, task: Task, num_examples: int)
     """The factor on the word embeddings' learning rate; `task` is that of the data."""
     is_of_texts = classifies_texts(task) and task.has_classes and task.text_pair_column is None
     is_large = is_of_texts and num_examples >= _FACTOR_FROM
-    may_be_larger = is_large and may_be_given(settings, "embedding_learning_rate")
-    if may_be_larger and hidden_size_of(settings.model) <= _FACTOR_UP_TO:
+    moves = isinstance(settings.trained, Layers) and settings.trained.freeze_layers == -1
+    if is_large and moves and hidden_size_of(settings.model) <= _FACTOR_UP_TO:
         return Decision(_FACTOR, f"{num_examples} texts, hidden size up to {_FACTOR_UP_TO}")
     return Decision(1.0, "")

@@ -45,7 +45,7 @@ raise SystemExit(status)
         ("bench .", "--data is not set"),
         (
             "distill m --student tiny --train_file t.tsv --freeze encoder --freeze_layers 1 --output_dir o",
-            "use either",
+            "which trains only pooler and head; leave it out",
         ),
     ],
 )

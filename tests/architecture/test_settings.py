@@ -1,0 +1,67 @@
+"""Settings are small parts, made once: few fields and parents, frozen, and none of them transformers' arguments."""
+
+import dataclasses
+import typing
+
+import pytest
+from transformers import TrainingArguments
+
+from mybert import cli
+from mybert.files.options import Settings, options_of, parts_of, types_of
+from mybert.files.settings import Parts
+from mybert.finetuning import DistillSettings, FinetuneSettings
+from mybert.finetuning.training.plan import FinetunePlan
+from mybert.pretraining import AdaptSettings, PretrainPlan, PretrainSettings
+
+MAX_FIELDS, MAX_PARENTS, MAX_RULES = 25, 3, 19
+ROOTS = (PretrainSettings, AdaptSettings, FinetuneSettings, DistillSettings)
+
+
+def parts(kind):
+    hints = dataclasses.fields(kind)
+    types = typing.get_type_hints(kind)
+    return {part for each in hints for part in parts_of(types[each.name])}
+
+
+def own_parents(kind):
+    """Its own base classes, without the two that check options, which have no fields."""
+    return [
+        each for each in kind.__mro__[1:] if each.__module__.startswith("mybert.") and each not in (Parts, Settings)
+    ]
+
+
+@pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.__name__)
+def test_settings_have_few_fields_and_parents(root):
+    assert issubclass(root, Parts) and len(parts(root)) > 5
+    for kind in {root, *parts(root)}:
+        assert len(dataclasses.fields(kind)) <= MAX_FIELDS, kind
+        assert len(own_parents(kind)) <= MAX_PARENTS, kind
+
+
+@pytest.mark.parametrize("kind", [*ROOTS, FinetunePlan, PretrainPlan], ids=lambda kind: kind.__name__)
+def test_settings_and_plans_are_frozen_and_not_transformers(kind):
+    assert kind.__dataclass_params__.frozen and not issubclass(kind, TrainingArguments)
+
+
+def test_an_option_belongs_to_one_part_or_to_alternatives():
+    for root in ROOTS:
+        types = typing.get_type_hints(root)
+        owners = {}
+        for each in dataclasses.fields(root):
+            for name in {item.name for part in parts_of(types[each.name]) for item in dataclasses.fields(part)}:
+                owners.setdefault(name, []).append(each.name)
+        assert not {name: fields for name, fields in owners.items() if len(fields) > 1}
+        assert set(options_of(root)) == set(types_of(root))
+
+
+def test_there_are_few_rules_between_options():
+    """Beside the one that an option belongs to alternatives."""
+    rules = set()
+    for name in ("pretrain", "adapt", "finetune", "distill"):
+        options = options_of(cli.COMMANDS[name].load()[0])
+        for each in options.values():
+            for rule in ("needs", "excludes", "idle_with", "replaces"):
+                named = {part.partition("=")[0] for part in (getattr(each, rule, None) or "").split()}
+                if named & options.keys():
+                    rules.add((each.name, rule))
+    assert len(rules) <= MAX_RULES, sorted(rules)
