@@ -112,7 +112,9 @@ def _read_configuration(path: Path | None, variables: GoogleVariables) -> tuple[
         raise ValueError(f"{path}: {', '.join(missing)} is missing; is this a bert_config.json?")
     activation = content["hidden_act"]
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise ValueError(f"{path}: hidden_act is {activation!r}; expected one of {', '.join(ACTIVATIONS)}.")
+        template, unknown = "{}: hidden_act is {!r}; expected one of {}.", [str(activation)]
+        values = (path, activation, ", ".join(ACTIVATIONS))
+        raise ValueError(worded(template, *values, known=[*ACTIVATIONS], unknown=unknown))
     if content.get("embedding_size", content["hidden_size"]) != content["hidden_size"]:
         raise ValueError(f"{path}: embedding_size differs from hidden_size; this is not a BERT.")
     fields = {name: content[name] for name in (*SIZES, *RATES) if name in content}

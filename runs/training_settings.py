@@ -309,7 +309,9 @@ def training_arguments(settings: TrainingSettings, **chosen: Any) -> TrainingArg
         values["accelerator_config"] = {"non_blocking": True}  # pinned batches are copied while the GPU computes
     optim = getattr(values["optim"], "value", values["optim"])
     if optim not in (*OPTIMIZERS, *(known.value for known in OptimizerNames)):
-        raise SettingError("optim", optim, f"one of {', '.join(OPTIMIZERS)}, or one of transformers'")
+        raise SettingError(
+            "optim", optim, f"one of {', '.join(OPTIMIZERS)}, or one of transformers'", known=OPTIMIZERS
+        )
     # transformers accepts only numbers, and its own optimizers.
     accepted: dict[str, Any] = {"logging_steps": values["logging_steps"] or LOGGED_EVERY}
     if optim in OPTIMIZERS:
@@ -429,8 +431,8 @@ def check_libraries(arguments: TrainingArguments) -> None:
     if mode is not None and mode not in (modes := torch._inductor.list_mode_options()):
         raise SettingError("torch_compile_mode", mode, known=modes)
     for name in arguments.report_to or ():
-        if name not in INTEGRATION_TO_CALLBACK:
-            raise SettingError("report_to", name, f"none, all or {', '.join(INTEGRATION_TO_CALLBACK)}")
+        if name not in (known := [*INTEGRATION_TO_CALLBACK]):
+            raise SettingError("report_to", name, f"none, all or {', '.join(known)}", known=known)
     for callback in get_reporting_integration_callbacks(arguments.report_to):
         try:
             callback()

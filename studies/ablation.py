@@ -9,7 +9,7 @@ from typing import Any
 from accelerate import PartialState
 
 from ..files.checkpoint import Checkpoint
-from ..files.errors import SettingError
+from ..files.errors import SettingError, worded
 from ..files.options import Group, option
 from ..files.output import files_written_beside, output_to
 from ..files.settings import build
@@ -109,7 +109,8 @@ class AblationArguments(StudySettings):
             if not isinstance(settings, dict):
                 raise ValueError(f"The task {name} is {settings!r}; expected a map of settings.")
         if unknown := [name for name in self.rows if name not in self.all_rows]:
-            raise ValueError(f"There is no row {unknown[0]!r}; expected some of {', '.join(self.all_rows)}.")
+            template, known = "There is no row {!r}; expected some of {}.", [*self.all_rows]
+            raise ValueError(worded(template, unknown[0], ", ".join(known), known=known, unknown=unknown[:1]))
         for name, model in self.models().items():
             if name == model:
                 self.pretraining_of(name, None)

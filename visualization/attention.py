@@ -96,7 +96,7 @@ class AttentionMap:
     def _check(self, layer: int | None, head: int | None, view: str) -> tuple[int, int]:
         layers, heads = self.weights.shape[:2]
         if view not in ("attention", "rollout"):
-            raise SettingError("view", view, "attention or rollout")
+            raise SettingError("view", view, "attention or rollout", known=["attention", "rollout"])
         if layer is not None and not 0 <= layer < layers:
             raise SettingError.worded(
                 "{layer} is {}; the model's {} layers are counted from 0 to {}.", layer, layers, layers - 1

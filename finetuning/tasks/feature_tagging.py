@@ -131,7 +131,7 @@ def feature_task(task: Task, features: str, encoder: str, lstm_size: int, device
         raise ValueError("The approach 'features' is only for tagging words (ner, tagging).")
     names = TABLE_7 if features == "all" else (features,)
     if names[0] not in FEATURES:
-        raise SettingError("features", features, f"one of all, {', '.join(FEATURES)}")
+        raise SettingError("features", features, known=["all", *FEATURES])
     inherited = {item.name: getattr(task, item.name) for item in fields(task)}
     shared = inherited | {"encoder": encoder, "stored": names, "lstm_size": lstm_size, "device": device}
     return FeatureTask(**shared, features=names[0])

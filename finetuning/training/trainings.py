@@ -163,7 +163,7 @@ def summarize(trainings: Sequence[Training], plan: FinetunePlan) -> tuple[Traini
     metric = plan.metric
     # The metric of an entity type missing in the data exists only if the model has predicted the type.
     if metric not in mean:
-        raise SettingError("metric_for_best_model", metric, f"one of {', '.join(mean) or 'no metric'}")
+        raise SettingError("metric_for_best_model", metric, "" if mean else "no metric", known=mean)
     rows = {training.name: training.metrics[metric] for training in several}
     rows |= {"mean": mean[metric], "deviation": deviation[metric]}
     width = max(map(len, rows))
