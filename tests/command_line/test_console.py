@@ -145,42 +145,48 @@ def test_sentence_for_command_leaves_out_flags_that_the_command_lacks():
     [
         (
             "finetune data --train_file rows.csv --text_column seed --label_column folds --output_dir out",
-            "rows.csv has no column 'folds'; its columns are 'model', 'seed'; choose which to read with --label_",
-        ),
-        ("predict data task", "data is MyBertModel, without a head for a task; expected a fine-tuned model"),
-        (
-            "distill data --student pack --train_file rows.csv --output_dir out",
-            "data is MyBertModel, without a head for a task",
-        ),
-        ("compare data tokenizer --data task", "data is MyBertModel, without"),
-        ("bench --model data --data rows.csv", "data is MyBertModel, without"),
-        ("predict task data", "--model is 'task', which is a file; expected the folder of a model"),
-        (
-            "evaluate rows.csv --model data --task regression --label_column folds",
-            "rows.csv has no columns 'text' and 'folds'; its columns are 'model', 'seed'; choose which to read with "
-            "--text_column NAME and --label_column",
+            "rows.csv has no columns 'seed' and 'folds'; its columns are 'label_column', 'text'; choose which to read "
+            "with --text_column NAME and --label_column NAME.",
         ),
         (
-            "features rows.csv --model data --text_column folds --output out.jsonl",
-            "rows.csv has no 'folds', only",
+            "finetune max_length --train_file rows.csv --task regression --label_column label_column --output_dir out",
+            "rows.csv, row 1: 'the cat' as label_column; expected a number",
         ),
-        ("data rows.csv --text_column folds --tokenizer data --output pack", "rows.csv has no 'folds', only"),
         (
-            "pretrain task --model data --output_dir out --max_steps 1 --max_length 999",
+            "predict max_length save_steps",
+            "max_length is MyBertModel, without a head for a task; expected a fine-tuned",
+        ),
+        (
+            "distill max_length --student pack --train_file rows.csv --output_dir out",
+            "max_length is MyBertModel, without",
+        ),
+        ("compare data tokenizer --data save_steps", "data is MyBertModel, without a head"),
+        ("bench --model data --data rows.csv", "data is MyBertModel, without a head"),
+        ("predict save_steps data", "--model is 'save_steps', which is a file; expected the folder of a model"),
+        (
+            "features rows.csv --model data --text_column folds --output o.jsonl",
+            "rows.csv has no 'folds', only 'label_col",
+        ),
+        (
+            "data rows.csv --text_column folds --tokenizer data --output pack",
+            "rows.csv has no 'folds', only 'label_col",
+        ),
+        (
+            "pretrain save_steps --model data --output_dir out --max_steps 1 --max_length 999",
             "--max_length is 999; data reads at most 512 tokens",
         ),
-        ("convert to-google data output", "data: hidden_act is 'gelu'; Google's code computes"),
-        ("vocab task --vocab_size 5 --output_dir data", "--vocab_size is 5, but 999 reserved tokens come first"),
+        ("convert to-google config_file output", "config_file: hidden_act is 'gelu'; Google's code computes"),
+        ("vocab save_steps --vocab_size 5 --output_dir data", "--vocab_size is 5, but 999 reserved tokens come first"),
     ],
 )
 def test_a_folder_or_file_or_column_with_the_name_of_an_option_is_no_flag(
     command, message, tmp_path, tiny_model, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    for name in ("data", "tokenizer"):
+    for name in ("data", "tokenizer", "max_length", "config_file"):
         tiny_model(tmp_path / name, MyBertModel)
-    (tmp_path / "task").write_text("the cat sat\na dog\n\nit was\n")
-    (tmp_path / "rows.csv").write_text("model,seed\nthe cat,1\na dog,0\n")
+    (tmp_path / "save_steps").write_text("the cat sat\na dog\n\nit was\n")
+    (tmp_path / "rows.csv").write_text("label_column,text\nthe cat,1\na dog,0\n")
     capsys.readouterr()
     assert cli.main(command.split()) == 2
     assert f": {message}" in capsys.readouterr().err.splitlines()[-1]
