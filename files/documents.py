@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from .cleaning import CLEANERS, require_cleaners
-from .errors import SettingError, abbreviated, worded
+from .errors import SettingError, Wording, abbreviated, worded
 from .options import Group, Settings, option
 from .source import HUB, FileSource, HubSplit, InMemoryData, Source
 from .text import (
@@ -348,7 +348,8 @@ class Corpus:
             return error
         shown = ", ".join([*others[:_MAX_FILES], *["..."] * (len(others) > _MAX_FILES)])
         count = "1 other file is" if len(others) == 1 else f"{len(others)} other files are"
-        message = worded("{}; {} not {} text either: {}.", error.args[0], count, encoding, shown)
+        first = Wording(error.args[0].parts[:-1])  # without the full stop
+        message = worded("{}; {} not {} text either: {}.", first, count, encoding, shown)
         return EncodingError(error.path, message)
 
     def _texts(self) -> Iterator[tuple[int, str]]:
