@@ -19,7 +19,8 @@ import mybert
 from mybert import cli
 from mybert.command_line.option_table import is_as_transformers_has_it
 from mybert.conversion import export_google_checkpoint
-from mybert.files.options import contradicting, options_of, types_of
+from mybert.files.choices import superseded
+from mybert.files.options import options_of, types_of
 from mybert.finetuning import comparison
 from mybert.finetuning.prediction import predictor
 from mybert.pretraining import build_token_store
@@ -297,7 +298,7 @@ def options(name):
     kind = KINDS[name]
     hints = types_of(kind)
     required = {each.name: "x" for each in options_of(kind).values() if getattr(each, "required", False)}
-    never = {*contradicting(kind, required), *getattr(kind, "unsupported", ())}
+    never = {*superseded(kind, required, {}), *getattr(kind, "unsupported", ())}
     never |= {*NEUTRAL, *" ".join(ELSEWHERE.values()).split()}
     for each in options_of(kind).values():
         is_ours = getattr(each, "decides", None) or not is_as_transformers_has_it(each)

@@ -11,7 +11,8 @@ import pytest
 import mybert
 from mybert.cli import COMMANDS
 from mybert.command_line.option_table import is_as_transformers_has_it
-from mybert.files.options import Group, contradicting, options_of
+from mybert.files.choices import superseded
+from mybert.files.options import Group, options_of
 
 for needed in ("mkdocs", "material", "mkdocstrings", "nbconvert"):
     pytest.importorskip(needed, reason="the site needs the extra docs")
@@ -89,9 +90,8 @@ def test_the_reference_has_flags_and_recipes(entries):
     texts = {entry["location"]: entry["text"] for entry in entries}
     for name, command in COMMANDS.items():
         text, kind = texts[f"docs/reference/flags/#mybert-{name.replace(' ', '-')}"], command.load()[0]
-        ruled_out = contradicting(
-            kind, {each.name: "given" for each in options_of(kind).values() if getattr(each, "required", None)}
-        )
+        required = {each.name: "given" for each in options_of(kind).values() if getattr(each, "required", None)}
+        ruled_out = superseded(kind, required, {})
         own = {
             each.name
             for each in options_of(kind).values()

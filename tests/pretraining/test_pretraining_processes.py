@@ -70,9 +70,9 @@ def test_processes_and_micro_batches_make_no_difference(launch, whole):
         for key, weight in weights.items():
             torch.testing.assert_close(weight, others[key], atol=1e-6, rtol=0)
         # The same command would resume: only the total batch size counts.
-        settings, expected = (json.loads((folder / "run.json").read_text()) for folder in (run, whole))
-        settings.pop("decisions", None)  # several processes on a machine without an accelerator use the CPU
-        assert settings == expected
+        record, other = (json.loads((folder / "run.json").read_text()) for folder in (run, whole))
+        record.pop("decisions", None)  # several processes on a machine without an accelerator use the CPU
+        assert record == other
 
 
 @pytest.mark.parametrize("flags", ["--fsdp", '--fsdp --fsdp_config {"state_dict_type":"SHARDED_STATE_DICT"}'])
