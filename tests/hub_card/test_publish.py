@@ -230,7 +230,7 @@ def test_publish_graphs_are_those_of_the_weights(model_dir, tmp_path, client, hu
     notes = (only / "README.md").read_text()
     assert notes.count("## Graphs") == 1 and "calibrated" not in notes
     for runtime in ("onnx", "openvino"):
-        with pytest.raises(ValueError, match=rf"{runtime}/.* was made of other weights .* with --graphs {runtime}"):
+        with pytest.raises(ValueError, match=rf"{runtime}/.* was made of other weights .* with graphs='{runtime}'"):
             publish(folder, REPO)
         shutil.rmtree(folder / runtime)
     publish(folder, REPO)
