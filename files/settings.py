@@ -112,8 +112,3 @@ def assemble(kind: type[K], given: Mapping[str, Any]) -> K:
 def flat(settings: Any) -> dict[str, Any]:
     """The value of each option by name."""
     return {name: getattr(settings, name) for name in options_of(type(settings))}
-
-
-def replaced(settings: K, **changes: Any) -> K:
-    """The settings with other values of some options."""
-    return build(type(settings), flat(settings) | changes)

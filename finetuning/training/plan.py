@@ -186,7 +186,7 @@ def training_length(plan: FinetunePlan, sequences: int) -> dict[str, float]:
     """Number of trainings, and of each the optimizer steps, the epochs and the sequences of a step."""
     settings, training = plan.settings, plan.training
     if settings.approach == "linear_probe":
-        return {"trainings": max(1, settings.folds + 1 if settings.folds else 1)}
+        return {"trainings": settings.folds + 1 if settings.folds else 1}
     batch = training.train_batch_size * training.world_size
     steps = max(1, math.ceil(math.ceil(sequences / batch) / training.gradient_accumulation_steps))  # of an epoch
     total = training.max_steps if training.max_steps > 0 else math.ceil(training.num_train_epochs * steps)

@@ -7,7 +7,7 @@ import pytest
 
 from mybert.files.choices import choice, choices_of, superseded
 from mybert.files.options import option, options_of
-from mybert.files.settings import Parts, assemble, build, flat, replaced
+from mybert.files.settings import Parts, assemble, build, flat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ def test_parts_are_read_flat_and_frozen():
     settings = build(Run, {"files": "a.txt", "steps": 3})
     assert settings.files == settings.length.files == ["a.txt"]
     assert set(options_of(Run)) == set(flat(settings))
-    assert replaced(settings, steps=4).steps == 4
+    assert build(Run, flat(settings) | {"steps": 4}).steps == 4
     with pytest.raises(AttributeError, match="Run has no setting 'size'"):
         assert settings.size
     with pytest.raises(AttributeError):

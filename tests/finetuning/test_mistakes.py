@@ -10,7 +10,7 @@ from transformers import DistilBertModel, RobertaModel, Trainer, XLNetConfig
 
 from mybert.cli import main
 from mybert.files.loading import longest_sequence
-from mybert.files.settings import replaced
+from mybert.files.settings import build, flat
 from mybert.files.source import HubSplit
 from mybert.finetuning import (
     TASKS,
@@ -268,7 +268,7 @@ def test_the_best_checkpoint_of_a_data_set(tmp_path, short_run, splits, metrics)
     assert record["load_best_model_at_end"] == bool(metrics)
     if not metrics:
         with pytest.raises(ValueError, match="num_seeds is 2 without validation data"):
-            finetune(replaced(arguments, num_seeds=2))
+            finetune(build(type(arguments), flat(arguments) | {"num_seeds": 2}))
 
 
 @pytest.mark.parametrize("how", [{"validation_split": 0.5}, {"folds": 2}])
