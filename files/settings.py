@@ -5,7 +5,7 @@ flat(settings) -> {"max_length": 64, ...}               build(kind, flat(setting
 """
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
@@ -107,6 +107,17 @@ def assemble(kind: type[K], given: Mapping[str, Any]) -> K:
             names = part.__dataclass_fields__  # type: ignore[attr-defined]
             values[each.name] = part(**{name: value for name, value in of_part.items() if name in names})
     return root(**values)
+
+
+def by_keywords(kind: type[K]) -> Callable[..., K]:
+    """A function that makes settings of a class from options as keywords, checked as by the command."""
+
+    def make(**options: Any) -> K:
+        return build(kind, options)
+
+    make.__name__ = make.__qualname__ = kind.__name__.replace("Settings", "Arguments")
+    make.__doc__, make.__module__ = kind.__doc__, kind.__module__
+    return make
 
 
 def flat(settings: Any) -> dict[str, Any]:
