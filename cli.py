@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from . import __version__
 from ._registration import register
 from .command_line import COMMANDS, GROUPS, Command, did_you_mean
+from .command_line.closings import say_closing
 from .command_line.console import (
     drop_output,
     make_output_safe,
     print_error,
-    say_closing,
     sentence_for_command,
     show_report,
     silence_libraries,
@@ -98,7 +98,7 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
         if reports:
             show_report(result)
         elif not interrupted:
-            say_closing(command.closing, arguments, result)
+            say_closing(name, arguments, result)
     except BrokenPipeError:
         raise
     except Exception as error:

@@ -31,8 +31,9 @@ from ..files.options import (
     options_of,
 )
 from ..files.yaml_files import yaml_nodes, yaml_value
+from .closings import shell_lines
 from .command_table import ALIASES, COMMANDS
-from .console import did_you_mean, set_up_output, shell_lines, without_warnings
+from .console import did_you_mean, set_up_output, without_warnings
 from .option_table import arguments_of, options_class
 
 _RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"

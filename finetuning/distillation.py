@@ -165,11 +165,6 @@ class DistillSettings(TaskTrainingSettings):
         """The name of the teacher; for a folder, without its path."""
         return Path(self.teacher).resolve().name if Path(self.teacher).is_dir() else self.teacher
 
-    @property
-    def metric(self) -> str:
-        """The metric that selects the best model, as evaluations call it, before the data is read."""
-        return plan_student(self).metric
-
     @classmethod
     def read(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Values by option; paths of models are texts."""

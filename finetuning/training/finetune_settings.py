@@ -315,6 +315,14 @@ class TaskTrainingSettings(TaskChoice, TrainingSettings):
                 given[name] = find(given[name], name) or None
         return given
 
+    @property
+    def metric(self) -> str:
+        """The metric that selects the best model, as evaluations call it, before the data is read."""
+        if self.metric_for_best_model is not None:
+            return self.metric_for_best_model.removeprefix("eval_")
+        task = self.resolve_task()
+        return main_metric(task, found_files(self, task))
+
     def _given_settings(self, name: str) -> dict[str, Any]:
         given = super()._given_settings(name)
         return {**TASKS[name].hub, **given} if self.dataset else given
@@ -349,15 +357,6 @@ class FinetuneSettings(TaskTrainingSettings):
     def has_adapter(self) -> bool:
         """Whether adapters are trained."""
         return self.lora or self.peft_config is not None
-
-    @property
-    def metric(self) -> str:
-        """The metric that selects the best model, as evaluations call it, before the data is read."""
-        if self.metric_for_best_model is not None:
-            return self.metric_for_best_model.removeprefix("eval_")
-        task = self.resolve_task()
-        names = [name for name in evaluation_names(task, found_files(self, task).validation_file or ()) if name]
-        return "_".join([*names[:1], task.main_metric])
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> dict[str, Any]:
@@ -398,6 +397,12 @@ class FinetuneSettings(TaskTrainingSettings):
             )
         if self.do_predict and not (self.test_file or several):
             raise SettingError.worded("{do_predict} is set without test data ({test_file}); {}.", _DONE_ANYWAY)
+
+
+def main_metric(task: Task, files: TaskFiles) -> str:
+    """The metric that selects the best model if none is given: the task's, on the first validation data."""
+    names = [name for name in evaluation_names(task, files.validation_file or ()) if name]
+    return "_".join([*names[:1], task.main_metric])
 
 
 def found_files(settings: TaskTrainingSettings, task: Task) -> TaskFiles:

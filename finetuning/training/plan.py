@@ -20,7 +20,7 @@ from ..features import classifies_mean
 from ..heads import NetworkChanges
 from ..tasks.registry import evaluation_names
 from ..tasks.task import Task
-from .finetune_settings import SPLITS, FinetuneSettings, Layers, TaskFiles, classifies_texts, found_files
+from .finetune_settings import SPLITS, FinetuneSettings, Layers, TaskFiles, classifies_texts, found_files, main_metric
 from .parameters import hidden_size_of, rate_for_size
 
 logger = logging.getLogger(__name__)
@@ -143,8 +143,7 @@ def plan_finetuning(
             decisions[name] = Decision(defaults[name], why)
     decisions |= _evaluation(settings, bool(files.validation_file or settings.validation_split or settings.dataset))
     if settings.metric_for_best_model is None:
-        names = [name for name in evaluation_names(task, files.validation_file or ()) if name]
-        decisions["metric_for_best_model"] = Decision("_".join([*names[:1], task.main_metric]), "the task's main one")
+        decisions["metric_for_best_model"] = Decision(main_metric(task, files), "the task's main one")
     if learning_rate is not None and settings.learning_rate is None:
         decisions["learning_rate"] = learning_rate
     if started_on_cpus():

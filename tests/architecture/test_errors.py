@@ -40,7 +40,7 @@ def test_command_line_has_patterns_for_messages_of_argparse_only():
             uses = [node for node in ast.walk(part) if isinstance(node, ast.Name) and node.id in ("re", "_QUOTED")]
             if uses:
                 functions[path.stem].append(getattr(part, "name", "a constant"))
-    assert functions == {"console": ["a constant", "shell_lines"], "flags": ["_in_words"]}
+    assert functions == {"closings": ["a constant", "shell_lines"], "flags": ["_in_words"]}
 
 
 def test_worded_has_a_value_for_each_of_its_places(trees):
