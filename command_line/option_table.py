@@ -24,8 +24,6 @@ OPTIONS_FILE = Path(__file__).with_name("options.json")
 _KINDS: dict[str, type] = {"int": int, "number": float, "bool": bool, "text": str}
 # Attributes of options that are declared as they are.
 _PLAIN = ("needs", "excludes", "idle_with", "replaces", "why", "comes_last", "positional", "required", "reads")
-# Which columns of a file its own data has to have, by task: name -> setting.
-Columns = dict[str, dict[str, str]]
 
 
 def options_class(command: str) -> Any:
@@ -48,12 +46,6 @@ def arguments_of(arguments_class: Any, values: dict[str, Any]) -> Any:
         )
         raise SettingError.worded(template, name, version("transformers"), table()["transformers"])
     return build(arguments_class, values)
-
-
-def task_columns() -> Columns:
-    """The columns of labeled data, with the settings that name them, for each task on a user's own data."""
-    columns: Columns = table()["tasks"]
-    return columns
 
 
 def is_as_transformers_has_it(declared: Field) -> bool:
@@ -134,12 +126,6 @@ def _option_of(record: dict[str, Any]) -> Any:
     return option(record.get("default", MISSING), record.get("help"), **attributes, **shown)
 
 
-def _task_columns() -> Columns:
-    from ..finetuning import TASKS
-
-    return {name: dict(task.columns(labeled=True)) for name, task in TASKS.items() if not task.files}
-
-
 def current_table() -> dict[str, Any]:
     """The table that the classes of all commands make: the usual record of each option, and what commands change."""
     by_command = {name: _records(command.load()[0]) for name, command in COMMANDS.items()}
@@ -159,7 +145,6 @@ def current_table() -> dict[str, Any]:
     choices = {name: choices_of(command.load()[0]) for name, command in COMMANDS.items()}
     return {
         "transformers": version("transformers"),
-        "tasks": _task_columns(),
         "options": usual,
         "choices": {name: found for name, found in choices.items() if found},
         "commands": own,
@@ -169,8 +154,7 @@ def current_table() -> dict[str, Any]:
 def table_text() -> str:
     """The content of the file: an option in each line."""
     content = current_table()
-    lines = [f'{{"transformers": {json.dumps(content["transformers"])},', ' "tasks": {']
-    lines += [_lines(content["tasks"]), ' "options": {', _lines(content["options"])]
+    lines = [f'{{"transformers": {json.dumps(content["transformers"])},', ' "options": {', _lines(content["options"])]
     lines += [' "choices": {', _lines(content["choices"]), ' "commands": {']
     commands = [
         f"  {json.dumps(name)}: {{\n{_lines(records, '   ', '}')}" for name, records in content["commands"].items()

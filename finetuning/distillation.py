@@ -36,8 +36,9 @@ from .distillation_trainer import (
     with_soft_targets,
 )
 from .heads import NetworkChanges
+from .settings.task_parts import TaskArguments
 from .tasks.calibration import fitted_as
-from .tasks.registry import TASKS, TaskArguments, task_of_model
+from .tasks.registry import TASKS, task_of_model
 from .tasks.steps import in_order_of, named
 from .tasks.task import Task
 from .training.finetune_settings import (
@@ -105,7 +106,7 @@ class TeacherSettings:
     )
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class TeachersTask(TaskArguments):
     """The task, by default the teacher's, and its data."""
 

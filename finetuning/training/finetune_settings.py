@@ -10,20 +10,11 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from ...files.choices import choice
 from ...files.errors import SettingError, refuse_address
 from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE_ABOVE_0, Group, Range, option
-from ...files.source import sources_of
+from ...files.source import source_of, sources_of
 from ...runs import Batches, Optimization, Records, TrainingSettings
-from ..data import source_of
 from ..heads import Network
-from ..tasks.registry import (
-    SKIP_EMPTY_HELP,
-    TASKS,
-    AnswerSettings,
-    TargetSettings,
-    TaskArguments,
-    TaskChoice,
-    benchmark_files,
-    evaluation_names,
-)
+from ..settings.task_parts import SKIP_EMPTY_HELP, AnswerSettings, TargetSettings, TaskArguments, TaskChoice
+from ..tasks.registry import TASKS, benchmark_files, evaluation_names
 from ..tasks.task import Task
 
 SPLITS = ("train", "validation", "test")

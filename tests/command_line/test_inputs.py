@@ -70,7 +70,7 @@ def without_inherited(table):
         for command, options in table["commands"].items()
     }
     options = {name: record for name, record in table["options"].items() if name not in inherited}
-    return {"tasks": table["tasks"], "options": options, "commands": commands}
+    return {"options": options, "commands": commands}
 
 
 def test_option_table_holds_what_the_classes_declare():
