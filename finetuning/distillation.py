@@ -36,7 +36,7 @@ from .distillation_trainer import (
     with_soft_targets,
 )
 from .heads import NetworkChanges
-from .settings.task_parts import TaskArguments
+from .settings.parts import TaskArguments
 from .tasks.calibration import fitted_as
 from .tasks.registry import TASKS, task_of_model
 from .tasks.steps import in_order_of, named

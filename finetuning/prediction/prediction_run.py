@@ -28,8 +28,8 @@ from ...files.tables import USUAL_STYLE, CsvStyle, json_line, json_values, separ
 from ...files.text import LINE_BREAKS, SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX, STDIN, file_of, new_digest, open_text
 from ...runs import RunFolder, prepare_once
 from ..data import DataRow, new_name, rows_of
+from ..settings.parts import TASK_OPTIONS
 from ..settings.prediction import PredictArguments, PredictSettings
-from ..settings.task_parts import TASK_OPTIONS
 from ..tasks.registry import task_record
 from ..tasks.steps import label_count_line, long_text_lines
 from .predictor import Predictor, with_answers

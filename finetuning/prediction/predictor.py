@@ -30,8 +30,8 @@ from ...visualization import confusion_picture
 from ..data import DataRow, Labels, TaskData, check_columns, may_read_pairs, new_name, text_columns
 from ..features import FeatureTaggerConfig
 from ..heads import for_inference
+from ..settings.parts import TASK_OPTIONS
 from ..settings.prediction import PredictorSettings
-from ..settings.task_parts import TASK_OPTIONS
 from ..tasks.feature_tagging import feature_task
 from ..tasks.registry import TASKS, fitted_to_model
 from ..tasks.steps import (

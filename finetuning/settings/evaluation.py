@@ -6,23 +6,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ...files.checkpoint import Checkpoint
+from ...files.checkpoint import Checkpoint, check_available
 from ...files.choices import choice
 from ...files.errors import SettingError
 from ...files.options import AT_LEAST_1, Group, option
 from ...files.settings import Parts, by_keywords
 from ...files.source import source_of, sources_of
 from ...files.text import STDIN
-from .model_parts import (
+from .parts import (
     MODEL_HELP,
     Device,
     FinetunedModelSettings,
+    LabelSettings,
     ModelsTask,
+    TaskArguments,
+    TaskChoice,
     TaskInference,
     check_model,
-    task_of_checkpoint,
 )
-from .task_parts import LabelSettings, TaskArguments, TaskChoice
 
 if TYPE_CHECKING:
     from ..tasks.task import Task
@@ -138,8 +139,7 @@ class CompareSettings(TaskChoice, Parts):
         """Values by option: data is a file, or in memory with a name."""
         given = super().read(given)
         data = source_of(given.get("data"), "data")
-        models = {"models": list(map(str, given["models"]))} if given.get("models") else {}
-        return given | models | ({"data": [data] if data else []} if "data" in given else {})
+        return given | {"data": [data] if data else []}
 
     def check(self) -> None:
         """Reject values that do not go together, as far as they can be checked without looking at the data."""
@@ -165,11 +165,13 @@ class CompareSettings(TaskChoice, Parts):
 
     def tasks(self) -> "list[Task]":
         """The task of each: a model's own, unless another is named; a file's is the other one's, with its defaults."""
-        from ..tasks.task_table import TASKS
+        from ..tasks.registry import TASKS, task_of_model
 
         if self.task is not None:
             self._given_settings(self.task)  # reports errors without loading a model
-        own = [each and task_of_checkpoint(each, self.task) for each in self.checkpoints]
+        for checkpoint in filter(None, self.checkpoints):
+            check_available(checkpoint.name)
+        own = [each and task_of_model(each.name, each.config, self.task) for each in self.checkpoints]
         name = next((each[0] for each in own if each), str(self.task))
         chosen = [each or (name, TASKS[name]) for each in own]
         return [replace(task, **self._given_settings(name)) for name, task in chosen]

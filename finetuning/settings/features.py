@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ...files.checkpoint import Checkpoint
 from ...files.documents import SourceSettings
@@ -11,8 +11,7 @@ from ...files.options import Group, option
 from ...files.settings import Parts, by_keywords
 from ...files.text import PAIR_SEPARATOR
 from ..feature_table import FEATURES
-from .model_parts import Device, EngineInference, check_model
-from .task_parts import LENGTH
+from .parts import LENGTH, Device, EngineInference, check_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +67,6 @@ class FeaturesSettings(Parts):
     def features_name(self) -> str:
         """The name of the features, which depends on the pooling if none is given; not of a single layer."""
         return self.features or ("last" if self.pooling else "concat_last_four")
-
-    @classmethod
-    def read(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Values by option; a path of the model is a text."""
-        given = super().read(given)
-        return given | ({"model": str(given["model"])} if given.get("model") else {})
 
     def check(self) -> None:
         """Reject values that do not go together, as far as they can be checked without looking at files."""

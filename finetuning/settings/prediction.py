@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ...files.checkpoint import Checkpoint
 from ...files.errors import SettingError
@@ -10,8 +9,16 @@ from ...files.options import AT_LEAST_1, Group, option
 from ...files.settings import Parts, by_keywords
 from ...files.text import SPREADSHEET_SUFFIX, STDIN
 from ...pipelines.options import ScoringMethod
-from .model_parts import MODEL_HELP, Device, FinetunedModelSettings, Inference, TaskInference
-from .task_parts import LENGTH, DataColumns, LabelColumn
+from .parts import (
+    LENGTH,
+    MODEL_HELP,
+    DataColumns,
+    Device,
+    FinetunedModelSettings,
+    Inference,
+    LabelColumn,
+    TaskInference,
+)
 
 OUTPUT_ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet", SPREADSHEET_SUFFIX)
 _FORMATS = ("classification", "cola", "sst2")  # tasks of single texts, whose files are read as published
@@ -128,12 +135,6 @@ class ScoreSettings(Parts):
     max_length: int | None = option(
         None, "Longest sequence in tokens (default: the model's maximum).", LENGTH, group=Group.SEQUENCES
     )
-
-    @classmethod
-    def read(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Values by option; a path of the model is a text."""
-        given = super().read(given)
-        return given | ({"model": str(given["model"])} if given.get("model") else {})
 
     def check(self) -> None:
         """Reject values that do not go together, as far as they can be checked without looking at data."""

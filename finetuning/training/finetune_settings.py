@@ -13,7 +13,7 @@ from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE_ABOVE_0, Gro
 from ...files.source import source_of, sources_of
 from ...runs import Batches, Optimization, Records, TrainingSettings
 from ..heads import Network
-from ..settings.task_parts import SKIP_EMPTY_HELP, AnswerSettings, TargetSettings, TaskArguments, TaskChoice
+from ..settings.parts import SKIP_EMPTY_HELP, AnswerSettings, TargetSettings, TaskArguments, TaskChoice
 from ..tasks.registry import TASKS, benchmark_files, evaluation_names
 from ..tasks.task import Task
 
