@@ -14,7 +14,7 @@ from mybert.files.errors import SettingError
 from mybert.files.options import Group, contradicting, deciding, options_of, types_of
 from mybert.finetuning import DistillationArguments, FinetuningArguments
 from mybert.pretraining import AdaptArguments, PretrainingArguments
-from mybert.runs import training_settings
+from mybert.runs.trainer_options import json_options
 
 RUN = {"output_dir": "out", "use_cpu": True}
 # Settings with which the arguments of a command can be created; TEACHER is a fine-tuned model.
@@ -49,7 +49,7 @@ MAKERS = {
 }
 VALUES = {
     "lr_scheduler_kwargs": '{"power": 2.0}',
-    **dict.fromkeys(training_settings._objects() - {"lr_scheduler_kwargs"}, "{}"),
+    **dict.fromkeys(json_options() - {"lr_scheduler_kwargs"}, "{}"),
     "clean": ["html"],
     "max_length": 16,
     "random_replace_prob": 0.05,
