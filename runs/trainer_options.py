@@ -55,6 +55,12 @@ TrainerOptions: Any = make_dataclass(
 """A dataclass with the options of `TrainingArguments`."""
 
 
+def is_inherited(declared: Field) -> bool:
+    """Whether an option has the help of `TrainingArguments`."""
+    inherited = TrainerOptions.__dataclass_fields__.get(declared.name)
+    return inherited is not None and inherited.metadata.get("help") == declared.metadata.get("help")
+
+
 def _record(declared: Field, hint: Any) -> dict[str, Any]:
     """What is declared of an option, as JSON values; of several types that a text may mean, the most special one."""
     parts = list(get_args(hint)) if get_origin(hint) in (Union, UnionType) else [hint]
