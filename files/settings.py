@@ -57,8 +57,7 @@ class Parts:
         return in_lists(cls, given)
 
     def check(self) -> None:
-        """Reject (ValueError) values that do not go together."""
-        check_options(self)
+        """Reject (ValueError) values that do not go together, beyond what options declare."""
 
 
 def further(of: type) -> Any:
@@ -76,6 +75,7 @@ def build(kind: type[K], given: Mapping[str, Any]) -> K:
     """
     settings = assemble(kind, given)
     if isinstance(settings, Parts):
+        check_options(settings)
         settings.check()
     return settings
 

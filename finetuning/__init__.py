@@ -7,7 +7,8 @@ from .._lazy_names import lazy_names
 if TYPE_CHECKING:
     from .commands import evaluate, evaluate_model, extract_features
     from .comparison import compare, compare_files
-    from .distillation import DistillationArguments, DistillSettings, distill
+    from .distill_settings import DistillSettings
+    from .distillation import DistillationArguments, distill
     from .feature_table import FEATURES, TABLE_7
     from .features import FeatureTagger
     from .prediction.prediction_run import predict, predict_files

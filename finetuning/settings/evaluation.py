@@ -13,6 +13,7 @@ from ...files.options import AT_LEAST_1, Group, option
 from ...files.settings import Parts, by_keywords
 from ...files.source import source_of, sources_of
 from ...files.text import STDIN
+from ..tasks.task_names import BENCHMARKS
 from .parts import (
     MODEL_HELP,
     Device,
@@ -82,12 +83,12 @@ class EvaluateSettings(FinetunedModelSettings):
     @classmethod
     def of_training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Settings from a fine-tuning's settings file; the data is its validation data, or else its test data."""
-        from ..tasks.registry import TASKS, benchmark_files
-
         data = settings.get("validation_file") or settings.get("test_file")
-        folder, task = settings.get("data_dir"), TASKS.get(settings.get("task") or TaskArguments.task)
-        if not data and folder and task:
-            data = benchmark_files(folder, task, "validation")
+        name = settings.get("task") or TaskArguments.task
+        if not data and name in BENCHMARKS and (folder := settings.get("data_dir")):
+            from ..tasks.registry import TASKS, benchmark_files
+
+            data = benchmark_files(folder, TASKS[name], "validation")
         return super().of_training(settings) | ({"data": data} if data else {})
 
     @classmethod
