@@ -349,6 +349,9 @@ class Settings:
     def __post_init__(self) -> None:
         check_options(self)
 
+    def check(self) -> None:
+        """Values are checked when they are set."""
+
 
 def check_number(name: str, value: float | None, limits: Range) -> None:
     if value is not None and not limits.holds(value):

@@ -16,7 +16,14 @@ from .network_settings import NetworkChanges
 from .tasks.calibration import fitted_as
 from .tasks.registry import TASKS, TaskArguments, task_of_model
 from .tasks.task import Task
-from .training.finetune_settings import FineTune, FinetuningOptimization, HeadOnly, TaskTrainingSettings
+from .training.finetune_settings import (
+    FineTune,
+    FinetuningOptimization,
+    GivenFile,
+    HeadOnly,
+    HeldOut,
+    TaskTrainingSettings,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +106,7 @@ class DistillSettings(TaskTrainingSettings):
     optimization: DistillationOptimization = field(default_factory=DistillationOptimization)
     reading: TeachersTask = field(default_factory=TeachersTask)
     trained: FineTune | HeadOnly = choice(FineTune)
+    validation: GivenFile | HeldOut = choice(GivenFile)
     from_teacher: TeacherSettings = field(default_factory=TeacherSettings)
 
     @property

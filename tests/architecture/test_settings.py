@@ -13,7 +13,7 @@ from mybert.finetuning import DistillSettings, FinetuneSettings
 from mybert.finetuning.training.plan import FinetunePlan
 from mybert.pretraining import AdaptSettings, PretrainPlan, PretrainSettings
 
-MAX_FIELDS, MAX_PARENTS, MAX_RULES = 25, 3, 19
+MAX_FIELDS, MAX_PARENTS, MAX_RULES = 25, 3, 11
 ROOTS = (PretrainSettings, AdaptSettings, FinetuneSettings, DistillSettings)
 
 
@@ -58,7 +58,7 @@ def test_there_are_few_rules_between_options():
     """Beside the one that an option belongs to alternatives."""
     rules = set()
     for name in ("pretrain", "adapt", "finetune", "distill"):
-        options = options_of(cli.COMMANDS[name].load()[0])
+        options = options_of(cli.COMMANDS[name].load_settings())
         for each in options.values():
             for rule in ("needs", "excludes", "idle_with", "replaces"):
                 named = {part.partition("=")[0] for part in (getattr(each, rule, None) or "").split()}
