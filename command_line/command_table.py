@@ -145,7 +145,7 @@ COMMANDS = {
     "evaluate": Command(
         "compute the metrics of a model on task data, or of a file of predictions",
         ".finetuning",
-        "EvaluateArguments",
+        "EvaluateSettings",
         "evaluate_model",
         "test.tsv --model my-classifier --predictions_dir predictions",
         "data model predictions text_column label_column output predictions_dir report_dir",
@@ -154,14 +154,14 @@ COMMANDS = {
     "compare": Command(
         "compare two models on the same data: metrics with intervals, where they differ, speed, size",
         ".finetuning",
-        "CompareArguments",
+        "CompareSettings",
         "compare_files",
         "tuned tuned-tiny --data dev.tsv --output differing.tsv",
     ),
     "predict": Command(
         "give labels, scores or answers for new texts",
         ".finetuning",
-        "PredictArguments",
+        "PredictSettings",
         "predict_files",
         "my-classifier texts.txt --output labels.csv",
         "model data output text_column text_pair_column probabilities top_k batch_size max_length",
@@ -170,14 +170,14 @@ COMMANDS = {
     "score": Command(
         "score sentences with a pretrained model by their pseudo-log-likelihood; judge minimal pairs",
         ".finetuning",
-        "ScoreArguments",
+        "ScoreSettings",
         "score_files",
         "pretrained sentences.txt --output scores.csv",
     ),
     "features": Command(
         "write the vectors of frozen layers, one per token or one per text",
         ".finetuning",
-        "FeaturesArguments",
+        "FeaturesSettings",
         "extract_features",
         "texts.txt --model pretrained --output vectors.safetensors",
     ),

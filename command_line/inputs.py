@@ -15,8 +15,8 @@ from ..files.options import options_of
 from ..files.source import FileSource
 from ..files.tables import Reading, lacking_columns
 from ..files.text import SEPARATED_SUFFIXES, STDIN, content_suffix, file_of
+from ..finetuning.tasks.task_names import OWN_DATA
 from .console import without_warnings
-from .option_table import task_columns
 
 
 def check_files_and_models(settings: Any) -> None:
@@ -90,6 +90,6 @@ def _columns_of_task(settings: Any) -> dict[str, str]:
     if task is None and isinstance(model, str) and Path(model, "config.json").is_file():
         record = Checkpoint(model).fields.get(TASK_RECORD) or {}
         task = record.get("task") if isinstance(record, Mapping) else None
-    columns = {setting: column for column, setting in task_columns().get(str(task), {}).items()}
+    columns = {setting: column for column, setting in OWN_DATA.get(str(task), {}).items()}
     columns |= {setting: str(record[setting]) for setting in columns if record.get(setting)}
     return {setting: column for setting, column in columns.items() if setting in _COLUMNS}

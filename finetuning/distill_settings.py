@@ -13,8 +13,9 @@ from ..files.errors import SettingError
 from ..files.options import ABOVE_0, AT_LEAST_0, SHARE, Group, option, said, settings_of
 from ..runs.model_sizes import SIZE_NAMES, fields_of_size, is_size
 from .network_settings import NetworkChanges
+from .settings.parts import TaskArguments
 from .tasks.calibration import fitted_as
-from .tasks.registry import TASKS, TaskArguments, task_of_model
+from .tasks.registry import TASKS, task_of_model
 from .tasks.task import Task
 from .training.finetune_settings import (
     FineTune,
@@ -75,7 +76,7 @@ class TeacherSettings:
     )
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class TeachersTask(TaskArguments):
     """The task, by default the teacher's, and its data."""
 

@@ -9,14 +9,7 @@ from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE_ABOVE_0, Gro
 from ...files.source import source_of, sources_of
 from ...runs.training_settings import Batches, Optimization, Records, TrainingSettings
 from ..network_settings import Network
-from ..tasks.registry import (
-    SKIP_EMPTY_HELP,
-    TASKS,
-    AnswerSettings,
-    TargetSettings,
-    TaskArguments,
-    TaskChoice,
-)
+from ..settings.parts import SKIP_EMPTY_HELP, AnswerSettings, TargetSettings, TaskArguments, TaskChoice
 
 SPLITS = ("train", "validation", "test")
 _DONE_ANYWAY = "mybert finetune evaluates and predicts all data that it is given"
@@ -345,6 +338,8 @@ class TaskTrainingSettings(TaskChoice, TrainingSettings):
         return given
 
     def _given_settings(self, name: str) -> dict[str, Any]:
+        from ..tasks.registry import TASKS  # with torch, after the command line has checked flags and files
+
         given = super()._given_settings(name)
         return {**TASKS[name].hub, **given} if self.dataset else given
 

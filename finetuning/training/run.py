@@ -41,7 +41,7 @@ from ...runs import (
     suggest_bfloat16,
 )
 from ...tokenization import save_vocab
-from ..features import TABLE_7
+from ..feature_table import TABLE_7
 from ..heads import fold_target_scale, has_new_head, learn_standardized
 from ..tasks.data_report import describe_data, few_labels_line
 from ..tasks.feature_tagging import feature_task, tagger_examples

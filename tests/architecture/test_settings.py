@@ -9,12 +9,23 @@ from transformers import TrainingArguments
 from mybert import cli
 from mybert.files.options import Settings, options_of, parts_of, types_of
 from mybert.files.settings import Parts
-from mybert.finetuning import DistillSettings, FinetuneSettings
+from mybert.finetuning import (
+    CompareSettings,
+    DistillSettings,
+    EvaluateSettings,
+    FeaturesSettings,
+    FinetuneSettings,
+    PredictSettings,
+    ScoreSettings,
+)
 from mybert.finetuning.training.plan import FinetunePlan
 from mybert.pretraining import AdaptSettings, PretrainPlan, PretrainSettings
 
 MAX_FIELDS, MAX_PARENTS, MAX_RULES = 25, 3, 11
 ROOTS = (PretrainSettings, AdaptSettings, FinetuneSettings, DistillSettings)
+ROOTS += (EvaluateSettings, CompareSettings, PredictSettings, ScoreSettings, FeaturesSettings)
+# Modules of settings that load no library, so that flags and help can be made of them.
+LIGHT = [f"mybert.finetuning.settings.{name}" for name in ("parts", "evaluation", "prediction", "features")]
 
 
 def parts(kind):
@@ -32,7 +43,7 @@ def own_parents(kind):
 
 @pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.__name__)
 def test_settings_have_few_fields_and_parents(root):
-    assert issubclass(root, Parts) and len(parts(root)) > 5
+    assert issubclass(root, Parts) and len(parts(root)) >= 3
     for kind in {root, *parts(root)}:
         assert len(dataclasses.fields(kind)) <= MAX_FIELDS, kind
         assert len(own_parents(kind)) <= MAX_PARENTS, kind
@@ -41,6 +52,13 @@ def test_settings_have_few_fields_and_parents(root):
 @pytest.mark.parametrize("kind", [*ROOTS, FinetunePlan, PretrainPlan], ids=lambda kind: kind.__name__)
 def test_settings_and_plans_are_frozen_and_not_transformers(kind):
     assert kind.__dataclass_params__.frozen and not issubclass(kind, TrainingArguments)
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_settings_are_imported_without_libraries(module, run_python):
+    code = f"import sys; sys.argv = ['mybert']; import {module}; print(*sys.modules)"  # as the command imports it
+    loaded = {*run_python("-c", code).stdout.split()}
+    assert module in loaded and not loaded & {"torch", "transformers", "tokenizers", "numpy", "accelerate"}
 
 
 def test_an_option_belongs_to_one_part_or_to_alternatives():

@@ -11,6 +11,7 @@ from mybert import MyBertForSequenceClassification, cli
 from mybert.files.choices import choices_of
 from mybert.files.errors import SettingError
 from mybert.files.options import Group, contradicting, deciding, options_of, types_of
+from mybert.files.settings import build
 from mybert.finetuning import DistillationArguments, FinetuningArguments
 from mybert.pretraining import AdaptArguments, PretrainingArguments
 from mybert.runs.trainer_options import is_inherited, json_options
@@ -113,7 +114,7 @@ def made(name, folder, **settings):
     gone = contradicting(KINDS[name], settings)
     settings = named_by(name, settings) | settings
     given = {key: value for key, value in base.items() if key not in gone} | settings
-    return MAKERS.get(name, KINDS[name])(**given)
+    return MAKERS[name](**given) if name in MAKERS else build(KINDS[name], given)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +144,7 @@ def test_ranges_hold_at_their_edges():
 
 @pytest.mark.parametrize(("name", "option", "value", "expected"), out_of_range())
 def test_values_out_of_range_are_refused(name, option, value, expected, teacher):
-    given = [value] if "list" in str(KINDS[name].__annotations__.get(option)) else value
+    given = [value] if "list" in str(types_of(KINDS[name])[option]) else value
     with pytest.raises(SettingError) as error:
         made(name, teacher, **{option: given})
     assert error.value.option == option and error.value.value in (value, given)

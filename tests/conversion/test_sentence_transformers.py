@@ -8,7 +8,7 @@ import pytest
 import mybert
 from mybert import MyBertModel
 from mybert.conversion import export_google_checkpoint, from_transformers_bert, to_transformers_bert
-from mybert.finetuning.commands import FeaturesArguments, extract_features
+from mybert.finetuning import FeaturesArguments, extract_features
 from mybert.visualization.commands import AttentionArguments, draw_attention
 
 sentence_transformers = pytest.importorskip("sentence_transformers")
