@@ -24,7 +24,6 @@ from .command_line.console import (
 from .command_line.option_table import arguments_of, options_class
 from .files.errors import user_message
 from .files.processes import INTERRUPTED, interruptible, leave_standard_output
-from .files.settings import Parts
 
 EXIT_SIGPIPE = 141  # exit status of a command whose output pipe is closed, as in shells
 _HELP = {"-h", "--help", "--help_all", "--help-all"}
@@ -86,7 +85,7 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
         arguments_class, function = command.load()
         register()
         arguments = arguments_of(arguments_class, values)
-        reports = isinstance(arguments, Parts) and arguments.dry_run
+        reports = hasattr(arguments, "unsupported") and arguments.dry_run  # of a training
         if reports and not logging.getLogger(__package__).isEnabledFor(logging.INFO):
             leave_standard_output()  # for JSON alone
         with silence_libraries():

@@ -204,7 +204,14 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
 
 
 @dataclass(kw_only=True)
-class FeaturesArguments(EngineOptions, InferenceSettings, SourceSettings):
+class _Source:
+    like = SourceSettings
+    encoding: str = option()
+    text_column: str = option()
+
+
+@dataclass(kw_only=True)
+class FeaturesArguments(EngineOptions, InferenceSettings, _Source):
     """Settings of `extract_features`.
 
     Raises:

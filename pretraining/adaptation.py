@@ -39,7 +39,7 @@ class AdaptOptimization(PretrainingOptimization):
     warmup_steps: float = option(0.06)
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class AdaptExamples(ExampleSettings):
     """Examples with masked tokens only."""
 

@@ -398,7 +398,7 @@ def test_the_token_is_neither_shown_nor_stored(hub, hub_environment, model_dir, 
     code = (
         "import sys, logging; logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)\n"
         "from mybert.hub_card import PushArguments, push\n"
-        f"arguments = PushArguments({str(model_dir)!r}, {REPO!r})\n"
+        f"arguments = PushArguments(model={str(model_dir)!r}, repo_id={REPO!r})\n"
         "print(arguments, push(arguments))"
     )
     environment = hub_environment | {"HF_HUB_VERBOSITY": "debug", "HF_DEBUG": "1", "TRANSFORMERS_VERBOSITY": "debug"}
