@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         write_card,
     )
     from .commands import make_card, push
-    from .publish import publish, publishable_files, write_benchmark_results, write_publishable
+    from .publishing import publish, publishable_files, write_benchmark_results, write_publishable
     from .settings import CardArguments, CardSettings, PushArguments, PushSettings, UploadOptions
 
 __all__ = [

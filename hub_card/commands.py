@@ -17,7 +17,7 @@ from ..files.errors import SettingError
 from ..files.options import settings_of
 from ..files.output import outputs_together
 from ..files.tables import parse_json
-from .publish import add_benchmark_results, check_benchmark_results, publish, write_publishable
+from .publishing import add_benchmark_results, check_benchmark_results, publish, write_publishable
 from .settings import CardSettings, PublicationOptions, PushSettings, UploadOptions
 
 logger = logging.getLogger(__name__)

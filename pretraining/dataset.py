@@ -13,7 +13,6 @@ import torch
 from torch.utils.data import Dataset
 
 from ..files.errors import SettingError
-from ..files.settings import build
 from ..modeling_mybert import IGNORE_INDEX
 from .settings import MINIMAL_TOKENS, OBJECTIVES, ExampleSettings, Objective
 from .token_store import TokenStore
@@ -252,7 +251,7 @@ class PretrainingDataset(Dataset):
         seed: int = 0,
         **settings: Any,
     ) -> None:
-        self.settings = build(ExampleSettings, settings)
+        self.settings = ExampleSettings(**settings)
         if documents is None:
             documents = np.arange(len(store.document_starts) - 1)
         if self.settings.objective == "mlm+nsp" and len(documents) < 2:

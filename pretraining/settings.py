@@ -89,7 +89,8 @@ class FilterSettings(Part):
     def check(self) -> None:
         """Reject unknown scripts."""
         super().check()
-        canonical_names(self.scripts)
+        if self.scripts:
+            canonical_names(self.scripts)
 
 
 @dataclass(frozen=True, kw_only=True)

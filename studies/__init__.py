@@ -6,8 +6,8 @@ from .._lazy_names import lazy_names
 from .._registration import register as register  # processes of `engines` call it
 
 if TYPE_CHECKING:
-    from .ablation import run_ablation
-    from .settings import ROWS, AblationArguments, AblationSettings, SuiteArguments, SuiteSettings
+    from .ablation import AblationArguments, run_ablation
+    from .settings import ROWS, AblationSettings, SuiteArguments, SuiteSettings
     from .suite import run_suite
     from .suite_file import read_suite
 

@@ -40,6 +40,19 @@ logger = logging.getLogger(__name__)
 _OF_THE_TOKENS = [option.name for kind in (VocabularyBasics, CorpusSettings) for option in fields(kind)]
 
 
+def AblationArguments(**given: Any) -> AblationSettings:  # noqa: N802  # a class in earlier versions
+    """The settings of `run_ablation` from its options as keywords, checked as by the command."""
+    settings = build(AblationSettings, given)
+    _check_pretraining(settings)
+    return settings
+
+
+def _check_pretraining(settings: AblationSettings) -> None:
+    """Reject settings of pretraining that do not go together."""
+    for row in dict.fromkeys(settings.models().values()):
+        pretraining_plan(settings, row, None)
+
+
 def needs_weights(arguments: AblationSettings, row: str) -> bool:
     """Whether a row's pretrained model is more than the sizes and vocabulary of fine-tunings from scratch."""
     place = Path(arguments.output_dir) / "pretrained" / row
@@ -110,6 +123,7 @@ def run_ablation(arguments: AblationSettings) -> dict[str, Any]:
         ValueError: If a setting is wrong, or training diverges.
         OSError: If a file cannot be read or written.
     """
+    _check_pretraining(arguments)
     output_dir = Path(arguments.output_dir)
     titles = {row: arguments.all_rows[row].title for row in arguments.row_names}
     for row in arguments.row_names:

@@ -194,7 +194,7 @@ class AblationSettings(StudySettings):
     )
 
     def check(self) -> None:
-        """Reject values that do not go together, rows and tasks that are none, and what hours later would fail."""
+        """Reject values that do not go together, and rows and tasks that are none."""
         super().check()
         check_folder_names(self.map_of("tasks"), "tasks has")
         for name, settings in self.map_of("tasks").items():
@@ -205,11 +205,6 @@ class AblationSettings(StudySettings):
         if unknown := [name for name in self.row_names if name not in self.all_rows]:
             template, known = "There is no row {!r}; expected some of {}.", [*self.all_rows]
             raise ValueError(worded(template, unknown[0], ", ".join(known), known=known, unknown=unknown[:1]))
-        from .ablation import pretraining_plan  # whose plans need torch
-
-        for name, model in self.models().items():
-            if name == model:
-                pretraining_plan(self, name, None)
 
     @cached_property
     def all_rows(self) -> Mapping[str, AblationRow]:
@@ -282,4 +277,3 @@ class BenchSettings(Parts):
 
 
 SuiteArguments = by_keywords(SuiteSettings)
-AblationArguments = by_keywords(AblationSettings)

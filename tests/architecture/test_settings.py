@@ -8,7 +8,7 @@ from transformers import TrainingArguments
 
 from mybert import cli
 from mybert.files.options import Settings, options_of, parts_of, types_of
-from mybert.files.settings import Parts
+from mybert.files.settings import Part, Parts
 from mybert.finetuning import DistillSettings, FinetuneSettings
 from mybert.finetuning.training.plan import FinetunePlan
 from mybert.pretraining import AdaptSettings, PretrainPlan, PretrainSettings
@@ -24,9 +24,11 @@ def parts(kind):
 
 
 def own_parents(kind):
-    """Its own base classes, without the two that check options, which have no fields."""
+    """Its own base classes, without those that check options, which have no fields."""
     return [
-        each for each in kind.__mro__[1:] if each.__module__.startswith("mybert.") and each not in (Parts, Settings)
+        each
+        for each in kind.__mro__[1:]
+        if each.__module__.startswith("mybert.") and each not in (Part, Parts, Settings)
     ]
 
 

@@ -12,6 +12,7 @@ from mybert.command_line.option_table import is_as_transformers_has_it
 from mybert.files.choices import choices_of
 from mybert.files.errors import SettingError
 from mybert.files.options import Group, contradicting, deciding, options_of, types_of
+from mybert.files.settings import build
 from mybert.finetuning import DistillationArguments, FinetuningArguments
 from mybert.pretraining import AdaptArguments, PretrainingArguments
 from mybert.runs import training_settings
@@ -114,7 +115,7 @@ def made(name, folder, **settings):
     gone = contradicting(KINDS[name], settings)
     settings = named_by(name, settings) | settings
     given = {key: value for key, value in base.items() if key not in gone} | settings
-    return MAKERS.get(name, KINDS[name])(**given)
+    return MAKERS[name](**given) if name in MAKERS else build(KINDS[name], given)
 
 
 @pytest.fixture(scope="module")
