@@ -21,7 +21,6 @@ from .command_line.console import (
     show_report,
     silence_libraries,
 )
-from .command_line.option_table import arguments_of, options_class
 from .files.errors import user_message
 from .files.processes import INTERRUPTED, interruptible, leave_standard_output
 
@@ -69,9 +68,9 @@ def _run(argv: list[str]) -> int:
 
 
 def _run_command(name: str, flags: list[str], debug: bool) -> int:
-    command, options = COMMANDS[name], None
+    command, kind = COMMANDS[name], None
     try:
-        from .command_line.flags import CommandParser, check_flags
+        from .command_line.flags import CommandParser, parse_flags
         from .command_line.inputs import check_files_and_models
 
         if asked := _HELP & set(flags):
@@ -79,17 +78,17 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
             print(CommandParser(name).full_help(every_flag), end="")
             return 0
         # In the order of the cost: flags and files, then libraries and models.
-        options = options_class(name)
-        values, said = check_flags(name, flags)
-        check_files_and_models(said)
-        arguments_class, function = command.load()
+        kind = command.load_settings()
+        settings = parse_flags(name, flags)
+        check_files_and_models(settings)
         register()
-        arguments = arguments_of(arguments_class, values)
-        reports = hasattr(arguments, "unsupported") and arguments.dry_run  # of a training
+        function = command.load_function()
+        settings.check()
+        reports = getattr(settings, "dry_run", False)
         if reports and not logging.getLogger(__package__).isEnabledFor(logging.INFO):
             leave_standard_output()  # for JSON alone
         with silence_libraries():
-            result = function(arguments)
+            result = function(settings)
             distributed = sys.modules.get("torch.distributed")
             if distributed is not None and distributed.is_available() and distributed.is_initialized():
                 distributed.destroy_process_group()  # as NCCL expects it at the end of a process
@@ -97,11 +96,11 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
         if reports:
             show_report(result)
         elif not interrupted:
-            say_closing(name, arguments, result)
+            say_closing(name, settings, result)
     except BrokenPipeError:
         raise
     except Exception as error:
-        if not (sentence := sentence_for_command(error, options)):
+        if not (sentence := sentence_for_command(error, kind)):
             raise
         if debug:
             traceback.print_exc()

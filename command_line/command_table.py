@@ -3,28 +3,32 @@
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 _PACKAGE = __package__.partition(".")[0]
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command: `function` of `module` takes one object, `arguments`, whose class says which flags there are."""
+    """A command: `function` takes settings of a class, whose options are its flags; both are names in `module`."""
 
     summary: str  # in the imperative
     module: str  # relative to the package
+    settings: str
     function: str
     example: str = ""  # flags of a typical first call
     usual: str = ""  # the flags that the help explains first, in its order
-    # Another command whose `--config` file is accepted, too; `of_training` of the arguments' class converts it.
+    # Another command whose `--config` file is accepted, too; `of_training` of the settings' class converts it.
     config_of: str = ""
 
-    def load(self) -> tuple[Any, Callable[[Any], Any]]:
-        """Import the class of the arguments and the function."""
-        function = getattr(importlib.import_module(self.module, _PACKAGE), self.function)
-        kind = get_type_hints(function)["arguments"]
-        return next(iter(get_args(kind)), kind), function  # where it takes keywords instead, too, they may be None
+    def load_settings(self) -> Any:
+        """Import the class of the settings, which loads neither torch nor transformers."""
+        return getattr(importlib.import_module(self.module, _PACKAGE), self.settings)
+
+    def load_function(self) -> Callable[[Any], Any]:
+        """Import the function."""
+        function: Callable[[Any], Any] = getattr(importlib.import_module(self.module, _PACKAGE), self.function)
+        return function
 
 
 # The commands by what they are for, in the order of the help and of README's table.
@@ -84,24 +88,28 @@ COMMANDS = {
     "demo": Command(
         "run the whole pipeline in minutes: vocabulary, pretraining, fine-tuning, pipelines, card",
         ".demo",
+        "DemoSettings",
         "demo",
         "--output_dir demo_output",
     ),
     "vocab": Command(
         "learn a vocabulary and tokenizer from text",
-        ".tokenization.commands",
+        ".tokenization",
+        "VocabSettings",
         "train_vocabulary",
         "corpus/ --output_dir tokenizer --vocab_size 32000",
     ),
     "data": Command(
         "tokenize text into a token store, the file that pretrain reads; on any number of machines",
-        ".pretraining.commands",
+        ".pretraining",
+        "DataSettings",
         "prepare_data",
         "corpus/ --tokenizer tokenizer --output tokens.safetensors",
     ),
     "pretrain": Command(
         "pretrain a model from text or a token store",
         ".pretraining",
+        "PretrainSettings",
         "pretrain",
         "corpus/ --config laptop_10_minutes --output_dir my-bert",
         "text config tokenizer model_size max_length max_hours max_steps per_device_train_batch_size learning_rate "
@@ -110,6 +118,7 @@ COMMANDS = {
     "adapt": Command(
         "add a domain's vocabulary to an existing model and continue its pretraining",
         ".pretraining",
+        "AdaptSettings",
         "adapt",
         "bert-base-uncased corpus/ --output_dir my-domain-bert",
         "model text new_pieces max_length max_hours max_steps per_device_train_batch_size learning_rate seed "
@@ -118,6 +127,7 @@ COMMANDS = {
     "finetune": Command(
         "fine-tune a model on task data",
         ".finetuning",
+        "FinetuneSettings",
         "finetune",
         "bert-base-uncased --train_file train.tsv --validation_split 0.1 --output_dir my-classifier",
         "model task train_file validation_file validation_split text_column label_column learning_rate "
@@ -126,6 +136,7 @@ COMMANDS = {
     "distill": Command(
         "train a small student from a fine-tuned teacher",
         ".finetuning",
+        "DistillSettings",
         "distill",
         "tuned --student tiny --train_file train.tsv --validation_file dev.tsv --output_dir tuned-tiny",
         "teacher student train_file unlabeled validation_file validation_split learning_rate num_train_epochs "
@@ -134,6 +145,7 @@ COMMANDS = {
     "evaluate": Command(
         "compute the metrics of a model on task data, or of a file of predictions",
         ".finetuning",
+        "EvaluateArguments",
         "evaluate_model",
         "test.tsv --model my-classifier --predictions_dir predictions",
         "data model predictions text_column label_column output predictions_dir report_dir",
@@ -142,12 +154,14 @@ COMMANDS = {
     "compare": Command(
         "compare two models on the same data: metrics with intervals, where they differ, speed, size",
         ".finetuning",
+        "CompareArguments",
         "compare_files",
         "tuned tuned-tiny --data dev.tsv --output differing.tsv",
     ),
     "predict": Command(
         "give labels, scores or answers for new texts",
         ".finetuning",
+        "PredictArguments",
         "predict_files",
         "my-classifier texts.txt --output labels.csv",
         "model data output text_column text_pair_column probabilities top_k batch_size max_length",
@@ -156,96 +170,112 @@ COMMANDS = {
     "score": Command(
         "score sentences with a pretrained model by their pseudo-log-likelihood; judge minimal pairs",
         ".finetuning",
+        "ScoreArguments",
         "score_files",
         "pretrained sentences.txt --output scores.csv",
     ),
     "features": Command(
         "write the vectors of frozen layers, one per token or one per text",
         ".finetuning",
+        "FeaturesArguments",
         "extract_features",
         "texts.txt --model pretrained --output vectors.safetensors",
     ),
     "glue": Command(
         "fine-tune a model on a whole suite (GLUE, Korean tasks or your own): one table",
         ".studies",
+        "SuiteSettings",
         "run_suite",
         "bert-base --data_dir glue_data/ --output_dir glue --num_seeds 3",
     ),
     "ablation": Command(
         "reproduce Table 5 of the BERT paper, or rows of your own: what each part of pretraining gives",
         ".studies",
+        "AblationSettings",
         "run_ablation",
         '--config ablation --text corpus/ --output_dir ablation --tasks \'{"sst2": {"data_dir": "SST-2"}}\'',
     ),
     "convert google": Command(
         "convert Google's checkpoint to a model folder",
-        ".conversion.commands",
+        ".conversion",
+        "ConvertGoogleSettings",
         "convert_google",
         "uncased_L-12_H-768_A-12.zip bert-base",
     ),
     "convert to-google": Command(
         "convert a model folder to a checkpoint for Google's code",
-        ".conversion.commands",
+        ".conversion",
+        "ConvertToGoogleSettings",
         "convert_to_google",
         "pretrained google/bert_model.ckpt",
     ),
     "convert bert": Command(
         "convert transformers' bert folder to a MyBERT folder",
-        ".conversion.commands",
+        ".conversion",
+        "ConvertBertSettings",
         "convert_bert",
         "google-bert/bert-base-uncased mybert-base",
     ),
     "convert to-bert": Command(
         "convert a MyBERT folder to a plain bert folder, for servers that know only that",
-        ".conversion.commands",
+        ".conversion",
+        "ConvertToBertSettings",
         "convert_to_bert",
         "tuned tuned-bert",
     ),
     "convert onnx": Command(
         "export a model folder as an ONNX graph, and verify it",
-        ".conversion.commands",
+        ".conversion",
+        "ConvertOnnxSettings",
         "convert_onnx",
         "tuned tuned-onnx --dtype int8",
     ),
     "convert openvino": Command(
         "convert a model folder for OpenVINO, which predict then uses, and verify it",
-        ".conversion.commands",
+        ".conversion",
+        "ConvertOpenVinoSettings",
         "convert_openvino",
         "tuned tuned-openvino --dtype int8 --data train.txt",
     ),
     "card": Command(
         "write a model card whose examples are run",
         ".hub_card",
+        "CardSettings",
         "make_card",
         "tuned --license apache-2.0 --languages en",
     ),
     "push": Command(
         "upload a model folder to a repository on the Hub",
         ".hub_card",
+        "PushSettings",
         "push",
         "tuned OWNER/NAME --output_dir preview",
     ),
     "attention": Command(
         "draw attention maps, or the input, of a text or pair",
-        ".visualization.commands",
+        ".visualization",
+        "AttentionSettings",
         "draw_attention",
         "pretrained 'The man went to the store.' 'He bought milk.' --output attention.png",
     ),
     "curves": Command(
         "draw the training curves of a run's folder, or of several runs over each other; scores by number of examples",
-        ".visualization.commands",
+        ".visualization",
+        "CurvesSettings",
         "draw_run",
         "pretrained",
     ),
     "bench": Command(
         "measure every engine and type that is installed on your model and texts, and transformers' pipeline",
-        ".studies.engines",
+        ".studies",
+        "BenchSettings",
         "measure_engines",
         "my-classifier texts.txt --output speed.md",
     ),
     "completion": Command(
         "print a script that completes commands and flags in your shell",
         ".command_line.flags",
+        "CompletionSettings",
         "print_completion",
         "bash > ~/.local/share/bash-completion/completions/mybert",
     ),

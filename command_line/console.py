@@ -11,10 +11,10 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import fields
 from typing import Any, TextIO
 
 from ..files.errors import Wording, message_of, user_message
+from ..files.options import options_of
 
 _PACKAGE = __package__.partition(".")[0]
 # Warnings of torch and transformers about calls that users do not make.
@@ -133,11 +133,11 @@ def drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def sentence_for_command(error: Exception, arguments_class: Any) -> str:
+def sentence_for_command(error: Exception, kind: Any) -> str:
     """The message for a user error in the words of a command, see `user_message`; it may suggest words."""
     if not isinstance(wording := message_of(error), Wording):
         return user_message(error)
-    flags = {each.name for each in fields(arguments_class) if each.init} if arguments_class else set()
+    flags = {name for name, option in options_of(kind).items() if option.init} if kind else set()
     suggestions = [did_you_mean(word, wording.known, wording.alike) for word in wording.unknown]
     return user_message(error, wording.for_flags(flags, "".join(suggestions)))
 

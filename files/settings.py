@@ -57,8 +57,7 @@ class Parts:
         return in_lists(cls, given)
 
     def check(self) -> None:
-        """Reject (ValueError) values that do not go together."""
-        check_options(self)
+        """Reject (ValueError) values that do not go together, beyond what options declare."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +65,11 @@ class Part:
     """Options that are also a value of their own, as of a corpus: checked when they are made."""
 
     def __post_init__(self) -> None:
+        check_options(self)
         self.check()
 
     def check(self) -> None:
-        """Reject (ValueError) values that do not go together."""
-        check_options(self)
+        """Reject (ValueError) values that do not go together, beyond what options declare."""
 
 
 def further(of: type) -> Any:
@@ -88,6 +87,7 @@ def build(kind: type[K], given: Mapping[str, Any]) -> K:
     """
     settings = assemble(kind, given)
     if isinstance(settings, Parts):
+        check_options(settings)
         settings.check()
     return settings
 

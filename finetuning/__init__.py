@@ -7,7 +7,8 @@ from .._lazy_names import lazy_names
 if TYPE_CHECKING:
     from .commands import EvaluateArguments, FeaturesArguments, evaluate, evaluate_model, extract_features
     from .comparison import CompareArguments, compare, compare_files
-    from .distillation import DistillationArguments, DistillSettings, distill
+    from .distill_settings import DistillSettings
+    from .distillation import DistillationArguments, distill
     from .features import FEATURES, TABLE_7, FeatureTagger
     from .prediction.prediction_run import PredictArguments, predict, predict_files
     from .prediction.predictor import Predictor, tag_words

@@ -16,11 +16,11 @@ from ..files.errors import SettingError
 from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..files.output import outputs_together, write_json, write_lines
 from ..files.processes import leave_standard_output
-from ..files.source import Source, files_of
+from ..files.source import Source, files_of, source_of
 from ..files.tables import separated_line
 from ..metrics import mcnemar, paired_bootstrap
 from ..pipelines.openvino_model import EngineOptions, OpenVinoModel, runs_in_openvino
-from .data import listed, source_of
+from .data import listed
 from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .tasks.registry import MeasuredModelArguments
 from .tasks.steps import long_text_lines, read_examples, read_predictions

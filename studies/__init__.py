@@ -7,7 +7,8 @@ from .._registration import register as register  # processes of `engines` call 
 
 if TYPE_CHECKING:
     from .ablation import AblationArguments, run_ablation
-    from .settings import ROWS, AblationSettings, SuiteArguments, SuiteSettings
+    from .engines import measure_engines
+    from .settings import ROWS, AblationSettings, BenchSettings, SuiteArguments, SuiteSettings
     from .suite import run_suite
     from .suite_file import read_suite
 
@@ -15,8 +16,10 @@ __all__ = [
     "ROWS",
     "AblationArguments",
     "AblationSettings",
+    "BenchSettings",
     "SuiteArguments",
     "SuiteSettings",
+    "measure_engines",
     "read_suite",
     "run_ablation",
     "run_suite",

@@ -5,15 +5,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from transformers import AutoModelForSequenceClassification
-from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ...files.choices import choice
 from ...files.errors import SettingError, refuse_address
 from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE_ABOVE_0, Group, Range, option
-from ...files.source import sources_of
-from ...runs import Batches, Optimization, Records, TrainingSettings
-from ..data import source_of
-from ..heads import Network
+from ...files.source import source_of, sources_of
+from ...runs.training_settings import Batches, Optimization, Records, TrainingSettings
+from ..network_settings import Network
 from ..tasks.registry import (
     SKIP_EMPTY_HELP,
     TASKS,
@@ -281,8 +279,8 @@ class FinetuningRecords(Records):
     """What a fine-tuning evaluates, saves and logs."""
 
     group = Group.RECORDS
-    save_strategy: SaveStrategy | str = option("epoch")
-    eval_strategy: IntervalStrategy | str = option("epoch")
+    save_strategy: str = option("epoch")
+    eval_strategy: str = option("epoch")
     save_total_limit: int | None = option(1, "Keep this many checkpoints, besides the best.")
     # None: if it is evaluated and saved at the same steps.
     load_best_model_at_end: bool | None = option(None, idle_with="folds")

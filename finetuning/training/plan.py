@@ -17,7 +17,7 @@ from ...files.settings import Decision, build
 from ...files.source import HubSplit, InMemoryData, Source, sources_of
 from ...runs import EvaluationTimes, decided_by_machine, is_sharded, started_on_cpus, training_arguments
 from ..features import classifies_mean
-from ..heads import NetworkChanges
+from ..network_settings import NetworkChanges
 from ..tasks.registry import evaluation_names
 from ..tasks.task import Task
 from .finetune_settings import SPLITS, FinetuneSettings, Layers, TaskFiles, classifies_texts, found_files, main_metric

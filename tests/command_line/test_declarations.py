@@ -15,7 +15,7 @@ from mybert.files.options import Group, contradicting, deciding, options_of, typ
 from mybert.files.settings import build
 from mybert.finetuning import DistillationArguments, FinetuningArguments
 from mybert.pretraining import AdaptArguments, PretrainingArguments
-from mybert.runs import training_settings
+from mybert.runs.trainer_options import json_options
 
 RUN = {"output_dir": "out", "use_cpu": True}
 # Settings with which the arguments of a command can be created; TEACHER is a fine-tuned model.
@@ -50,7 +50,7 @@ MAKERS = {
 }
 VALUES = {
     "lr_scheduler_kwargs": '{"power": 2.0}',
-    **dict.fromkeys(training_settings._objects() - {"lr_scheduler_kwargs"}, "{}"),
+    **dict.fromkeys(json_options() - {"lr_scheduler_kwargs"}, "{}"),
     "clean": ["html"],
     "max_length": 16,
     "random_replace_prob": 0.05,
