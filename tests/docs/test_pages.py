@@ -57,10 +57,10 @@ SHORT: dict[str, dict[str, Any]] = {
     | {"phase2_per_device_train_batch_size": 4, "phase2_gradient_accumulation_steps": 1},
     "mybert.pretraining.AdaptSettings": TWO_STEPS | {"new_pieces": 4},
     "mybert.finetuning.FinetuneSettings": TWO_STEPS,
-    "mybert.demo.DemoArguments": {"text": ["corpus"]},
-    "mybert.studies.AblationArguments": {"rows": ["mlm+nsp", "ltr+bilstm"]},
-    "mybert.studies.engines.BenchArguments": {"repeats": 1},
-    "mybert.hub_card.PushArguments": {"output_dir": "pushed", "overwrite": True},  # uploads nothing
+    "mybert.demo.DemoSettings": {"text": ["corpus"]},
+    "mybert.studies.AblationSettings": {"rows": ["mlm+nsp", "ltr+bilstm"]},
+    "mybert.studies.engines.BenchSettings": {"repeats": 1},
+    "mybert.hub_card.PushSettings": {"output_dir": "pushed", "overwrite": True},  # uploads nothing
 }
 
 
