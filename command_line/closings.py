@@ -134,8 +134,14 @@ def _adapt(settings: Any, result: Mapping[str, Any]) -> Closing:
     return _pretrain(settings, result)._replace(figures=figures)
 
 
+def _selecting_metric(settings: Any) -> str:
+    from ..finetuning.training.plan import selecting_metric  # loaded by the run
+
+    return selecting_metric(settings)
+
+
 def _finetune(settings: Any, result: Mapping[str, Any]) -> Closing:
-    best = settings.metric
+    best = _selecting_metric(settings)
     # Several approaches, or mean and deviation of several seeds or folds.
     rows = {name: row[best] for name, row in result.items() if isinstance(row, Mapping) and best in row}
     if rows.keys() - {"teacher"}:

@@ -60,6 +60,18 @@ class Parts:
         """Reject (ValueError) values that do not go together, beyond what options declare."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Options that are also a value of their own, as of a corpus: checked when they are made."""
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        self.check()
+
+    def check(self) -> None:
+        """Reject (ValueError) values that do not go together, beyond what options declare."""
+
+
 def further(of: type) -> Any:
     """Declare the field for options of another class, which are handed on as they are."""
     more: dict[str, Any] = {FURTHER_OF: of}
@@ -84,7 +96,7 @@ def assemble(kind: type[K], given: Mapping[str, Any]) -> K:
     """Make settings from values by option, as `build`, without the check of what goes together."""
     root: Any = kind
     if not issubclass(kind, Parts):
-        return root(**given)
+        return root(**in_lists(kind, dict(given)))
     options, holders, hints = options_of(kind), holders_of(kind), get_type_hints(kind)
     if unknown := [name for name in given if name not in options]:
         near = difflib.get_close_matches(unknown[0], options, n=1)

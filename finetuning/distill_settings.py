@@ -17,7 +17,14 @@ from .settings.parts import TaskArguments
 from .tasks.calibration import fitted_as
 from .tasks.registry import TASKS, task_of_model
 from .tasks.task import Task
-from .training.finetune_settings import FineTune, FinetuningOptimization, HeadOnly, TaskTrainingSettings
+from .training.finetune_settings import (
+    FineTune,
+    FinetuningOptimization,
+    GivenFile,
+    HeadOnly,
+    HeldOut,
+    TaskTrainingSettings,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +107,7 @@ class DistillSettings(TaskTrainingSettings):
     optimization: DistillationOptimization = field(default_factory=DistillationOptimization)
     reading: TeachersTask = field(default_factory=TeachersTask)
     trained: FineTune | HeadOnly = choice(FineTune)
+    validation: GivenFile | HeldOut = choice(GivenFile)
     from_teacher: TeacherSettings = field(default_factory=TeacherSettings)
 
     @property

@@ -6,7 +6,7 @@ from typing import ClassVar
 from ..files.choices import choice
 from ..files.errors import SettingError
 from ..files.options import Group, option
-from ..tokenization import VocabularyBasics
+from ..tokenization.settings import VocabularyBasics
 from .pretrain_settings import FromModel, GivenTokenizer, NewModel, PretrainingOptimization, PretrainSettings
 from .settings import ExampleSettings, NewPiecesSettings, Objective
 
@@ -20,7 +20,7 @@ class AdaptOptimization(PretrainingOptimization):
     warmup_steps: float = option(0.06)
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class AdaptExamples(ExampleSettings):
     """Examples with masked tokens only."""
 

@@ -50,7 +50,9 @@ def training_arguments(settings: TrainingSettings, **chosen: Any) -> TrainingArg
     """
     options, known = TrainingArguments.__dataclass_fields__, TrainerOptions.__dataclass_fields__
     for name in settings.transformers.keys() - options.keys():
-        template = "{:option} is set, but transformers {} has no such argument; leave it out, or install {}."
+        template = (
+            "{:option} is set, but transformers {} has no such argument; leave it out, or install transformers {}."
+        )
         raise SettingError.worded(template, name, version("transformers"), table()["transformers"])
     shared = options.keys() & known.keys() - settings.unsupported.keys()
     values = {name: getattr(settings, name) for name in options if name in shared} | chosen

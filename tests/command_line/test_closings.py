@@ -10,9 +10,9 @@ from mybert.command_line.closings import CLOSINGS, say_closing
 from mybert.command_line.flags import CommandParser, name_positional
 from mybert.conversion.verification import GraphReport
 from mybert.hub_card import PushArguments
-from mybert.pretraining.commands import DataArguments
+from mybert.pretraining import DataArguments
 from mybert.pretraining.filtering import FilterReport
-from mybert.tokenization.commands import VocabArguments
+from mybert.tokenization import VocabArguments
 
 PRINTS_ITS_RESULT = {"completion"}
 

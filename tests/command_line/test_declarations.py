@@ -8,14 +8,13 @@ import pytest
 from transformers import HfArgumentParser, TrainingArguments
 
 from mybert import MyBertForSequenceClassification, cli
-from mybert.command_line.option_table import is_as_transformers_has_it
 from mybert.files.choices import choices_of
 from mybert.files.errors import SettingError
 from mybert.files.options import Group, contradicting, deciding, options_of, types_of
 from mybert.files.settings import build
 from mybert.finetuning import DistillationArguments, FinetuningArguments
 from mybert.pretraining import AdaptArguments, PretrainingArguments
-from mybert.runs.trainer_options import json_options
+from mybert.runs.trainer_options import is_inherited, json_options
 
 RUN = {"output_dir": "out", "use_cpu": True}
 # Settings with which the arguments of a command can be created; TEACHER is a fine-tuned model.
@@ -40,7 +39,7 @@ BASES = {
     "attention": {"model": "m", "sentences": ["a"]},
     "completion": {"shell": "bash"},
 }
-KINDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
+KINDS = {name: command.load_settings() for name, command in cli.COMMANDS.items()}
 # Functions that also check what a plan would.
 MAKERS = {
     "pretrain": PretrainingArguments,
@@ -231,7 +230,7 @@ def test_rules_name_options():
 @pytest.mark.parametrize("name", KINDS)
 def test_options_of_our_own_are_in_a_group_of_the_help(name):
     for each, _ in options(name):
-        assert is_as_transformers_has_it(each) or isinstance(each.group, Group), each.name
+        assert is_inherited(each) or isinstance(each.group, Group), each.name
 
 
 OF_ALL_TRAINING = [
