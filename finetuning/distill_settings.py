@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..files.checkpoint import Checkpoint
 from ..files.choices import choice
@@ -14,9 +14,6 @@ from ..files.options import ABOVE_0, AT_LEAST_0, SHARE, Group, option, said, set
 from ..runs.model_sizes import SIZE_NAMES, fields_of_size, is_size
 from .network_settings import NetworkChanges
 from .settings.parts import TaskArguments
-from .tasks.calibration import fitted_as
-from .tasks.registry import TASKS, task_of_model
-from .tasks.task import Task
 from .training.finetune_settings import (
     FineTune,
     FinetuningOptimization,
@@ -25,6 +22,9 @@ from .training.finetune_settings import (
     HeldOut,
     TaskTrainingSettings,
 )
+
+if TYPE_CHECKING:
+    from .tasks.task import Task
 
 logger = logging.getLogger(__name__)
 
@@ -121,14 +121,19 @@ class DistillSettings(TaskTrainingSettings):
         return bool(self.hidden_state_weight or self.relation_weight)
 
     @cached_property
-    def teacher_task(self) -> tuple[str, Task]:
+    def teacher_task(self) -> "tuple[str, Task]":
         """The name of the task, and the task as the teacher records it."""
+        from .tasks.registry import task_of_model
+
         if self.task is not None:
             self._given_settings(self.task)  # reports errors without loading the teacher
         return task_of_model(self.teacher, Checkpoint(self.teacher).config, self.task)
 
-    def _chosen_task(self) -> tuple[str, Task]:
+    def _chosen_task(self) -> "tuple[str, Task]":
         """The teacher's task, without what was fitted to its predictions (thresholds, temperature)."""
+        from .tasks.calibration import fitted_as
+        from .tasks.task_table import TASKS
+
         name, task = self.teacher_task
         return name, fitted_as(task, TASKS[name])
 
