@@ -1,8 +1,9 @@
 """Moving complete files and folders into place: all of a call's or none, whatever fails, interrupts or kills it.
 
-They are written under temporary names and synced. If one rename puts everything into place, that is all. Otherwise the
-moves are recorded, and the record is synced, before the first one: from then on the new result stands, and whoever
-next writes or reads such a place makes the moves that are left (`finish_moves`). Before, the old result stands.
+They are written under temporary names and synced. If one rename puts everything into place, as that of a file
+(`move_file`), that is all. Otherwise the moves are recorded, and the record is synced, before the first one: from then on
+the new result stands, and whoever next writes or reads such a place makes the moves that are left (`finish_moves`).
+Before, the old result stands.
 """
 
 import errno
@@ -166,7 +167,7 @@ class Move:
     @property
     def record(self) -> Path:
         """Where the move is recorded."""
-        return _record(self.target, self.within)
+        return record_of(self.target, self.within)
 
     @property
     def folder(self) -> Path:
@@ -234,12 +235,21 @@ def _rank(name: str) -> tuple[int, str]:
     return (_MARKS.index(name) + 1 if name in _MARKS else 0, name)
 
 
-def _record(place: Path, within: bool) -> Path:
+def record_of(place: Path, within: bool = False) -> Path:
+    """The file with the moves to a place that are still to be made, if there are any."""
     return place / _MOVES if within else place.with_name(f".{place.name}{_MOVES}")
 
 
 def _lock_file(record: Path) -> Path:
     return record.with_name(record.name + LOCK)
+
+
+def move_file(source: Path, target: Path) -> None:
+    """Sync a file and put it into place, or raise an error before; Ctrl-C waits meanwhile."""
+    sync(source, 0o666 & source.parent.stat().st_mode)  # libraries make some files private
+    with interrupts_delayed(by_moves=True):
+        source.replace(target)
+        _sync_moved(target, target.parent)
 
 
 def make_moves(moves: Sequence[Move]) -> None:
@@ -248,15 +258,15 @@ def make_moves(moves: Sequence[Move]) -> None:
     When all moves are made, the result stands: errors of what is left to do are warnings.
     """
     for move in moves:
-        # Libraries make some files private.
         folder = move.source if move.entries is not None else move.source.parent
         sync(move.source, 0o666 & folder.stat().st_mode)
     with interrupts_delayed(by_moves=True):
         if len(moves) == 1 and moves[0].is_one_rename:
             moves[0].make()
-            _sync_folders(moves, are_made=True)
+            _sync_moved(moves[0].target, moves[0].folder)
         elif moves:
-            _sync_folders(moves)
+            for folder in dict.fromkeys(move.folder for move in moves):
+                sync_folder(folder)
             with _moving(moves[0].record):
                 _write_records(moves)
                 _finish(moves)
@@ -264,15 +274,13 @@ def make_moves(moves: Sequence[Move]) -> None:
             move.tidy()
 
 
-def _sync_folders(moves: Sequence[Move], are_made: bool = False) -> bool:
-    """Sync the folders that change; if the moves are made already, a failure is a warning."""
+def _sync_moved(target: Path, *folders: Path) -> bool:
+    """Sync folders in which a result has been put into place; a failure is a warning."""
     try:
-        for folder in dict.fromkeys(move.folder for move in moves):
+        for folder in dict.fromkeys(folders):
             sync_folder(folder)
     except (OSError, MemoryError) as error:
-        if not are_made:
-            raise
-        logger.warning("%s is complete, but could not be synced (%s).", moves[0].target, _cause(error))
+        logger.warning("%s is complete, but could not be synced (%s).", target, _cause(error))
         return False
     return True
 
@@ -291,10 +299,11 @@ def _finish(moves: Sequence[Move]) -> None:
                     f"{moves[0].target} is complete but not all of it could be moved into place ({_cause(error)}: "
                     f"{where}); the next command that reads or writes it moves the rest."
                 ) from error
-    if _sync_folders(moves, are_made=True):  # otherwise the next command makes the moves, if they are lost
+    result = moves[0].target, *(move.folder for move in moves)
+    if _sync_moved(*result):  # otherwise the next command makes the moves, if they are lost
         for move in moves:
             discard(move.record)
-        _sync_folders(moves, are_made=True)
+        _sync_moved(*result)
 
 
 @contextmanager
@@ -344,17 +353,12 @@ def _write_records(moves: Sequence[Move]) -> None:
             raise
 
 
-def has_moves_left(place: Path, within: bool = False) -> bool:
-    """Whether moves to a place are recorded and not made."""
-    return _record(place, within).is_file()
-
-
 def finish_moves(path: str | Path) -> None:
     """Make the moves that a call has left at a file or folder, or at the folder around it, when it was ended."""
     path = Path(os.path.abspath(path))  # noqa: PTH100  # without following links
     for place, within in ((path, False), (path, True), (path.parent, True), (path.parent, False)):
-        if place.name and has_moves_left(place, within):
-            _finish_recorded(place, _record(place, within))
+        if place.name and (record := record_of(place, within)).is_file():
+            _finish_recorded(place, record)
 
 
 def remove_left(place: Path, within: bool) -> None:
@@ -363,7 +367,7 @@ def remove_left(place: Path, within: bool) -> None:
     for entry in [*(place if within else place.parent).iterdir()]:
         if pattern.fullmatch(entry.name):
             discard(entry)
-    record = _record(place, within)
+    record = record_of(place, within)
     if _lock_file(record).exists():
         with suppress(OSError), _moving(record):  # which deletes it
             pass
@@ -397,7 +401,7 @@ def _finish_recorded(place: Path, record: Path) -> None:
         moves = []
         for name, within in _read_record(first)["places"]:
             target = first.parent / name
-            other = _record(target, within)
+            other = record_of(target, within)
             # A place takes part only if its own record says so.
             if other.is_file() and (other.parent / _read_record(other)["first"]).resolve() == first.resolve():
                 moves.append(_recorded_move(target, within, other))

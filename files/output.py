@@ -27,10 +27,11 @@ from .moves import (
     discard,
     final_path,
     finish_moves,
-    has_moves_left,
     is_bookkeeping,
     is_temporary,
     make_moves,
+    move_file,
+    record_of,
     remove_left,
     temporary_path,
 )
@@ -263,7 +264,7 @@ class Output:
                     folder.mkdir()
                     yield folder / self.path.name if self._is_file else folder
             finally:
-                if not has_moves_left(self.path, self.within):
+                if not record_of(self.path, self.within).is_file():
                     discard(folder)
 
     @contextmanager
@@ -281,7 +282,9 @@ class Output:
             yield temporary
             if is_checked:
                 self.check()  # something may have appeared there meanwhile
-            with readable_disk_errors(self.path):
+            if self._is_file and parts is None:
+                move_file(temporary, self.path)
+            else:
                 make_moves([self.move(temporary, parts)])
 
     def move(self, temporary: Path, parts: Path | None = None) -> Move:
