@@ -1,9 +1,9 @@
 """Moving complete files and folders into place: all of a call's or none, whatever fails, interrupts or kills it.
 
 They are written under temporary names and synced. If one rename puts everything into place, as that of a file
-(`move_file`), that is all. Otherwise the moves are recorded, and the record is synced, before the first one: from then on
-the new result stands, and whoever next writes or reads such a place makes the moves that are left (`finish_moves`).
-Before, the old result stands.
+(`move_file`), that is all. Otherwise the moves are recorded, and the record is synced, before the first one: from
+then on the new result stands, and whoever next writes or reads such a place makes the moves that are left
+(`finish_moves`). Before, the old result stands.
 """
 
 import errno
