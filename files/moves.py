@@ -144,25 +144,21 @@ class Move:
 
     source: Path
     target: Path
+    old: Path  # where what is replaced goes
     within: bool = False
     entries: tuple[str, ...] | None = None  # those of a folder
-    removed: tuple[str, ...] = ()  # of the entries of `target`, or next to it if it is a file, those that go
-    old: Path = Path()  # where they go
+    removed: tuple[str, ...] = ()  # those of the entries of `target` that go
 
     @classmethod
-    def of(
-        cls, source: Path, target: Path, within: bool = False, clear: bool = False, parts: Path | None = None
-    ) -> "Move":
-        """The move of what has been written; with `clear`, other entries of the target go.
-
-        `parts` is a folder next to a file, from which it was made.
-        """
+    def of(cls, source: Path, target: Path, within: bool = False, clear: bool = False) -> "Move":
+        """The move of what has been written; with `clear`, other entries of the target go."""
+        old = temporary_path(target, "old", within)
         if not _is_folder(source):
-            return cls(source, target, removed=(parts.name,) if parts else (), old=temporary_path(target, "old"))
+            return cls(source, target, old)
         entries = sorted((entry.name for entry in source.iterdir() if not is_bookkeeping(entry)), key=_rank)
         there = [entry.name for entry in target.iterdir() if not is_bookkeeping(entry)] if target.is_dir() else []
         removed = sorted(set(there).difference(entries), key=_rank, reverse=True) if clear or not within else ()
-        return cls(source, target, within, tuple(entries), tuple(removed), temporary_path(target, "old", within))
+        return cls(source, target, old, within, tuple(entries), tuple(removed))
 
     @property
     def record(self) -> Path:
@@ -178,7 +174,7 @@ class Move:
     def is_one_rename(self) -> bool:
         """Whether one rename makes the move, so that it needs no record."""
         if self.entries is None:
-            return not self.removed
+            return True
         if self.within:
             return not self.removed and len(self.entries) < 2 and not any(map(_is_folder, self._replaced()))
         return not any(self._replaced())
@@ -192,8 +188,6 @@ class Move:
         if self.entries is None:
             if os.path.lexists(self.source):
                 self.source.replace(self.target)
-            for name in self.removed:
-                self._set_aside(name)
             return
         if not os.path.lexists(self.source):
             return
@@ -215,7 +209,7 @@ class Move:
                 (self.source / name).replace(self.target / name)
 
     def _set_aside(self, name: str) -> None:
-        path = (self.target if self.entries is not None else self.target.parent) / name
+        path = self.target / name
         if os.path.lexists(path) and not os.path.lexists(self.old / name):
             self.old.mkdir(exist_ok=True)
             try:
@@ -432,8 +426,7 @@ def _recorded_move(target: Path, within: bool, record: Path) -> Move:
         not is_inside
         or not _TEMPORARY_NAME.fullmatch(state["old"])
         or not all(isinstance(name, str) and Path(name).name == name for name in names)
-        or (state["entries"] is None and not all(is_bookkeeping(Path(name)) for name in names))
     ):
         raise ValueError(f"{record} names files that are not its own; delete it.")
     entries = None if state["entries"] is None else tuple(state["entries"])
-    return Move(folder / source, target, within, entries, tuple(state["removed"]), folder / state["old"])
+    return Move(folder / source, target, folder / state["old"], within, entries, tuple(state["removed"]))

@@ -41,6 +41,7 @@ OUTPUT_ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet", SPREADSHEET_SUFFIX)
 _PART = "predictions-{:08d}.jsonl"
 # Marks a call that may replace the output, so that resuming it does not need --overwrite again.
 _MAY_REPLACE = "predictions-replace"
+_MERGED = "predictions-merged"  # marks parts that are needed only if there is no output
 
 
 @dataclass
@@ -275,7 +276,9 @@ class _Prediction:
         """Check the output, and begin a run or resume an interrupted one."""
         arguments, task = self.arguments, self.predictor.task
         may_replace = folder.path / _MAY_REPLACE
-        with locked(output):  # which removes what a call left that was killed after it had written the output
+        with locked(output):
+            if (folder.path / _MERGED).is_file() and output.exists() and not may_replace.is_file():
+                discard(folder.path, temporary_path(output, "old"))  # a call was killed after its output was written
             check_output_files([output], arguments.overwrite or may_replace.is_file(), self.files)
         settings = {
             "command": "predict",
@@ -386,8 +389,11 @@ def merge_parts(folder: Path, heads: Collection[PartHead], output: Path, style: 
         return output_rows(map(json.loads, lines), known)
 
     parts = [partial(rows_of_part, number) for number in range(len(heads))]
-    with locked(output), written_beside(output, folder) as path:
-        write_rows(path, parts, output, style)
+    with locked(output):
+        with written_beside(output) as path:
+            write_rows(path, parts, output, style)
+            write_text(folder / _MERGED, "")
+        discard(folder, temporary_path(output, "old"))
 
 
 _WHOLE_NUMBER = re.compile(r"-?[1-9]\d{0,14}|0")  # which a spreadsheet, too, writes so
