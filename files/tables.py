@@ -95,6 +95,7 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
     mark, number, text = separator_of(open_text(path, reading.encoding, digests), usual)
     if reading.columns is not None and not number:
         mark = usual
+    is_over = False  # whether all lines were read
 
     def lines() -> Iterator[str]:
         nonlocal number, is_over
@@ -109,7 +110,7 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
     else:
         rows = _tab_separated(lines(), lambda: not reading.literal_quotes and _is_quoted(path, reading.encoding))
     header = reading.columns
-    is_first, is_over, skipped = True, False, 0
+    is_first, skipped = True, 0
     following = number + 1  # the first line of the next row
 
     def invalid(line: int, what: str) -> ValueError:

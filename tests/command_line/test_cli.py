@@ -283,7 +283,7 @@ def test_usage_of_a_group_lists_its_commands(capsys):
 def test_every_command_loads_and_has_help(name, capsys):
     assert cli.main([*name.split(), "--help"]) == 0
     assert "-h, --help" in capsys.readouterr().out
-    assert cli.COMMANDS[name].load()[1].__doc__
+    assert cli.COMMANDS[name].load_function().__doc__
 
 
 def test_help_of_a_command_by_its_name(capsys):

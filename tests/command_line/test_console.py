@@ -13,7 +13,7 @@ from mybert import MyBertModel, cli
 from mybert.command_line.console import sentence_for_command, set_up_output, silence_libraries
 from mybert.files.errors import SettingError, worded
 from mybert.files.progress import progress_bar
-from mybert.finetuning import PredictArguments
+from mybert.finetuning import PredictSettings
 
 
 @dataclass
@@ -134,7 +134,7 @@ def test_sentence_for_command_names_flags_and_suggests_words(error, shown):
 
 def test_sentence_for_command_leaves_out_flags_that_the_command_lacks():
     error = ValueError(worded("x holds another run; name another folder[, or pass {overwrite=True}]. It has {}.", "y"))
-    assert sentence_for_command(error, PredictArguments) == (
+    assert sentence_for_command(error, PredictSettings) == (
         "x holds another run; name another folder, or pass --overwrite. It has y."
     )
     assert sentence_for_command(error, ModelArguments) == "x holds another run; name another folder. It has y."
