@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from mybert import cli
+from mybert.command_line import closings
 from mybert.command_line.closings import CLOSINGS, say_closing
 from mybert.command_line.flags import CommandParser, name_positional
 from mybert.conversion.verification import GraphReport
@@ -22,9 +23,10 @@ def test_every_command_says_what_it_leaves_behind():
 
 
 @pytest.fixture
-def said(caplog):
+def said(caplog, monkeypatch):
     """What is said at the end of a command."""
     caplog.set_level(logging.INFO, "mybert")
+    monkeypatch.setattr(closings, "_selecting_metric", lambda settings: "accuracy")
 
     def close(name, arguments, result):
         caplog.clear()
@@ -40,7 +42,7 @@ def test_say_closing_names_files_in_the_folder(tmp_path, monkeypatch, said):
     folder.mkdir()
     for name in ("training_curves.png", "predictions_matched.tsv", "predictions_mismatched.tsv", "model.safetensors"):
         (folder / name).touch()
-    shown = said("finetune", {"output_dir": "run", "metric": "accuracy"}, {"accuracy": 0.9, "test_accuracy": None})
+    shown = said("finetune", {"output_dir": "run"}, {"accuracy": 0.9, "test_accuracy": None})
     assert shown.splitlines() == [
         "",
         "Done: run (accuracy 0.9)",
@@ -66,7 +68,6 @@ ARGUMENTS = {
     "tokenizer": "tok",
     "dry_run": False,
     "num_shards": 1,
-    "metric": "accuracy",
     "new_data": ("new.txt", "question ||| context"),
 }
 RESULTS = {
