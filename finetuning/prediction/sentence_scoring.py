@@ -82,7 +82,8 @@ def score_files(arguments: ScoreSettings) -> dict[str, Any]:
     rows, answers, metrics = _scored(arguments)
     if arguments.device.state.is_main_process:
         output = Path(arguments.output)
-        written = output_rows(json_rows_for(output, (row.values for row in rows)), answers)
+        kept = json_rows_for(output, (row.values for row in rows))
+        written = list(output_rows(zip(kept, answers, strict=True), set(chain.from_iterable(kept))))
         if arguments.output == STDIN:
             sys.stdout.writelines(f"{json_line(row)}\n" for row in written)
             sys.stdout.flush()
