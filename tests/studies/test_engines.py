@@ -1,11 +1,9 @@
 """`mybert bench`: engines and types on a model of one's own."""
 
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import torch
 from transformers import AutoConfig, DistilBertForSequenceClassification
 
 from mybert import MyBertForQuestionAnswering, MyBertForSequenceClassification
@@ -22,19 +20,9 @@ def answers_of(folder):
 
 
 @pytest.fixture
-def in_this_process(monkeypatch):
+def in_this_process(run_processes_here):
     """Run separate processes' work in this process; returns the names of what would have started."""
-    threads, started = torch.get_num_threads(), []
-
-    @contextmanager
-    def here(what, make, *arguments):
-        held = make(*arguments)
-        started.append(what)
-        yield lambda method, *arguments: getattr(held, method)(*arguments)
-
-    monkeypatch.setattr(engines, "own_process", here)
-    yield started
-    torch.set_num_threads(threads)
+    return run_processes_here(engines)
 
 
 @pytest.fixture
