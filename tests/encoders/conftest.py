@@ -119,9 +119,9 @@ def tensors(output: Any) -> list[torch.Tensor]:
 def at_tokens(tensor: torch.Tensor, batch: dict[str, Any]) -> torch.Tensor:
     """The values at tokens, and at the first token of each row, which heads read even if it is padding."""
     mask = batch.get("attention_mask")
-    if mask is None or mask.dim() != 2 or tensor.shape[:2] != mask.shape:
+    if mask is None or mask.dim() == 4 or tensor.shape[:2] != (mask.shape[:-1].numel(), mask.shape[-1]):
         return tensor
-    mask = mask.bool().clone()
+    mask = mask.flatten(0, -2).bool().clone()  # with the choices of a row as rows
     mask[:, 0] |= mask.any(1)
     return tensor[mask]
 
