@@ -20,6 +20,7 @@ from mybert.files.loading import longest_sequence
 from mybert.finetuning.commands import FeaturesArguments, extract_features
 from mybert.finetuning.prediction.predictor import Predictor
 from mybert.finetuning.tasks.registry import task_of_model
+from mybert.studies import engines
 
 TEXTS = [
     "The cat sat on the mat.",
@@ -360,6 +361,25 @@ def test_features_equal_the_states_of_the_model(folder_of, tmp_path, model_type,
     offsets = tokenizer(TEXTS[1], return_offsets_mapping=True)["offset_mapping"]
     start, end = found["text_starts"][1:3]
     assert found["offsets"][start:end].tolist() == [list(pair) for pair in offsets]
+
+
+@every_type
+def test_bench_engines_agree_with_the_pipeline(
+    folder_of, run_processes_here, monkeypatch, tmp_path, capsys, model_type
+):
+    run_processes_here(engines)
+    monkeypatch.setattr(engines, "bfloat16_features", lambda: ())
+    monkeypatch.setattr(engines, "_converted", lambda *_: {})
+    folder = folder_of(model_type, "ForSequenceClassification", ["bad", "good", "so so"])
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    words = ["bench", "--model", folder, "--data", tmp_path / "texts.txt", "--repeats", "1", "--threads", "1"]
+    assert main([str(word) for word in words]) == 0
+    table = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    rows = {name.strip(): [cell.strip() for cell in cells] for name, *cells in table}
+    pipeline = "transformers' pipeline, batches of 32"
+    assert list(rows)[-3:] == [pipeline, f"{pipeline}, sorted", "PyTorch"]
+    for *_, equal, difference in list(rows.values())[-3:]:
+        assert equal == "100.0%" and float(difference) < 1e-5
 
 
 @every_type
